@@ -162,9 +162,9 @@ def test_r1_a_run_killed_behind_its_last_step_is_finished_by_the_same_command(
 ) -> None:
     """While it averages (1), scores the average (2), or reads the best model for the test data (3)."""
     at = [
-        ("atento.runs.steps", "average_run"),
-        ("atento.runs.steps", "signed"),
-        ("atento.runs.steps", "read_model"),
+        ("atento.runs.finish", "average_run"),
+        ("atento.runs.finish", "signed"),
+        ("atento.runs.finish", "read_model"),
     ][kill - 1]
     details = {"module": at[0], "function": at[1], "number": signal.SIGKILL}
     command = train("float32", "--out", "run")
@@ -275,7 +275,7 @@ def test_r7_a_signal_before_a_line_of_the_loop(server: ForkServer, place: Path, 
     statuses = []
     for number, line in enumerate(range(1, 200, every), 1):
         run = place / f"run-{line}"
-        at = {"module": "atento.runs.steps", "function": "fit", "count": line, "number": signal.SIGTERM}
+        at = {"module": "atento.runs.finish", "function": "fit", "count": line, "number": signal.SIGTERM}
         done = server.run(*command, "--out", str(run), cwd=place, fault="signal_at_line", **at)
         statuses.append(done.status)
         if done.status == 75:

@@ -76,6 +76,18 @@ def test_a_run_of_any_engine_resumes_bit_for_bit(tmp_path: Path, engine: dict[st
     assert differences(train(tmp_path / "parts", **engine), whole) == []
 
 
+@pytest.mark.parametrize(("schedule", "said"), [("linear", 1), ("inverse-sqrt", 0), ("wsd", 0)])
+def test_more_steps_that_change_the_schedule_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], schedule: str, said: int
+) -> None:
+    """Half way through: a linear decrease becomes slower; wsd with a decay of the last quarter is still stable."""
+    train(tmp_path / "run", "1/2", schedule=schedule, decay=0.25)
+    capsys.readouterr()
+    train(tmp_path / "run", schedule=schedule, decay=0.25, steps=14)
+    message = "had 12 steps and has 14 steps now: with the schedule linear, the learning rate of step 7 is 2.92e-03 "
+    assert capsys.readouterr().err.count(f"{message}instead of 2.50e-03") == said
+
+
 # Moving average -----------------------------------------------------------------------------------------------------
 
 

@@ -80,6 +80,10 @@ class TrainingConfig:
     """Inputs of the decoder that are the model's own tokens instead of the target's, more of them as training goes on.
     [share 0: teacher forcing]
     """
+    activation_checkpointing: bool = False
+    """Keep the input of each layer alone for the backward pass, and compute the layer again there. The result is
+    bit-equal; activations need a small part of the memory, and an update about a third more time.
+    """
     subword_dropout: float = 0.0
     """Subword regularization: share of merges dropped while encoding training texts, so that a word has several
     segmentations (BPE dropout, Provilkov et al. 2020; Unigram sampling, Kudo 2018). [0 to below 1] 0.1 helps with

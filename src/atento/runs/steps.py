@@ -2,42 +2,30 @@
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from fractions import Fraction
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
 from atento.config.fitting import FITTED
-from atento.config.loading import LoadedRecipe, dump_recipe
-from atento.config.network import NetworkConfig, network_to_dict
-from atento.config.recipe import Recipe
+from atento.config.network import network_to_dict
 from atento.config.tasks import TASKS
-from atento.data.batches import Batches
-from atento.data.memory import MemoryRecords
-from atento.data.records import Split
 from atento.data.special_tokens import template_for
 from atento.errors import CheckpointError, DataError, TokenizerError, UsageError, counted
-from atento.metrics.table import signed
 from atento.models.initial import fine_tuned, first_weights, initial_model, with_embedding
-from atento.models.read import ModelFiles, read_model
+from atento.models.read import read_model
 from atento.models.write import terms
 from atento.networks import build_network, parameter_count
-from atento.networks.adapters import without_effect
 from atento.networks.frozen import frozen
-from atento.networks.network import Network
-from atento.runs.branch import BranchPoint, begin_at, check_network
-from atento.runs.classifier import classifier_of, fit_classifier
+from atento.runs.branch import begin_at, check_network
+from atento.runs.classifier import classifier_of
+from atento.runs.finish import RunResult, already_finished, finish_run, has_more_steps
 from atento.runs.fitting import fitted_to
-from atento.runs.folder import end_event, scores_on_test, write_environment, write_outputs
+from atento.runs.folder import end_event
 from atento.runs.frozen import cached_config, frozen_vectors
 from atento.runs.mixing import report_mixing
 from atento.runs.model_config import adapters_of, facts_of_data, model_config
 from atento.runs.prepare import (
-    Data,
     model_of,
     network_for,
     new_tokenizer,
@@ -46,80 +34,22 @@ from atento.runs.prepare import (
     with_objective_heads,
     with_task_heads,
 )
-from atento.runs.run_identity import has_begun, identity_of, located
+from atento.runs.run_identity import has_begun, identity_of
+from atento.runs.setup import Setup
 from atento.runs.token_data import data_of_run
 from atento.runs.tuning import sizes, trained_count, tune
-from atento.storage.average import average_run
 from atento.storage.catalogue import clean, newest
-from atento.storage.whole_file import write_whole
 from atento.tasks.evaluation import evaluate, held_out_batches
 from atento.tasks.strategies import constraints_of
-from atento.tasks.table import VERBS, usual_metrics
+from atento.tasks.table import usual_metrics
 from atento.text.tokenizer import Tokenizer
 from atento.training.allocator import check_memory, keep_freed_memory
 from atento.training.journal import Journal
-from atento.training.loop import fit
-from atento.training.progress import Reporter
 from atento.training.run import Run
 from atento.training.saving import finish_save, restore
 from atento.training.schedule import pause_step
 from atento.training.step import Updater
-from atento.training.trained import TrainedWeights
 from atento.training.tuning import check_stages
-
-RunResult = tuple[Run, dict[str, float] | None, bool]  # run, test scores, whether it had already finished
-
-
-@dataclass
-class Setup:
-    """The state of the steps of a run; each step sets fields that later steps read.
-
-    Attributes:
-        loaded: the recipe, with the origin of each value.
-        memory: records passed in Python, by split.
-        branch: checkpoint of another run to begin at (`--from`).
-        folder: the run folder, which is locked.
-        device: "cpu", "cuda" or a device with its number.
-        threads: CPU threads; None: as before, or as torch chooses.
-        reporter: writes to the terminal and the log.
-        files: closes files at the end of the command.
-        share: share of the updates after which the run pauses; 1: it does not.
-        data: records of all splits.
-        identity: content of `run.json`.
-        initial: the model that `init` names.
-        tokenizer: the run's tokenizer.
-        config: configuration of the network.
-        batches: the training data.
-        network: the network with its first weights, on its device.
-        trained: the weights that are trained, and from which update on.
-    """
-
-    loaded: LoadedRecipe
-    memory: Mapping[str, MemoryRecords]
-    branch: BranchPoint | None
-    folder: Path
-    device: str
-    threads: int | None
-    reporter: Reporter
-    files: ExitStack
-    share: Fraction = Fraction(1)
-    data: Data = field(init=False)
-    identity: dict[str, Any] = field(init=False)
-    initial: ModelFiles | None = field(init=False)
-    tokenizer: Tokenizer = field(init=False)
-    config: NetworkConfig = field(init=False)
-    batches: Batches = field(init=False)
-    network: Network = field(init=False)
-    trained: TrainedWeights = field(init=False)
-
-    @property
-    def recipe(self) -> Recipe:
-        """The recipe, with the sizes that fit the data once these are read."""
-        return self.loaded.recipe
-
-    def report(self, line: str) -> None:
-        """Write a line to the terminal and the log."""
-        self.reporter.line(line)
 
 
 def train_run(setup: Setup) -> RunResult:
@@ -344,7 +274,7 @@ def start_or_resume(setup: Setup, run: Run) -> bool:
             f"{run.folder} has {counted(run.progress.step, 'step')}; `training.steps` {run.steps} is fewer. "
             "Use --force to start over"
         )
-    finished = run.progress.finished and not _has_more_steps(run)
+    finished = run.progress.finished and not has_more_steps(run)
     if finished and end_event(run.folder) is not None:
         setup.report(f"already finished: {run.folder}, step {run.progress.step}")
         return False
@@ -354,12 +284,6 @@ def start_or_resume(setup: Setup, run: Run) -> bool:
     run.journal.cut(run.progress.step)
     finish_save(run)
     return True
-
-
-def _has_more_steps(run: Run) -> bool:
-    """Whether the recipe has more steps than the run; a run that stopped early is not extended."""
-    early = run.config.early_stop and run.progress.stale >= run.config.early_stop
-    return run.progress.step < run.steps and not early
 
 
 def _start(setup: Setup, run: Run) -> None:
@@ -379,64 +303,3 @@ def _start(setup: Setup, run: Run) -> None:
         check_network(setup.branch, setup.config, None if recipe.init is None else recipe.init.adapters)
         begin_at(run, setup.branch)
         setup.report(f"starting from step {setup.branch.step} of {setup.branch.name.rpartition('@')[0]}")
-
-
-def already_finished(run: Run) -> RunResult:
-    """Return a run that has already finished, with the test scores of its last event."""
-    end = end_event(run.folder)
-    return run, None if end is None else scores_on_test(end), True
-
-
-def finish_run(setup: Setup, run: Run) -> RunResult:
-    """Train to the end, average checkpoints, score the test data and write the event `end`."""
-    if not run.progress.finished or _has_more_steps(run):
-        write_whole(setup.folder / "recipe.yaml", dump_recipe(located(setup.loaded)))
-        sizes = {"parameters": parameter_count(setup.network), "examples": len(run.batches), "steps": run.steps}
-        write_environment(setup.folder, **sizes)
-        task, log = TASKS[setup.recipe.task], setup.reporter.log
-        run.reporter = Reporter(run.steps, run.progress.step, log, targets=task.targets)
-        classifier = classifier_of(setup.recipe)
-        try:
-            fit(run) if classifier is None else fit_classifier(run, classifier)
-        finally:
-            run.reporter.close()
-            run.reporter = setup.reporter
-    if not run.progress.finished:
-        return run, None, False  # paused
-    if setup.recipe.training.average > 1:
-        _average(setup, run)
-    test = None if setup.data.test is None else _test(setup, setup.data.test)
-    scores = {f"test_{name}": value for name, value in (test or {}).items()}
-    run.journal.append({"event": "end", "step": run.progress.step, **scores})
-    return run, test, False
-
-
-def _average(setup: Setup, run: Run) -> None:
-    """Average the last checkpoints, and score the average on the validation data, if there are any."""
-    valid, network, name = setup.data.valid, setup.network, run.score_name
-
-    def score(weights: dict[str, torch.Tensor]) -> float:
-        """Return the validation score of other weights; the network's own are restored."""
-        assert valid is not None
-        original = {key: value.clone() for key, value in network.state_dict().items()}
-        network.load_state_dict(weights)
-        scores = evaluate(network, setup.tokenizer, valid, setup.recipe)
-        network.load_state_dict(original)
-        return signed(name, scores[name])
-
-    averaged = average_run(run.folder, setup.recipe.training.average, score=None if valid is None else score)
-    score_text = "" if averaged.score is None else f": {name} {signed(name, averaged.score):.2f}"
-    setup.report(f"averaged the last {counted(len(averaged.names), 'checkpoint')}{score_text}")
-
-
-def _test(setup: Setup, split: Split) -> dict[str, float]:
-    """Return the test scores of the checkpoint that `atento.load` reads: the best, else the last."""
-    setup.network.load_state_dict(read_model(setup.folder).weights | without_effect(setup.network))
-    test = evaluate(setup.network, setup.tokenizer, split, setup.recipe)
-    if setup.recipe.data.folds:
-        verb = VERBS[str(TASKS[setup.recipe.task].verb)]
-        outputs = verb.predict(setup.network.eval(), setup.tokenizer, split, setup.recipe)
-        write_outputs(setup.folder, outputs, verb.gold(split))
-    scores = ", ".join(f"{name} {value:.2f}" for name, value in test.items() if name not in ("loss", "nll"))
-    setup.report(f"test: {scores}")
-    return test

@@ -17,7 +17,8 @@ from atento.precision import resolve_device
 from atento.precision import threads as thread_scope
 from atento.runs.branch import branch_point
 from atento.runs.folder import open_folder
-from atento.runs.steps import Setup, train_run
+from atento.runs.setup import Setup
+from atento.runs.steps import train_run
 from atento.runs.token_data import data_of
 from atento.storage.lock import RunLock
 from atento.training.allocator import keep_programs

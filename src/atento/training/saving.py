@@ -6,11 +6,12 @@ from pathlib import Path
 import torch
 
 from atento.config.renamed import VERSION
-from atento.errors import TokenizerError, UsageError
+from atento.errors import TokenizerError, UsageError, counted
 from atento.storage.checkpoint import load_checkpoint, save_checkpoint
 from atento.storage.retention import retain
 from atento.storage.writer import snapshot
 from atento.training.run import Progress, Run
+from atento.training.schedule import learning_rate
 
 
 def save(run: Run, *, beside: bool = False) -> None:
@@ -35,6 +36,7 @@ def save(run: Run, *, beside: bool = False) -> None:
         "epoch": progress.step / run.batches.updates_per_epoch,
         "scheduled": progress.finished
         or progress.step % config.checkpoint_every == 0,  # not for a best score or a signal
+        "steps": run.steps,
         "torch": torch.__version__,
         **run.identity,
     }
@@ -134,6 +136,7 @@ def restore(run: Run, path: Path) -> None:
             "start over with --force"
         )
     run.updater.load(checkpoint.weights, checkpoint.optimizer)
+    _say_schedule(run, checkpoint.step, checkpoint.state.get("steps"))
     run.progress = Progress.from_dict(checkpoint.state | {"score": checkpoint.state.get("last_score")})
 
 
@@ -146,3 +149,15 @@ def restore_weights(run: Run, path: Path) -> int:
     checkpoint = load_checkpoint(path)
     run.updater.load(checkpoint.weights, checkpoint.optimizer)
     return checkpoint.step
+
+
+def _say_schedule(run: Run, step: int, steps: int | None) -> None:
+    """Warn if the run had another number of steps, and its schedule gives other learning rates now."""
+    if steps is None or steps == run.steps:
+        return
+    before, now = (learning_rate(run.config, step + 1, count) for count in (steps, run.steps))
+    if step < run.steps and before != now:
+        run.reporter.line(
+            f"warning: the run had {counted(steps, 'step')} and has {counted(run.steps, 'step')} now: with the "
+            f"schedule {run.config.schedule}, the learning rate of step {step + 1:,} is {now:.2e} instead of {before:.2e}"
+        )

@@ -13,8 +13,9 @@ from atento.attention.dropout import Randomness
 from atento.attention.observe import observing
 from atento.config.training import TrainingConfig
 from atento.data.batches import Part
-from atento.errors import TrainingError
+from atento.errors import RecipeError, TrainingError
 from atento.networks.network import Network
+from atento.networks.stack.stack import Stack
 from atento.precision import side_by_side
 from atento.training.ema import MovingAverage, divide
 from atento.training.losses import Call, Sums, losses
@@ -24,6 +25,21 @@ from atento.training.trained import TrainedWeights, all_weights
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _MAX_WORKERS = 4  # parts computed at the same time on a CPU; each one holds its own activations
+
+
+def recompute(network: Network) -> None:
+    """Let every stack of a network compute its activations again in the backward pass.
+
+    Raises:
+        RecipeError: the network has no stack of blocks.
+    """
+    stacks = [module for module in network.modules() if isinstance(module, Stack)]
+    if not stacks:
+        raise RecipeError(
+            f"`training.activation_checkpointing` needs a Transformer: got architecture {network.config.architecture!r}"
+        )
+    for stack in stacks:
+        stack.recompute = True
 
 
 class NotFinite(TrainingError):
@@ -58,6 +74,8 @@ class Updater:
         self.parameters = dict(network.named_parameters())
         self.compute_network = network if precision == "float32" else deepcopy(network).to(DTYPES[precision])
         self.compute_network.train()
+        if config.activation_checkpointing:
+            recompute(self.compute_network)
         self.trained = all_weights(network) if trained is None else trained
         self._stage = -1  # of the last update; the next one sets what needs gradients
         self.optimizer = Optimizer(network, config, self.trained)

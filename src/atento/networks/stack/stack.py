@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from atento.networks.stack.block import Block, BlockState, make_block
 from atento.networks.stack.convolution import input_convolution
 from atento.networks.stack.masks import default_masks
 from atento.networks.stack.positions import LayerPositions
+from atento.networks.stack.recompute import recomputed
 
 _LONG = 512  # keys from which on skipping some saves time
 MaskArgument = Mask | Tensor | Sequence[Mask] | None
@@ -66,6 +68,7 @@ class Stack(nn.Module):
         if config.norm == "pre":
             self.norm = make_norm(config.norm_kind, config.d_model, config.norm_eps, bias=config.norm_bias)
         self.convolution = input_convolution(config) if kind == "encoder" else None
+        self.recompute = False  # compute the blocks again in the backward pass instead of keeping their activations
         self.masks = list(default_masks(config, kind=kind, n_layers=n_layers) if masks is None else masks)
 
     @property
@@ -119,16 +122,20 @@ class Stack(nn.Module):
                 layers.append(x)
             if index == depth:
                 return x
-            x = block(
-                self.positions.add(index, x, offset, position_ids),
+            run = partial(
+                block,
                 mask=masks[index],
                 position_terms=terms[index],
                 memory=memory,
                 memory_mask=memory_mask,
                 state=None if state is None else state.blocks[index],
-                random=random,
                 layer=index,
             )
+            x = self.positions.add(index, x, offset, position_ids)
+            if self.recompute and state is None and torch.is_grad_enabled():
+                x = recomputed(run, x, random)
+            else:
+                x = run(x, random=random)
             if self.convolution is not None and index == 0:
                 x = self.convolution(inputs, x, token_mask, random)
         if state is not None:

@@ -1,0 +1,92 @@
+"""The end of a run: train to the last step, average checkpoints, score the test data, write the last event."""
+
+import torch
+
+from atento.config.loading import dump_recipe
+from atento.config.tasks import TASKS
+from atento.data.records import Split
+from atento.errors import counted
+from atento.metrics.table import signed
+from atento.models.read import read_model
+from atento.networks import parameter_count
+from atento.networks.adapters import without_effect
+from atento.runs.classifier import classifier_of, fit_classifier
+from atento.runs.folder import end_event, scores_on_test, write_environment, write_outputs
+from atento.runs.run_identity import located
+from atento.runs.setup import Setup
+from atento.storage.average import average_run
+from atento.storage.whole_file import write_whole
+from atento.tasks.evaluation import evaluate
+from atento.tasks.table import VERBS
+from atento.training.loop import fit
+from atento.training.progress import Reporter
+from atento.training.run import Run
+
+RunResult = tuple[Run, dict[str, float] | None, bool]  # run, test scores, whether it had already finished
+
+
+def has_more_steps(run: Run) -> bool:
+    """Whether the recipe has more steps than the run; a run that stopped early is not extended."""
+    early = run.config.early_stop and run.progress.stale >= run.config.early_stop
+    return run.progress.step < run.steps and not early
+
+
+def already_finished(run: Run) -> RunResult:
+    """Return a run that has already finished, with the test scores of its last event."""
+    end = end_event(run.folder)
+    return run, None if end is None else scores_on_test(end), True
+
+
+def finish_run(setup: Setup, run: Run) -> RunResult:
+    """Train to the end, average checkpoints, score the test data and write the event `end`."""
+    if not run.progress.finished or has_more_steps(run):
+        write_whole(setup.folder / "recipe.yaml", dump_recipe(located(setup.loaded)))
+        sizes = {"parameters": parameter_count(setup.network), "examples": len(run.batches), "steps": run.steps}
+        write_environment(setup.folder, **sizes)
+        task, log = TASKS[setup.recipe.task], setup.reporter.log
+        run.reporter = Reporter(run.steps, run.progress.step, log, targets=task.targets)
+        classifier = classifier_of(setup.recipe)
+        try:
+            fit(run) if classifier is None else fit_classifier(run, classifier)
+        finally:
+            run.reporter.close()
+            run.reporter = setup.reporter
+    if not run.progress.finished:
+        return run, None, False  # paused
+    if setup.recipe.training.average > 1:
+        _average(setup, run)
+    test = None if setup.data.test is None else _test(setup, setup.data.test)
+    scores = {f"test_{name}": value for name, value in (test or {}).items()}
+    run.journal.append({"event": "end", "step": run.progress.step, **scores})
+    return run, test, False
+
+
+def _average(setup: Setup, run: Run) -> None:
+    """Average the last checkpoints, and score the average on the validation data, if there are any."""
+    valid, network, name = setup.data.valid, setup.network, run.score_name
+
+    def score(weights: dict[str, torch.Tensor]) -> float:
+        """Return the validation score of other weights; the network's own are restored."""
+        assert valid is not None
+        original = {key: value.clone() for key, value in network.state_dict().items()}
+        network.load_state_dict(weights)
+        scores = evaluate(network, setup.tokenizer, valid, setup.recipe)
+        network.load_state_dict(original)
+        return signed(name, scores[name])
+
+    averaged = average_run(run.folder, setup.recipe.training.average, score=None if valid is None else score)
+    score_text = "" if averaged.score is None else f": {name} {signed(name, averaged.score):.2f}"
+    setup.report(f"averaged the last {counted(len(averaged.names), 'checkpoint')}{score_text}")
+
+
+def _test(setup: Setup, split: Split) -> dict[str, float]:
+    """Return the test scores of the checkpoint that `atento.load` reads: the best, else the last."""
+    setup.network.load_state_dict(read_model(setup.folder).weights | without_effect(setup.network))
+    test = evaluate(setup.network, setup.tokenizer, split, setup.recipe)
+    if setup.recipe.data.folds:
+        verb = VERBS[str(TASKS[setup.recipe.task].verb)]
+        outputs = verb.predict(setup.network.eval(), setup.tokenizer, split, setup.recipe)
+        write_outputs(setup.folder, outputs, verb.gold(split))
+    scores = ", ".join(f"{name} {value:.2f}" for name, value in test.items() if name not in ("loss", "nll"))
+    setup.report(f"test: {scores}")
+    return test
