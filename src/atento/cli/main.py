@@ -18,6 +18,7 @@ from atento.errors import AtentoError
 # Each command and the module in `atento.cli` that registers it, in the order of `atento --help`.
 COMMANDS = {
     "train": "train",
+    "plan": "plan",
     "search": "search",
     "translate": "writing",
     "summarize": "writing",

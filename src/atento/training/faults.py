@@ -59,7 +59,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def _split(run: Run, step: int, parts: list[Part], reason: str) -> None:
     """Double the pieces of an update, free what can be freed, and warn once."""
-    rows = max(len(part.batch.lengths) for part in parts)
+    rows = max((len(lengths) for part in parts for lengths in part.batch.lengths.values()), default=2)
     pieces = run.config.micro_batches * run.progress.splits
     if rows <= 1 or pieces > 1 << 16:
         raise TrainingError(

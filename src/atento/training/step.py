@@ -24,7 +24,7 @@ from atento.training.scheduled_sampling import own_tokens
 from atento.training.trained import TrainedWeights, all_weights
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-_MAX_WORKERS = 4  # parts computed at the same time on a CPU; each one holds its own activations
+MAX_WORKERS = 4  # parts computed at the same time on a CPU; each one holds its own activations
 
 
 def recompute(network: Network) -> None:
@@ -157,7 +157,7 @@ class Updater:
         calls = [
             Call(Randomness(seed, step, slot), smoothing, step, progress, own(part)) for slot, part in enumerate(parts)
         ]
-        concurrent = min(len(parts), torch.get_num_threads(), _MAX_WORKERS) if self.device.type == "cpu" else 1
+        concurrent = min(len(parts), torch.get_num_threads(), MAX_WORKERS) if self.device.type == "cpu" else 1
         if concurrent <= 1:
             yield from (self._part_gradients(part, call, scales) for part, call in zip(parts, calls))
             return
