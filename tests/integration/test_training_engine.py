@@ -304,6 +304,18 @@ def test_checkpoints_written_beside_the_next_steps_are_bit_equal(
     assert differences(run, whole) == []
 
 
+def test_without_memory_for_a_thread_a_checkpoint_is_written_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    writer, written = CheckpointWriter(), []
+    writer.start(4, lambda: written.append(4))
+    assert written == [4] and writer.step == 4 and writer.done
+    writer.wait()
+    assert writer.step is None
+
+
 def test_a_checkpoint_that_cannot_be_written_stops_training_at_the_next_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,10 @@ class CheckpointWriter:
         self._error: BaseException | None = None
 
     def start(self, step: int, write: Callable[[], None]) -> None:
-        """Begin to write; the checkpoint before must have been waited for."""
+        """Begin to write; the checkpoint before must have been waited for.
+
+        If the system gives no thread, it is written before this returns.
+        """
         if self.step is not None:
             raise ValueError(f"the checkpoint of step {self.step} has not been waited for")
 
@@ -30,8 +33,13 @@ class CheckpointWriter:
                 self._error = error
 
         self.step, self._error = step, None
-        self._thread = threading.Thread(target=work, name=f"checkpoint of step {step}")
-        self._thread.start()
+        thread = threading.Thread(target=work, name=f"checkpoint of step {step}")
+        try:
+            thread.start()
+        except RuntimeError:  # too little memory for a thread
+            work()
+        else:
+            self._thread = thread
 
     @property
     def done(self) -> bool:

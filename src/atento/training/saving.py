@@ -159,5 +159,6 @@ def _say_schedule(run: Run, step: int, steps: int | None) -> None:
     if step < run.steps and before != now:
         run.reporter.line(
             f"warning: the run had {counted(steps, 'step')} and has {counted(run.steps, 'step')} now: with the "
-            f"schedule {run.config.schedule}, the learning rate of step {step + 1:,} is {now:.2e} instead of {before:.2e}"
+            f"schedule {run.config.schedule}, the learning rate of step {step + 1:,} is {now:.2e} instead of "
+            f"{before:.2e}"
         )
