@@ -17,6 +17,7 @@ import atento.training.saving as saving
 from atento.data.batches import PlannedBatches
 from atento.errors import CheckpointError, TrainingError
 from atento.storage.checkpoint import load_checkpoint
+from atento.storage.writer import CheckpointWriter
 from atento.training.optimizer import Optimizer
 from atento.training.step import Updater
 from runs import differences, events, last, tensors
