@@ -64,7 +64,8 @@ def losses(run: Path) -> list[float]:
 # Resuming -----------------------------------------------------------------------------------------------------------
 
 ENGINES: list[dict[str, Any]] = [
-    {"optimizer": "muon", "ema": 0.9, "schedule": "wsd", "decay": 0.5},
+    {"optimizer": "muon", "ema": 0.9, "schedule": "wsd", "decay": 0.5, "micro_batches": 2}
+    | {"log_gradient_noise": True, "log_update_ratios": True, "log_every": 4, "activation_checkpointing": True},
     {"optimizer": "adafactor", "ema": 0.9, "precision": "bfloat16", "async_checkpoints": False},
 ]
 

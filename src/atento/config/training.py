@@ -109,6 +109,14 @@ class TrainingConfig:
     """Number of validations without a better score after which training stops. [0 or more; 0: never]"""
     log_every: int = 50
     """Number of updates between lines of the log. [at least 1]"""
+    log_gradient_noise: bool = False
+    """Also log the gradient noise scale (McCandlish et al. 2018): about the number of targets in an update up to which
+    larger updates save steps. Needs updates of several parts; compare it with `batch_tokens`.
+    """
+    log_update_ratios: bool = False
+    """Also log how much an update changes each layer, relative to its weights; about 1e-3 is usual. It needs memory for
+    a copy of the weights at each line of the log.
+    """
     seed: int = 1
     """Seed of the initial weights, the order of the data and dropout. The same seed gives the same model on the same
     kind of machine.

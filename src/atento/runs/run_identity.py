@@ -30,6 +30,8 @@ MAY_CHANGE = (
     "training.average",
     "training.non_finite",
     "training.async_checkpoints",
+    "training.log_gradient_noise",
+    "training.log_update_ratios",
 )
 
 _SHOWN = 3  # differences that a message lists

@@ -2,8 +2,9 @@
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from atento.errors import CheckpointError, TrainingStopped
 from atento.metrics.table import signed
@@ -13,6 +14,7 @@ from atento.training.run import Progress, Run
 from atento.training.saving import finish_writing, save
 from atento.training.schedule import learning_rate
 from atento.training.signals import StopRequest
+from atento.training.watch import update_ratios
 
 
 def fit(run: Run) -> Progress:
@@ -39,6 +41,8 @@ def fit(run: Run) -> Progress:
         while progress.step < last_step and not progress.finished:
             step = progress.step + 1
             rate = learning_rate(config, step, run.steps)
+            logged = step % config.log_every == 0 or step == run.steps
+            before = run.updater.copied_weights() if logged and config.log_update_ratios else None
             sums = take_update(run, step, rate)
             progress.step = step
             finish_writing(run)
@@ -46,8 +50,9 @@ def fit(run: Run) -> Progress:
                 progress.interval.setdefault(head, Sums()).add(head_sums)
                 tokens += head_sums.targets
             run.reporter.step(step)
-            if step % config.log_every == 0 or step == run.steps:
-                log(run, rate, tokens / (time.monotonic() - started))
+            if logged:
+                more = {} if before is None else {"update_ratios": update_ratios(before, run.updater.parameters)}
+                log(run, rate, tokens / (time.monotonic() - started), more)
                 started, tokens = time.monotonic(), 0
             if _validation_due(run) and stop.by is None:
                 pause = time.monotonic()
@@ -88,16 +93,16 @@ def _validation_due(run: Run) -> bool:
     return run.validate is not None and (step % run.config.validate_every == 0 or step == run.steps)
 
 
-def log(run: Run, rate: float, tokens_per_second: float) -> None:
+def log(run: Run, rate: float, tokens_per_second: float, more: Mapping[str, Any] | None = None) -> None:
     """Write a train event: the mean loss per real target since the last train event, summed over heads.
 
-    With several heads, `nll_HEAD` is the mean of each.
+    With several heads, `nll_HEAD` is the mean of each. `more` is added to the event.
     """
     interval = run.progress.interval
     means = {
         head: (sums.loss / max(1, sums.targets), sums.nll / max(1, sums.targets)) for head, sums in interval.items()
     }
-    event = {
+    event: dict[str, Any] = {
         "event": "train",
         "step": run.progress.step,
         "loss": sum(loss for loss, _ in means.values()),
@@ -107,6 +112,9 @@ def log(run: Run, rate: float, tokens_per_second: float) -> None:
     }
     if len(means) > 1:
         event |= {f"nll_{head}": nll for head, (_, nll) in means.items()}
+    if run.updater.noise is not None:
+        event["gradient_noise"] = run.updater.noise.scale()
+    event |= more or {}
     run.journal.append(event)
     run.reporter.event(event)
     run.progress.interval = {}

@@ -29,6 +29,7 @@ def save(run: Run, *, beside: bool = False) -> None:
     progress, config = run.progress, run.config
     now = time.monotonic()
     progress.seconds, run.seconds_counted_at = progress.seconds + now - run.seconds_counted_at, now
+    progress.noise = {} if run.updater.noise is None else run.updater.noise.sums
     state = {
         **progress.to_dict(),
         "score": progress.score if progress.score_step == progress.step else None,
@@ -138,6 +139,8 @@ def restore(run: Run, path: Path) -> None:
     run.updater.load(checkpoint.weights, checkpoint.optimizer)
     _say_schedule(run, checkpoint.step, checkpoint.state.get("steps"))
     run.progress = Progress.from_dict(checkpoint.state | {"score": checkpoint.state.get("last_score")})
+    if run.updater.noise is not None:
+        run.updater.noise.sums = dict(run.progress.noise)
 
 
 def restore_weights(run: Run, path: Path) -> int:

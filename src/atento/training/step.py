@@ -22,6 +22,7 @@ from atento.training.losses import Call, Sums, losses
 from atento.training.optimizer import Optimizer
 from atento.training.scheduled_sampling import own_tokens
 from atento.training.trained import TrainedWeights, all_weights
+from atento.training.watch import GradientNoise
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 MAX_WORKERS = 4  # parts computed at the same time on a CPU; each one holds its own activations
@@ -79,6 +80,7 @@ class Updater:
         self.trained = all_weights(network) if trained is None else trained
         self._stage = -1  # of the last update; the next one sets what needs gradients
         self.optimizer = Optimizer(network, config, self.trained)
+        self.noise = GradientNoise() if config.log_gradient_noise else None
         self.one_by_one = False  # parts are computed one by one, to save memory
         trained_parameters = {name: self.parameters[name] for name in self.trained.begins}
         self.average = MovingAverage(trained_parameters, config.ema) if config.ema else None
@@ -126,8 +128,14 @@ class Updater:
         divide_once = len(counts) == 1 and all(weight == 1.0 for part in parts for weight in part.weights.values())
         scales = None if divide_once else {head: 1.0 / max(1, count) for head, count in counts.items()}
         sums = {head: Sums() for head in counts}
+        if self.noise is not None:
+            self.noise.begin()
         self.network.zero_grad(set_to_none=True)  # an interrupted update may have left gradients
         for part_sums, gradients in self._gradients(parts, step, progress, scales):
+            if self.noise is not None:
+                targets = sum(head_sums.targets for head_sums in part_sums.values())
+                total = 1 if scales is None else sum(counts.values())
+                self.noise.part(gradients, total / max(1, targets), targets)
             for head, head_sums in part_sums.items():
                 sums[head].add(head_sums)
             for parameter, gradient in zip(self.parameters.values(), gradients):
@@ -137,6 +145,8 @@ class Updater:
                     parameter.grad.add_(gradient)
         divisor = max(1, next(iter(counts.values()), 1)) if scales is None else 1
         norm = self._divide_and_clip(divisor, sums, step)
+        if self.noise is not None:
+            self.noise.update(norm)
         self.optimizer.step(rate)
         self.optimizer.zero_grad()
         self.copy_weights()
@@ -229,6 +239,10 @@ class Updater:
         """Copy the weights to the network that computes in bfloat16; in float32 it is the same network."""
         if self.compute_network is not self.network:
             torch._foreach_copy_(list(self.compute_network.parameters()), list(self.parameters.values()))
+
+    def copied_weights(self) -> dict[str, Tensor]:
+        """Return copies of the weights by name."""
+        return {name: value.detach().clone() for name, value in self.parameters.items()}
 
     def evaluated_weights(self) -> AbstractContextManager[None]:
         """Let the network have the weights that validation scores meanwhile: their moving average, if there is one."""

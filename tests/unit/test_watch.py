@@ -1,0 +1,70 @@
+"""What a run logs on request: the gradient noise scale of known noise, the size of updates by layer."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from atento.config.network import NetworkConfig
+from atento.config.training import TrainingConfig
+from atento.data.objectives.sequence_to_sequence import parallel
+from atento.data.store import Ragged
+from atento.networks import build_network
+from atento.training.losses import Call, losses
+from atento.training.step import Updater
+from atento.training.watch import GradientNoise, update_ratios
+
+NETWORK = NetworkConfig(vocab_size=31, d_model=8, d_ff=16, n_heads=2, n_layers=1, dropout=0.0)
+
+
+def test_the_scale_of_gradients_with_known_noise_is_found() -> None:
+    """A gradient of norm 2 in 100 dimensions, noise of variance 0.5 in each for one target: S / |G|² = 50 / 4."""
+    generator = torch.Generator().manual_seed(0)
+    direction = torch.full((100,), 0.2)
+    noise = GradientNoise()
+    for _ in range(400):
+        sizes = [16, 8, 24]
+        parts = [direction + torch.randn(100, generator=generator) * (0.5 / size) ** 0.5 for size in sizes]
+        noise.begin()
+        for size, gradient in zip(sizes, parts):
+            noise.part([gradient[:60] * size, None, gradient[60:] * size], 1 / size, size)
+        noise.update(float(sum(gradient * size for gradient, size in zip(parts, sizes)).norm()) / sum(sizes))
+    assert noise.scale() == pytest.approx(12.5, rel=0.1)
+    assert noise.scale() is None and noise.sums == {}
+
+
+def test_the_squares_of_a_real_update_are_those_of_plain_backward_passes() -> None:
+    torch.manual_seed(0)
+    network = build_network(NETWORK)
+    updater = Updater(network, replace(TrainingConfig(), log_gradient_noise=True, label_smoothing=0.0), "float32")
+    g = np.random.default_rng(0)
+    rows = [Ragged([g.integers(4, 31, g.integers(1, 9)).tolist() for _ in range(30)]) for _ in range(2)]
+    batches = parallel(rows[0], rows[1], budget=60, seed=1, pad_id=0, start_id=2, eos_id=3)
+    squares, targets = [], []
+    for part in batches.parts(0, 3):
+        network.zero_grad()
+        loss, _ = losses(network, part.batch, Call())["vocabulary"]
+        (loss / part.batch.targets).backward()
+        squares.append(sum(float(p.grad.square().sum()) for p in network.parameters() if p.grad is not None))
+        targets.append(part.batch.targets)
+    assert len(targets) == 3 and updater.noise is not None
+    _, norm = updater.update(batches.parts(0, 3), 1, 1e-3)
+    assert updater.noise.sums["small"] == pytest.approx(sum(squares) / 3, rel=1e-4)
+    assert updater.noise.sums["small_inverse"] == pytest.approx(sum(1 / count for count in targets) / 3)
+    assert updater.noise.sums["large"] == pytest.approx(norm**2)
+
+
+def test_update_ratios_are_by_layer() -> None:
+    before = {
+        "stack.blocks.0.a.weight": torch.ones(4),
+        "stack.blocks.0.b": torch.ones(5),
+        "embedding.weight": torch.ones(4),
+    }
+    after = {
+        "stack.blocks.0.a.weight": torch.ones(4) * 1.1,
+        "stack.blocks.0.b": torch.ones(5),
+        "embedding.weight": torch.ones(4) * 3,
+    }
+    ratios = update_ratios(before, after)
+    assert ratios == pytest.approx({"stack.blocks.0": (4 * 0.01 / 9) ** 0.5, "embedding": 2.0}, rel=1e-5)
