@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from atento.attention.dropout import Randomness
-from atento.config.fitting import FITTED, fitted
+from atento.config.fitting import FITTED
 from atento.config.loading import LoadedRecipe
 from atento.config.network import NetworkConfig
 from atento.config.training import TrainingConfig
@@ -18,6 +18,7 @@ from atento.data.batches import Batches
 from atento.networks import build_network, parameter_count
 from atento.networks.network import Network
 from atento.precision import best_precision
+from atento.runs.fitting import fitted_to
 from atento.runs.prepare import Data, read_data, tokenizer_and_network, training_batches
 from atento.runs.tuning import tune
 from atento.training.losses import Call, losses
@@ -106,9 +107,7 @@ def with_sizes(loaded: LoadedRecipe, data: Data) -> LoadedRecipe:
     keys = [key for key, origin in loaded.origins.items() if origin == FITTED]
     if not keys:
         return loaded
-    lengths = data.train.characters()
-    targets = lengths.get("target", lengths.get("text", lengths.get("tokens", 0)))
-    recipe, _ = fitted(loaded.recipe, keys, sum(lengths.values()), targets)
+    recipe, _ = fitted_to(loaded.recipe, keys, data.train)
     return replace(loaded, recipe=recipe)
 
 
