@@ -54,7 +54,7 @@ class GradientNoise:
             return None
         noise = (sums["small"] - sums["large"]) / (sums["small_inverse"] - sums["large_inverse"])
         gradient = (sums["large"] - noise * sums["large_inverse"]) / sums["updates"]
-        return noise / sums["updates"] / gradient if gradient > 0 and noise > 0 else None
+        return noise / gradient if gradient > 0 and noise > 0 else None
 
 
 def update_ratios(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> dict[str, float]:
