@@ -33,6 +33,7 @@ from atento.tasks.attend import attention_record
 from atento.tasks.classification import classifications, classify
 from atento.tasks.features import features
 from atento.tasks.filling import fill
+from atento.tasks.generation import prompt_mode
 from atento.tasks.languages import TranslationOptions
 from atento.tasks.lengths import trained_length
 from atento.tasks.model_outputs import (
@@ -145,7 +146,11 @@ class Model:
             cached = self._step_function
             if cached is None or cached[0] != versions:
                 keep_freed_memory()  # every step allocates the same large blocks again
-                function = step_function(self.network, precision="int8" if self.precision == "int8" else None)
+                function = step_function(
+                    self.network,
+                    precision="int8" if self.precision == "int8" else None,
+                    prompt=prompt_mode(self.network, self.config),
+                )
                 self._step_function = cached = versions, function
             return cached[1]
 

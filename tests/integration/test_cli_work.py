@@ -39,7 +39,6 @@ def test_recipe_errors_name_the_place(server: ForkServer, here: Path) -> None:
         refused(server.run(*command, "tiny.yaml", "training.steps", cwd=here), "key=value", "'training.steps'")
         refused(server.run(*command, "tiny.yaml", "training.steps=x", cwd=here), "training.steps must be an integer")
         refused(server.run(*command, "tiny.yaml", "training.step=1", cwd=here), "did you mean 'steps'")
-    refused(server.run("train", "tiny.yaml", "task=prefix-language-modeling", cwd=here), "is not built yet; this")
     refused(server.run("train", "tiny.yaml", "tokenizer.shared=false", cwd=here), "is not built yet; use true")
     refused(
         server.run("train", "tiny.yaml", "network.vocab_size=7", cwd=here), "`network.vocab_size` must be the token"

@@ -13,9 +13,11 @@ from atento.data.objectives.span_corruption import restored, sentinel_ids
 from atento.data.source_lines import read_lines
 from atento.decoding import Greedy, generate
 from atento.errors import RecipeError, UsageError
+from atento.networks.steps.prefix import PrefixStepFunction
 from atento.tasks.filling import between
 
 TINY = {"d_model": 32, "d_ff": 64, "n_heads": 2, "n_layers": 1, "dropout": 0.0}
+ENCODER = TINY | {"architecture": "encoder"}  # heads are added
 TRAINING = {
     "steps": 8,
     "batch_tokens": 128,
@@ -108,9 +110,21 @@ def test_a_mixture_on_one_encoder_is_trained_and_resumed_bit_for_bit(tmp_path: P
     assert again.step == straight.step == whole.step == 8
     weights = [atento.load(folder).network.state_dict() for folder in (again.folder, straight.folder)]
     assert all(torch.equal(weights[0][name], value) for name, value in weights[1].items())
+    model = atento.load(again.folder)  # one checkpoint fills masks, continues a prompt and scores what follows it
+    assert len(model.fill("O gato <mask>.", top=2)) == 2
+    (best,) = model.generations(["O gato"], beam=2, max_new_tokens=4)[0]
+    assert model.score("O gato", best.text).total <= 0 and len(best.hypothesis.ids) <= 4
 
 
-ENCODER = TINY | {"architecture": "encoder"}  # heads are added
+def test_a_masked_model_does_not_continue_texts(tmp_path: Path) -> None:
+    run = atento.train(
+        recipe("masked-language-modeling", network=ENCODER) | {"training": TRAINING | {"steps": 1}},
+        out=tmp_path / "run",
+    )
+    with pytest.raises(atento.AtentoError, match="cannot continue a text: it does masked-language-modeling"):
+        atento.load(run.folder).generate("O gato")
+
+
 RECIPES: dict[str, tuple[str, Any, dict[str, Any]]] = {  # task, objective, network
     "words": ("masked-language-modeling", {"kind": "masked", "unit": "words"}, ENCODER),
     "sentences of spans": (
@@ -119,6 +133,7 @@ RECIPES: dict[str, tuple[str, Any, dict[str, Any]]] = {  # task, objective, netw
         ENCODER | {"embedding": {"segments": 2}, "pooler": True},
     ),
     "span-boundary": ("masked-language-modeling", "span-boundary", ENCODER),
+    "replaced-token": ("masked-language-modeling", "replaced-token", ENCODER),
     "denoising": ("span-corruption", "denoising", TINY),
     "other noise": ("span-corruption", {"kind": "denoising", "infilling": 0.0, "deletion": 0.2, "rotation": 0.5}, TINY),
 }
@@ -137,6 +152,23 @@ def test_an_objective_is_trained_and_resumed_bit_for_bit(name: str, tmp_path: Pa
     weights = [atento.load(run.folder).network.state_dict() for run in (resumed, straight)]
     assert all(torch.equal(weights[0][name], value) for name, value in weights[1].items())
     assert events(straight.folder, "valid")[-1]["perplexity"] > 1
+
+
+@pytest.mark.parametrize("architecture", ["decoder", "encoder"])
+def test_e7_a_prefix_language_model_continues_prompts_that_it_reads_in_both_directions(
+    architecture: str, tmp_path: Path
+) -> None:
+    """The word after "e" is the first word of the text, which is the same as in any other text up to then."""
+    texts = [f"{first} pulou alto e {first} caiu" for first in ("gato", "rato", "pato")]
+    (tmp_path / "text.txt").write_text("\n".join(texts * 4), encoding="utf-8")
+    given = recipe("prefix-language-modeling", network=TINY | {"architecture": architecture})
+    given |= {"data": {"train": {"file": str(tmp_path / "text.txt")}, "max_len": 48}}
+    given["training"] = TRAINING | {"steps": 80, "learning_rate": 1e-2, "checkpoint_every": 80, "log_every": 40}
+    given["tokenizer"] = {"kind": "word", "vocab_size": 300}
+    model = atento.load(atento.train(given, out=tmp_path / "run", threads=1).folder)
+    assert isinstance(model.step_function(), PrefixStepFunction)
+    assert [model.generate(f"{first} pulou alto e") for first in ("gato", "rato")] == ["gato caiu", "rato caiu"]
+    assert "".join(model.stream("pato pulou")).split() == ["alto", "e", "pato", "caiu"]
 
 
 @pytest.mark.parametrize(
@@ -172,6 +204,21 @@ def test_an_initial_model_gets_the_heads_that_an_objective_needs(tmp_path: Path)
     assert all(torch.equal(second.state_dict()[name], value) for name, value in before.items())
     with pytest.raises(atento.AtentoError, match="objective span-corruption needs encoder-decoder"):
         atento.train(then | {"objective": "span-corruption"}, out=tmp_path / "c")
+
+
+def test_a_recipe_names_the_heads_that_its_objectives_train_and_no_others() -> None:
+    preset = {"preset": "bert-tiny", "pooler": False}  # with the task's head for masked tokens
+    for objective, heads in (
+        ("masked", ["masked-language-model"]),
+        ("replaced-token", ["generator", "replaced-token"]),
+        (["masked", "span-boundary"], ["masked-language-model", "span-boundary"]),
+    ):
+        objectives = [{"kind": kind} for kind in objective] if isinstance(objective, list) else objective
+        loaded = load_recipe(recipe("masked-language-modeling", network=preset, objective=objectives))
+        assert [head.kind for head in loaded.recipe.network.heads] == heads
+    written = preset | {"heads": [{"kind": "masked-language-model"}, {"kind": "regression"}]}
+    loaded = load_recipe(recipe("masked-language-modeling", network=written))
+    assert [head.kind for head in loaded.recipe.network.heads] == ["masked-language-model", "regression"]
 
 
 def test_heads_that_were_written_must_have_all_that_an_objective_needs() -> None:

@@ -16,7 +16,7 @@ import atento
 from atento.config import objective as config_objective
 from atento.config.heads import HEAD_KINDS
 from atento.config.recipe import COLUMNS
-from atento.config.tasks import PLANNED, TASKS, TEXT_TO_TEXT, scored
+from atento.config.tasks import TASKS, TEXT_TO_TEXT, scored
 from atento.data import objectives
 from atento.metrics.table import METRICS
 from atento.model import Model
@@ -300,7 +300,7 @@ OTHER_MEANINGS = {
 
 
 def test_a_tasks_name_stands_in_the_table_of_tasks_alone() -> None:
-    names = {*TASKS, *PLANNED, TEXT_TO_TEXT}
+    names = {*TASKS, TEXT_TO_TEXT}
     found: set[tuple[str, str]] = set()
     for file, tree in trees().items():
         for node in ast.walk(tree):

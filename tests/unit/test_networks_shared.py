@@ -93,5 +93,5 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         RecipeError, match=r"span-boundary head predicts from `d_model`: `embedding\.width` must be null"
     ):
         NetworkConfig(architecture="encoder", embedding={"width": 8}, heads=(HeadConfig("span-boundary"),))
-    with pytest.raises(RecipeError, match=r"`activation` belongs to a masked-language-model head or one with `hidden`"):
+    with pytest.raises(RecipeError, match=r"`activation` belongs to a masked-language-model head, a generator"):
         HeadConfig("answer", activation="relu")

@@ -140,6 +140,24 @@ def test_e4_half_of_the_second_sentences_follow_and_no_false_one_is_of_the_same_
     assert segments.max() == 1 and batch.counts()["next-sentence"] == 8
 
 
+def test_e4_of_two_documents_every_false_pair_crosses_from_one_to_the_other(tokenizer: Tokenizer) -> None:
+    texts = ["Um gato. Dois gatos. Três gatos. Quatro gatos.", "Um rato. Dois ratos."]
+    made = batches_for(preparation(tokenizer, ENCODER, texts), (ObjectiveConfig("next-sentence"),))
+    assert isinstance(made, PlannedBatches) and isinstance(made.objective, NextSentence)
+    store, follows = made.stores.first, 0
+    documents, seen = store["document"].flat.tolist(), set()
+    for epoch in range(300):
+        for row in range(4):
+            first = int(store["first"].flat[row])
+            second, answer = made.objective._second(store, first, row, Draw(1, epoch))
+            assert (documents[first] == documents[second]) == (answer == 0)
+            follows += answer == 0
+            seen.add((first, second))
+    assert abs(follows - 600) < 4 * 300**0.5
+    false = {(first, second) for first, second in seen if documents[first] != documents[second]}
+    assert false == {(first, second) for first in (0, 1, 2) for second in (4, 5)} | {(4, second) for second in range(4)}
+
+
 def test_e4_one_document_or_none_with_two_sentences_is_refused(tokenizer: Tokenizer) -> None:
     for texts in (["Um. Dois. Três."], ["Um.", "Dois."]):
         with pytest.raises(DataError, match="needs two documents at least and one of two sentences"):

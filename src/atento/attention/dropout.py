@@ -70,6 +70,11 @@ def random_bytes(count: int, key: int, device: torch.device) -> Tensor:
     return _hashed(_counter((count + 7) // 8, device) + key).view(torch.uint8)[:count]
 
 
+def uniform(count: int, key: int, device: torch.device) -> Tensor:
+    """`count` uniformly distributed numbers in [0, 1) (float64), a function of `key` alone."""
+    return _shifted(_hashed(_counter(count, device) + key), 11).double() * 2.0**-53
+
+
 def _hashed(x: Tensor) -> Tensor:
     """The finaliser of SplitMix64, in place: int64 of any shape."""
     x.bitwise_xor_(_shifted(x, 30)).mul_(-4658895280553007687)

@@ -17,7 +17,7 @@ from atento.config.recipe import COLUMNS, DataConfig, Recipe, SourceConfig, Toke
 from atento.config.sampling_checks import check_sampling
 from atento.config.schema import Reader
 from atento.config.task_defaults import with_defaults
-from atento.config.tasks import PLANNED, TASKS, Field, objectives_of
+from atento.config.tasks import TASKS, Field, objectives_of
 from atento.config.training import without_effect
 from atento.config.yaml12 import Node
 from atento.errors import RecipeError, nearest
@@ -36,15 +36,13 @@ _LANGUAGES = ("pt", "en")  # of the micro-world
 
 
 def check_task(tree: Node) -> None:
-    """Refuse a recipe without task or data, and a task that this version does not train."""
+    """Refuse a recipe without task or data, and an unknown task."""
     trains = f"this version trains: {', '.join(TASKS)}"
     task = tree.value.get("task")
     if task is None:
         raise RecipeError(f"{tree.position}: task is missing; {trains}")
     if isinstance(task.value, str) and task.value not in TASKS:
-        if task.value in PLANNED:
-            raise RecipeError(f"{task.position}: task {task.value!r} is not built yet; {trains}")
-        close = nearest(task.value, [*TASKS, *PLANNED]).partition(" Known:")[0]
+        close = nearest(task.value, list(TASKS)).partition(" Known:")[0]
         raise RecipeError(f"{task.position}: unknown task {task.value!r}{close} T{trains[1:]}")
     if "data" not in tree.value:
         forms = _forms(task.value if task.value in TASKS else next(iter(TASKS)))

@@ -6,7 +6,7 @@ from typing import Literal
 from atento.config.literals import check_choices
 from atento.errors import RecipeError
 
-HeadKind = Literal["vocabulary", "class", "set", "number", "tag", "span", "boundary", "detection"]
+HeadKind = Literal["vocabulary", "class", "set", "number", "tag", "span", "boundary", "detection", "generator"]
 Pooling = Literal["pooler", "first", "last", "mean"]
 HEAD_KINDS: dict[str, HeadKind] = {  # kind of a head -> kind of its labels
     "masked-language-model": "vocabulary",
@@ -18,6 +18,7 @@ HEAD_KINDS: dict[str, HeadKind] = {  # kind of a head -> kind of its labels
     "answer": "span",
     "span-boundary": "boundary",
     "replaced-token": "detection",
+    "generator": "generator",
 }
 
 
@@ -35,11 +36,12 @@ class HeadConfig:
         "answer",
         "span-boundary",
         "replaced-token",
+        "generator",
     ]
     """Output of the head: logits over the vocabulary at every position (masked-language-model); one class of the text
     (classification, next-sentence), any number of classes (multi-label) or a number (regression); a class, start and
     end scores or the score of a replaced token at every position (tagging, answer, replaced-token); a hidden token
-    from those beside its span (span-boundary). [kinds about hidden or replaced tokens are for encoders]
+    (span-boundary; generator: by layers of its own). [some kinds are for encoders]
     """
     labels: tuple[str, ...] = ()
     """Names of the classes. [at least 2 for classification, multi-label and tagging]"""
@@ -63,6 +65,10 @@ class HeadConfig:
     name: str = ""
     """Name of the head; two heads of one kind need two names. [empty: its kind; vocabulary for masked-language-model]
     """
+    size: float = 0.25
+    """Size of a generator: its attention heads and the width of its layers, as shares of the network's. [above 0, at
+    most 1]
+    """
     side: Literal["encoder", "decoder", "both"] = "encoder"
     """Side of an encoder-decoder that the head is on: the encoder, the decoder behind its start token, or the decoder
     behind the whole text, which it reads again (both: BART; classes, sets of classes and numbers only).
@@ -70,9 +76,10 @@ class HeadConfig:
 
     def __post_init__(self) -> None:
         check_choices(self, "heads.")
-        if self.activation is not None and not (self.hidden or self.kind == "masked-language-model"):
+        if self.activation is not None and not (self.hidden or self.kind in ("masked-language-model", "generator")):
             raise RecipeError(
-                f"`activation` belongs to a masked-language-model head or one with `hidden`: got a {self.kind} head"
+                "`activation` belongs to a masked-language-model head, a generator or a head with `hidden`: got a "
+                f"{self.kind} head"
             )
         if self.hidden_norm and not self.hidden:
             raise RecipeError(f"`hidden_norm` needs `hidden`: got a {self.kind} head without it")
@@ -80,6 +87,8 @@ class HeadConfig:
             raise RecipeError(f"`labels` must name at least two for a {self.kind} head: got {list(self.labels)}")
         if self.side == "both" and HEAD_KINDS[self.kind] not in ("class", "set", "number"):
             raise RecipeError(f"`side` both is for one result a text: got a {self.kind} head")
+        if not 0 < self.size <= 1:
+            raise RecipeError(f"`size` of a head must lie in (0, 1]: got {self.size}")
         if len(set(self.labels)) < len(self.labels):
             raise RecipeError(f"`labels` must differ: got {list(self.labels)}")
         if not 0.0 <= self.dropout < 1.0:
@@ -93,3 +102,10 @@ class HeadConfig:
     def outputs(self) -> int:
         """Number of outputs."""
         return {"next-sentence": 2, "answer": 2, "regression": 1, "replaced-token": 1}.get(self.kind, len(self.labels))
+
+
+def new_head(kind: str) -> HeadConfig:
+    """Return a head of that kind as its paper has it, for an objective that needs it."""
+    if kind == "replaced-token":  # a dense layer with GELU (Clark et al. 2020)
+        return HeadConfig("replaced-token", hidden=True, activation="gelu", dropout=0.0)
+    return HeadConfig(kind)  # type: ignore[arg-type]

@@ -87,7 +87,8 @@ def load_recipe(
     reader = schema.Reader()
     recipe: Recipe = reader.build(Recipe, tree, "")
     checks.check(recipe, reader)
-    recipe = task_defaults.with_objective_heads(recipe)
+    defaulted = reader.positions.get("network.heads", "").startswith("task ")
+    recipe = task_defaults.with_objective_heads(recipe, written=not defaulted)
 
     home = homes.get(reader.origins.get("data.folder", "").rsplit(":", 2)[0], file.home)
     origins = {key: reader.origins.get(key, "default") for key in schema.flatten(recipe)}

@@ -219,7 +219,7 @@ class NetworkConfig:
             if self.architecture == "cbow":
                 raise RecipeError(f"`heads` cannot stand on word vectors alone: got a {head.kind} head")
             if (
-                head.kind in ("masked-language-model", "span-boundary", "replaced-token")
+                head.kind in ("masked-language-model", "span-boundary", "replaced-token", "generator")
                 and self.architecture != "encoder"
             ):
                 raise RecipeError(

@@ -77,6 +77,15 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
     "span-boundary": ObjectiveSpec(
         _TEXT, ("encoder",), "read both ways", {"rate": 0.15}, (_FILLS, "span-boundary"), reads_ids=True
     ),
+    "replaced-token": ObjectiveSpec(
+        _TEXT,
+        ("encoder",),
+        "read both ways",
+        {"rate": 0.15, "detection": 50.0},
+        ("generator", "replaced-token"),
+        masks=True,
+        reads_ids=True,
+    ),
     "span-corruption": ObjectiveSpec(
         _TEXT,
         ("encoder-decoder",),
@@ -128,9 +137,9 @@ class ObjectiveConfig:
 
     kind: Annotated[str, OneOf(OBJECTIVES)]
     """What the network predicts. causal: the next token. prefix: a text after its beginning. masked: masked tokens;
-    next-sentence and span-boundary: more beside them. span-corruption: hidden spans. denoising: a text from a noisy
-    copy. bidirectional, window: words from
-    neighbours. sequence-to-sequence: a target. The others: labels, tags, answers, pairs or scores of texts.
+    next-sentence and span-boundary: more beside them. replaced-token: tokens of a generator. span-corruption: hidden
+    spans. denoising: a text from a noisy copy. bidirectional, window: words from neighbours. sequence-to-sequence: a
+    target. The others: labels, answers or scores of texts.
     """
     share: float = 1.0
     """Share of this objective in a mixture, relative to the shares of the others. [above 0]"""
@@ -150,6 +159,8 @@ class ObjectiveConfig:
     """
     mean_span: float | None = None
     """Mean length of a masked span in tokens. [at least 1; null: as in the paper, 3]"""
+    detection: float | None = None
+    """For replaced-token: factor of the loss of the detector beside that of the generator. [above 0; null: 50]"""
     infilling: float | None = None
     """For denoising: share of the tokens in spans that are replaced by one mask each. [0 to below 1; null: 0.3]"""
     deletion: float | None = None
@@ -185,8 +196,10 @@ class ObjectiveConfig:
             raise RecipeError(f"`rate` must lie in (0, 1): got {self.rate}")
         if self.mean_span is not None and not 1 <= self.mean_span < float("inf"):
             raise RecipeError(f"`mean_span` must be at least 1: got {self.mean_span}")
-        if self.scale is not None and not 0 < self.scale < float("inf"):
-            raise RecipeError(f"`scale` must be finite and above 0: got {self.scale}")
+        for name in ("scale", "detection"):
+            factor = getattr(self, name)
+            if factor is not None and not 0 < factor < float("inf"):
+                raise RecipeError(f"`{name}` must be finite and above 0: got {factor}")
         for name in _NOISE:
             share, below = getattr(self, name), name in ("infilling", "deletion")
             if share is not None and not (0 <= share < 1 or (share == 1 and not below)):
@@ -203,7 +216,7 @@ class ObjectiveConfig:
         ):
             if getattr(self, name) != usual and not read:
                 raise RecipeError(f"`{name}` has no effect on the objective {self.kind}")
-        for name in ("rate", "mean_span", "scale", *_NOISE):
+        for name in ("rate", "mean_span", "scale", "detection", *_NOISE):
             if getattr(self, name) is not None and name not in spec.options:
                 raise RecipeError(f"`{name}` has no effect on the objective {self.kind}")
         if _NOISE[0] in spec.options and not any(self.option(name) for name in _NOISE):

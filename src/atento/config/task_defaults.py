@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from atento.config.heads import HeadConfig
+from atento.config.heads import new_head
 from atento.config.objective import OBJECTIVES
 from atento.config.presets import PRESETS
 from atento.config.recipe import Recipe
@@ -35,15 +35,26 @@ def with_defaults(tree: Node) -> Node:
     return _fill(tree, defaults, f"task {task}")
 
 
-def with_objective_heads(recipe: Recipe) -> Recipe:
-    """Return the recipe with the heads that its objectives need in its encoder, so that its run folder names them."""
+def with_objective_heads(recipe: Recipe, *, written: bool) -> Recipe:
+    """Return the recipe with the heads that its objectives need in its encoder, so that its run folder names them.
+
+    Args:
+        recipe: the recipe.
+        written: whether it names heads itself; otherwise the task's default heads that no objective trains are removed.
+    """
     network = recipe.network
     if recipe.init is not None or network.architecture != "encoder":
         return recipe
-    present = [head.kind for head in network.heads]
-    needed = (kind for one in objectives_of(recipe.task, recipe.objective) for kind in OBJECTIVES[one.kind].heads)
-    missing = [HeadConfig(kind) for kind in dict.fromkeys(needed) if kind not in present]  # type: ignore[arg-type]
-    return replace(recipe, network=replace(network, heads=(*network.heads, *missing))) if missing else recipe
+    objectives = objectives_of(recipe.task, recipe.objective)
+    needed = {kind for objective in objectives for kind in OBJECTIVES[objective.kind].heads}
+    heads = [head for head in network.heads if written or head.kind in needed]
+    present: set[str] = {head.kind for head in heads}
+    for objective in objectives:
+        for kind in OBJECTIVES[objective.kind].heads:
+            if kind not in present:
+                heads.append(new_head(kind))
+                present.add(kind)
+    return replace(recipe, network=replace(network, heads=tuple(heads)))
 
 
 def _named(network: Node) -> bool:

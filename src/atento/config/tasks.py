@@ -140,6 +140,17 @@ TASKS: dict[str, TaskSpec] = {
         unused=_NO_TRUNCATION | _SAME_SUBWORDS,
         defaults=_PLAIN | {"network": {"architecture": "decoder"}, "decoding": {"beam": 1}},
     ),
+    "prefix-language-modeling": TaskSpec(
+        _TEXT,
+        ("decoder", "encoder"),
+        "continue a text whose prefix they read bidirectionally",
+        "prefix",
+        perplexity=True,
+        verb="generate",
+        template="bos",
+        unused=_NO_TRUNCATION | _SAME_SUBWORDS | {"data.pack": "each row has one prefix"},
+        defaults=_PLAIN | {"network": {"architecture": "decoder"}, "decoding": {"beam": 1}},
+    ),
     "text-to-text": TaskSpec(
         _SOURCE_AND_TARGET,
         _SEQ2SEQ,
@@ -316,8 +327,6 @@ TASKS: dict[str, TaskSpec] = {
         defaults=_PLAIN | {"network": {"architecture": "cbow", "cbow": {}}, "tokenizer": {"kind": "word"}},
     ),
 }
-# Tasks that this version does not train yet.
-PLANNED = ("prefix-language-modeling",)
 TEXT_TO_TEXT = "text-to-text"  # also the task of a released encoder-decoder
 EMBEDDING = "embedding"  # also the task of a released encoder without heads
 

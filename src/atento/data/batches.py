@@ -248,7 +248,7 @@ class PlannedBatches:
         *,
         budget: int,
         seed: int,
-        weight: float = 1.0,
+        weight: float | Mapping[str, float] = 1.0,
         equal_examples: bool = False,
     ) -> None:
         """Count the targets of the first epoch, which decide how many updates an epoch has.
@@ -258,7 +258,7 @@ class PlannedBatches:
             objective: makes batches of them.
             budget: real targets of an update.
             seed: seed of order and random choices.
-            weight: factor of the loss.
+            weight: factor of the loss, or of each head's loss.
             equal_examples: whether updates have the same number of examples, instead of tokens.
         """
         self.stores = store if isinstance(store, EpochStores) else EpochStores(store)
@@ -317,7 +317,12 @@ class PlannedBatches:
             for piece in np.array_split(part, micro_batches):
                 if len(piece):
                     batch = self.batch(piece, epoch)
-                    yield Part(batch, {} if self.weight == 1.0 else dict.fromkeys(batch.labels, self.weight), piece)
+                    yield Part(batch, self._weights(batch), piece)
+
+    def _weights(self, batch: Batch) -> Mapping[str, float]:
+        if isinstance(self.weight, Mapping):
+            return self.weight
+        return {} if self.weight == 1.0 else dict.fromkeys(batch.labels, self.weight)
 
     def in_order(self, budget: int) -> Iterator[Batch]:
         """Yield every example of epoch 0 once, sorted by length, in batches of at most `budget` target tokens."""

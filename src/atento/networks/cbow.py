@@ -18,6 +18,7 @@ from atento.networks.heads import make_heads
 from atento.networks.layers import TokenEmbedding
 from atento.networks.network import Network, refuse_inner_layer
 from atento.networks.output import Output
+from atento.networks.vocabulary import token_nats
 
 
 class CBOW(Network):
@@ -134,7 +135,7 @@ class CBOW(Network):
     def _nats(self, pooled: Tensor, targets: Tensor, negatives: Tensor | None) -> Tensor:
         """pooled (N,D), targets (N,), negatives (N,K) -> the summed loss."""
         if negatives is None:
-            return F.cross_entropy(self.project(pooled), targets, reduction="sum")
+            return token_nats(self.project, pooled, targets, self.config.vocab_size)
         right = (pooled * F.embedding(targets, self.output_weight)).sum(dim=-1)  # (N,)
         wrong = torch.einsum("nd,nkd->nk", pooled, F.embedding(negatives, self.output_weight))  # (N,K)
         drawn = negatives != targets.unsqueeze(1)

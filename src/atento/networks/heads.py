@@ -7,11 +7,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness, dropout, fresh
-from atento.config.heads import HEAD_KINDS, HeadConfig, HeadKind, Pooling
+from atento.config.heads import HEAD_KINDS, HeadConfig, Pooling
 from atento.config.network import NetworkConfig
 from atento.errors import CapabilityError, RecipeError, nearest
 from atento.networks.layers import ACTIVATIONS, OutputMatrix, TokenEmbedding, make_norm
 from atento.networks.output import Output
+from atento.networks.vocabulary import Head, Transform, VocabularyHead
 
 _SPAN_POSITIONS, _POSITION_WIDTH = 20, 200  # SpanBERT's: positions inside a span, and how wide their vectors are
 
@@ -75,77 +76,6 @@ TEXT_POOLINGS: dict[str, Callable[[Tensor, Tensor | None], Tensor]] = {
     "max": max_token,
 }
 """Of the vectors of texts: name -> function of (hidden (B,L,D), token mask (B,L)) that returns (B,D)."""
-
-
-class Head(nn.Module):
-    """The base of all heads: a kind, which decides the loss that trains them."""
-
-    kind: HeadKind
-
-
-class Transform(nn.Module):
-    """norm(act(W x + b)): the layer before the output matrix of a masked language model (Devlin et al. 2019).
-
-    Its vectors have the width of the embeddings, E.
-    """
-
-    def __init__(self, config: NetworkConfig, head: HeadConfig) -> None:
-        super().__init__()
-        self.dense = nn.Linear(config.d_model, config.embedding_width, bias=head.hidden_bias)
-        self.activation = ACTIVATIONS[head.activation or config.feed_forward.activation]
-        self.norm = make_norm(config.norm_kind, config.embedding_width, config.norm_eps, bias=config.norm_bias)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """(...,D) -> (...,E)."""
-        out: Tensor = self.norm(self.activation(self.dense(hidden)))
-        return out
-
-
-class VocabularyHead(Head):
-    """hidden -> logits over the vocabulary, of the next token or of a masked token.
-
-    See docs/notes.md#c5, #e3.
-
-    The matrix is the head's or, if tied, the embedding's. Before it, the vectors may pass a dense layer with a norm
-    (BERT) or be multiplied by `scale` (T5). A loss that never computes all logits at once uses `read`, `matrix` and
-    `bias`.
-    """
-
-    kind = "vocabulary"
-
-    def __init__(
-        self,
-        vocab_size: int,
-        d_model: int,
-        *,
-        tied: bool,
-        bias: bool,
-        scale: float = 1.0,
-        transform: Transform | None = None,
-    ) -> None:
-        super().__init__()
-        self.transform, self.scale = transform, scale
-        self.output = OutputMatrix(vocab_size, d_model, tied=tied, bias=bias)
-
-    @property
-    def bias(self) -> Tensor | None:
-        """The bias of the logits, (V,)."""
-        return self.output.bias
-
-    def matrix(self, table: TokenEmbedding | None) -> Tensor:
-        """The output matrix (V,D): the head's, or that of the embedding `table`."""
-        return self.output.matrix(table)
-
-    def read(self, hidden: Tensor) -> Tensor:
-        """hidden (...,D) -> the input of the output matrix, (...,D)."""
-        if self.transform is not None:
-            hidden = self.transform(hidden)
-        return hidden * self.scale if self.scale != 1.0 else hidden
-
-    def forward(self, hidden: Tensor, table: TokenEmbedding | None) -> Tensor:
-        """hidden (...,D) -> logits (...,V)."""
-        out: Tensor = self.output(self.read(hidden), table)
-        return out
 
 
 class SpanBoundaryHead(Head):
@@ -291,7 +221,8 @@ def make_heads(config: NetworkConfig, width: int | None = None) -> Heads:
         heads.append(("vocabulary", next_token))
     elif config.architecture == "elmo" and config.vocab_size:  # the next word, and the one before, of one direction
         heads.append(("vocabulary", VocabularyHead(config.vocab_size, config.d_model, tied=False, bias=True)))
-    return Heads([*heads, *((head.name, _make_head(config, head, width or config.d_model)) for head in config.heads)])
+    described = [head for head in config.heads if head.kind != "generator"]  # an encoder makes its generator
+    return Heads([*heads, *((head.name, _make_head(config, head, width or config.d_model)) for head in described)])
 
 
 def _make_head(config: NetworkConfig, head: HeadConfig, width: int) -> Head:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 
 from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness
 from atento.config.network import NetworkConfig
 from atento.errors import CapabilityError, UsageError
-from atento.networks.heads import Heads, VocabularyHead
+from atento.networks.heads import Heads
 from atento.networks.layers import TokenEmbedding
 from atento.networks.output import Output
+from atento.networks.vocabulary import VocabularyHead
 
 
 class Network(nn.Module, ABC):
@@ -50,6 +52,27 @@ class Network(nn.Module, ABC):
     def cost(self) -> Tensor | None:
         """The cost of learned sparsity, added to the loss, in nats a target; None: no cost (docs/notes.md#a17)."""
         return None
+
+    def replaced(
+        self, head: str, inputs: Mapping[str, Tensor], labels: Tensor, random: Randomness | None = None
+    ) -> Output:
+        """Sample a token for each mask from the generator `head`, and read the text with these tokens.
+
+        No gradient passes through the samples. Without `random` they are the same every time (Clark et al. 2020).
+
+        Args:
+            head: name of the generator.
+            inputs: as for `forward`; `ids` (B,L) are masked texts.
+            labels: (B,L) the masked tokens, -1 elsewhere.
+            random: the random numbers of dropout and samples.
+
+        Returns:
+            Output without logits, whose state is a `Replaced`.
+
+        Raises:
+            CapabilityError: the network has no generator.
+        """
+        raise CapabilityError(f"a network of type {type(self).__name__} has no generator")
 
     @property
     def vocabulary_head(self) -> VocabularyHead:

@@ -15,3 +15,19 @@ class Output:
     pooled: Tensor | None = None
     encoded: Tensor | None = None
     state: Any = None
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """The state of an `Output` of `Network.replaced`.
+
+    Attributes:
+        vectors: (N,E) what the generator predicts each masked token from.
+        weight: (V,E), its output matrix. bias: (V,).
+        ids: (B,L) the text with sampled tokens in place of masks, which the network has read.
+    """
+
+    vectors: Tensor
+    weight: Tensor
+    bias: Tensor | None
+    ids: Tensor

@@ -31,6 +31,8 @@ def model_config(recipe: Recipe, network: dict[str, Any], template: str | None =
         "decoding": asdict(recipe.decoding),
         "max_len": recipe.data.max_len,
     }
+    if recipe.objective:
+        config["objectives"] = [objective.kind for objective in recipe.objective]
     if recipe.embedding is not None:
         config["embedding"] = asdict(recipe.embedding)
     return config if template is None else config | {"template": template}

@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from atento.config.heads import HEAD_KINDS, HeadConfig
+from atento.config.heads import HEAD_KINDS, HeadConfig, new_head
 from atento.config.initial import ClassifierConfig
 from atento.config.loading import LoadedRecipe
 from atento.config.network import NetworkConfig, changed
@@ -277,7 +277,7 @@ def with_objective_heads(network: NetworkConfig, recipe: Recipe) -> NetworkConfi
             )
         if network.architecture == "encoder":
             present = {head.kind for head in heads}
-            heads += [HeadConfig(kind) for kind in spec.heads if kind not in present]  # type: ignore[arg-type]
+            heads += [new_head(kind) for kind in spec.heads if kind not in present]
     return replace(network, heads=tuple(heads))
 
 

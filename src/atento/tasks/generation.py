@@ -1,18 +1,59 @@
 """A language model continues prompts: whole outputs, or a stream of pieces of text."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from atento.config.decoding import DecodingConfig
-from atento.decoding.contract import AnyStepFunction
+from atento.config.tasks import TASKS
+from atento.decoding.contract import AnyStepFunction, HasStepFunction
 from atento.decoding.trace import Trace
-from atento.networks import Decoder, RecurrentLM
+from atento.networks import Decoder, Encoder, Network, RecurrentLM
+from atento.networks.steps.prefix import PrefixStepFunction, Prompt
 from atento.tasks.strategies import Utility, constraints_of
 from atento.tasks.writing import WrittenText, stream_one, write_all
 from atento.text.tokenizer import Tokenizer
 
+Continuing = Decoder | RecurrentLM | Encoder
+"""Networks that continue a prompt; an encoder, if `can_continue` says so."""
+
+
+def _objectives(config: Mapping[str, Any]) -> set[str]:
+    """What a model was trained on: the objectives of its recipe, or that of its task."""
+    task = config.get("task")
+    return set(config.get("objectives") or ([TASKS[task].objective] if task in TASKS else ()))
+
+
+def can_continue(network: Network, config: Mapping[str, Any]) -> bool:
+    """Whether a model, of this `config.json`, continues prompts: an encoder if it was trained to."""
+    trained = {"causal", "prefix"} & _objectives(config)
+    return isinstance(network, Decoder | RecurrentLM) or (isinstance(network, Encoder) and bool(trained))
+
+
+def plain_steps(network: Network) -> HasStepFunction | AnyStepFunction:
+    """What a search takes by default: the network, or the steps of an encoder."""
+    if isinstance(network, Encoder):
+        return PrefixStepFunction(network)
+    assert isinstance(network, HasStepFunction)
+    return network
+
+
+def prompt_mode(network: Network, config: Mapping[str, Any]) -> Prompt:
+    """How a model reads a prompt: in both directions, if it was trained with prefixes; or causally.
+
+    A decoder that was trained both ways reads it causally, which is faster.
+    """
+    trained = _objectives(config)
+    return "prefix" if "prefix" in trained and (isinstance(network, Encoder) or "causal" not in trained) else "causal"
+
+
+def prompt_template(network: Network, config: Mapping[str, Any]) -> str | None:
+    """The special tokens before a prompt; an encoder's texts, which also end with one, begin with the same."""
+    template: str | None = config.get("template")
+    return "bos" if isinstance(network, Encoder) and template == "bos-eos" else template
+
 
 def prompt_ids(
-    network: Decoder | RecurrentLM, tokenizer: Tokenizer, prompts: Sequence[str], template: str | None
+    network: Continuing, tokenizer: Tokenizer, prompts: Sequence[str], template: str | None
 ) -> list[list[int]]:
     """Prompts as the model reads them, with the special tokens of `template` (None: its own); never empty."""
     encoded = (tokenizer.with_specials(ids, template=template)[0] for ids in tokenizer.encode_batch(list(prompts)))
@@ -20,7 +61,7 @@ def prompt_ids(
 
 
 def continue_prompts(
-    network: Decoder | RecurrentLM,
+    network: Continuing,
     tokenizer: Tokenizer,
     prompts: Sequence[str],
     config: DecodingConfig,
@@ -37,7 +78,7 @@ def continue_prompts(
     `step_function` is the one to use instead of the network's plain one; the others as in `write_all`.
     """
     return write_all(
-        network if step_function is None else step_function,
+        plain_steps(network) if step_function is None else step_function,
         network.config,
         prompt_ids(network, tokenizer, prompts, template),
         config,
@@ -54,7 +95,7 @@ def continue_prompts(
 
 
 def stream_continuation(
-    network: Decoder | RecurrentLM,
+    network: Continuing,
     tokenizer: Tokenizer,
     prompt: str,
     config: DecodingConfig,
@@ -66,7 +107,7 @@ def stream_continuation(
 ) -> Iterator[str]:
     """What `continue_prompts` gives for prompt number `row`, in pieces (`writing.stream_one`)."""
     return stream_one(
-        network if step_function is None else step_function,
+        plain_steps(network) if step_function is None else step_function,
         network.config,
         prompt_ids(network, tokenizer, [prompt], template)[0],
         config,

@@ -9,9 +9,15 @@ from atento.config.tasks import TEXT_TO_TEXT, task_with
 from atento.decoding.trace import Trace
 from atento.errors import CapabilityError, TokenizerError, UsageError
 from atento.metrics.utilities import embedding_utility
-from atento.networks import Decoder, EncoderDecoder, Network, RecurrentLM, RecurrentSeq2Seq
+from atento.networks import Encoder, EncoderDecoder, Network, RecurrentSeq2Seq
 from atento.networks.steps.choose import NetworkStepFunction
-from atento.tasks.generation import continue_prompts, stream_continuation
+from atento.tasks.generation import (
+    Continuing,
+    can_continue,
+    continue_prompts,
+    prompt_template,
+    stream_continuation,
+)
 from atento.tasks.languages import in_languages
 from atento.tasks.options import decoding_for, one_output
 from atento.tasks.scoring import TokenScores, score_texts
@@ -97,8 +103,8 @@ def write_outputs(
         "trained": model.trained_length,
         "trace": trace,
     }
-    if isinstance(network, Decoder | RecurrentLM):
-        arguments["template"] = model.config.get("template")
+    if isinstance(network, Continuing):
+        arguments["template"] = prompt_template(network, model.config)
         return continue_prompts(network, tokenizer_of(model), texts, decoding, **arguments)
     return translate(network, tokenizer_of(model), texts, decoding, special_tokens=special_tokens, **arguments)
 
@@ -131,8 +137,8 @@ def stream_output(model: LoadedModel, task: str, text: str, row: int, options: D
         "row": row,
         "trained": model.trained_length,
     }
-    if isinstance(network, Decoder | RecurrentLM):
-        arguments["template"] = model.config.get("template")
+    if isinstance(network, Continuing):
+        arguments["template"] = prompt_template(network, model.config)
         return stream_continuation(network, tokenizer_of(model), text, decoding, **arguments)
     return stream_translation(network, tokenizer_of(model), text, decoding, special_tokens=special_tokens, **arguments)
 
@@ -144,7 +150,9 @@ def score_outputs(model: LoadedModel, sources: Sequence[str], targets: Sequence[
         CapabilityError: the network writes nothing. UsageError: the lists are not equally long.
     """
     network = model.network
-    if not isinstance(network, EncoderDecoder | RecurrentSeq2Seq | Decoder | RecurrentLM):
+    if not isinstance(network, EncoderDecoder | RecurrentSeq2Seq | Continuing) or (
+        isinstance(network, Encoder) and not can_continue(network, model.config)
+    ):
         raise CapabilityError(f"this network ({type(network).__name__}) writes nothing that could be scored")
     if len(sources) != len(targets):
         raise UsageError(f"as many sources as targets: got {len(sources)} and {len(targets)}")
@@ -153,18 +161,18 @@ def score_outputs(model: LoadedModel, sources: Sequence[str], targets: Sequence[
         tokenizer_of(model),
         sources,
         targets,
-        template=model.config.get("template"),
+        template=prompt_template(network, model.config),
         step_function=model.step_function(),
         trained=model.trained_length,
     )
 
 
-def _network_for(model: LoadedModel, task: str) -> EncoderDecoder | RecurrentSeq2Seq | Decoder | RecurrentLM:
+def _network_for(model: LoadedModel, task: str) -> EncoderDecoder | RecurrentSeq2Seq | Continuing:
     """The model's network. Raises CapabilityError: the model does not do the task."""
     network, trained_task = model.network, str(model.config.get("task"))
     kind = type(network).__name__
     if task == task_with("generate"):
-        if isinstance(network, Decoder | RecurrentLM):
+        if isinstance(network, Continuing) and can_continue(network, model.config):
             return network
         if trained_task == TEXT_TO_TEXT and isinstance(network, EncoderDecoder | RecurrentSeq2Seq):
             return network

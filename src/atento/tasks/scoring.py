@@ -10,8 +10,8 @@ from atento.data.special_tokens import special_tokens_of
 from atento.data.store import Ragged
 from atento.decoding.contract import AnyStepFunction
 from atento.decoding.forced import forced_scores
-from atento.networks import Decoder, EncoderDecoder, RecurrentLM, RecurrentSeq2Seq
-from atento.tasks.generation import prompt_ids
+from atento.networks import EncoderDecoder, RecurrentSeq2Seq
+from atento.tasks.generation import Continuing, plain_steps, prompt_ids
 from atento.tasks.grouping import by_length
 from atento.tasks.lengths import warn_of_length
 from atento.text.tokenizer import Tokenizer
@@ -32,7 +32,7 @@ class TokenScores:
 
 
 def score_texts(
-    network: EncoderDecoder | RecurrentSeq2Seq | Decoder | RecurrentLM,
+    network: EncoderDecoder | RecurrentSeq2Seq | Continuing,
     tokenizer: Tokenizer,
     sources: Sequence[str],
     targets: Sequence[str],
@@ -46,14 +46,14 @@ def score_texts(
     `step_function` replaces the network's plain step function. Sources and targets longer than `trained`
     tokens, of a language model both together, are counted in one warning.
     """
-    if isinstance(network, Decoder | RecurrentLM):
+    if isinstance(network, Continuing):
         writer, inputs = tokenizer, prompt_ids(network, tokenizer, sources, template)
     else:
         writer = tokenizer.target
         special_tokens = special_tokens_of(network.config, tokenizer)
         inputs = [special_tokens.apply(ids)[0] for ids in tokenizer.encode_batch(list(sources))]
     outputs = writer.encode_batch(list(targets))
-    joined = isinstance(network, Decoder | RecurrentLM)  # prompt and output share the positions
+    joined = isinstance(network, Continuing)  # prompt and output share the positions
     ends = [len(target) + 1 for target in outputs]
     read = [n + m - 1 if joined else max(n, m) for n, m in zip(map(len, inputs), ends)]
     warn_of_length(read, trained, "scores")
@@ -65,7 +65,10 @@ def score_texts(
         real = torch.arange(ids.shape[1]) < torch.tensor([len(inputs[row]) for row in rows])[:, None]
         requested = [outputs[row] for row in rows]
         all_scores = forced_scores(
-            network if step_function is None else step_function, ids.to(device), requested, token_mask=real.to(device)
+            plain_steps(network) if step_function is None else step_function,
+            ids.to(device),
+            requested,
+            token_mask=real.to(device),
         )
         for row, scores in zip(rows, all_scores):
             tokens = writer.tokens([*outputs[row], network.config.eos_id])

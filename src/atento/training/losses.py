@@ -16,7 +16,7 @@ from atento.errors import CapabilityError
 from atento.networks.cbow import CBOW
 from atento.networks.heads import TEXT_POOLINGS, SpanBoundaryHead
 from atento.networks.network import Network
-from atento.networks.output import Output
+from atento.networks.output import Output, Replaced
 from atento.networks.recurrent.elmo import ELMo
 from atento.training.cross_entropy import cross_entropy
 from atento.training.scheduled_sampling import OwnTokens, sampled_forward
@@ -94,6 +94,28 @@ def boundary_loss(network: Network, head: str, forward: Forward, batch: Batch, c
     positions = extras["span position"][labelled].clamp(max=len(boundary.positions) - 1)
     vectors = boundary.read(left, right, positions)
     return cross_entropy(vectors, boundary.matrix(network.table), labels[labelled], call.smoothing, boundary.bias)
+
+
+def generator_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
+    """Return -Σ log p(masked token) of the generator inside a network (Clark et al. 2020)."""
+    state, labels = forward().state, batch.labels[head]
+    assert isinstance(state, Replaced)
+    return cross_entropy(state.vectors, state.weight, labels[labels >= 0], call.smoothing, state.bias)
+
+
+def detection_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
+    """Return Σ -log p(replaced or not) over real tokens; labels (B,L) are the original ids, -1 for padding.
+
+    A token is replaced if the network has read another one: a sample that is the original token counts as original.
+    """
+    labels, output = batch.labels[head], forward()
+    ids = output.state.ids if isinstance(output.state, Replaced) else batch.inputs["ids"]
+    labelled = labels >= 0
+    logits = network.read(head, output, batch.inputs.get("token_mask"), call.random)[labelled].squeeze(-1)
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    replaced = (ids != labels)[labelled].to(logits.dtype)
+    loss = F.binary_cross_entropy_with_logits(logits, replaced, reduction="sum")
+    return loss, loss.detach()
 
 
 def class_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
@@ -249,6 +271,8 @@ def _read(network: Network, ids: Tensor, real: Tensor, settings: Contrast, rando
 LOSSES: dict[str, HeadLoss] = {
     "vocabulary": vocabulary_loss,
     "boundary": boundary_loss,
+    "generator": generator_loss,
+    "detection": detection_loss,
     "class": class_loss,
     "tag": class_loss,
     "span": span_loss,
@@ -259,6 +283,11 @@ LOSSES: dict[str, HeadLoss] = {
     "multiple-negatives": ranking_loss,
     "cosine": cosine_loss,
 }
+
+
+def kind_of(network: Network, head: str) -> str:
+    """Return the kind of a head; the name itself of a loss without a head."""
+    return network.heads[head].kind if head in network.heads else head
 
 
 def losses(network: Network, batch: Batch, call: Call) -> dict[str, LossAndNll]:
@@ -275,8 +304,12 @@ def losses(network: Network, batch: Batch, call: Call) -> dict[str, LossAndNll]:
         CapabilityError: there is no loss for a head.
     """
 
+    generator = next((name for name in batch.labels if kind_of(network, name) == "generator"), None)
+
     @cache
     def forward() -> Output:  # cached: several heads read one forward pass
+        if generator is not None:
+            return network.replaced(generator, batch.inputs, batch.labels[generator], call.random)
         if call.own is not None:
             return sampled_forward(network, batch, call.own, call.random)
         mask = {} if batch.mask is None else {"mask": batch.mask}
@@ -286,7 +319,7 @@ def losses(network: Network, batch: Batch, call: Call) -> dict[str, LossAndNll]:
     head_losses: dict[str, LossAndNll] = {}
     counts = batch.counts()
     for head in batch.labels:
-        kind = network.heads[head].kind if head in network.heads else head
+        kind = kind_of(network, head)
         if kind not in LOSSES:
             raise CapabilityError(f"this version has no loss for the head {head!r} of kind {kind!r}")
         loss, nll = LOSSES[kind](network, head, forward, batch, call)

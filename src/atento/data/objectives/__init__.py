@@ -18,6 +18,7 @@ from atento.data.objectives.next_sentence import next_sentence
 from atento.data.objectives.numbers import numbers
 from atento.data.objectives.prefix import prefix
 from atento.data.objectives.preparation import Preparation
+from atento.data.objectives.replaced_token import replaced_token
 from atento.data.objectives.sequence_to_sequence import sequence_to_sequence
 from atento.data.objectives.span_boundary import span_boundary
 from atento.data.objectives.span_corruption import span_corruption
@@ -33,6 +34,7 @@ OBJECTIVES: dict[str, Callable[[Preparation, ObjectiveConfig], Batches]] = {
     "masked": masked,
     "next-sentence": next_sentence,
     "span-boundary": span_boundary,
+    "replaced-token": replaced_token,
     "span-corruption": span_corruption,
     "denoising": denoising,
     "bidirectional": bidirectional,

@@ -28,7 +28,7 @@ _FREE = {
 
 
 def release(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """`config.json` and the tensors, as `transformers` reads them.
+    """`config.json` and the tensors, as `transformers` reads them; without the generator of replaced-token detection.
 
     Raises:
         CapabilityError: the network is of no released family, or its layout cannot hold it; names the fields.
@@ -40,6 +40,7 @@ def release(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tuple[dict[
             f"this one is of {f'the family {config.family!r}' if config.family else 'no released family'}"
         )
     family = FAMILIES[config.family]
+    config, weights = _without_generator(config, weights)
     try:
         data, rows = family.write(config), family.rows(config)
         our_names = {name: row.ours for row in rows for name in (*row.theirs, *row.copies)}
@@ -59,6 +60,18 @@ def release(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tuple[dict[
     theirs = data["architectures"][0]
     bare = theirs.endswith("Model") and not theirs.endswith(("LMHeadModel", "MTModel"))
     return data, convert(rows, "" if bare else family.prefix, weights)
+
+
+def _without_generator(
+    config: NetworkConfig, weights: Mapping[str, Tensor]
+) -> tuple[NetworkConfig, Mapping[str, Tensor]]:
+    """A network without its generators, which only training reads."""
+    generators = tuple(f"heads.{head.name}." for head in config.heads if head.kind == "generator")
+    if not generators:
+        return config, weights
+    heads = tuple(head for head in config.heads if head.kind != "generator")
+    remaining = {name: value for name, value in weights.items() if not name.startswith(generators)}
+    return changed(config, heads=heads), remaining
 
 
 def _computing_fields(config: NetworkConfig) -> dict[str, Any]:

@@ -10,7 +10,6 @@ import math
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness, dropout, fresh
@@ -22,6 +21,7 @@ from atento.networks.layers import LayerMix, TokenEmbedding
 from atento.networks.network import Network, layer_count
 from atento.networks.output import Output
 from atento.networks.recurrent.character_cnn import CharacterCNN
+from atento.networks.vocabulary import token_nats
 
 
 class ProjectedLSTM(nn.Module):
@@ -236,8 +236,7 @@ class ELMo(Network):
 
     def _nats(self, states: Tensor, targets: Tensor, random: Randomness | None) -> Tensor:
         """states (N,D), targets (N,) -> the sum of -log p, in float32 at least."""
-        logits = self.project(self._dropped(states, random))  # (N,V)
-        return F.cross_entropy(logits.to(torch.promote_types(logits.dtype, torch.float32)), targets, reduction="sum")
+        return token_nats(self.project, self._dropped(states, random), targets, self.config.vocab_size)
 
     def _embed(self, ids: Tensor) -> Tensor:
         """Characters (B,L,C) or word ids (B,L) -> (B,L,D)."""

@@ -5,17 +5,20 @@ See docs/notes.md#c6, #a6.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from torch import Tensor
 
 from atento.attention.dropout import Randomness
 from atento.attention.sparse import total_cost
 from atento.config.network import NetworkConfig
 from atento.networks.frozen import current
+from atento.networks.generator import Generator, sampled
 from atento.networks.heads import Pooler, make_heads
 from atento.networks.initial import initialise
 from atento.networks.layers import LayerMix, TokenEmbedding
 from atento.networks.network import Network, layer_count
-from atento.networks.output import Output
+from atento.networks.output import Output, Replaced
 from atento.networks.projections import Projections
 from atento.networks.stack.inputs import InputLayer
 from atento.networks.stack.stack import MaskArgument, Stack
@@ -35,6 +38,9 @@ class Encoder(Network):
         self.mix = LayerMix(config.n_layers + 1, norm=config.norm == "pre") if config.layer_mix else None
         self.pooler = Pooler(config.d_model) if config.pooler else None
         self.heads = make_heads(config)
+        for head in config.heads:
+            if head.kind == "generator":  # it has a stack of its own, which the file of heads does not know
+                self.heads[head.name] = Generator(config, head)
         self.projections = Projections(config.d_model, config.projections)
         self.reset_parameters()
 
@@ -101,9 +107,25 @@ class Encoder(Network):
         """The result of `forward` for the hidden vectors that heads read, (B,L,D)."""
         pooled = None if self.pooler is None else self.pooler(hidden, token_mask)
         output = Output(hidden, pooled=pooled)
-        first = next((name for name, head in self.heads.items() if head.kind != "boundary"), None)
+        first = next((name for name, head in self.heads.items() if head.kind not in ("boundary", "generator")), None)
         if project and first is not None:
             output.logits = self.read(first, output, token_mask, random)
+        return output
+
+    def replaced(
+        self, head: str, inputs: Mapping[str, Tensor], labels: Tensor, random: Randomness | None = None
+    ) -> Output:
+        """As `Network.replaced`."""
+        generator, token_mask, labelled = self.heads[head], inputs.get("token_mask"), labels >= 0
+        assert isinstance(generator, Generator)
+        vectors = self.inputs.summed(
+            self.embedding(inputs["ids"]), segment_ids=inputs.get("segment_ids"), token_mask=token_mask, random=random
+        )
+        predicted = generator.read(generator(vectors, token_mask, random)[labelled])
+        weight, ids = generator.matrix(self.table), inputs["ids"].clone()
+        ids[labelled] = sampled(predicted, weight, generator.bias, random)
+        output: Output = self(**dict(inputs) | {"ids": ids}, random=random, project=False)
+        output.state = Replaced(predicted, weight, generator.bias, ids)
         return output
 
     def features(self, ids: Tensor, *, token_mask: Tensor | None = None, layer: int = -1) -> Tensor:

@@ -16,12 +16,20 @@ from atento.networks.steps.fast import FastStepFunction, why_not_fast
 from atento.networks.steps.graphs import GraphStepFunction
 from atento.networks.steps.packed_linear import Precision, has_packed_products
 from atento.networks.steps.plain import DecoderStepFunction, RecurrentStepFunction, Seq2SeqStepFunction
+from atento.networks.steps.prefix import PrefixStepFunction, Prompt
 from atento.networks.steps.reading import FastReader, why_no_fast_reading
 
 Kind = Literal["auto", "plain", "fast", "graphs"]
 NetworkStepFunction = (
-    DecoderStepFunction | Seq2SeqStepFunction[Any] | RecurrentStepFunction[Any] | FastStepFunction | GraphStepFunction
+    DecoderStepFunction
+    | Seq2SeqStepFunction[Any]
+    | RecurrentStepFunction[Any]
+    | PrefixStepFunction
+    | FastStepFunction
+    | GraphStepFunction
 )
+
+WRITERS = (EncoderDecoder, Decoder, Encoder, RecurrentSeq2Seq, RecurrentLM)
 
 
 def step_function(
@@ -30,6 +38,7 @@ def step_function(
     kind: Kind = "auto",
     precision: Precision | None = None,
     device: str | torch.device | None = None,
+    prompt: Prompt = "causal",
 ) -> NetworkStepFunction:
     """The step function of a network, for `atento.decoding`; threads may share it.
 
@@ -40,12 +49,14 @@ def step_function(
         precision: "float32", "bfloat16", or "int8" (fast on a CPU alone). None: the type of the weights.
         device: None: the device of the weights. Another one: the network is copied to it; the copy is `network` of the
             step function, and the one that `observe` can observe.
+        prompt: "prefix" reads prompts in both directions, for an encoder or a decoder that was trained with a prefix;
+            these steps are plain. An encoder that was trained with a causal mask continues prompts too.
 
     Raises:
         CapabilityError: the network writes nothing, or does not support that kind or precision. ValueError: an
             unknown kind.
     """
-    if not isinstance(network, EncoderDecoder | Decoder | RecurrentSeq2Seq | RecurrentLM):
+    if (isinstance(network, Encoder) and "vocabulary" not in network.heads) or not isinstance(network, WRITERS):
         raise CapabilityError(f"networks of type {type(network).__name__} write nothing, so they have no step function")
     if kind not in ("auto", "plain", "fast", "graphs"):
         raise ValueError(f"`kind` must be auto, plain, fast or graphs: got {kind!r}")
@@ -54,6 +65,10 @@ def step_function(
     if requested.type != weight.device.type or requested.index not in (None, weight.device.index):
         network = deepcopy(network).to(requested)
         weight = next(network.parameters())
+    if isinstance(network, Encoder) or (isinstance(network, Decoder) and prompt == "prefix"):
+        if kind not in ("auto", "plain") or precision == "int8":
+            raise CapabilityError("a prompt that is read in both directions, or by an encoder, has plain steps only")
+        return PrefixStepFunction(network, prompt)
     weight_dtype = str(weight.dtype).removeprefix("torch.")
     reason = why_not_fast(network)
     on_cpu = weight.device.type == "cpu"

@@ -12,8 +12,9 @@ from atento.config.network import NetworkConfig
 from atento.inspection.network_figure import network_svg, network_text
 from atento.networks import Network, build_network, parameter_count
 from atento.networks.describe import Part, describe
-from atento.networks.heads import LinearHead, Pooler, VocabularyHead
+from atento.networks.heads import LinearHead, Pooler
 from atento.networks.layers import FeedForward, TokenEmbedding
+from atento.networks.vocabulary import VocabularyHead
 from atento.notes.checks.families import reversing
 from atento.notes.drawing import heat, shaded, sheet
 from atento.notes.finding import AtMost, Finding, compare

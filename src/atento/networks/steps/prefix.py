@@ -1,0 +1,90 @@
+"""The step function of networks that read a prompt in both directions, as in prefix language modelling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from atento.attention.masks import prefix
+from atento.attention.observe import observing, unobserved
+from atento.networks.stack.decoder import Decoder
+from atento.networks.stack.encoder import Encoder
+from atento.networks.stack.positions import real_positions
+from atento.networks.steps.plain import all_but_last, at_least_float32, last_tokens, padded
+
+Prompt = Literal["causal", "prefix"]
+
+
+@dataclass
+class TextState:
+    """The texts so far, padded on the left: ids (R,T), the real ones (R,T), the columns of the prefix (R,)."""
+
+    ids: Tensor
+    real: Tensor
+    prefix: Tensor
+
+    def select(self, rows: Tensor) -> TextState:
+        """Only those batch rows, in that order."""
+        return TextState(self.ids[rows], self.real[rows], self.prefix[rows])
+
+
+class PrefixStepFunction:
+    """Continues prompts with an `Encoder` or a `Decoder`, under the mask that it was trained with.
+
+    The tokens of a prompt before the last one attend to each other in both directions; the last one and those that
+    follow attend to all tokens before them. Under the causal mask no token attends to later ones. Each step reads the
+    text again: nothing is cached.
+
+    Args:
+        network: in evaluation mode; with a vocabulary head.
+        prompt: "prefix", or "causal" for an encoder that was trained with a causal mask.
+    """
+
+    def __init__(self, network: Encoder | Decoder, prompt: Prompt = "prefix") -> None:
+        self.network, self.prompt = network, prompt
+        config = network.config
+        self.start_id, self.eos_id, self.pad_id = config.start_id, config.eos_id, config.pad_id
+
+    def first_tokens(self, ids: Tensor, token_mask: Tensor | None) -> Tensor:
+        """What the first step reads: the last real token of each row of ids (B,T); the start token of an empty one."""
+        return last_tokens(ids, token_mask, self.start_id)
+
+    @torch.inference_mode()
+    def begin(self, ids: Tensor, token_mask: Tensor | None) -> TextState:
+        """The state after all of each prompt in ids (B,T) but its last real token."""
+        ids, real = all_but_last(ids, token_mask)
+        columns = ids.shape[1] if self.prompt == "prefix" else 0
+        return TextState(ids, real, torch.full((len(ids),), columns, device=ids.device))
+
+    @torch.inference_mode()
+    def step(self, tokens: Tensor, state: TextState) -> tuple[Tensor, TextState]:
+        """tokens (R,) or several (R,T) -> logits (R,V) after the last of them, in float32 at least, and the state."""
+        tokens = tokens.unsqueeze(1) if tokens.dim() == 1 else tokens
+        ids = torch.cat([state.ids, tokens], dim=1)
+        real = torch.cat([state.real, torch.ones_like(tokens, dtype=torch.bool)], dim=1)
+        with unobserved():
+            hidden = self._read(ids, real, state.prefix)
+        return at_least_float32(self.network.project(hidden[:, -1])), TextState(ids, real, state.prefix)
+
+    def _read(self, ids: Tensor, real: Tensor, columns: Tensor) -> Tensor:
+        """One forward pass over texts (R,T) -> (R,T,D)."""
+        padding = {} if bool(real.all()) else {"token_mask": real, "position_ids": real_positions(real)}
+        hidden: Tensor = self.network(ids, mask=prefix(columns), project=False, **padding).hidden
+        return hidden
+
+    @torch.inference_mode()
+    def show(self, ids: Tensor, token_mask: Tensor | None, written: list[list[int]]) -> None:
+        """Show observers one pass over each prompt in ids (B,T) and the output that was read, without its last token.
+
+        Rows are those of `DecoderStepFunction.show`.
+        """
+        if not observing(self.network):
+            return
+        real = torch.ones_like(ids, dtype=torch.bool) if token_mask is None else token_mask
+        prompts = [row[keep].tolist() or [self.start_id] for row, keep in zip(ids, real)]
+        texts, real = padded([[*p, *after] for p, after in zip(prompts, written)], self.pad_id, ids.device)
+        lengths = [len(prompt) - 1 if self.prompt == "prefix" else 0 for prompt in prompts]
+        self._read(texts, real, torch.tensor(lengths, device=ids.device))

@@ -1,0 +1,144 @@
+"""The loss of every objective over a vocabulary: computed at targets only, in memory without tokens x vocabulary."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from atento.attention.masks import causal, prefix
+from atento.config.elmo import CBOWConfig, ELMoConfig
+from atento.config.heads import HeadConfig
+from atento.config.network import NetworkConfig
+from atento.data.batches import Batch
+from atento.data.objectives.bidirectional import word_batch
+from atento.networks import build_network
+from atento.networks import generator as generator_module
+from atento.networks import vocabulary as vocabulary_module
+from atento.networks.network import Network
+from atento.networks.vocabulary import token_nats
+from atento.training import cross_entropy as cross_entropy_module
+from atento.training.losses import Call, losses
+
+B, L, V, D = 16, 32, 4093, 8
+BLOCK = 64 * V  # logits in memory at a time, fewer than the targets times the vocabulary
+SIZES: dict[str, Any] = {"vocab_size": V, "d_model": D, "d_ff": 8, "n_heads": 1, "n_layers": 1, "dropout": 0.0}
+
+
+class Logits(TorchDispatchMode):
+    """Records the most rows of any tensor whose last dimension is the vocabulary, and the largest of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        for value in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(value, Tensor) and value.dim() > 1 and value.shape[-1] == V:
+                self.rows = max(self.rows, value.numel() // V)
+        return result
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("_BLOCK_LOGITS", BLOCK), ("_MIN_ROWS", 64), ("_MAX_ROWS", 64)):
+        monkeypatch.setattr(cross_entropy_module, name, value)
+    for module in (generator_module, vocabulary_module):
+        monkeypatch.setattr(module, "_BLOCK_LOGITS", BLOCK)
+
+
+IDS = torch.randint(5, V, (B, L), generator=torch.Generator().manual_seed(1))
+SHIFTED = F.pad(IDS[:, 1:], (0, 1), value=-1)
+CHOSEN = torch.where(torch.arange(L) % 4 == 1, IDS, -1)  # every fourth token, one in each span
+NEIGHBOURS = {
+    "span left": torch.zeros_like(IDS),
+    "span right": torch.ones_like(IDS),
+    "span position": torch.ones_like(IDS),
+}
+
+
+def encoder(*kinds: str) -> Network:
+    heads = tuple(HeadConfig(kind) for kind in kinds)  # type: ignore[arg-type]
+    return build_network(NetworkConfig("encoder", heads=heads, **SIZES))
+
+
+def words(architecture: str, **parts: Any) -> Network:
+    return build_network(NetworkConfig(architecture, **SIZES | parts))  # type: ignore[arg-type]
+
+
+CASES: dict[str, Any] = {
+    "causal": lambda: (build_network(NetworkConfig("decoder", **SIZES)), Batch({"ids": IDS}, {"vocabulary": SHIFTED})),
+    "causal, encoder": lambda: (
+        encoder("masked-language-model"),
+        Batch({"ids": IDS}, {"vocabulary": SHIFTED}, causal()),
+    ),
+    "prefix": lambda: (
+        encoder("masked-language-model"),
+        Batch({"ids": IDS}, {"vocabulary": SHIFTED}, prefix(torch.full((B,), 9))),
+    ),
+    "masked": lambda: (encoder("masked-language-model"), Batch({"ids": IDS}, {"vocabulary": CHOSEN})),
+    "span-boundary": lambda: (
+        encoder("masked-language-model", "span-boundary"),
+        Batch({"ids": IDS}, {"vocabulary": CHOSEN, "span-boundary": CHOSEN}, extras=NEIGHBOURS),
+    ),
+    "replaced-token": lambda: (
+        encoder("generator", "replaced-token"),
+        Batch({"ids": IDS}, {"generator": CHOSEN, "replaced-token": IDS}),
+    ),
+    "sequence-to-sequence": lambda: (
+        build_network(NetworkConfig("encoder-decoder", **SIZES)),
+        Batch({"source_ids": IDS, "target_ids": IDS}, {"vocabulary": SHIFTED}),
+    ),
+    "recurrent": lambda: (
+        build_network(NetworkConfig("recurrent-seq2seq", **SIZES)),
+        Batch({"source_ids": IDS, "target_ids": IDS}, {"vocabulary": SHIFTED}),
+    ),
+    "bidirectional": lambda: (
+        words("elmo", elmo=ELMoConfig(characters=None, d_cell=8)),
+        word_batch(IDS, IDS, torch.full((B,), L)),
+    ),
+    "window": lambda: (
+        words("cbow", cbow=CBOWConfig(negatives=0)),
+        Batch({"ids": IDS, "token_mask": torch.ones_like(IDS, dtype=torch.bool)}, {"window": IDS[:, 0]}),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_e8_no_tensor_of_logits_has_more_rows_than_a_block(name: str) -> None:
+    torch.manual_seed(1)
+    network, batch = CASES[name]()
+    network.train()
+    with Logits() as seen:
+        total = torch.stack([loss for loss, _ in losses(network, batch, Call()).values()]).sum()
+        torch.autograd.grad(total, [p for p in network.parameters() if p.requires_grad], allow_unused=True)
+    assert 0 < seen.rows <= max(64, D), seen.rows
+
+
+@pytest.mark.parametrize("kind", ["vocabulary", "span-boundary", "generator"])
+def test_e8_the_head_reads_the_targets_only(kind: str) -> None:
+    name = {"vocabulary": "masked", "span-boundary": "span-boundary", "generator": "replaced-token"}[kind]
+    network, batch = CASES[name]()
+    head, rows = network.heads[kind], []
+    original = head.read
+    head.read = lambda *given: rows.append(given[0].numel() // given[0].shape[-1]) or original(*given)
+    losses(network, batch, Call())
+    assert rows == [int((CHOSEN >= 0).sum())]
+
+
+@pytest.mark.parametrize("n", [1, 64, 65, 200])
+def test_e9_the_loss_in_blocks_is_that_of_pytorch(n: int) -> None:
+    g = torch.Generator().manual_seed(n)
+    weight = torch.randn(V, D, generator=g, dtype=torch.float64, requires_grad=True)
+    vectors = torch.randn(n, D, generator=g, dtype=torch.float64, requires_grad=True)
+    targets = torch.randint(V, (n,), generator=g)
+    expected = F.cross_entropy(vectors @ weight.T, targets, reduction="sum")
+    loss = token_nats(lambda x: F.linear(x, weight), vectors, targets, V)
+    torch.testing.assert_close(loss, expected)
+    for ours, theirs in zip(
+        torch.autograd.grad(loss, [weight, vectors]), torch.autograd.grad(expected, [weight, vectors])
+    ):
+        torch.testing.assert_close(ours, theirs)
