@@ -255,3 +255,10 @@ def test_what_cannot_be_is_refused_in_one_sentence(task: str, section: dict[str,
     recipe = {"task": task, "data": DATA, "training": {"scheduled_sampling": section}}
     with pytest.raises(RecipeError, match=message):
         load_recipe(recipe)
+
+
+@pytest.mark.parametrize("objective", ["span-corruption", "denoising"])
+def test_objectives_whose_decoder_writes_a_text_may_sample(objective: str) -> None:
+    recipe = {"task": "span-corruption", "data": DATA, "objective": objective}
+    section = {"training": {"scheduled_sampling": {"share": 0.3}}}
+    assert load_recipe({**recipe, **section}).recipe.training.scheduled_sampling.share == 0.3

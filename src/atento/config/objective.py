@@ -100,6 +100,7 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
         ("encoder-decoder",),
         "read a source and write",
         {"infilling": 0.3, "mean_span": 3.0, "deletion": 0.0, "permutation": 1.0, "rotation": 0.0},
+        teacher_forced=True,
     ),
     "bidirectional": ObjectiveSpec(_TEXT, ("elmo",), "guess each word from either side", {}),
     "window": ObjectiveSpec(_TEXT, ("cbow",), "guess words from their neighbours", {}),
