@@ -5,7 +5,7 @@ See docs/notes.md#f6, #f7, #f9, #g1 to #g5, #g8, #l6.
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr
 from functools import cache
 from pathlib import Path
@@ -121,8 +121,7 @@ def filled_masks() -> Finding:
         {
             "the best two": sorted(candidate.token for candidate in candidates[:2]),
             "text of the best": best.text == text.replace(words[2], best.token),
-            "in order": [one.probability for one in candidates]
-            == sorted(one.probability for one in candidates)[::-1],
+            "in order": [one.probability for one in candidates] == sorted(one.probability for one in candidates)[::-1],
             "probability of the best": best.probability,
         },
         {
@@ -233,7 +232,11 @@ def tasks_by_prefix() -> Finding:
     """F9: one encoder-decoder learns three tasks; the prefix of a text says which one it is."""
     words = ("gato", "casa", "trem", "livro", "peixe", "praia")
     pairs = [(a, b) for a in words for b in words if a != b]
-    tasks = {"first: ": lambda a, b: a, "last: ": lambda a, b: b, "swap: ": lambda a, b: f"{b} {a}"}
+    tasks: dict[str, Callable[[str, str], str]] = {
+        "first: ": lambda a, b: a,
+        "last: ": lambda a, b: b,
+        "swap: ": lambda a, b: f"{b} {a}",
+    }
     records = [
         {"source": f"{prefix}{a} {b}", "target": answer(a, b)}
         for a, b in pairs[:-2]
