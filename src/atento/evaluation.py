@@ -1,5 +1,6 @@
 """Scoring a model on labelled data with its task's metrics and their intervals."""
 
+import inspect
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,8 +17,10 @@ from atento.data.source_records import columns_of
 from atento.errors import CapabilityError, UsageError
 from atento.metrics import METRICS, Score, metric_named
 from atento.model import Model, load
+from atento.models.configuration import answering_config
 from atento.precision import threads as thread_scope
-from atento.tasks.evaluation import score_outputs
+from atento.tasks.answering import readable_questions
+from atento.tasks.evaluation import scores_by_prefix
 from atento.tasks.table import VERBS, labels_of, usual_metrics
 
 Paths = str | Path | Sequence[str | Path]
@@ -84,6 +87,7 @@ def evaluate(
     task: str | None = None,
     *,
     metrics: str | Sequence[str] | None = None,
+    language: str | None = None,
     skip_bad: bool = False,
     say: Callable[[str], None] | None = None,
     device: str | None = None,
@@ -101,6 +105,7 @@ def evaluate(
         task: the model's own if not given.
         metrics: names as a list or separated by commas; the default ones of the task if not given: for tags, entity
             F1, or the accuracy of plain tags such as parts of speech.
+        language: of the answers, en or pt: `squad` leaves out its articles. en if not given.
         skip_bad: leave out broken records.
         say: called with each warning about records that were left out; Python warnings if not given.
         device, precision: for a model that is loaded here. threads: number of CPU threads of this call.
@@ -109,6 +114,8 @@ def evaluate(
     Raises:
         CapabilityError: the task has no metrics. DataError: names file and line, or the record.
         UsageError: an option without effect.
+
+    If the model was trained on data with several prefixes, `METRIC[PREFIX]` is the score of the records of one of them.
     """
     requested = metrics.split(",") if isinstance(metrics, str) else metrics
     chosen = None if requested is None else {name: metric_named(name) for name in requested}
@@ -133,12 +140,31 @@ def evaluate(
     for name in names:
         if METRICS[name].outputs != spec.outputs:
             raise UsageError(f"metric {name} does not score {task}, whose outputs are {spec.outputs}")
+    if language is not None and not any(_options(name, language) for name in names):
+        raise UsageError(f"`language` has no effect on {', '.join(names)}")
     split = joined([records])
     assert split is not None and spec.verb is not None
+    if skip_bad and "question" in split.columns and model.tokenizer is not None:
+        answering = answering_config(model.config, model.path or Path())
+        template, longest = model.config.get("template"), model.trained_length
+        split, warning = readable_questions(split, model.tokenizer, template, longest, answering.stride)
+        if warning and say is None:
+            warnings.warn(warning, stacklevel=2)
+        elif warning and say is not None:
+            say(f"warning: {warning}")
     verb = VERBS[spec.verb]
     with thread_scope(threads):
         outputs = verb.call(model, split, decoding)
-    return score_outputs(outputs, verb.gold(split), names)
+    gold = verb.gold(split)
+    scores = {name: metric_named(name)(outputs, gold, **_options(name, language)) for name in names}
+    prefixes = [prefix for prefix in model.config.get("prefixes", []) if isinstance(prefix, str)]
+    return scores | scores_by_prefix(outputs, gold, names, split, prefixes)
+
+
+def _options(metric: str, language: str | None) -> dict[str, str]:
+    """Return the options of a metric: the language, for those that depend on it."""
+    depends = "language" in inspect.signature(METRICS[metric].score).parameters
+    return {"language": language} if depends and language is not None else {}
 
 
 def _records(data: Paths | SourceConfig | MemoryRecords, task: str, skip_bad: bool) -> Records:

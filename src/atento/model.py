@@ -101,8 +101,10 @@ class Model:
         words: WordModel | None = None,
         precision: str = "float32",
         stored: Mapping[str, torch.dtype] | None = None,
+        requested: str = "",
     ) -> None:
         self.network, self.tokenizer, self.config, self.path = network, tokenizer, config, path
+        self.requested = requested or str(path or "MODEL")  # what `load` was called with, for messages
         self.load_report = load_report
         self.words = words  # of a model that reads words instead of pieces
         self.precision = precision

@@ -10,8 +10,9 @@ import torch
 
 import atento
 from atento.data.source_lines import read_lines
-from atento.errors import CapabilityError, DataError, UsageError
+from atento.errors import CapabilityError, DataError, ModelError, UsageError
 from atento.runs.train import TrainedRun
+from atento.tasks import answering
 from conftest import ForkServer, refused
 
 pytestmark = pytest.mark.integration
@@ -214,7 +215,7 @@ def test_a_model_without_the_head_says_what_it_was_trained_for(
     message = "trained for translation and has no answer head: fine-tune it by a recipe with `task: question-answering`"
     with pytest.raises(CapabilityError, match=message):
         atento.load(trained).answer("quem ?", "a Ana")
-    refused(server.run("answer", trained, cwd=tmp_path, stdin="a\tb\n"), "has no answer head", f"`init: {trained}/")
+    refused(server.run("answer", trained, cwd=tmp_path, stdin="a\tb\n"), "has no answer head", f"`init: {trained}`")
 
 
 def test_a_model_that_always_had_an_answer_always_gives_one(tmp_path: Path) -> None:
@@ -316,3 +317,56 @@ def test_fine_tuning_keeps_an_answer_head_and_gives_others_a_new_one(run: Traine
     assert [head.kind for head in answers.network.config.heads] == ["answer"]
     events = [json.loads(line) for line in read_lines(tmp_path / "answers" / "metrics.jsonl")]
     assert events[0]["event"] == "train" and events[0]["loss"] > 0
+
+
+def test_with_skip_bad_a_question_too_long_for_a_window_is_counted_and_skipped(
+    tmp_path: Path, server: ForkServer
+) -> None:
+    made = records(30)
+    long = {**made[3], "question": " ".join(["quem"] * 40) + " ?"}
+    (tmp_path / "bad.jsonl").write_text(as_jsonl([*made[:3], long, *made[4:]]), encoding="utf-8")
+    source = {name: name for name in ("question", "context", "answers")} | {"file": "bad.jsonl"}
+    settings = recipe(data={"train": source, "valid": source}, steps=2, validate_every=2)
+    (tmp_path / "recipe.json").write_text(json.dumps(settings), encoding="utf-8")
+    command = ["train", "recipe.json", "--out", "run", "--threads", "1"]
+    refused(server.run(*command, cwd=tmp_path), "bad.jsonl:4: the question has 41 tokens")
+    done = server.run(*command, "data.skip_bad=true", cwd=tmp_path)
+    assert done.status == 0, done.stderr
+    for name in ("train", "valid"):
+        assert (
+            f"warning: data.{name}: 1 of 30 questions skipped; the first: bad.jsonl:4: the question has" in done.stderr
+        )
+    refused(server.run("evaluate", "run", "bad.jsonl", cwd=tmp_path), "bad.jsonl:4: the question has 41 tokens")
+    scored = server.run("evaluate", "run", "bad.jsonl", "--skip-bad", cwd=tmp_path)
+    assert scored.status == 0 and "1 of 30 questions skipped" in scored.stderr
+
+
+def test_the_answering_section_of_a_model_is_checked_when_it_is_loaded(run: TrainedRun, tmp_path: Path) -> None:
+    model = atento.load(run.folder)
+    for number, (section, message) in enumerate(
+        (
+            ({"stride": -1}, "`answering.stride` must not be negative: got -1"),
+            ({"max_answer": "ten"}, "answering.max_answer"),
+            ({"windows": 3}, "unknown"),
+        )
+    ):
+        model.config["answering"] = section
+        folder = model.save(tmp_path / str(number))
+        with pytest.raises(ModelError, match=message):
+            atento.load(folder)
+
+
+def test_the_language_of_an_evaluation_says_which_articles_do_not_count(
+    run: TrainedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = "Ana comeu uma pera . fim"
+    right = {"text": "uma pera", "answer_start": context.index("uma pera")}
+    path = tmp_path / "one.jsonl"
+    record = {"question": "o que comeu ?", "context": context, "answers": [right]}
+    path.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    monkeypatch.setattr(answering, "_best", lambda *_: [answering.Answer("pera", 14, 18, 1.0)])
+    model = atento.load(run.folder)
+    scores = {language: atento.evaluate(model, path, language=language)["squad"] for language in ("en", "pt")}
+    assert scores["pt"].parts["exact_match"] == 100 and scores["en"].parts["exact_match"] == 0
+    with pytest.raises(UsageError, match="`language` must be a code such as en: got 'x!'"):
+        atento.evaluate(model, path, language="x!")

@@ -1,16 +1,22 @@
 """Cross-validation: stratified folds, a run for each, pooled scores, resuming, refusals."""
 
 import json
+import signal
+import subprocess
+import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import atento
 from atento.data.folds import fold_of
 from atento.errors import DataError, UsageError
 from atento.runs.folds import cross_validate
+from atento.tasks.table import VERBS
 from conftest import ForkServer
 from test_classification import recipe, records
 
@@ -65,3 +71,49 @@ def test_what_folds_refuse_and_a_label_of_one_example(tmp_path: Path, capsys: py
         cross_validate(settings, data=[*records(), ("sozinho", "raro")], out=tmp_path / "a", threads=1)
     atento.train(settings, data=[*records(), ("sozinho", "raro")], out=tmp_path / "b", threads=1)
     assert "warning: label 'raro' has one training example" in (tmp_path / "b" / "train.log").read_text("utf-8")
+
+
+KILLED_IN_FOLD_2 = """
+import json, os, signal, sys
+from atento.runs.folds import cross_validate
+from atento.training import loop
+
+save = loop.save
+
+def killing(run):
+    save(run)
+    if run.folder.name == "fold-2":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+loop.save = killing
+cross_validate("recipe.yaml", folds=3, out="cv", threads=1)
+"""
+
+
+def test_a_kill_inside_a_fold_and_the_same_call_give_the_same_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = "".join(f"{text}\t{label}\n" for text, label in records())
+    (tmp_path / "all.tsv").write_text(rows, encoding="utf-8")
+    settings = recipe({"train": {"file": "all.tsv", "text": 0, "label": 1}}, steps=6, checkpoint_every=2)
+    (tmp_path / "recipe.yaml").write_text(json.dumps(settings), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    done = subprocess.run([sys.executable, "-c", KILLED_IN_FOLD_2], capture_output=True, text=True, timeout=120)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert [path.name for path in (tmp_path / "cv" / "fold-2" / "checkpoints").iterdir()] == ["step-00000002"]
+    predictions: list[int] = []
+    predict = VERBS["classify"].predict
+
+    def counting(*arguments: Any) -> list[Any]:
+        predictions.append(1)
+        return predict(*arguments)
+
+    monkeypatch.setitem(VERBS, "classify", replace(VERBS["classify"], predict=counting))
+    resumed = cross_validate("recipe.yaml", folds=3, out="cv", threads=1)
+    assert len(predictions) == 2  # folds 2 and 3, each once
+    monkeypatch.undo()
+    whole = cross_validate(tmp_path / "recipe.yaml", folds=3, out=tmp_path / "other", threads=1)
+    assert resumed.scores == whole.scores
+    for fold in ("fold-1", "fold-2", "fold-3"):
+        one, two = (atento.load(folder / fold).network.state_dict() for folder in (tmp_path / "cv", whole.folder))
+        assert all(torch.equal(value, two[name]) for name, value in one.items())

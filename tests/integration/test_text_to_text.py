@@ -14,6 +14,7 @@ from atento.errors import CapabilityError, RecipeError
 from atento.runs.prepare import read_data
 from atento.runs.train import TrainedRun
 from conftest import ForkServer
+from runs import events
 
 pytestmark = pytest.mark.integration
 
@@ -72,6 +73,22 @@ def test_f9_the_prefix_picks_the_task(run: TrainedRun, server: ForkServer) -> No
     assert "".join(model.stream("last: d e f")) == "f"
     scores = atento.evaluate(model, [("copy: f e d", "f e d"), ("last: f e d", "d")])
     assert scores["exact-match"].value == 100
+
+
+def test_f9_each_prefix_has_its_own_scores(run: TrainedRun, server: ForkServer) -> None:
+    (valid,) = events(run.folder, "valid")
+    parts = [valid[f"exact-match[{name}:]"] for name in ("copy", "reverse", "last")]
+    assert valid["exact-match"] == pytest.approx(sum(parts) / 3)  # as many records each
+    model = atento.load(run.folder)
+    data = [("copy: f e d", "f e d"), ("copy: a b c", "wrong"), ("last: f e d", "d")]
+    scores = atento.evaluate(model, data, metrics="exact-match")
+    values = {name: score.value for name, score in scores.items()}
+    assert values == pytest.approx({"exact-match": 200 / 3, "exact-match[copy:]": 50, "exact-match[last:]": 100})
+    assert list(atento.evaluate(model, data[:2], metrics="exact-match")) == ["exact-match"]  # one prefix alone
+    here = run.folder.parent
+    (here / "some.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in data), encoding="utf-8")
+    lines = server.run("evaluate", "run", "some.tsv", "--metrics", "exact-match", cwd=here).stdout.splitlines()
+    assert len(lines) == 3 and lines[1].startswith("copy: ") and lines[2].startswith("last: ")
 
 
 def test_f9_a_prefix_stands_before_each_source(tmp_path: Path) -> None:

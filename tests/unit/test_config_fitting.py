@@ -75,3 +75,10 @@ def test_steps_go_through_the_data_so_many_times(tmp_path: Path) -> None:
     assert recipe.network == load(tmp_path).recipe.network  # nothing but what was asked for
     bytewise, _ = fitted(load(tmp_path, "tokenizer.kind=byte").recipe, [STEPS], 14_000_000, 7_000_000)
     assert bytewise.training.steps == pytest.approx(20 * 7_000_000 / 4096, abs=100)
+
+
+def test_steps_count_examples_where_batch_tokens_does(tmp_path: Path) -> None:
+    """100,000 texts, 20 times, 32 an update; characters, which are no targets of a label, do not matter."""
+    for targets in (10, 10**9):
+        recipe, _ = fitted(load(tmp_path, "training.batch_tokens=32").recipe, [STEPS], 14_000_000, targets, 100_000)
+        assert recipe.training.steps == 62_500

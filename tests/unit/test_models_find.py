@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -111,3 +112,22 @@ def test_hub_names_offline_from_the_cache_or_refused(tmp_path: Path) -> None:
     wrong = "it cannot be a hub name (owner/name) either"
     for name, line, reason in zip(names[1:], lines[1:], (offline, wrong, wrong, wrong), strict=True):
         assert line == f"UsageError {name} is no local folder, and {reason}; give the path of a local folder"
+
+
+def test_a_hub_that_cannot_be_reached_is_refused_after_one_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[object] = []
+
+    def unreachable(address: object, timeout: float) -> None:
+        tried.append((address, timeout))
+        raise OSError("Network is unreachable")
+
+    monkeypatch.setattr("socket.create_connection", unreachable)
+    monkeypatch.setattr("atento.models.find.getproxies", dict)
+    started = time.monotonic()
+    with pytest.raises(
+        UsageError, match="it is not in the hub's cache, and the hub cannot be reached: you are offline"
+    ):
+        find_model("nobody/nothing-at-all")
+    assert tried == [(("huggingface.co", 443), 5.0)] and time.monotonic() - started < 10

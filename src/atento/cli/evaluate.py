@@ -59,6 +59,10 @@ def evaluate(
             autocompletion=completion.gates,
         ),
     ] = None,
+    language: Annotated[
+        str | None,
+        typer.Option(help="For answers: the language whose articles do not count, en or pt; en if not given."),
+    ] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out invalid records, and count them.")] = False,
     device: Device = "auto",
     precision: Precision = "float32",
@@ -89,7 +93,9 @@ def evaluate(
         tables = _tables(task, report=report, confusion=confusion is not None)
         names = dict.fromkeys([*(requested or usual), *tables, *(name for name, _ in gates)])
         with show_batches("evaluate"):
-            scores = score(loaded, data, task, metrics=list(names), skip_bad=skip_bad, say=progress, **options)
+            scores = score(
+                loaded, data, task, metrics=list(names), language=language, skip_bad=skip_bad, say=progress, **options
+            )
     _show(scores, seed, as_json, matrix=report)
     if picture is not None:
         _draw(scores, picture, f"{model} on {' '.join(data)}")
@@ -155,11 +161,12 @@ def _show(scores: "dict[str, Score]", seed: int, as_json: bool, *, matrix: bool)
             "settings": score.settings,
         }
         if not as_json:
-            line = score.line((low, high))
+            prefix = name.partition("[")[2].removesuffix("]")
+            line = f"{prefix} {score.line((low, high))}" if prefix else score.line((low, high))
             if line not in lines:  # the value of a report is the accuracy
                 typer.echo(line)
             lines.add(line)
-            if METRICS[name].table:
+            if name in METRICS and METRICS[name].table:
                 typer.echo(report_table(score))
         if matrix and name == "report":
             counts = confusion_of(score)

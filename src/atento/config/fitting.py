@@ -96,12 +96,15 @@ def to_fit(recipe: Recipe, origins: Mapping[str, str]) -> list[str]:
     return keys
 
 
-def fitted(recipe: Recipe, keys: list[str], characters: int, targets: int) -> tuple[Recipe, str]:
+def fitted(
+    recipe: Recipe, keys: list[str], characters: int, targets: int, examples: int | None = None
+) -> tuple[Recipe, str]:
     """Return the recipe with these keys chosen by the amount of training text, and a sentence about the choice.
 
     Args:
         keys: those of `to_fit`.
         characters: of all the training text. targets: of the side that is learned to be written.
+        examples: of a task whose `batch_tokens` counts examples, their number; None: it counts tokens or words.
     """
     size = next(candidate for candidate in SIZES if characters <= candidate.characters)
     chosen = []
@@ -117,7 +120,7 @@ def fitted(recipe: Recipe, keys: list[str], characters: int, targets: int) -> tu
         recipe = replace(recipe, tokenizer=replace(recipe.tokenizer, vocab_size=pieces))
         chosen.append(f"a vocabulary of {pieces:,}")
     if "training.steps" in keys:
-        recipe = replace(recipe, training=replace(recipe.training, steps=_steps(recipe, size, targets)))
+        recipe = replace(recipe, training=replace(recipe.training, steps=_steps(recipe, size, targets, examples)))
         chosen.append(f"{recipe.training.steps:,} steps")
     names = {"network": "`network`", "tokenizer": "`tokenizer.vocab_size`", "training": "`training.steps`"}
     parts = {key.partition(".")[0] for key in keys}
@@ -144,8 +147,11 @@ def _network(recipe: Recipe, size: Size) -> dict[str, Any]:
     return {"d_model": parts["d_model"], "n_layers": 2, "n_heads": 4, "elmo": elmo}
 
 
-def _steps(recipe: Recipe, size: Size, targets: int) -> int:
+def _steps(recipe: Recipe, size: Size, targets: int, examples: int | None) -> int:
     """As many updates as go through the data `size.epochs` times, in hundreds, within limits."""
+    if examples is not None:
+        requested = round(size.epochs * examples / recipe.training.batch_tokens, -2)
+        return int(min(max(requested, _STEPS[0]), _STEPS[1]))
     tokens = targets / _CHARACTERS.get(recipe.tokenizer.kind, _OF_SUBWORDS)
     tokens *= objectives_of(recipe.task, recipe.objective)[0].target_share
     requested = round(size.epochs * tokens / recipe.training.batch_tokens, -2)

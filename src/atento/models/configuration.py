@@ -6,6 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from atento.config.answering import AnsweringConfig
 from atento.config.decoding import DecodingConfig
 from atento.config.embedding import EmbeddingConfig
 from atento.config.initial import LoraConfig
@@ -93,6 +94,16 @@ def embedding_config(config: Mapping[str, Any], path: Path) -> EmbeddingConfig:
     """
     embedding: EmbeddingConfig = _fitted(config.get("embedding", {}), EmbeddingConfig, "embedding", path)
     return embedding
+
+
+def answering_config(config: Mapping[str, Any], path: Path) -> AnsweringConfig:
+    """The answering of a `config.json`, the defaults where it has none.
+
+    Raises:
+        ModelError: an unknown key, or a value of the wrong type or out of range.
+    """
+    answering: AnsweringConfig = _fitted(config.get("answering", {}), AnsweringConfig, "answering", path)
+    return answering
 
 
 def lora_config(config: Mapping[str, Any], path: Path) -> LoraConfig | None:

@@ -1,7 +1,10 @@
 """Finds the folder of a model: the selected checkpoint of a run, a model folder, or a fetched hub model."""
 
 import re
+import socket
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from atento.errors import CheckpointError, UsageError
 from atento.storage.catalogue import select_checkpoint
@@ -11,6 +14,7 @@ _HUB_FILES = [
     *("*.json", "*.safetensors", "vocab.txt", "merges.txt", "*.model", "*.spm", "*.jinja"),
     *("README.md", "LICENSE*", "NOTICE*"),
 ]
+_HUB_SECONDS = 5.0  # to wait for a connection
 _OLDER_FILES = ["pytorch_model*.bin"]
 
 
@@ -51,6 +55,21 @@ def _checkpoint(run: Path) -> Path:
     return selected.path
 
 
+def _hub_answers() -> bool:
+    """Whether the hub can be reached, or a proxy is set; `huggingface_hub` itself tries for half a minute."""
+    from huggingface_hub.constants import ENDPOINT
+
+    address = urlsplit(ENDPOINT)
+    if address.scheme in getproxies() or address.hostname is None:
+        return True
+    port = address.port or (80 if address.scheme == "http" else 443)
+    try:
+        socket.create_connection((address.hostname, port), timeout=_HUB_SECONDS).close()
+    except OSError:
+        return False
+    return True
+
+
 def _fetch(name: str, older: bool) -> Path:
     """The folder of a hub model in the hub's cache; verified by the hub's hashes instead of a manifest."""
     from huggingface_hub import snapshot_download
@@ -65,9 +84,11 @@ def _fetch(name: str, older: bool) -> Path:
 
     cause: Exception
     try:
-        folder = Path(snapshot_download(name, allow_patterns=_HUB_FILES))
+        only_cache = not _hub_answers()
+        folder = Path(snapshot_download(name, allow_patterns=_HUB_FILES, local_files_only=only_cache))
         if older and not any(folder.glob("*.safetensors")):
-            folder = Path(snapshot_download(name, allow_patterns=_HUB_FILES + _OLDER_FILES))
+            every = _HUB_FILES + _OLDER_FILES
+            folder = Path(snapshot_download(name, allow_patterns=every, local_files_only=only_cache))
         return folder
     except GatedRepoError as error:
         reason, cause = "its owner has to grant you access on the hub (then `hf auth login`)", error

@@ -9,7 +9,7 @@ import torch
 from atento.config.network import changed, network_to_dict
 from atento.config.tasks import EMBEDDING
 from atento.errors import UsageError, path_of
-from atento.models.configuration import decoding_config, embedding_config, network_config
+from atento.models.configuration import answering_config, decoding_config, embedding_config, network_config
 from atento.models.read import read_model, read_network, read_tokenizer
 from atento.models.weight_files import type_name, widest
 from atento.models.word_models import WordModel, read_word_model, trained_word_model
@@ -34,6 +34,8 @@ class LoadedModel:
     precision: str = "float32"
     stored: dict[str, torch.dtype] = field(default_factory=dict)
     """The type of each weight in the file."""
+    requested: str = ""
+    """What the caller named: a run, a folder, a file or a hub name."""
 
 
 def precision_type(precision: str) -> torch.dtype:
@@ -62,10 +64,11 @@ def load_model(
     if word_model is not None:
         network: Network = word_model.network.to(device=resolve_device(device), dtype=dtype).eval()
         about = {"name": path.name, "task": EMBEDDING, "network": network_to_dict(network.config)}
-        return LoadedModel(network.requires_grad_(False), None, about, path, words=word_model)
+        return LoadedModel(network.requires_grad_(False), None, about, path, words=word_model, requested=str(model))
     files = read_model(model, allow_missing=allow_missing, allow_unused=allow_unused)
     config = network_config(files.config, files.path)
     decoding_config(files.config, files.path)  # a wrong value is found here, not at the first text
+    answering_config(files.config, files.path)
     embedding_config(files.config, files.path)
     tokenizer = read_tokenizer(files, config)
     if tokenizer is not None and files.load_report is not None:  # their configurations do not name all of these
@@ -77,4 +80,6 @@ def load_model(
     network = read_network(files, config).to(device=resolve_device(device), dtype=dtype).eval().requires_grad_(False)
     words = trained_word_model(network, tokenizer)
     stored = {name: value.dtype for name, value in files.weights.items()}
-    return LoadedModel(network, tokenizer, files.config, files.path, files.load_report, words, precision, stored)
+    return LoadedModel(
+        network, tokenizer, files.config, files.path, files.load_report, words, precision, stored, str(model)
+    )

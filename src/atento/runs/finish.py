@@ -16,8 +16,7 @@ from atento.runs.run_identity import located
 from atento.runs.setup import Setup
 from atento.storage.average import average_run
 from atento.storage.whole_file import write_whole
-from atento.tasks.evaluation import evaluate
-from atento.tasks.table import VERBS
+from atento.tasks.evaluation import evaluate, evaluation_of
 from atento.training.loop import fit
 from atento.training.progress import Reporter
 from atento.training.run import Run
@@ -82,11 +81,10 @@ def _average(setup: Setup, run: Run) -> None:
 def _test(setup: Setup, split: Split) -> dict[str, float]:
     """Return the test scores of the checkpoint that `atento.load` reads: the best, else the last."""
     setup.network.load_state_dict(read_model(setup.folder).weights | without_effect(setup.network))
-    test = evaluate(setup.network, setup.tokenizer, split, setup.recipe)
+    evaluation = evaluation_of(setup.network, setup.tokenizer, split, setup.recipe)
+    test = evaluation.scores
     if setup.recipe.data.folds:
-        verb = VERBS[str(TASKS[setup.recipe.task].verb)]
-        outputs = verb.predict(setup.network.eval(), setup.tokenizer, split, setup.recipe)
-        write_outputs(setup.folder, outputs, verb.gold(split))
+        write_outputs(setup.folder, evaluation.outputs, evaluation.gold)
     scores = ", ".join(f"{name} {value:.2f}" for name, value in test.items() if name not in ("loss", "nll"))
     setup.report(f"test: {scores}")
     return test

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from atento.config.fitting import fitted
 from atento.config.recipe import Recipe
+from atento.config.tasks import TASKS
 from atento.data.records import Split
 
 
@@ -11,4 +12,5 @@ def fitted_to(recipe: Recipe, keys: Sequence[str], train: Split) -> tuple[Recipe
     """Return the recipe with these keys chosen for its training records, and a sentence about the choice."""
     lengths = train.characters()
     targets = lengths.get("target", lengths.get("text", lengths.get("tokens", 0)))
-    return fitted(recipe, list(keys), sum(lengths.values()), targets)
+    examples = None if TASKS[recipe.task].targets in ("tokens", "words") else len(train)
+    return fitted(recipe, list(keys), sum(lengths.values()), targets, examples)

@@ -11,6 +11,7 @@ from atento.data.records import Split
 from atento.data.tag_schemes import scheme_of
 from atento.models.configuration import LORA
 from atento.tasks.answering import learned_settings
+from atento.tasks.evaluation import prefixes_of
 
 
 def model_config(recipe: Recipe, network: dict[str, Any], template: str | None = None) -> dict[str, Any]:
@@ -39,11 +40,14 @@ def model_config(recipe: Recipe, network: dict[str, Any], template: str | None =
 
 
 def facts_of_data(recipe: Recipe, train: Split) -> dict[str, Any]:
-    """What `config.json` says of the training data: pairs of texts or not, the scheme of tags, how to find answers."""
+    """What `config.json` says of the training data: pairs of texts or not, prefixes, the scheme of tags, how to find
+    answers."""
     columns = train.columns
     facts: dict[str, Any] = {}
     if any(field.name == "pair" for field in TASKS[recipe.task].fields):
         facts["pairs"] = "pair" in columns
+    if len(prefixes := prefixes_of(recipe)) > 1:
+        facts["prefixes"] = prefixes
     if "tags" in columns:
         facts["tag_scheme"] = scheme_of(columns["tags"])
     if "answers" in columns:

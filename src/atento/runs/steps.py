@@ -26,6 +26,7 @@ from atento.runs.frozen import cached_config, frozen_vectors
 from atento.runs.mixing import report_mixing
 from atento.runs.model_config import adapters_of, facts_of_data, model_config
 from atento.runs.prepare import (
+    Data,
     model_of,
     network_for,
     new_tokenizer,
@@ -39,6 +40,7 @@ from atento.runs.setup import Setup
 from atento.runs.token_data import data_of_run
 from atento.runs.tuning import sizes, trained_count, tune
 from atento.storage.catalogue import clean, newest
+from atento.tasks.answering import readable_questions
 from atento.tasks.evaluation import evaluate, held_out_batches
 from atento.tasks.strategies import constraints_of
 from atento.tasks.table import usual_metrics
@@ -176,6 +178,8 @@ def make_batches(setup: Setup) -> None:
     """
     recipe = setup.recipe
     constraints_of(recipe.decoding, setup.tokenizer.target)  # refuses words that the vocabulary cannot write
+    if recipe.data.skip_bad and "question" in setup.data.train.columns:
+        setup.data = _without_unreadable(setup)
     setup.batches = training_batches(recipe, setup.config, setup.tokenizer, setup.data.train, setup.report)
     valid = "data.held_out" if recipe.data.held_out else "data.valid"
     for name, split in ((valid, setup.data.valid), ("data.test", setup.data.test)):
@@ -184,6 +188,23 @@ def make_batches(setup: Setup) -> None:
                 held_out_batches(recipe, setup.config, setup.tokenizer, split)
             except DataError as error:
                 raise DataError(f"{name}: {error}") from None
+
+
+def _without_unreadable(setup: Setup) -> Data:
+    """Return the data without questions that leave no room for their context, and report their number."""
+    recipe, longest = setup.recipe, setup.recipe.data.max_len
+    limit = setup.config.position_limit
+    template = template_for(recipe.task, setup.tokenizer)
+    splits: dict[str, Split] = {}
+    for name in ("train", "valid", "test"):
+        split: Split | None = getattr(setup.data, name)
+        if split is not None:
+            splits[name], warning = readable_questions(
+                split, setup.tokenizer, template, longest if limit is None else min(longest, limit), recipe.data.stride
+            )
+            if warning:
+                setup.report(f"warning: data.{name}: {warning}")
+    return replace(setup.data, **splits)  # type: ignore[arg-type]
 
 
 def make_network(setup: Setup) -> None:

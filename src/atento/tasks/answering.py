@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
@@ -14,7 +15,8 @@ from atento.data.objectives.labels import inputs_of
 from atento.data.objectives.spans import KIND, answer_head
 from atento.data.records import Split
 from atento.data.special_tokens import template_for
-from atento.errors import UsageError
+from atento.errors import DataError, UsageError, counted
+from atento.models.configuration import answering_config
 from atento.networks.network import Network
 from atento.tasks.grouping import by_length
 from atento.tasks.heads import head_of
@@ -273,19 +275,45 @@ def answers(
     check_texts(contexts)
     if len(questions) != len(contexts):
         raise UsageError(f"as many questions as contexts: got {len(questions)} and {len(contexts)}")
-    learned: Mapping[str, Any] = model.config.get("answering", {})
+    learned = answering_config(model.config, model.path or Path())
     search = AnswerSearch(
         n_best,
-        learned.get("max_answer", AnswerSearch.max_answer) if max_answer is None else max_answer,
-        learned.get("unanswerable", True),
+        learned.max_answer if max_answer is None else max_answer,
+        learned.unanswerable,
         null_threshold,
         model.trained_length,
-        learned.get("stride", AnswerSearch.stride),
+        learned.stride,
     )
     template = model.config.get("template")
     return answer_questions(
         model.reader(), tokenizer_of(model), questions, contexts, search, template=template, where=where
     )
+
+
+def readable_questions(
+    split: Split, tokenizer: Tokenizer, template: str | None, longest: int | None, stride: int
+) -> tuple[Split, str]:
+    """Return a split without the questions that leave no room for their context, and a warning that counts them.
+
+    Raises:
+        DataError: none is left.
+    """
+    rows: list[int] = []
+    first, special_tokens = "", tokenizer.template(template)
+    for row, (question, context) in enumerate(zip(split["question"], split["context"])):
+        where = [split.where(row)]
+        try:
+            context_windows([question], [context], tokenizer, special_tokens, longest, stride, where.__getitem__)
+            rows.append(row)
+        except DataError as error:
+            first = first or str(error)
+    if len(rows) == len(split):
+        return split, ""
+    if not rows:
+        raise DataError(first)
+    columns = {name: [column[row] for row in rows] for name, column in split.columns.items()}
+    skipped = f"{len(split) - len(rows)} of {counted(len(split), 'question')} skipped; the first: {first}"
+    return Split(columns, split.fingerprint), skipped
 
 
 def learned_settings(recipe: Recipe, split: Split) -> dict[str, Any]:

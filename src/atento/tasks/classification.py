@@ -102,6 +102,9 @@ def classify(
     """The most probable label of a text or texts, or, for a model of pairs, of a tuple of two texts or a list of such
     tuples (docs/notes.md#g1).
 
+    For type checkers the result without a threshold is a `Label`. With a model of several labels, give `threshold`: its
+    result is a list of labels for type checkers too.
+
     Args:
         model: the model.
         text: a text, a pair, or a list of these.

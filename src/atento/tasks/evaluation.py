@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -36,11 +37,26 @@ def held_out_batches(recipe: Recipe, network: NetworkConfig, tokenizer: Tokenize
     return batches_for(preparation, objectives_of(recipe.task, recipe.objective))
 
 
+@dataclass(frozen=True)
+class Evaluation:
+    """The scores of a split by name, and what was scored: the outputs and the right ones, if there are metrics."""
+
+    scores: dict[str, float]
+    outputs: Sequence[Any] = ()
+    gold: Sequence[Any] = ()
+
+
 def evaluate(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe) -> dict[str, float]:
+    """Return the scores of `evaluation_of`."""
+    return evaluation_of(network, tokenizer, split, recipe).scores
+
+
+def evaluation_of(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe) -> Evaluation:
     """Return the scores of a split: `loss` and `nll` (nats per target), `perplexity` for language models, and metrics.
 
     Random choices of the objective, such as masked tokens, are the same every time. With several heads, `loss` and
-    `nll` are the sum of their means, and `nll_HEAD` is each mean. Adapters are joined to the weights meanwhile, as they
+    `nll` are the sum of their means, and `nll_HEAD` is each mean. If the data of the recipe have several prefixes,
+    `METRIC[PREFIX]` is the score of the records of one of them. Adapters are joined to the weights meanwhile, as they
     are when the model is loaded.
     """
     was_training = network.training
@@ -58,19 +74,51 @@ def evaluate(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recip
             scores["perplexity"] = perplexity_of(next(iter(means.values())))
         if recipe.metrics and spec.verb is not None and spec.outputs is not None:
             verb = VERBS[spec.verb]
-            outputs = verb.predict(network, tokenizer, split, recipe)
-            task_scores = score_outputs(outputs, verb.gold(split), recipe.metrics)
+            outputs, gold = verb.predict(network, tokenizer, split, recipe), verb.gold(split)
+            task_scores = score_outputs(outputs, gold, recipe.metrics)
+            task_scores |= scores_by_prefix(outputs, gold, recipe.metrics, split, prefixes_of(recipe))
             scores |= {name: score.value for name, score in task_scores.items()}
-        return scores
+            return Evaluation(scores, outputs, gold)
+        return Evaluation(scores)
 
 
-def score_outputs(outputs: Sequence[Any], gold: Sequence[Any], metrics: Sequence[str]) -> dict[str, Score]:
+def prefixes_of(recipe: Recipe) -> list[str]:
+    """Return the prefixes of all data of a recipe, in their order."""
+    sources = (*recipe.data.train, *recipe.data.valid, *recipe.data.test)
+    return list(dict.fromkeys(source.prefix for source in sources if source.prefix))
+
+
+def scores_by_prefix(
+    outputs: Sequence[Any], gold: Sequence[Any], metrics: Sequence[str], split: Split, prefixes: Sequence[str]
+) -> dict[str, Score]:
+    """Score the records of each prefix on their own, as `METRIC[PREFIX]`; none if fewer than two prefixes occur.
+
+    A record belongs to the longest prefix that its source or text begins with.
+    """
+    texts = split["source" if "source" in split.columns else "text"] if len(prefixes) > 1 else []
+    rows: dict[str, list[int]] = {prefix: [] for prefix in prefixes}
+    for row, text in enumerate(texts):
+        matching = [prefix for prefix in prefixes if text.startswith(prefix)]
+        if matching:
+            rows[max(matching, key=len)].append(row)
+    scores: dict[str, Score] = {}
+    if sum(map(bool, rows.values())) > 1:
+        for prefix, numbers in rows.items():
+            if numbers:
+                part = score_outputs([outputs[row] for row in numbers], [gold[row] for row in numbers], metrics)
+                scores |= {f"{name}[{prefix.strip()}]": score for name, score in part.items()}
+    return scores
+
+
+def score_outputs(
+    outputs: Sequence[Any], gold: Sequence[Any], metrics: Sequence[str], **options: Any
+) -> dict[str, Score]:
     """Score outputs against references with each metric; they are what the metrics' `outputs` say.
 
     Raises:
         UsageError: an unknown metric.
     """
-    return {name: metric_named(name)(outputs, gold) for name in metrics}
+    return {name: metric_named(name)(outputs, gold, **options) for name in metrics}
 
 
 @torch.inference_mode()

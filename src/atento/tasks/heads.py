@@ -14,9 +14,8 @@ def head_of(model: LoadedModel, kind: str) -> HeadConfig:
     """
     head = next((head for head in model.network.config.heads if head.kind == kind), None)
     if head is None:
-        path = "MODEL" if model.path is None else model.path
         raise CapabilityError(
             f"this model was trained for {model.config.get('task')} and has no {kind} head: fine-tune it by a recipe "
-            f"with `task: {task_of_head(kind)}` and `init: {path}`"
+            f"with `task: {task_of_head(kind)}` and `init: {model.requested}`"
         )
     return head

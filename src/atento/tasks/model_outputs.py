@@ -35,6 +35,7 @@ class LoadedModel(Protocol):
     tokenizer: Tokenizer | None
     config: dict[str, Any]
     path: Path | None
+    requested: str
     precision: str
 
     @property
