@@ -10,6 +10,7 @@ import torch
 from atento.config.fitting import FITTED
 from atento.config.network import network_to_dict
 from atento.config.tasks import TASKS
+from atento.data.records import Split
 from atento.data.special_tokens import template_for
 from atento.errors import CheckpointError, DataError, TokenizerError, UsageError, counted
 from atento.models.initial import fine_tuned, first_weights, initial_model, with_embedding
