@@ -11,10 +11,10 @@ from atento.config.formats import FORMATS, columns_of_source, format_of
 from atento.config.recipe import SourceConfig
 from atento.config.tasks import TASKS, scored
 from atento.data.memory import MemoryRecords
-from atento.data.records import Records, joined, read_records, records_in_memory
+from atento.data.records import Records, Split, joined, read_records, records_in_memory
 from atento.data.source_lines import open_binary
 from atento.data.source_records import columns_of
-from atento.errors import CapabilityError, UsageError
+from atento.errors import AtentoWarning, CapabilityError, UsageError
 from atento.metrics import METRICS, Score, metric_named
 from atento.model import Model, load
 from atento.models.configuration import answering_config
@@ -144,14 +144,8 @@ def evaluate(
         raise UsageError(f"`language` has no effect on {', '.join(names)}")
     split = joined([records])
     assert split is not None and spec.verb is not None
-    if skip_bad and "question" in split.columns and model.tokenizer is not None:
-        answering = answering_config(model.config, model.path or Path())
-        template, longest = model.config.get("template"), model.trained_length
-        split, warning = readable_questions(split, model.tokenizer, template, longest, answering.stride)
-        if warning and say is None:
-            warnings.warn(warning, stacklevel=2)
-        elif warning and say is not None:
-            say(f"warning: {warning}")
+    if skip_bad:
+        split = _readable(model, split, say)
     verb = VERBS[spec.verb]
     with thread_scope(threads):
         outputs = verb.call(model, split, decoding)
@@ -159,6 +153,20 @@ def evaluate(
     scores = {name: metric_named(name)(outputs, gold, **_options(name, language)) for name in names}
     prefixes = [prefix for prefix in model.config.get("prefixes", []) if isinstance(prefix, str)]
     return scores | scores_by_prefix(outputs, gold, names, split, prefixes)
+
+
+def _readable(model: Model, split: Split, say: Callable[[str], None] | None) -> Split:
+    """Return a split without the questions that are too long for the model, after a warning that counts them."""
+    if "question" not in split.columns or model.tokenizer is None:
+        return split
+    answering = answering_config(model.config, model.path or Path())
+    template, longest = model.config.get("template"), model.trained_length
+    readable, warning = readable_questions(split, model.tokenizer, template, longest, answering.stride)
+    if warning and say is None:
+        warnings.warn(warning, AtentoWarning, stacklevel=3)
+    elif warning and say is not None:
+        say(f"warning: {warning}")
+    return readable
 
 
 def _options(metric: str, language: str | None) -> dict[str, str]:

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from atento.metrics import Score
 
 
+Language = Annotated[
+    str | None,
+    typer.Option(help="For answers: the language whose articles do not count, en or pt; en if not given."),
+]
+
+
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
     app.command("evaluate", epilog="Example:  atento evaluate runs/demo valid.tsv --fail-under bleu=25")(
@@ -59,10 +65,7 @@ def evaluate(
             autocompletion=completion.gates,
         ),
     ] = None,
-    language: Annotated[
-        str | None,
-        typer.Option(help="For answers: the language whose articles do not count, en or pt; en if not given."),
-    ] = None,
+    language: Language = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out invalid records, and count them.")] = False,
     device: Device = "auto",
     precision: Precision = "float32",
@@ -93,9 +96,8 @@ def evaluate(
         tables = _tables(task, report=report, confusion=confusion is not None)
         names = dict.fromkeys([*(requested or usual), *tables, *(name for name, _ in gates)])
         with show_batches("evaluate"):
-            scores = score(
-                loaded, data, task, metrics=list(names), language=language, skip_bad=skip_bad, say=progress, **options
-            )
+            options |= {"metrics": list(names), "language": language, "skip_bad": skip_bad}
+            scores = score(loaded, data, task, say=progress, **options)
     _show(scores, seed, as_json, matrix=report)
     if picture is not None:
         _draw(scores, picture, f"{model} on {' '.join(data)}")
