@@ -119,3 +119,38 @@ def test_the_command_prints_what_it_made(tmp_path: Path) -> None:
     ]
     said = json.loads(subprocess.run(command, cwd=tmp_path, check=True, capture_output=True).stdout)
     assert said["texts"] == 280 and said["folder"].endswith("store") and said["tokens"] > 3000
+
+
+# The peak of resident memory of making a store, and of reading its texts window by window, in MiB.
+PEAK = """
+import resource, sys
+import numpy as np
+from atento.config.loading import load_recipe
+from atento.data.shuffle import permuted
+from atento.runs.token_data import make_store
+loaded = load_recipe("my.yaml", ["data.held_out=0", "tokenizer={path: pieces}"])
+store = make_store(loaded, lambda line: None, shard_tokens=1 << 20).store
+count = 0
+for first in range(0, store.n_blocks, 64):
+    blocks = permuted(np.arange(first, min(first + 64, store.n_blocks)), store.n_blocks, 1, 0)
+    count += sum(map(len, store.rows(blocks.tolist())))
+    store.release()
+assert count == store.tokens
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
+"""
+
+
+@pytest.mark.slow
+def test_memory_is_bounded_for_a_text_of_300_mb(tmp_path: Path) -> None:
+    """PyTorch takes about 220 MiB of it; the texts alone would take 300 MiB more, and their lists of ids 3 GiB."""
+    write(tmp_path, 20_000)
+    command = [sys.executable, "-c", "from atento.cli.start import main; main()", "tokenizer", "train", "text.txt"]
+    subprocess.run([*command, "--out", "pieces", "--kind", "bpe", "--vocab-size", "330"], cwd=tmp_path, check=True)
+    block = (tmp_path / "text.txt").read_bytes()
+    with (tmp_path / "text.txt").open("wb") as file:
+        for _ in range(192):
+            file.write(block)
+    output = subprocess.run(
+        [sys.executable, "-c", PEAK], cwd=tmp_path, check=True, capture_output=True, text=True
+    ).stdout
+    assert int(output) < 450

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from atento.bench.attention import measure_attention
+from atento.bench.data import measure_data
 from atento.bench.decoding import measure_decoding
 from atento.bench.decoding_parts import measure_parts
 from atento.bench.encoding import measure_encoding
@@ -27,6 +28,7 @@ from atento.laboratory.report import Report, report_positions
 BENCHES: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
     "training": measure_training,
     "pretraining": measure_pretraining,
+    "data": measure_data,
     "families": measure_families,
     "finetuning": measure_finetuning,
     "recurrence": measure_recurrence,

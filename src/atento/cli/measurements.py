@@ -16,6 +16,9 @@ MEASUREMENTS = {
     "pretraining": Measurement(
         "masked and causal modelling and span corruption compared with transformers, tokens per second, padding", 12
     ),
+    "data": Measurement(
+        "text to a token store, and the store to batches: each part, in megabytes and tokens a second", 5
+    ),
     "families": Measurement(
         "forward pass and training step of each family compared with transformers, time and memory", 25
     ),

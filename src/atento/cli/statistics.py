@@ -20,7 +20,10 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
     from atento.data.overlap import overlap
     from atento.errors import RecipeError
     from atento.runs.prepare import read_sources
+    from atento.runs.token_data import is_stored
 
+    if is_stored(loaded):
+        return _stored(loaded)
     recipe, spec = loaded.recipe, TASKS[loaded.recipe.task]
     kind, splits, parts = spec.records, [], {}
     for name in ("train", "valid", "test"):
@@ -67,6 +70,32 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
                 cut = "windows" if "context" in columns else "none"
                 record["over_max_len"] = over | {"cut": recipe.data.truncate if kind == "pairs" else cut}
         splits.append(record)
+    return splits
+
+
+def _stored(loaded: "LoadedRecipe") -> list[dict[str, Any]]:
+    """Statistics of a recipe whose training texts are in a store of token ids; the store is made if needed."""
+    from atento.config.tasks import TASKS
+    from atento.data import statistics
+    from atento.data.stored_statistics import stored_overlap, stored_statistics
+    from atento.runs.prepare import read_sources
+    from atento.runs.token_data import make_store
+    from atento.text import Tokenizer
+
+    data = loaded.recipe.data
+    store = make_store(loaded, progress).store
+    tokenizer = Tokenizer.load(store.folder / "tokenizer")
+    train = {"split": "train", **stored_statistics(store, data.max_len, TASKS[loaded.recipe.task].special_tokens)}
+    splits = [train | ({"held_out": min(data.held_out, max(1, train["texts"] // 10))} if data.held_out else {})]
+    for name in ("valid", "test"):
+        parts = read_sources(loaded.recipe, name, loaded.folder)
+        for warning in (text for part in parts for text in part.warnings()):
+            progress(f"warning: {warning}")
+        if parts:
+            texts = [text for part in parts for text in part["text"]]
+            record = {"split": name, "texts": len(texts), "lengths": statistics.lengths(parts, ("text",))}
+            record |= {"suspicious": statistics.suspicious(parts), "files": []}
+            splits.append(record | stored_overlap(store, tokenizer.encode_batch(texts)))
     return splits
 
 
@@ -131,6 +160,9 @@ def text_lines(record: dict[str, Any]) -> Iterator[str]:
         yield from (f"  {line}" for line in mixing_lines(record["mixing"]))
     if "also_in_train" in record:
         yield f"  also in the training data: {record['also_in_train']:,}"
+    if "shared_runs" in record:
+        runs = record["shared_runs"]
+        yield f"  with {runs['tokens']} tokens in a row of a training text: {runs['texts']:,} ({runs['runs']:,} runs)"
     for reason, entry in record["suspicious"].items():
         if entry["count"]:
             first = f" (first: {'; '.join(entry['first'])})" if entry["first"] else ""

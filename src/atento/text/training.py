@@ -94,16 +94,21 @@ def _notes(kind: str, requested: int, size: int, specials: SpecialTokens) -> tup
 
 def _count(kind: str, texts: Iterable[str], lowercase: bool) -> Counter[str]:
     """The count of each word as a model of this kind splits text; of each letter for `character`."""
-    normalizer = library_normalizer(lowercase)
-    pre_tokenizer = kind_named(kind).pre_tokenizer()
-    counts: Counter[str] = Counter()
+    row, normalizer = kind_named(kind), library_normalizer(lowercase)
+    pre_tokenizer = row.pre_tokenizer()
+    parts: Counter[str] = Counter()  # of texts between spaces: each is split into words once, however often it occurs
     for number, text in enumerate(texts, 1):
         require_unicode(text, f"line {number} of the training text")
-        text = normalizer.normalize_str(text)
-        if pre_tokenizer is None:
-            counts.update(text)
+        if row.by_word:
+            parts.update(text.split(" "))
         else:
-            counts.update(word for word, _ in pre_tokenizer.pre_tokenize_str(text))
+            parts[text] += 1
+    counts: Counter[str] = Counter()
+    for part, count in parts.items():
+        part = normalizer.normalize_str(part)
+        words = part if pre_tokenizer is None else [word for word, _ in pre_tokenizer.pre_tokenize_str(part)]
+        for word in words:
+            counts[word] += count
     return counts
 
 
