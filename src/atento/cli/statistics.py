@@ -93,7 +93,8 @@ def _stored(loaded: "LoadedRecipe") -> list[dict[str, Any]]:
             progress(f"warning: {warning}")
         if parts:
             texts = [text for part in parts for text in part["text"]]
-            record = {"split": name, "texts": len(texts), "lengths": statistics.lengths(parts, ("text",))}
+            record: dict[str, Any] = {"split": name, "texts": len(texts)}
+            record |= {"lengths": statistics.lengths(parts, ("text",))}
             record |= {"suspicious": statistics.suspicious(parts), "files": []}
             splits.append(record | stored_overlap(store, tokenizer.encode_batch(texts)))
     return splits
