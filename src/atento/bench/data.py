@@ -13,6 +13,7 @@ import torch
 
 from atento.bench.processes import about
 from atento.config.loading import LoadedRecipe, load_recipe
+from atento.config.tasks import TASKS
 from atento.data.text_sources import texts_of
 from atento.networks import build_network
 from atento.runs.prepare import network_for, training_batches
@@ -108,7 +109,7 @@ def _recipe(folder: Path) -> LoadedRecipe:
     """The recipe: a network of the size of GPT-2 small on packed rows."""
     return load_recipe(
         {
-            "task": "language-modeling",
+            "task": next(name for name, spec in TASKS.items() if spec.objective == "causal"),
             "name": "bench",
             "data": {
                 "train": "text.txt",
