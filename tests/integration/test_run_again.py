@@ -348,7 +348,7 @@ def test_a_damaged_journal_does_not_stop_a_run(server: ForkServer, place: Path, 
 
 
 def test_left_overs_of_killed_commands_are_cleared_away(server: ForkServer, place: Path) -> None:
-    at = {"module": "atento.runs.steps", "function": "tokenizer_for", "number": signal.SIGKILL}
+    at = {"module": "atento.runs.prepare", "function": "tokenizer_for", "number": signal.SIGKILL}
     assert server.run(*TINY, "--out", "run", cwd=place, fault="signal_in_call", **at).status == -9
     (place / "run" / ".tokenizer-12345").mkdir()
     (place / "run" / "checkpoints" / f".tmp-4-{'0' * 32}").mkdir(parents=True)

@@ -198,7 +198,7 @@ def test_r1_killed_before_the_first_checkpoint(server: ForkServer, place: Path, 
     """While data are read, the run's own files are written, the tokenizer is trained and the first step is made."""
     command = train("float32", "--out", "run")
     for module, function in (
-        ("atento.runs.steps", "read_data"),
+        ("atento.runs.token_data", "read_data"),
         ("atento.runs.run_identity", "dump_recipe"),
         ("atento.runs.prepare", "train_tokenizer"),
         ("atento.runs.steps", "network_for"),

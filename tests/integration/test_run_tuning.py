@@ -68,15 +68,24 @@ def test_a_lora_run_keeps_the_model_and_loads_as_a_whole_one(server: ForkServer,
     )
 
 
+IN_TURN = "training.async_checkpoints=false"  # a checkpoint is complete when the next update begins
+
+
 @pytest.mark.parametrize("init", [["init.unfreeze.steps=2"], LORA], ids=["stages", "lora"])
 def test_killed_anywhere_it_goes_on_bit_for_bit(server: ForkServer, tuning: Path, init: list[str]) -> None:
     """Stages begin at updates 1, 3 and 5: killed in one, just before the next, without the model it started from."""
-    assert server.run(*TUNE, *init, "--out", "straight", cwd=tuning).status == 0
+    assert server.run(*TUNE, *init, IN_TURN, "--out", "straight", cwd=tuning).status == 0
     at = {"module": "atento.training.loop", "function": "learning_rate", "number": signal.SIGKILL}
-    assert server.run(*TUNE, *init, "--out", "run-2", cwd=tuning, fault="signal_in_call", call=3, **at).status == -9
-    assert server.run(*TUNE, *init, "--out", "run-2", cwd=tuning, fault="signal_in_call", call=2, **at).status == -9
+    assert (
+        server.run(*TUNE, *init, IN_TURN, "--out", "run-2", cwd=tuning, fault="signal_in_call", call=3, **at).status
+        == -9
+    )
+    assert (
+        server.run(*TUNE, *init, IN_TURN, "--out", "run-2", cwd=tuning, fault="signal_in_call", call=2, **at).status
+        == -9
+    )
     shutil.rmtree(tuning / "model")
-    done = server.run(*TUNE, *init, "--out", "run-2", cwd=tuning)
+    done = server.run(*TUNE, *init, IN_TURN, "--out", "run-2", cwd=tuning)
     assert done.status == 0, done.stderr
     assert differences(tuning / "run-2", tuning / "straight") == []
 
