@@ -82,6 +82,8 @@ def room(here: Path) -> Path:
     for name in ("runs/a", "runs/b", "MODEL", "downloads/bert"):
         (here / name).symlink_to(run)
     (here / "spm").symlink_to(run / "tokenizer")
+    texts = "{task: language-modeling, data: {train: {file: text.pt}}, tokenizer: {vocab_size: 60}}"
+    (here / "lm.yaml").write_text(texts, encoding="utf-8")
     (here / "my.yaml").write_text((here / "tiny.yaml").read_text(encoding="utf-8"), encoding="utf-8")
     return here
 

@@ -174,7 +174,11 @@ def test_e2_e3_a_masked_language_model_learns_and_embeds(server: ForkServer, tmp
         ("language-modeling", ["data.train={file: train.txt, source: 0}"], "has a `source`, and this task reads texts"),
         ("language-modeling", ["data.train={file: train.tsv}"], "is one file with columns, so `text` is missing"),
         ("language-modeling", ["data.train={world: train, text: fr}"], "`text` must be pt or en"),
-        ("masked-language-modeling", ["network.heads=[]"], "needs a masked-language-model head"),
+        (
+            "masked-language-modeling",
+            ["network.heads=[{kind: tagging, labels: [a, b]}]"],
+            "needs a masked-language-model head",
+        ),
         ("translation", [], "has a `text`|names no data|is one file with columns"),
     ],
 )

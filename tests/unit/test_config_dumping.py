@@ -180,7 +180,7 @@ def test_schema_knows_every_key_and_no_other() -> None:
         assert set(part["properties"]) == {item.name for item in fields(cls)} | extra
         assert part["additionalProperties"] is False
     choices = schema["$defs"]["TrainingConfig"]["properties"]["schedule"]["enum"]
-    assert choices == ["inverse-sqrt", "cosine", "linear", "constant"]
+    assert choices == ["inverse-sqrt", "cosine", "linear", "constant", "wsd"]
 
 
 def test_schema_allows_the_short_forms() -> None:

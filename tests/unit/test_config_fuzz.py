@@ -81,8 +81,13 @@ def named(key: str, error: RecipeError) -> bool:
     return key in str(error) or any(f"`{'.'.join(parts[n:])}`" in str(error) for n in range(len(parts)))
 
 
+_POINT = "data.mixing.points.0.weights"
+
+
 def _beside(key: str) -> dict[str, Any]:
-    """What a field of `init` needs beside it."""
+    """What a field of `init`, or of a point of a mixture, needs beside it."""
+    if key == _POINT:
+        return {"data.mixing.points.0.at": 0.0, "data.mixing.kind": "weights"}
     return {"init.model": "runs/base"} if key.startswith("init.") else {}
 
 
@@ -100,6 +105,8 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("key", LEAVES)
 def test_every_field_refuses_what_it_cannot_be(short: Path, key: str) -> None:
     for value in wrong(LEAVES[key], from_end=key == "embedding.layer"):
+        if key == _POINT and type(value) in (int, float) and 0 < value < math.inf:
+            continue  # one weight stands for a list of one
         with pytest.raises(RecipeError) as caught:
             load_recipe(short, {**DEPTH, **_beside(key), key: value}, environment={})
             pytest.fail(f"{key} took {value!r}")

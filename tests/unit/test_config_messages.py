@@ -31,7 +31,7 @@ def message(text: str, *overrides: str, **variables: str) -> str:
 
 
 IN_THE_FILE = [
-    ("training:\n  learning_rat: 1", "my.yaml:4:3: unknown key 'learning_rat' in training; did you mean 'learning_rate'? Known: average, "),
+    ("training:\n  learning_rat: 1", "my.yaml:4:3: unknown key 'learning_rat' in training; did you mean 'learning_rate'? Known: activation_checkpointing, "),
     ("trainin: {}", "my.yaml:3:1: unknown key 'trainin'; did you mean 'training'? Known: data, "),
     ("zzz: 1", "my.yaml:3:1: unknown key 'zzz'. Known: data, "),
     ("network:\n  n_layer: 1", "my.yaml:4:3: unknown key 'n_layer' in network; did you mean 'n_layers'? Known: "),

@@ -306,12 +306,12 @@ def t5_bias_scaled(patch):
 
 
 def distances_unheard(patch):
-    patch.setattr(Shaw, "scores", lambda self, q, places, scale: q.new_zeros(*q.shape[:-1], len(places.keys)))
+    patch.setattr(Shaw, "scores", lambda self, q, k, places, scale: q.new_zeros(*q.shape[:-1], len(places.keys)))
     patch.setattr(Shaw, "values", lambda self, weights, places: weights.new_zeros(*weights.shape[:-1], 1))
 
 
 def a_vector_for_every_pair(patch):
-    def scores(self, q, places, scale):
+    def scores(self, q, k, places, scale):
         row = places.distances.clamp(-self.max_distance, self.max_distance) + self.max_distance
         return torch.einsum("bhik,ijk->bhij", q, self.keys[row])
 

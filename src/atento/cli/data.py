@@ -116,7 +116,7 @@ def _class_names(numbers: Sequence[int], labels: Sequence[str]) -> list[str]:
     return [labels[number] if number < len(labels) else str(number) for number in numbers]
 
 
-@data_app.command("tokenize", epilog="Example:  atento data tokenize my.yaml")
+@data_app.command("tokenize", epilog="Example:  atento data tokenize lm.yaml")
 def tokenize(
     recipe: RecipeArgument,
     overrides: Overrides = None,

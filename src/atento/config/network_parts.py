@@ -117,7 +117,7 @@ class ProjectionConfig:
     def __post_init__(self) -> None:
         check_choices(self, "projections.")
         if self.width < 1:
-            raise RecipeError(f"`projections.width` must be at least 1: got {self.width}")
+            raise RecipeError(f"`width` of `network.projections` must be at least 1: got {self.width}")
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ def token_nats(project: Callable[[Tensor], Tensor], vectors: Tensor, targets: Te
         logits = project(vectors)
         return F.cross_entropy(logits.to(torch.promote_types(logits.dtype, torch.float32)), targets, reduction="sum")
 
-    rows = max(1, _BLOCK_LOGITS // vocab_size)
+    rows = max(1, _BLOCK_LOGITS // max(1, vocab_size))
     if len(vectors) <= rows:
         return nats(vectors, targets)
     blocks = zip(vectors.split(rows), targets.split(rows))
