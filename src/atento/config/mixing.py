@@ -22,7 +22,7 @@ class MixingPoint:
     def __post_init__(self) -> None:
         if not 0 <= self.at <= 1:
             raise RecipeError(f"`data.mixing.points`: `at` must lie in [0, 1]: got {self.at}")
-        _check_weights("data.mixing.points", self.weights)
+        _check_weights("`weights` of `data.mixing.points`", self.weights)
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class MixingConfig:
             both = "both" if self.weights else "neither"
             raise RecipeError(f"`data.mixing` of the kind weights needs either `weights` or `points`: got {both}")
         if self.weights:
-            _check_weights("data.mixing.weights", self.weights)
+            _check_weights("`data.mixing.weights`", self.weights)
         positions = [point.at for point in self.points]
         if any(after <= before for before, after in pairwise(positions)):
             raise RecipeError(f"`data.mixing.points` must be in rising order of `at`: got {positions}")
@@ -96,4 +96,4 @@ class MixingConfig:
 
 def _check_weights(key: str, weights: tuple[float, ...]) -> None:
     if not weights or not all(0 <= weight < float("inf") for weight in weights) or sum(weights) == 0:
-        raise RecipeError(f"`{key}` must be finite, not negative and not all 0: got {list(weights)}")
+        raise RecipeError(f"{key} must be finite, not negative and not all 0: got {list(weights)}")
