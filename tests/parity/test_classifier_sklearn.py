@@ -56,7 +56,8 @@ def test_a_classifier_predicts_what_scikit_learn_predicts(
     names = list(NOUNS)[:labels]
     train, test = examples(names, 40, 1), examples(names, 30, 2)
     settings = recipe(bert, classifier={"kind": kind, "inverse_regularization": 2.0}, layers=layers)
-    run = atento.train(settings, data={"train": train, "valid": test}, out=tmp_path / "run", threads=1)
+    options = {"out": tmp_path / "run", "threads": 1, "precision": "float32"}  # the peer computes in float32
+    run = atento.train(settings, data={"train": train, "valid": test}, **options)
     peer: Any = LogisticRegression(C=2.0, max_iter=2000) if kind == "logistic" else LinearSVC(C=2.0, random_state=1)
     layer = -1 if layers is None else layers
     peer.fit(vectors(bert, [text for text, _ in train], layer), [name for _, name in train])
