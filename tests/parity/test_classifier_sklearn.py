@@ -56,7 +56,11 @@ def test_a_classifier_predicts_what_scikit_learn_predicts(
     names = list(NOUNS)[:labels]
     train, test = examples(names, 40, 1), examples(names, 30, 2)
     settings = recipe(bert, classifier={"kind": kind, "inverse_regularization": 2.0}, layers=layers)
-    options = {"out": tmp_path / "run", "threads": 1, "precision": "float32"}  # the peer computes in float32
+    options: dict[str, Any] = {
+        "out": tmp_path / "run",
+        "threads": 1,
+        "precision": "float32",
+    }  # the peer computes in float32
     run = atento.train(settings, data={"train": train, "valid": test}, **options)
     peer: Any = LogisticRegression(C=2.0, max_iter=2000) if kind == "logistic" else LinearSVC(C=2.0, random_state=1)
     layer = -1 if layers is None else layers
@@ -76,7 +80,7 @@ def test_a_classifier_predicts_what_scikit_learn_predicts(
     frozen = [name for name in after if not name.startswith("heads.")]
     changed = [name for name in frozen if not torch.equal(after[name][: len(before[name])], before[name])]
     assert frozen and not changed  # the table of positions may be longer
-    again = atento.train(settings, data={"train": train, "valid": test}, out=tmp_path / "run", threads=1)
+    again = atento.train(settings, data={"train": train, "valid": test}, **options)
     assert again.already_finished
     saved = atento.load(model.save(tmp_path / "saved"))
     assert saved.classify(texts) == model.classify(texts)
