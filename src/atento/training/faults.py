@@ -69,7 +69,7 @@ def _split(run: Run, step: int, parts: list[Part], reason: str) -> None:
     if run.progress.splits == 1:
         run.reporter.line(
             f"warning: step {step}: memory ran out ({reason:.120}); updates are computed in more pieces from here on, "
-            f"which gives the same result: `training.micro_batches` {pieces * 2} or more avoids this"
+            f"the same but for other masks of dropout: `training.micro_batches` {pieces * 2} or more avoids this"
         )
     run.progress.splits *= 2
     run.updater.network.zero_grad(set_to_none=True)
