@@ -3,6 +3,7 @@
 import json
 import math
 from collections import Counter
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -359,6 +360,16 @@ def test_the_command_prints_the_page_and_writes_the_folder(tmp_path: Path, capsy
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == rows
     show("training", iter([{"bench": "training", "ratio": 2.0}]), None, as_json=False)
     assert capsys.readouterr().out == "bench training\tratio 2.0\n"
+
+
+def test_rows_measured_before_an_error_are_written(tmp_path: Path) -> None:
+    def measured() -> Iterator[dict[str, Any]]:
+        yield {"bench": "race", "entrant": "gpt", "seconds": 1.0, "scores": {}}
+        raise UsageError("the second entrant fails")
+
+    with pytest.raises(UsageError, match="second entrant"):
+        show("race", measured(), tmp_path, as_json=False)
+    assert json.loads((tmp_path / "race.jsonl").read_text(encoding="utf-8"))["entrant"] == "gpt"
 
 
 def test_a_folder_that_cannot_be_made_is_found_before_any_work(tmp_path: Path) -> None:

@@ -211,7 +211,8 @@ def test_a_race_on_own_text_has_rows_of_every_checkpoint_and_a_page(tmp_path: Pa
     people = [text.replace("o ", "a ", 1).replace("gato", "menina").replace("pato", "moça") for text in animals]
     (tmp_path / "animals.txt").write_text("\n".join(animals))
     (tmp_path / "people.txt").write_text("\n".join(people))
-    (tmp_path / "text.txt").write_text("\n".join(animals + people))
+    too_long = " ".join(["gato"] * 30)  # no entrant reads more than 16 words
+    (tmp_path / "text.txt").write_text("\n".join([too_long, *animals, *people]))
     (tmp_path / "race.yaml").write_text(RACE)
     rows = list(measure_race(0.3, race=tmp_path / "race.yaml"))
     by_entrant = {name: [row for row in rows if row["entrant"] == name] for name in ("gpt", "cbow")}
@@ -219,6 +220,7 @@ def test_a_race_on_own_text_has_rows_of_every_checkpoint_and_a_page(tmp_path: Pa
         steps = [row["step"] for row in own]
         assert len(own) >= 4 and steps == sorted(steps), name
         assert set(own[0]["scores"]) == {"fill", "continue", "classes", "translate"}
+        assert own[0]["questions"] == 39  # of the first 40 texts, without the one that is too long
     assert by_entrant["gpt"][-1]["scores"]["classes"] > 0.6  # "o" and "a" tell the classes apart
     report = report_race(rows)
     assert "| gpt | " in report.text and "<svg" in report.files["race.html"]

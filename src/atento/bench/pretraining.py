@@ -6,7 +6,6 @@ Documents of natural lengths; real input tokens per second, padding, and the sha
 import importlib.util
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -17,7 +16,9 @@ from atento.bench.processes import Contender, Measurement, Side, about, alternat
 from atento.precision import best_precision
 
 _TOKENS = 4096  # real tokens of an update
+_ROUNDS = 2
 _MATRIX = (2048, 768, 3072)  # rows, inputs and outputs of the product that measures the machine's rate
+_Made = tuple[type[Contender], tuple[Any, ...]]  # a contender and the arguments that load it
 
 
 def measure_pretraining(seconds: float, *, size: str = "base", tokens: int = _TOKENS) -> Iterator[dict[str, Any]]:
@@ -34,29 +35,39 @@ def measure_pretraining(seconds: float, *, size: str = "base", tokens: int = _TO
     if not has_peer:
         yield {"bench": "pretraining", "who": "transformers", "skipped": "pip install transformers"}
     for kind, packings in OURS.items():
-        contenders: dict[str, tuple[type[Contender], tuple[Any, ...]]] = {
+        contenders: dict[str, _Made] = {
             f"atento {best} {packing}".rstrip(): (Ours, (kind, size, best, packing, tokens)) for packing in packings
         }
         if has_peer:
             for precision in dict.fromkeys(("float32", best)):
                 contenders[f"transformers {precision}"] = (Theirs, (kind, size, precision, tokens))
-        with ExitStack() as stack:
-            sides = {who: stack.enter_context(Side(made[0], *made[1])) for who, made in contenders.items()}
-            measurements = alternate(sides, 1, seconds, rounds=2)
-        yield from _rows(kind, measurements, matrix_rate(best), best)
+        yield from _rows(kind, _by_turns(contenders, seconds), matrix_rate(best), best)
+
+
+def _by_turns(contenders: Mapping[str, _Made], seconds: float) -> dict[str, list[Measurement]]:
+    """Measure the contenders one after the other, twice; each is alone in memory, of which some need half."""
+    measured: dict[str, list[Measurement]] = {who: [] for who in contenders}
+    for _ in range(_ROUNDS):
+        for who, (kind, arguments) in contenders.items():
+            with Side(kind, *arguments) as side:
+                measured[who] += alternate({who: side}, 1, seconds / _ROUNDS, rounds=1)[who]
+    return measured
+
+
+def _rate(runs: list[Measurement]) -> float:
+    """Real tokens per second of the best round."""
+    return max(float(run.result.real) / run.seconds for run in runs)
 
 
 def _rows(kind: str, measurements: Mapping[str, list[Measurement]], peak: float, best: str) -> Iterator[dict[str, Any]]:
-    rates: dict[str, float] = {}
     for who, runs in measurements.items():
         fastest = min(runs, key=lambda run: run.seconds / run.result.real)
         work: Work = fastest.result
-        rates[who] = work.real / fastest.seconds
         yield {
             "bench": "pretraining",
             "network": kind,
             "who": who,
-            "real_tokens_per_second": round(rates[who]),
+            "real_tokens_per_second": round(_rate(runs)),
             "padding": round(1 - sum(run.result.real for run in runs) / sum(run.result.computed for run in runs), 3),
             "gflops_per_second": round(work.flops / fastest.seconds / 1e9),
             **({"share_of_matrix_rate": round(work.flops / fastest.seconds / peak, 2)} if best in who else {}),
@@ -64,15 +75,19 @@ def _rows(kind: str, measurements: Mapping[str, list[Measurement]], peak: float,
             "rounds": len(runs),
         }
     yield {"bench": "pretraining", "network": kind, "matrix_gflops_per_second": round(peak / 1e9), "precision": best}
-    for who in rates:
-        if who.startswith("atento") and "transformers float32" in rates:
+    for who, runs in measurements.items():
+        if who.startswith("atento") and "transformers float32" in measurements:
             yield {
                 "bench": "pretraining",
                 "network": kind,
                 "who": who,
-                "ratio_to_transformers_as_it_comes": round(rates[who] / rates["transformers float32"], 2),
-                "ratio_at_the_same_precision": round(rates[who] / rates[f"transformers {best}"], 2),
+                "ratio_to_transformers_as_it_comes": _times_as_fast(runs, measurements["transformers float32"]),
+                "ratio_at_the_same_precision": _times_as_fast(runs, measurements[f"transformers {best}"]),
             }
+
+
+def _times_as_fast(ours: list[Measurement], theirs: list[Measurement]) -> float:
+    return round(_rate(ours) / _rate(theirs), 2)
 
 
 @torch.no_grad()

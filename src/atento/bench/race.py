@@ -26,6 +26,7 @@ from atento.model import Model, load
 from atento.networks import parameter_count
 from atento.runs.train import train
 from atento.storage.catalogue import list_checkpoints
+from atento.text.words import word_spans
 from atento.world import labelled
 
 _RACES = files("atento.recipes") / "races"
@@ -103,7 +104,7 @@ def measure_race(
     for name in only:
         if name not in entered.entrants:
             raise UsageError(f"this race has no entrant {name!r}: it has {', '.join(entered.entrants)}")
-    texts = list(read_records(entered.texts, (Field("text"),), entered.folder)["text"])
+    texts = _texts(entered.texts, entered)
     pairs = None
     if entered.pairs is not None:
         pairs = list(read_records(entered.pairs, (Field("source"), Field("target")), entered.folder))
@@ -116,6 +117,13 @@ def measure_race(
             run = _trained(recipe, seconds, Path(name) / entrant)
             for checkpoint in _checkpoints(run):
                 yield _row(entrant, objective, checkpoint, entered, texts, pairs)
+
+
+def _texts(source: SourceConfig, race: Race) -> list[str]:
+    """The texts of a source that every entrant can read whole, the two special tokens included."""
+    room = min(load_recipe(recipe, environment={}).recipe.data.max_len for recipe in race.entrants.values()) - 2
+    texts = read_records(source, (Field("text"),), race.folder)["text"]
+    return [text for text in texts if len(word_spans(text)) <= room]
 
 
 def _trained(recipe: Mapping[str, Any], seconds: float, folder: Path) -> Path:
@@ -190,10 +198,7 @@ def _row(
 def _classes(model: Model, race: Race) -> dict[str, float | None]:
     """The accuracy of a linear classifier on frozen features, by name of the labelling, or of classes by file."""
     if isinstance(race.classes, Mapping):
-        lines = {
-            name: list(read_records(SourceConfig(file=file), (Field("text"),), race.folder)["text"])
-            for name, file in race.classes.items()
-        }
+        lines = {name: _texts(SourceConfig(file=file), race) for name, file in race.classes.items()}
         count = min(1500, *(len(texts) for texts in lines.values()))  # as many texts of each class
         examples = [(text, name) for name, texts in lines.items() for text in _spread(texts, count)]
         train_part, test_part = (

@@ -126,24 +126,39 @@ def _run(
 
 def show(name: str, measured: Iterable[dict[str, Any]], out: Path | None, as_json: bool) -> None:
     """Print the rows of a measurement as they arrive, or its report at the end; write the files to `out`."""
+    rows: list[dict[str, Any]] = []
+    try:
+        for row in measured:
+            rows.append(row)
+            _show_row(name, row, as_json)
+    except BaseException:
+        if out is not None and rows:  # what was measured before the error
+            _write(out, {f"{name}.jsonl": _lines(rows)})
+        raise
+    _show_report(name, rows, out, as_json)
+
+
+def _show_row(name: str, row: dict[str, Any], as_json: bool) -> None:
     from atento.bench import REPORTS
 
-    rows = []
-    for row in measured:
-        rows.append(row)
-        if as_json:
-            typer.echo(json.dumps(row, ensure_ascii=False))
-        elif name not in REPORTS:
-            typer.echo("\t".join(f"{k} {v}" for k, v in row.items()))
-        elif "scheme" in row:
-            progress(f"{name}: {row['task']}, {row['scheme']}")
-        elif "training" in row:
-            progress(f"{name}: {row['network']}, {row['training']}: gap {row['gap']['mean']} nats a token")
-        elif "entrant" in row:
-            progress(f"{name}: {row['entrant']}, {row['seconds']:.0f} s: {row['scores']}")
-        elif "start" in row:
-            progress(f"{name}: {row['task']}, {row['start']}, seed {row['seed']}: {row['metric']} {row['score']}")
-    files = {f"{name}.jsonl": "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)}
+    if as_json:
+        typer.echo(json.dumps(row, ensure_ascii=False))
+    elif name not in REPORTS:
+        typer.echo("\t".join(f"{k} {v}" for k, v in row.items()))
+    elif "scheme" in row:
+        progress(f"{name}: {row['task']}, {row['scheme']}")
+    elif "training" in row:
+        progress(f"{name}: {row['network']}, {row['training']}: gap {row['gap']['mean']} nats a token")
+    elif "entrant" in row:
+        progress(f"{name}: {row['entrant']}, {row['seconds']:.0f} s: {row['scores']}")
+    elif "start" in row:
+        progress(f"{name}: {row['task']}, {row['start']}, seed {row['seed']}: {row['metric']} {row['score']}")
+
+
+def _show_report(name: str, rows: list[dict[str, Any]], out: Path | None, as_json: bool) -> None:
+    from atento.bench import REPORTS
+
+    files = {f"{name}.jsonl": _lines(rows)}
     if name in REPORTS:
         report = REPORTS[name](rows)
         files |= report.files
@@ -151,6 +166,10 @@ def show(name: str, measured: Iterable[dict[str, Any]], out: Path | None, as_jso
             typer.echo(report.text, nl=False)
     if out is not None:
         _write(out, files)
+
+
+def _lines(rows: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:
