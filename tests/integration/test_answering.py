@@ -341,6 +341,37 @@ def test_with_skip_bad_a_question_too_long_for_a_window_is_counted_and_skipped(
     assert scored.status == 0 and "1 of 30 questions skipped" in scored.stderr
 
 
+def test_a_file_in_the_layout_of_squad_is_trained_on_by_the_command(tmp_path: Path, server: ForkServer) -> None:
+    """Long contexts, questions without an answer, emoji and accents before answers; two bad answers."""
+    made = records(60)
+    for record in made[::3]:  # many windows, with characters of two code points before the answer
+        before = "então 😀 Noe\u0301 depois 👋🏽 " * 8
+        record["context"] = before + record["context"]
+        for answer in record["answers"]:
+            answer["answer_start"] += len(before)
+    good = squad_json(made)
+    for number in (4, 10):
+        made[number] = {**made[number], "answers": [{"text": "Ana", "answer_start": 1}]}
+    (tmp_path / "good.json").write_text(good, encoding="utf-8")
+    text = squad_json(made).replace('{"context"', '\n{"context"')  # a paragraph a line, the fifth is bad
+    (tmp_path / "bad.json").write_text(text, encoding="utf-8")
+    sources = {"train": {"file": "bad.json"}, "valid": {"file": "good.json"}}
+    settings = recipe(data=sources, steps=40, validate_every=20, log_every=10)
+    (tmp_path / "recipe.json").write_text(json.dumps(settings), encoding="utf-8")
+    command = ["train", "recipe.json", "--out", "run", "--threads", "1"]
+    done = server.run(*command, cwd=tmp_path)
+    refused(done, "bad.json:6: question '4': answer 'Ana' is not at character 1 of its context")
+    done = server.run(*command, "data.skip_bad=true", cwd=tmp_path)
+    assert done.status == 0, done.stderr
+    assert "2 bad" in done.stderr and "bad.json:6: question '4'" in done.stderr
+    assert "58 questions in" in done.stderr and "windows of at most 18 tokens" in done.stderr
+    losses = [json.loads(line) for line in read_lines(tmp_path / "run" / "metrics.jsonl")]
+    trained = [event["loss"] for event in losses if event["event"] == "train"]
+    assert trained[-1] < 0.7 * trained[0]
+    done = server.run("evaluate", "run", "good.json", "--json", cwd=tmp_path)
+    assert done.status == 0 and json.loads(done.stdout)["squad"]["value"] > 40
+
+
 def test_the_answering_section_of_a_model_is_checked_when_it_is_loaded(run: TrainedRun, tmp_path: Path) -> None:
     model = atento.load(run.folder)
     for number, (section, message) in enumerate(

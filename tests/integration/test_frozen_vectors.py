@@ -1,5 +1,6 @@
 """`init.cache` (F6): a frozen network reads each text once; what is trained on its vectors is what would be trained."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 import atento
+from atento.config.loading import load_recipe
 from atento.errors import RecipeError
 from atento.networks.frozen import FrozenVectors
 from runs import events
@@ -30,12 +32,14 @@ def decoder(folder: Path) -> Path:
     return atento.train(settings, data=records(), out=folder / "decoder", threads=1).folder
 
 
-def train(base: Path, out: Path, task: dict[str, Any], data: Any, **init: Any) -> Path:
+def train(
+    base: Path, out: Path, task: dict[str, Any], data: Any, *, network: dict[str, Any] | None = None, **init: Any
+) -> Path:
     settings = {
         **task,
         "data": {"train": {"memory": "train"}, "valid": {"memory": "valid"}},
         "init": {"model": str(base), "train": "head", **init},
-        "network": {"dropout": 0.0},
+        "network": {"dropout": 0.0} if network is None else network,
     }
     return atento.train(settings, data={"train": data, "valid": data}, out=out, threads=1).folder
 
@@ -70,6 +74,24 @@ def test_training_on_stored_vectors_is_training_without_dropout(
         assert [event["nll"] for event in got] == pytest.approx([event["nll"] for event in expected], abs=1e-4)
     weights = [atento.load(folder).network.state_dict() for folder in (plain, cached)]
     assert all(torch.allclose(value, weights[1][name], atol=1e-4) for name, value in weights[0].items())
+
+
+def test_a_model_with_dropout_has_none_on_stored_vectors_and_keeps_its_rates(base: Path, tmp_path: Path) -> None:
+    """Its own rates are for fine-tuning, also when that begins with the cached run."""
+    model = atento.load(base).save(tmp_path / "rated")
+    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    config["network"]["dropout"] = config["network"]["attention"]["dropout"] = 0.5
+    (model / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    (model / "MANIFEST.json").unlink()
+    still = {"dropout": 0.0, "attention": {"dropout": 0.0}}
+    plain = train(model, tmp_path / "plain", CLASSIFY, records(), network=still)
+    cached = train(model, tmp_path / "cached", CLASSIFY, records(), network={}, cache=str(tmp_path / "vectors"))
+    losses = [[event["nll"] for event in events(folder, "train")] for folder in (plain, cached)]
+    assert losses[1] == pytest.approx(losses[0], abs=1e-4)
+    assert load_recipe(cached / "recipe.yaml").recipe.network.dropout == 0
+    network = atento.load(cached).network.config
+    assert network.dropout == network.attention.dropout == 0.5 and network.heads[0].dropout == 0
+    assert train(model, cached, CLASSIFY, records(), network={}, cache=str(tmp_path / "vectors")) == cached  # finished
 
 
 def test_a_second_run_computes_nothing_and_a_changed_text_or_weight_does(

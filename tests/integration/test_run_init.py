@@ -3,6 +3,7 @@
 import json
 import shutil
 import signal
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import atento
+from atento.config.loading import load_recipe
 from conftest import ForkServer, refused
 from runs import differences, last, tensors
 
@@ -75,6 +77,79 @@ def test_it_goes_on_without_the_model_it_started_from(server: ForkServer, tuning
     assert differences(tuning / "run-2", tuning / "whole") == []
     assert "already finished" in server.run(*TUNE, "--out", "run-2", cwd=tuning).stderr
     refused(server.run(*TUNE, "--out", "new", cwd=tuning), "no model at model")
+
+
+def rated(tuning: Path) -> dict[str, float]:
+    """Give the model rates of dropout of its own, and return them by their keys."""
+    path = tuning / "model" / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config["network"]["dropout"] = 0.3
+    config["network"]["attention"]["dropout"], config["network"]["feed_forward"]["dropout"] = 0.2, 0.1
+    path.write_text(json.dumps(config), encoding="utf-8")
+    (tuning / "model" / "MANIFEST.json").unlink()
+    return {"network.dropout": 0.3, "network.attention.dropout": 0.2, "network.feed_forward.dropout": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("written", "changes"),
+    [
+        ([], {}),
+        (["network.attention.dropout=0"], {"network.attention.dropout": 0.0}),
+        (
+            ["network.dropout=0.1", "network.feed_forward.dropout=0"],
+            {"network.dropout": 0.1, "network.feed_forward.dropout": 0.0},
+        ),
+        (["network.preset=transformer-big"], {}),  # whose rates nobody wrote
+    ],
+    ids=["none", "attention", "two", "preset"],
+)
+def test_dropout_is_the_models_own_unless_it_is_written(
+    server: ForkServer, tuning: Path, written: list[str], changes: dict[str, float]
+) -> None:
+    """Attention dropout 0.1 of a BERT's config.json became 0 in fine-tuning, and nobody said so."""
+    rates = rated(tuning)
+    taken = {key: rate for key, rate in rates.items() if key not in changes}
+    rates |= changes
+    done = server.run(*TUNE, "~network.dropout", *written, "training.steps=1", "--out", "tuned", cwd=tuning)
+    assert done.status == 0, done.stderr
+    values = ", ".join(f"`{key}` {rate:g}" for key, rate in taken.items())
+    assert f"dropout as in model: {values} (write them to choose otherwise)" in done.stderr
+    for network in (
+        json.loads((last(tuning / "tuned") / "config.json").read_text(encoding="utf-8"))["network"],
+        load_recipe(tuning / "tuned" / "recipe.yaml").recipe.network,
+        atento.load(tuning / "tuned").network.config,
+    ):
+        values = network if isinstance(network, dict) else asdict(network)
+        assert [values["dropout"], values["attention"]["dropout"], values["feed_forward"]["dropout"]] == list(
+            rates.values()
+        )
+
+
+def test_config_show_does_not_invent_the_rates_of_the_model(server: ForkServer, tuning: Path) -> None:
+    command = ["config", "show", "tune.yaml"]
+    done = server.run(*command, "--origins", cwd=tuning)
+    lines = done.stdout.splitlines()
+    assert any(line.startswith("  dropout: 0.2 ") and line.endswith("# tune.yaml:5:20") for line in lines)
+    open_lines = [line for line in lines if line.endswith("# the initial model, read when training begins")]
+    assert [line.partition("  # the")[0].rstrip() for line in open_lines] == ["    # dropout: the initial model's"] * 2
+    (tuning / "shown.yaml").write_text(server.run(*command, cwd=tuning).stdout, encoding="utf-8")
+    again = server.run("config", "show", "shown.yaml", cwd=tuning)
+    assert again.stdout == (tuning / "shown.yaml").read_text(encoding="utf-8") and not again.stderr
+    record = json.loads(server.run(*command, "--json", cwd=tuning).stdout)
+    assert record["recipe"]["network"]["dropout"] == 0.2 and "dropout" not in record["recipe"]["network"]["attention"]
+
+
+def test_a_run_that_began_with_other_rates_goes_on_with_them(server: ForkServer, tuning: Path) -> None:
+    """As a run of an earlier version, whose recipe.yaml says dropout 0.1 and 0 though the model has other rates."""
+    rated(tuning)
+    before = ["network.dropout=0.1", "network.attention.dropout=0", "network.feed_forward.dropout=0"]
+    assert server.run(*TUNE, *before, "--out", "all-of-it", cwd=tuning).status == 0
+    at = {"module": "atento.training.loop", "function": "learning_rate", "number": signal.SIGKILL}
+    done = server.run(*TUNE, *before, "--out", "run-3", cwd=tuning, fault="signal_in_call", call=4, **at)
+    assert done.status == -9
+    done = server.run(*TUNE, "~network.dropout", "--out", "run-3", cwd=tuning)
+    assert done.status == 0 and "dropout as in" not in done.stderr, done.stderr
+    assert differences(tuning / "run-3", tuning / "all-of-it") == []
 
 
 def test_what_the_model_brings_need_not_be_said(server: ForkServer, tuning: Path) -> None:

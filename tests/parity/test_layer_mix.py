@@ -37,7 +37,7 @@ def train(base: Path, out: Path, task: str = "classification", **init: Any) -> P
         "data": {"train": {"memory": "train"}},
         "init": {"model": str(base), "train": "head", "layer_mix": True, **init},
         "training": TRAINING,
-        "network": {"dropout": 0.0},
+        "network": {"dropout": 0.0, "attention": {"dropout": 0.0}},
     }
     return atento.train(settings, data={"train": TAGGED if task == "tagging" else LABELED}, out=out, threads=1).folder
 

@@ -43,7 +43,7 @@ ROOMS: dict[str, set[str]] = {
     "world": {"errors"},
     "attention": {"errors"},
     "networks": LOW | {"attention", "precision"},
-    "data": LOW | {"attention", "limits", "text", "world"},
+    "data": LOW | {"attention", "limits", "metrics", "text", "world"},
     "decoding": LOW | {"metrics"},
     "storage": {"errors"},
     "training": MODELS | {"data", "metrics", "precision", "storage"},

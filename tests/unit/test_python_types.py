@@ -91,6 +91,14 @@ class Loud:
 reveal_type(Loud().count("x"))
 reveal_type(Loud().count(["x"], upto=3))
 Loud().count("x", up=3)
+
+reveal_type(model.classify("x"))
+reveal_type(model.classify(("x", "y")))
+reveal_type(model.classify(["x"]))
+reveal_type(model.classify([("x", "y")]))
+reveal_type(model.classify("x", threshold=0.5))
+reveal_type(model.classify([("x", "y")], threshold=0.5))
+model.classify(3)
 """
 
 
@@ -107,13 +115,16 @@ def test_mypy_knows_the_options_and_what_n_best_returns(tmp_path: Path) -> None:
             by_line.setdefault(int(found[1]), found[2])  # the first of a line
     want = {4: "str", 5: "list[str]", 6: "list[str]", 7: "list[list[str]]", 12: "str", 13: "list[list[str]]"}
     want |= {23: "int", 24: "list[int]"}  # a method of a user's own
+    want |= {27: "Label", 28: "Label", 29: "list[Label]", 30: "list[Label]", 31: "list[Label]", 32: "list[list[Label]]"}
     for number, kind in want.items():
-        assert by_line[number].replace("builtins.", "") == f'Revealed type is "{kind}"', said
+        revealed = by_line[number].replace("builtins.", "").replace("atento.tasks.classification.", "")
+        assert revealed == f'Revealed type is "{kind}"', said
     assert by_line[8].startswith('Unexpected keyword argument "lenght_penalty"'), said
     assert by_line[9].startswith('No overload variant of "__call__" of "Writes"'), said
     assert by_line[10].startswith('No overload variant of "__call__" of "Translates"'), said
     assert by_line[11].endswith('-> atento.model.Model"'), said
     assert by_line[25].startswith('Unexpected keyword argument "up"'), said
+    assert by_line[33].startswith('No overload variant of "classify" of "Model" matches'), said
 
 
 def test_greedy_wins_over_a_recipe_that_samples() -> None:

@@ -5,8 +5,9 @@ from itertools import product
 
 import pytest
 
-from atento.data.tag_schemes import SCHEMES, converted, entities, illegal, normalized, scheme_of
+from atento.data.tag_schemes import normalized
 from atento.errors import UsageError
+from atento.metrics.tag_schemes import SCHEMES, converted, entities, illegal, scheme_of
 
 Segments = tuple[tuple[str, int], ...]  # type ("" is outside) and length, one behind the other
 
@@ -86,5 +87,5 @@ def test_what_is_said_of_sentences() -> None:
         "3 tags cannot follow the tag before by the rules of IOB2; the first is 'I-X' of word 2 of the sentence at "
         "a.conll:10"
     ]
-    with pytest.raises(UsageError, match="unknown scheme of tags 'IOB'"):
+    with pytest.raises(UsageError, match="unknown scheme 'IOB'"):
         converted(("O",), "IOB")

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atento.data.tag_schemes import SCHEMES
-from atento.metrics.tag_schemes import entities
+from atento.metrics.tag_schemes import SCHEMES, entities
 from atento.tasks.tag_sequences import best_sequence, scheme_of_labels, transitions
 
 IOB = ["B-LOC", "B-PER", "I-LOC", "I-PER", "O"]

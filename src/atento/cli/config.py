@@ -2,9 +2,9 @@
 
 import json
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -71,21 +71,34 @@ def show(
 
     Example: atento config show micro-world-en-pt training.steps=500 --origins
     """
+    from atento.config.inherited import INHERITED
     from atento.config.loading import dump_recipe, load_recipe
     from atento.config.recipe import recipe_to_dict
 
     loaded = load_recipe(recipe, overrides or [])
     _warn(loaded.warnings)
+    inherited = [key for key, origin in loaded.origins.items() if origin == INHERITED]
     if as_json:
         record = {
-            "recipe": recipe_to_dict(loaded.recipe),
+            "recipe": _without(recipe_to_dict(loaded.recipe), inherited),
             "folder": str(loaded.folder),
             "origins": loaded.origins,
             "warnings": loaded.warnings,
         }
         typer.echo(json.dumps(record, ensure_ascii=False))
     else:
-        typer.echo(dump_recipe(loaded.recipe, loaded.origins if origins else None), nl=False)
+        typer.echo(dump_recipe(loaded.recipe, loaded.origins if origins else None, inherited), nl=False)
+
+
+def _without(recipe: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    """The recipe without these dotted keys."""
+    for key in keys:
+        *sections, name = key.split(".")
+        section = recipe
+        for part in sections:
+            section = section[part]
+        del section[name]
+    return recipe
 
 
 @config_app.command()

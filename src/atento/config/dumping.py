@@ -1,7 +1,7 @@
 """Write a recipe: as YAML that reads back equal, as JSON Schema for editors, and as the difference from another."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -14,15 +14,21 @@ from atento.config.network import NetworkConfig
 from atento.config.presets import PRESETS
 from atento.config.recipe import Recipe
 
+_INHERITED = re.compile(r"^( *)(\w+):.*")
 
-def dump_recipe(recipe: Recipe, origins: Mapping[str, str] | None = None) -> str:
+
+def dump_recipe(recipe: Recipe, origins: Mapping[str, str] | None = None, inherited: Sequence[str] = ()) -> str:
     """The whole recipe as YAML, defaults and presets written out; `load_recipe` reads it back to an equal one.
 
     Args:
         recipe: what to write.
         origins: dotted key -> origin, as in `LoadedRecipe`; written as a comment at the end of each line.
+        inherited: the keys whose values training takes from the initial model; written as comments without a value.
     """
-    lines = list(_lines(recipe, "", "", ""))
+    lines = [
+        (_INHERITED.sub(r"\1# \2: the initial model's", text), key) if key in inherited else (text, key)
+        for text, key in _lines(recipe, "", "", "")
+    ]
     if origins is None:
         return "".join(f"{text}\n" for text, _ in lines)
     width = min(48, max(len(text) for text, key in lines if key))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from atento.config import checks, fitting, layers, replaced, schema, task_defaults
+from atento.config import checks, fitting, inherited, layers, replaced, schema, task_defaults
 from atento.config.dumping import dump_recipe, recipe_difference, recipe_schema, recipe_values
 from atento.config.recipe import Recipe
 from atento.config.yaml12 import Node
@@ -28,8 +28,9 @@ class LoadedRecipe:
         home: the folder of the recipe file; the current directory for a shipped recipe and for standard input.
         path: the recipe file, or None for a shipped recipe and for standard input.
         origins: dotted key -> `my.yaml:3:5`, `command line`, `ATENTO_TRAINING__SEED`, `preset transformer-tiny`,
-            `task language-modeling`, `file name`, `default`, or, where training fits a size to the data,
-            `fitting.FITTED`; for every value of the recipe in its order.
+            `task language-modeling`, `file name`, `default`, or, where training chooses the value,
+            `fitting.FITTED` (by the data) or `inherited.INHERITED` (by the initial model); for every value of the
+            recipe in its order.
         warnings: one sentence for every option that was written and has no effect or an unlikely value, and for data
             that was left out.
     """
@@ -97,6 +98,8 @@ def load_recipe(
         folder=home / (recipe.data.folder or ""),
         home=file.home,
         path=file.path,
-        origins=origins | dict.fromkeys(fitting.to_fit(recipe, origins), fitting.FITTED),
+        origins=origins
+        | dict.fromkeys(fitting.to_fit(recipe, origins), fitting.FITTED)
+        | dict.fromkeys(inherited.to_inherit(recipe, origins), inherited.INHERITED),
         warnings=warnings + checks.doubtful(recipe, reader),
     )

@@ -58,7 +58,9 @@ class NetworkConfig:
     shared_layers: bool = False
     """All layers of a stack have the same weights (ALBERT)."""
     dropout: float = 0.1
-    """Share of each sublayer's output set to 0 in training. [0 to below 1] Use 0.1 with much data, 0.3 with little."""
+    """Share of each sublayer's output set to 0 in training. [0 to below 1] Use 0.1 with much data, 0.3 with little.
+    With `init` and nothing written, it is the initial model's.
+    """
     norm: Literal["pre", "post"] = "post"
     """Position of the norm: before each sublayer (pre, trains more easily) or after the residual sum (post, as in the
     paper).

@@ -65,7 +65,9 @@ class AttentionConfig:
     d_head: int | None = None
     """Width of a head. [at least 1; null: d_model / n_heads]"""
     dropout: float = 0.0
-    """Share of attention weights set to 0 in training. [0 to below 1]"""
+    """Share of attention weights set to 0 in training. [0 to below 1] With `init` and nothing written, it is the
+    initial model's.
+    """
     bias: bool = True
     """Add a bias to the projections of queries, keys and values."""
     output_bias: bool | None = None
@@ -166,7 +168,9 @@ class FeedForwardConfig:
     bias: bool = True
     """Add a bias to the products."""
     dropout: float = 0.0
-    """Share of the inner values set to 0 in training. [0 to below 1]"""
+    """Share of the inner values set to 0 in training. [0 to below 1] With `init` and nothing written, it is the initial
+    model's.
+    """
 
     def __post_init__(self) -> None:
         check_choices(self, "feed_forward.")

@@ -207,9 +207,8 @@ def plan(
         parts[longest : longest + 1] = np.array_split(parts[longest], 2)
     shuffled = [parts[i] for i in permutation(len(parts), *key, 2)]  # an update mixes parts of all lengths
     if equal_examples:
-        return [
-            [piece for part in shuffled[i::updates] for piece in _pieces(part, target_lengths)] for i in range(updates)
-        ]
+        longer = np.maximum(source_lengths, target_lengths)
+        return [[piece for part in shuffled[i::updates] for piece in _pieces(part, longer)] for i in range(updates)]
     return [shuffled[i::updates] for i in range(updates)]
 
 

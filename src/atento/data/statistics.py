@@ -14,8 +14,8 @@ from atento.config.tasks import Field
 from atento.data.records import Records
 from atento.data.source_lines import open_binary
 from atento.data.source_records import columns_of
-from atento.data.tag_schemes import entities, scheme_of
 from atento.data.values import as_text
+from atento.metrics.tag_schemes import entities, scheme_of
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 _SHOWN = 3  # places of suspicious records that are named

@@ -1,12 +1,20 @@
-"""Entities of tagged words in IOB1, IOB2, BIOES and BILOU."""
+"""Schemes of entity tags, IOB1, IOB2, BIOES and BILOU: entities, what breaks a scheme, which one it is, conversion.
 
-from collections.abc import Sequence
+"B-PER I-PER O B-LOC" is IOB2: B begins every entity. In IOB1 (Ramshaw & Marcus 1995) B only separates an entity from
+another one of its type directly before it. BIOES also marks the last word (E) and entities of one word (S); BILOU
+calls them L and U.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import pairwise
 
 from atento.errors import UsageError, nearest
 
 SCHEMES = ("IOB1", "IOB2", "BIOES", "BILOU")
 _PREFIXES = {"IOB1": "IB", "IOB2": "IB", "BIOES": "BIES", "BILOU": "BILU"}
 _AS_BIOES = {"L": "E", "U": "S"}
+_AS_BILOU = {"E": "L", "S": "U"}
 
 Span = tuple[str, int, int]  # type, first word, word after the last
 
@@ -31,16 +39,93 @@ def entities(tags: Sequence[str], scheme: str | None = None) -> list[Span]:
     return _iob2(words) if scheme == "IOB2" else _bioes(words)
 
 
+def scheme_of(sentences: Iterable[Sequence[str]]) -> str | None:
+    """The scheme that sentences follow; None where tags are not of entities, such as parts of speech.
+
+    Tags with B and I alone are IOB1 if an entity somewhere begins with I, and no B stands anywhere but directly after
+    an entity of its type; else IOB2.
+    """
+    prefixes: set[str] = set()
+    inner = outer = False  # an I begins an entity; a B does where IOB1 has none
+    for tags in sentences:
+        before = ("O", "")
+        for tag in tags:
+            parts = _typed(tag)
+            if parts is None:
+                return None
+            if parts[0] in "BI":
+                behind = before[1] == parts[1] and before[0] in "BI"
+                inner |= parts[0] == "I" and not behind
+                outer |= parts[0] == "B" and not behind
+            prefixes.add(parts[0])
+            before = parts
+    prefixes.discard("O")
+    if not prefixes:
+        return None
+    if prefixes <= set("BI"):
+        return "IOB1" if inner and not outer else "IOB2"
+    if prefixes <= set("BIES"):
+        return "BIOES"
+    return "BILOU" if prefixes <= set("BILU") else None
+
+
+def illegal(tags: Sequence[str], scheme: str) -> list[int]:
+    """The numbers of the words whose tag cannot stand behind the tag before it, or not at the end of the sentence.
+
+    Raises:
+        UsageError: there is no such scheme.
+    """
+    _check_scheme(scheme)
+    pairs = enumerate(pairwise(("O", *tags, "O")))
+    return [min(number, len(tags) - 1) for number, (before, tag) in pairs if not may_follow(before, tag, scheme)]
+
+
+@lru_cache(maxsize=4096)
+def may_follow(before: str, tag: str, scheme: str) -> bool:
+    """Whether a tag may stand directly behind another; O stands for the beginning and the end of a sentence too.
+
+    Raises:
+        UsageError: there is no such scheme.
+    """
+    _check_scheme(scheme)
+    (prefix_before, type_before), (prefix, kind) = _as_bioes(before), _as_bioes(tag)
+    inside = prefix_before in "BI"
+    if scheme in ("IOB1", "IOB2"):
+        return prefix != ("B" if scheme == "IOB1" else "I") or (inside and kind == type_before)
+    return inside == (prefix in "IE") and not (inside and kind != type_before)  # an entity ends with E
+
+
+def converted(tags: Sequence[str], scheme: str) -> tuple[str, ...]:
+    """The tags of a sentence in another scheme; the entities are the same.
+
+    Raises:
+        UsageError: there is no such scheme.
+    """
+    _check_scheme(scheme)
+    result = ["O"] * len(tags)
+    end_before, type_before = 0, ""
+    for kind, start, end in entities(tags):
+        prefixes = ["I"] * (end - start)
+        if scheme != "IOB1" or (start == end_before and start and kind == type_before):
+            prefixes[0] = "B"
+        if scheme in ("BIOES", "BILOU"):
+            prefixes[-1] = "S" if end - start == 1 else "E"
+        if scheme == "BILOU":
+            prefixes = [_AS_BILOU.get(prefix, prefix) for prefix in prefixes]
+        result[start:end] = [f"{prefix}-{kind}" if kind else prefix for prefix in prefixes]
+        end_before, type_before = end, kind
+    return tuple(result)
+
+
 def _parts(tag: str, scheme: str | None) -> tuple[str, str]:
     """Prefix and type of a tag; L and U as E and S. A prefix alone has the type "_"."""
-    if scheme is not None and scheme not in SCHEMES:
-        raise UsageError(f"unknown scheme {scheme!r}{nearest(scheme, list(SCHEMES))}")
-    if tag == "O":
-        return "O", "_"
-    prefix, hyphen, kind = tag.partition("-")
-    if len(prefix) != 1 or prefix not in "BIESLU" or (hyphen and not kind):
+    if scheme is not None:
+        _check_scheme(scheme)
+    parts = _split(tag)
+    if parts is None:
         raise UsageError(f"a tag is O, or a prefix of B, I, E, S, L or U with a type, such as B-PER: got {tag!r}")
-    if scheme is not None and prefix not in _PREFIXES[scheme]:
+    prefix, kind = parts
+    if prefix != "O" and scheme is not None and prefix not in _PREFIXES[scheme]:
         raise UsageError(f"{scheme} has the prefixes {', '.join(_PREFIXES[scheme])}: got {tag!r}")
     return _AS_BIOES.get(prefix, prefix), kind or "_"
 
@@ -103,3 +188,28 @@ def _end(words: list[tuple[str, str]], start: int, prefix: str) -> int:
     while end < len(words) and words[end] == (prefix, words[start][1]):
         end += 1
     return end
+
+
+def _typed(tag: str) -> tuple[str, str] | None:
+    """Prefix and type of the tag of an entity, "" the type of O; None of another tag, and of a prefix alone."""
+    parts = _split(tag)
+    return parts if parts is not None and (parts[0] == "O" or parts[1]) else None
+
+
+def _split(tag: str) -> tuple[str, str] | None:
+    """Prefix and type of a tag, "" where it has no type; None of a tag that is not of entities."""
+    prefix, hyphen, kind = tag.partition("-")
+    if tag != "O" and (len(prefix) != 1 or prefix not in "BIESLU" or (hyphen and not kind)):
+        return None
+    return prefix, kind
+
+
+def _as_bioes(tag: str) -> tuple[str, str]:
+    """Prefix and type, L and U as E and S; a tag of no entity counts as O."""
+    prefix, kind = _typed(tag) or ("O", "")
+    return _AS_BIOES.get(prefix, prefix), kind
+
+
+def _check_scheme(scheme: str) -> None:
+    if scheme not in SCHEMES:
+        raise UsageError(f"unknown scheme {scheme!r}{nearest(scheme, list(SCHEMES))}")

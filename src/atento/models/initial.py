@@ -3,13 +3,13 @@
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 
 from atento.attention.positions import Learned
 from atento.config.embedding import EmbeddingConfig, untrainable
+from atento.config.inherited import rates_of
 from atento.config.initial import InitConfig
 from atento.config.network import NetworkConfig, changed
 from atento.config.recipe import Recipe
@@ -50,8 +50,9 @@ def fine_tuned(
 ) -> NetworkConfig:
     """The network configuration for fine-tuning.
 
-    It is that of the initial model. The recipe's network sets the dropout rates, and a longer `max_len` where positions
-    are learned. `init` may leave out upper layers, and add a mix of layers.
+    It is that of the initial model. The recipe's network sets the dropout rates (the model's own where none is written,
+    see `atento.config.inherited`), and a longer `max_len` where positions are learned. `init` may leave out upper
+    layers, and add a mix of layers.
 
     Raises:
         TokenizerError: the tokenizer is not the one that the model was trained with.
@@ -60,11 +61,7 @@ def fine_tuned(
     """
     config = network_config(initial.config, initial.path)
     check_tokenizer(tokenizer, config, initial.path)
-    changes: dict[str, Any] = {
-        "dropout": recipe.dropout,
-        "attention": {"dropout": recipe.attention.dropout},
-        "feed_forward": {"dropout": recipe.feed_forward.dropout},
-    }
+    changes = rates_of(recipe)
     if any(scheme.kind == "learned" for scheme in config.schemes):
         changes["max_len"] = max(config.max_len, recipe.max_len)
     layers, mixed = (None, False) if init is None else (init.layers, init.layer_mix)

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import torch
 
-from atento.config.network import NetworkConfig
+from atento.config.inherited import rates_of
+from atento.config.network import NetworkConfig, changed
 from atento.config.recipe import Recipe
 from atento.config.tasks import TASKS
 from atento.data.batches import Batches
 from atento.errors import RecipeError, counted
+from atento.models.configuration import network_config
+from atento.models.read import ModelFiles
 from atento.networks.frozen import FrozenVectors, common_pooling, frozen
 from atento.networks.network import Network
 from atento.storage.vectors import read_vectors, write_vectors
@@ -32,6 +35,17 @@ def cached_config(config: NetworkConfig, recipe: Recipe) -> NetworkConfig:
     if config.architecture == "decoder" and not TASKS[recipe.task].heads:
         raise RecipeError(f"`init.cache` of a decoder is for tasks with a head: got task {recipe.task}")
     return without_dropout(config)
+
+
+def saved_config(config: NetworkConfig, recipe: Recipe, initial: ModelFiles | None) -> NetworkConfig:
+    """Return the configuration that checkpoints store.
+
+    With `init.cache` it has the rates of dropout of the initial model, though the run has none: fine-tuning the result
+    later begins with them.
+    """
+    if initial is None or recipe.init is None or recipe.init.cache is None:
+        return config
+    return changed(config, rates_of(network_config(initial.config, initial.path)))
 
 
 def frozen_vectors(

@@ -8,7 +8,7 @@ from atento.config.recipe import Recipe
 from atento.config.renamed import VERSION
 from atento.config.tasks import TASKS
 from atento.data.records import Split
-from atento.data.tag_schemes import scheme_of
+from atento.metrics.tag_schemes import scheme_of
 from atento.models.configuration import LORA
 from atento.tasks.answering import learned_settings
 from atento.tasks.evaluation import prefixes_of

@@ -27,7 +27,9 @@ from atento.data.source_files import source_files
 from atento.data.special_tokens import template_for
 from atento.data.subsets import subset
 from atento.errors import DataError, RecipeError, UsageError
+from atento.models.configuration import network_config
 from atento.models.initial import fine_tuned, initial_model
+from atento.runs.tuning import with_rates
 from atento.text.specials import sentinels
 from atento.text.tokenizer import Tokenizer
 from atento.text.training import train_tokenizer
@@ -293,6 +295,7 @@ def tokenizer_and_network(loaded: LoadedRecipe, train: Split, report: Report) ->
         tokenizer = new_tokenizer(recipe, loaded.home, train, report)
         return tokenizer, network_for(recipe, tokenizer, train)
     initial = initial_model(recipe.init.model, loaded.home)
+    recipe = with_rates(loaded, network_config(initial.config, initial.path)).recipe
     tokenizer = Tokenizer.load(initial.path)
     config = fine_tuned(initial, recipe.network, tokenizer, recipe.init)
     network = with_task_heads(config, recipe, train)

@@ -56,9 +56,9 @@ class Setup:
     reporter: Reporter
     files: ExitStack
     share: Fraction = Fraction(1)
+    initial: ModelFiles | None = None
     data: Data = field(init=False)
     identity: dict[str, Any] = field(init=False)
-    initial: ModelFiles | None = field(init=False)
     tokenizer: Tokenizer = field(init=False)
     config: NetworkConfig = field(init=False)
     batches: Batches = field(init=False)

@@ -8,11 +8,14 @@ from dataclasses import replace
 import torch
 
 from atento.config.fitting import FITTED
+from atento.config.inherited import INHERITED
+from atento.config.loading import load_recipe
 from atento.config.network import network_to_dict
 from atento.config.tasks import TASKS
 from atento.data.records import Split
 from atento.data.special_tokens import template_for
 from atento.errors import CheckpointError, DataError, TokenizerError, UsageError, counted
+from atento.models.configuration import network_config
 from atento.models.initial import fine_tuned, first_weights, initial_model, with_embedding
 from atento.models.read import read_model
 from atento.models.write import terms
@@ -23,7 +26,7 @@ from atento.runs.classifier import classifier_of
 from atento.runs.finish import RunResult, already_finished, finish_run, has_more_steps
 from atento.runs.fitting import fitted_to
 from atento.runs.folder import end_event
-from atento.runs.frozen import cached_config, frozen_vectors
+from atento.runs.frozen import cached_config, frozen_vectors, saved_config
 from atento.runs.mixing import report_mixing
 from atento.runs.model_config import adapters_of, facts_of_data, model_config
 from atento.runs.prepare import (
@@ -39,10 +42,11 @@ from atento.runs.prepare import (
 from atento.runs.run_identity import has_begun, identity_of
 from atento.runs.setup import Setup
 from atento.runs.token_data import data_of_run
-from atento.runs.tuning import sizes, trained_count, tune
+from atento.runs.tuning import rates_taken, sizes, trained_count, tune, with_rates
 from atento.storage.catalogue import clean, newest
 from atento.tasks.answering import readable_questions
 from atento.tasks.evaluation import evaluate, held_out_batches
+from atento.tasks.features import without_dropout
 from atento.tasks.strategies import constraints_of
 from atento.tasks.table import usual_metrics
 from atento.text.tokenizer import Tokenizer
@@ -96,6 +100,26 @@ def choose_metrics(setup: Setup) -> None:
         setup.loaded = replace(setup.loaded, recipe=replace(setup.recipe, metrics=metrics))
 
 
+def choose_rates(setup: Setup) -> None:
+    """Take the rates of dropout that the recipe leaves to the initial model: the model's, or those the run began with.
+
+    A network whose vectors are stored (`init.cache`) has no dropout.
+    """
+    init, saved = setup.recipe.init, setup.folder / "recipe.yaml"
+    if init is None or INHERITED not in setup.loaded.origins.values():
+        return
+    if has_begun(setup.folder) and saved.exists():
+        network = load_recipe(saved, environment={}).recipe.network
+    else:
+        setup.initial = initial_model(init.model, setup.loaded.home)
+        network = network_config(setup.initial.config, setup.initial.path)
+        if init.cache is None:
+            setup.report(rates_taken(setup.loaded, network))
+        else:
+            network = without_dropout(network)
+    setup.loaded = with_rates(setup.loaded, network)
+
+
 def check_identity(setup: Setup) -> None:
     """Compare recipe and data with `run.json` of the folder, or write it; delete incomplete files of a killed run."""
     branch = None if setup.branch is None else setup.branch.to_dict()
@@ -109,10 +133,12 @@ def check_identity(setup: Setup) -> None:
 
 def find_initial_model(setup: Setup) -> None:
     """Find the model that `init` names, and how vectors are made; a run with a checkpoint reads both from there."""
-    init, setup.initial = setup.recipe.init, None
-    if init is not None:
-        checkpoint = newest(setup.folder / "checkpoints")
-        setup.initial = initial_model(init.model, setup.loaded.home) if checkpoint is None else read_model(checkpoint)
+    init = setup.recipe.init
+    checkpoint = None if init is None else newest(setup.folder / "checkpoints")
+    if checkpoint is not None:
+        setup.initial = read_model(checkpoint)
+    elif init is not None and setup.initial is None:
+        setup.initial = initial_model(init.model, setup.loaded.home)
     setup.loaded = replace(setup.loaded, recipe=with_embedding(setup.recipe, setup.initial))
 
 
@@ -238,6 +264,7 @@ STEPS: tuple[Callable[[Setup], None], ...] = (
     read_records,
     choose_sizes,
     choose_metrics,
+    choose_rates,
     check_identity,
     find_initial_model,
     make_tokenizer,
@@ -263,7 +290,11 @@ def open_run(setup: Setup) -> Run:
         batches=setup.batches,
         validate=None if valid is None else lambda: evaluate(network, tokenizer, valid, recipe),
         score_name=recipe.metrics[0] if recipe.metrics else "nll",
-        model_config=model_config(recipe, network_to_dict(setup.config), template_for(recipe.task, tokenizer))
+        model_config=model_config(
+            recipe,
+            network_to_dict(saved_config(setup.config, recipe, setup.initial)),
+            template_for(recipe.task, tokenizer),
+        )
         | facts_of_data(recipe, setup.data.train)
         | adapters_of(recipe),
         model_files=tokenizer.files() | terms(None if setup.initial is None else setup.initial.path),

@@ -1,5 +1,10 @@
-"""Fine-tuning in a run: adapters on the network, the weights to train, and how many they are."""
+"""Fine-tuning in a run: rates of dropout, adapters on the network, the weights to train, and how many they are."""
 
+from dataclasses import replace
+
+from atento.config.inherited import INHERITED, inherited
+from atento.config.loading import LoadedRecipe
+from atento.config.network import NetworkConfig, by_key
 from atento.config.recipe import Recipe
 from atento.config.tasks import TASKS
 from atento.networks import parameter_count
@@ -7,6 +12,25 @@ from atento.networks.adapters import adapt
 from atento.networks.network import Network
 from atento.training.trained import TrainedWeights
 from atento.training.tuning import trained_weights
+
+
+def with_rates(loaded: LoadedRecipe, network: NetworkConfig) -> LoadedRecipe:
+    """Return the recipe with the rates of dropout that it leaves to the initial model as in a network."""
+    keys = _inherited(loaded)
+    return replace(loaded, recipe=inherited(loaded.recipe, keys, network)) if keys else loaded
+
+
+def rates_taken(loaded: LoadedRecipe, network: NetworkConfig) -> str:
+    """Return a sentence about the rates of dropout that are taken from a network."""
+    values = by_key(network)
+    rates = (f"`{key}` {values[key.removeprefix('network.')]:g}" for key in _inherited(loaded))
+    source = "" if loaded.recipe.init is None else loaded.recipe.init.model
+    return f"dropout as in {source}: {', '.join(rates)} (write them to choose otherwise)"
+
+
+def _inherited(loaded: LoadedRecipe) -> list[str]:
+    """Return the keys that the recipe leaves to the initial model."""
+    return [key for key, origin in loaded.origins.items() if origin == INHERITED]
 
 
 def tune(recipe: Recipe, network: Network, updates_per_epoch: float) -> TrainedWeights:

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from atento.data.tag_schemes import may_follow, scheme_of
+from atento.metrics.tag_schemes import may_follow, scheme_of
 
 OUTSIDE = "O"
 _ILLEGAL = 1e6  # nats: only where no legal sequence exists is an illegal one the best
@@ -41,7 +41,7 @@ def scheme_of_labels(labels: Iterable[str]) -> str | None:
 
 
 def transitions(labels: Sequence[str], scheme: str) -> Transitions:
-    """The legal transitions between labels under a scheme (`atento.data.tag_schemes`).
+    """The legal transitions between labels under a scheme (`atento.metrics.tag_schemes`).
 
     Raises:
         UsageError: there is no such scheme.

@@ -25,9 +25,8 @@ from atento.data.objectives.tags import (
 )
 from atento.data.records import Split
 from atento.data.special_tokens import template_for
-from atento.data.tag_schemes import SCHEMES
 from atento.errors import UsageError
-from atento.metrics.tag_schemes import entities
+from atento.metrics.tag_schemes import SCHEMES, entities
 from atento.networks.network import Network
 from atento.tasks.grouping import by_length
 from atento.tasks.heads import head_of

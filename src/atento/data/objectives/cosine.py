@@ -58,7 +58,14 @@ def cosine(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     store = sides_as_store(preparation)
     store.columns["cosine"] = Ragged([[value] for value in cosines_of(split, config.score_range)], np.float32)
     objective = ScoredPairs(preparation.network, contrast(preparation))
-    return PlannedBatches(store, objective, budget=training.batch_tokens, seed=training.seed, weight=config.weight)
+    return PlannedBatches(
+        store,
+        objective,
+        budget=training.batch_tokens,
+        seed=training.seed,
+        weight=config.weight,
+        equal_examples=True,  # as sentence-transformers does: else long pairs would count more than short ones
+    )
 
 
 def cosines_of(split: Split, score_range: tuple[float, float] | None) -> list[float]:

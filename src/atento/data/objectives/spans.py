@@ -18,7 +18,7 @@ from atento.data.batches import Batch, Draw, PlannedBatches, Rows
 from atento.data.contexts import ContextWindows, context_windows
 from atento.data.objectives.labels import inputs_of
 from atento.data.objectives.preparation import Preparation
-from atento.data.store import Ragged, Store
+from atento.data.store import MemoryStore, Ragged, Store
 from atento.data.values import Span
 from atento.errors import CapabilityError, DataError, counted
 
@@ -135,11 +135,22 @@ def spans(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     _warn(preparation, windows, answers, labels)
     windows.store.columns["span"] = Ragged([list(span) for span in labels])
     return PlannedBatches(
-        windows.store,
+        windows.store if preparation.held_out else _learned(windows.store),
         Spans(network, head),
         budget=recipe.training.batch_tokens,
         seed=recipe.training.seed,
         weight=config.weight,
+        equal_examples=True,  # as in the published training script: else long windows would count more than short ones
+    )
+
+
+def _learned(store: MemoryStore) -> MemoryStore:
+    """Return the windows that have a label."""
+    rows = [row for row in range(len(store)) if store["span"][row][0] >= 0]
+    if len(rows) == len(store):
+        return store
+    return MemoryStore(
+        {name: Ragged.of_arrays([column[row] for row in rows]) for name, column in store.columns.items()}
     )
 
 

@@ -1,0 +1,39 @@
+"""The keys of a recipe that `init` leaves to the initial model: rates of dropout. No torch."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from atento.config.network import NetworkConfig, by_key, changed
+from atento.config.recipe import Recipe
+
+INHERITED = "the initial model, read when training begins"  # the origin of such a value
+_RATES = ("dropout", "attention.dropout", "feed_forward.dropout")  # keys of the network
+_SECTION = "network."
+
+
+def to_inherit(recipe: Recipe, origins: Mapping[str, str]) -> list[str]:
+    """Return the dotted keys that training takes from the initial model: rates of dropout that nobody wrote.
+
+    A default, the default of a task, and the value of a preset are not written.
+    """
+    if recipe.init is None:
+        return []
+    keys = [f"{_SECTION}{rate}" for rate in _RATES]
+    return [key for key in keys if origins[key] == "default" or origins[key].startswith(("task ", "preset "))]
+
+
+def inherited(recipe: Recipe, keys: Sequence[str], network: NetworkConfig) -> Recipe:
+    """Return the recipe with these keys as in a network."""
+    ours, theirs = by_key(recipe.network), by_key(network)
+    rates = _changes(*(theirs[rate] if f"{_SECTION}{rate}" in keys else ours[rate] for rate in _RATES))
+    return replace(recipe, network=changed(recipe.network, rates))
+
+
+def rates_of(network: NetworkConfig) -> dict[str, Any]:
+    """Return the rates of dropout of a network as `changed` takes them."""
+    return _changes(network.dropout, network.attention.dropout, network.feed_forward.dropout)
+
+
+def _changes(main: float, attention: float, feed_forward: float) -> dict[str, Any]:
+    return {"dropout": main, "attention": {"dropout": attention}, "feed_forward": {"dropout": feed_forward}}
