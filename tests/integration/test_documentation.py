@@ -230,6 +230,24 @@ def test_what_the_python_page_shows(session: Session, capsys: pytest.CaptureFixt
     assert issubclass(atento.errors.UsageError, atento.AtentoError)
 
 
+def test_the_notes_metrics_on_local_files(session: Session) -> None:
+    """K5 in docs/metrics.md: NLTK and rouge_score give the same values."""
+    nltk = pytest.importorskip("nltk.translate.bleu_score", reason="nltk is not installed (extra dev)")
+    peer = pytest.importorskip("rouge_score.rouge_scorer", reason="rouge_score is not installed (extra dev)")
+    (block,) = [block for block in blocks(ROOT / "docs" / "metrics.md") if "RougeScorer" in block.text]
+    session.run(block, "metrics.md")
+    names = session.names
+    several, one = names["reference_tokens"], names["tokens"]
+    assert names["by_sentence"] == pytest.approx(list(map(nltk.sentence_bleu, several, one)), rel=1e-9)
+    assert 0.2 < names["corpus"] == pytest.approx(nltk.corpus_bleu(several, one), rel=1e-9)
+    theirs = peer.RougeScorer(["rouge1", "rouge2", "rougeL"])
+    for scores, references, hypothesis in zip(names["rouge"], names["references"], names["hypotheses"]):
+        expected = theirs.score_multi(references, hypothesis)
+        assert {name: tuple(score) for name, score in scores.items()} == pytest.approx(
+            {name: tuple(score) for name, score in expected.items()}
+        )
+
+
 def test_the_readme_shows_what_notes_prints(session: Session) -> None:
     """Line by line, but for `...` and seconds."""
     (block,) = [block for block in blocks(ROOT / "README.md") if "$ atento notes" in block.text]

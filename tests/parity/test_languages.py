@@ -6,33 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import atento
 from atento.errors import CapabilityError, UsageError
-from released_folders import _SEQ2SEQ, TEXTS, _byte_level, write_released
-from test_tokenizer_families import FAIRSEQ, unigram
+from released_folders import write_released
 
 hf = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
+from translator_folders import LIMIT, SOME, TRANSLATORS, expected, write_translator  # noqa: E402
+
 pytestmark = pytest.mark.parity
-SOME = [*TEXTS[:5], "o gato"]
-LIMIT = 9
-CASES: dict[str, tuple[Callable[[], Any], Any, Any, str, str]] = {
-    "nllb": (
-        lambda: hf.NllbTokenizer(**_byte_level(FAIRSEQ), src_lang="eng_Latn", tgt_lang="fra_Latn"),
-        hf.M2M100Config,
-        hf.M2M100ForConditionalGeneration,
-        "por_Latn",
-        "deu_Latn",
-    ),
-    "mbart50": (
-        lambda: hf.MBart50Tokenizer(vocab=unigram(["<unk>", "<s>", "</s>"]), src_lang="en_XX", tgt_lang="ro_RO"),
-        hf.MBartConfig,
-        hf.MBartForConditionalGeneration,
-        "pt_XX",
-        "de_DE",
-    ),
-}
+OPTIONS: dict[str, Any] = {"greedy": True, "max_new_tokens": LIMIT}
 
 
 @pytest.fixture(scope="module")
@@ -42,54 +25,50 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Any,
 
     def make(name: str) -> tuple[Any, Any, Path]:
         if name not in made:
-            tokenizer, config, cls = (part() if n == 0 else part for n, part in enumerate(CASES[name][:3]))
             folder = tmp_path_factory.mktemp(name)
-            tokenizer.save_pretrained(folder)
-            torch.manual_seed(0)
-            ids = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}
-            network = cls(config(vocab_size=len(tokenizer), **_SEQ2SEQ, **ids)).eval()
-            with torch.no_grad():
-                for parameter in network.parameters():
-                    if parameter.dim() > 1:
-                        parameter.normal_(std=0.5)
-            network.save_pretrained(folder)
-            made[name] = tokenizer, network, folder
+            made[name] = *write_translator(name, folder), folder
         return made[name]
 
     return make
 
 
-def expected(tokenizer: Any, network: Any, source: str, target: str) -> list[str]:
-    """What transformers writes, each text by itself."""
-    tokenizer.src_lang = source
-    lines = []
-    for text in SOME:
-        ids = network.generate(
-            **tokenizer(text, return_tensors="pt"),
-            forced_bos_token_id=tokenizer.convert_tokens_to_ids(target),
-            num_beams=1,
-            do_sample=False,
-            max_new_tokens=LIMIT,
-        )
-        lines.append(tokenizer.decode(ids[0], skip_special_tokens=True).strip())
-    return lines
-
-
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", TRANSLATORS)
 def test_outputs_are_those_of_transformers(name: str, both: Callable[[str], tuple[Any, Any, Path]]) -> None:
     tokenizer, network, folder = both(name)
-    source, target = CASES[name][3:]
+    source, target, first = (getattr(TRANSLATORS[name], key) for key in ("source", "target", "first"))
     model = atento.load(folder)
-    options: dict[str, Any] = {"greedy": True, "max_new_tokens": LIMIT}
-    found = model.translate(SOME, source_language=source, target_language=target, **options)
-    assert [line.strip() for line in found] == expected(tokenizer, network, source, target)
-    assert found != model.translate(SOME, source_language=target, target_language=source, **options)
-    stream = "".join(model.stream(SOME[0], source_language=source, target_language=target, **options))
+    found = model.translate(SOME, source_language=source, target_language=target, **OPTIONS)
+    assert [line.strip() for line in found] == expected(name, tokenizer, network, source, target, SOME)
+    stream = "".join(model.stream(SOME[0], source_language=source, target_language=target, **OPTIONS))
     assert stream == found[0]
     # whatever was saved with the model says the same
-    default = model.translate(SOME, target_language=target, **options)
-    first = "eng_Latn" if name == "nllb" else "en_XX"
-    assert default == model.translate(SOME, source_language=first, target_language=target, **options)
+    default = model.translate(SOME, target_language=target, **OPTIONS)
+    assert default == model.translate(SOME, source_language=first, target_language=target, **OPTIONS) != found
+    if TRANSLATORS[name].starts:
+        with pytest.raises(CapabilityError, match="begins every output with the token of one language: got 'de_DE'"):
+            model.translate(SOME, target_language=source, **OPTIONS)
+    else:
+        assert found != model.translate(SOME, source_language=target, target_language=source, **OPTIONS)
+
+
+@pytest.mark.parametrize("layout", ["atento", "huggingface"])
+@pytest.mark.parametrize("name", ["m2m_100", "mbart"])
+def test_a_saved_translator_with_sentencepiece_files_alone(
+    name: str, layout: str, both: Callable[[str], tuple[Any, Any, Path]], tmp_path: Path
+) -> None:
+    """Read again from either layout, and by transformers."""
+    folder = both(name)[2]
+    model, languages = atento.load(folder), {"target_language": TRANSLATORS[name].target}
+    saved = model.save(tmp_path / "saved", layout=layout)
+    assert not (saved / "tokenizer.json").exists() or name == "mbart"
+    outputs = model.translate(SOME, **languages, **OPTIONS)
+    assert atento.load(saved).translate(SOME, **languages, **OPTIONS) == outputs
+    if layout == "huggingface":
+        peer = hf.AutoTokenizer.from_pretrained(saved)
+        assert model.tokenizer is not None
+        for text in SOME:
+            assert peer(text)["input_ids"] == model.tokenizer.with_specials(model.tokenizer.encode(text))[0]
+        hf.AutoModelForSeq2SeqLM.from_pretrained(saved)
 
 
 def test_wrong_languages_are_refused(both: Callable[[str], tuple[Any, Any, Path]], tmp_path: Path) -> None:

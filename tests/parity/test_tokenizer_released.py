@@ -19,7 +19,9 @@ from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from atento.text import Tokenizer
 from atento.text.exporting import exported_files
+from atento.text.families import MBART_LANGUAGES
 from atento.text.lengths import pad_batch, truncate
+from atento.text.sentencepiece_ids import M2M_LANGUAGES
 from atento.text.spm import read_model
 from atento.world import write
 
@@ -266,6 +268,18 @@ def marian(folder: Path, side: Callable[[str], bytes]) -> Path:
     return put(folder, {"source.spm": source, "target.spm": target, "vocab.json": vocabulary})
 
 
+def m2m_100(folder: Path, model: bytes) -> Path:
+    """Fairseq's four tokens and the model'"'"'s pieces; some have no id."""
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    pieces = [processor.id_to_piece(i) for i in range(3, processor.get_piece_size())]
+    names = [*ROBERTA_FRONT[:4], *(piece for i, piece in enumerate(pieces) if i % 17)]
+    vocabulary = {piece: i for i, piece in enumerate(names)}
+    config = {"tokenizer_class": "M2M100Tokenizer", "src_lang": "pt"}
+    config["additional_special_tokens"] = [f"__{code}__" for code in M2M_LANGUAGES["m2m100"]]
+    return put(folder, {"sentencepiece.bpe.model": model, "vocab.json": vocabulary, "tokenizer_config.json": config})
+
+
+MBART_CONFIG = {"tokenizer_class": "MBartTokenizer", "src_lang": "ro_RO"}
 FAIRSEQ_MASK = {
     "__type": "AddedToken",
     "content": "<mask>",
@@ -286,11 +300,13 @@ LAYOUTS = [
     "t5",
     "mt5",
     "xlm-roberta",
+    "mbart",
     "mbart50",
     "deberta-v2",
     "deberta-v2, lower case, punctuation apart",
     "llama",
     "marian",
+    "m2m_100",
 ]
 
 
@@ -325,6 +341,11 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
             config = {"tokenizer_class": "XLMRobertaTokenizer", "mask_token": FAIRSEQ_MASK}
             model = spm_file(place, "xlmr")
             return put(folder, {"sentencepiece.bpe.model": model, "tokenizer_config.json": config})
+        if name == "mbart":
+            model = spm_file(place, "xlmr")
+            return put(folder, {"sentencepiece.bpe.model": model, "tokenizer_config.json": MBART_CONFIG})
+        if name == "m2m_100":
+            return m2m_100(folder, spm_file(place, "xlmr"))
         if name == "mbart50":
             config = {"tokenizer_class": "MBart50Tokenizer", "src_lang": "pt_XX"}
             model = spm_file(place, "xlmr")
@@ -358,13 +379,15 @@ def theirs(name: str, folder: Path) -> Any:
         "mt5": "T5Tokenizer",
         "xlm-roberta": "XLMRobertaTokenizer",
         "deberta-v2": "DebertaV2Tokenizer",
+        "mbart": "MBartTokenizer",
         "mbart50": "MBart50Tokenizer",
         "llama": "LlamaTokenizer",
         "marian": "MarianTokenizer",
+        "m2m_100": "M2M100Tokenizer",
     }
     found = getattr(transformers, classes.get(name.split(",")[0], "BertTokenizer"))
     files = {"t5": "spiece.model", "mt5": "spiece.model", "xlm-roberta": "sentencepiece.bpe.model"}
-    files["mbart50"] = files["xlm-roberta"]
+    files |= dict.fromkeys(("mbart", "mbart50"), files["xlm-roberta"])
     file = {**files, "llama": "tokenizer.model", "deberta-v2": "spm.model"}.get(name.split(",")[0])
     if file is None or protobuf():
         return found.from_pretrained(folder)
@@ -380,6 +403,10 @@ def theirs(name: str, folder: Path) -> Any:
         flags = {key: settings.get(key, False) for key in ("do_lower_case", "split_by_punct")}
         return found(vocab=pieces, unk_id=DEBERTA_IDS["unk_id"], **flags)
     charsmap = read_model(data, folder / file).charsmap
+    if name == "mbart":
+        front = [(text, 0.0) for text in ROBERTA_FRONT[:4]]
+        behind = [(text, 0.0) for text in (*MBART_LANGUAGES, "<mask>")]
+        return found(vocab=[*front, *pieces[3:], *behind], src_lang="ro_RO")
     if name == "mbart50":
         return found(vocab=pieces, _spm_precompiled_charsmap=charsmap, src_lang="pt_XX")
     if name == "xlm-roberta":

@@ -259,7 +259,7 @@ def test_c16_w23_robertas_padding_beyond_the_vocabulary_is_refused(tmp_path: Pat
 
 def test_c16_older_weights_are_pointed_to_the_converter(bert: Path) -> None:
     (bert / SINGLE).rename(bert / "pytorch_model.bin")
-    with pytest.raises(ModelError, match=r"pytorch_model\.bin is an older format: `atento convert"):
+    with pytest.raises(ModelError, match=r"pytorch_model\.bin is an older format, which `atento convert"):
         atento.load(bert)
 
 

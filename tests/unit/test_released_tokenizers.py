@@ -339,8 +339,8 @@ def test_settings_that_are_junk_load_or_are_refused(name: str, key: str, junk: o
     except TokenizerError:
         return
     encoded = tokenizer.encode_with_offsets("a gat <s> [SEP] é")
-    assert not tokenizer._hidden & set(encoded.ids)
-    assert not tokenizer._hidden & set(tokenizer.encode_batch(["a gat <s>"], dropout=0.5)[0])
+    assert not tokenizer._spelling.hidden & set(encoded.ids)
+    assert not tokenizer._spelling.hidden & set(tokenizer.encode_batch(["a gat <s>"], dropout=0.5)[0])
     tokenizer.decode(tokenizer.with_specials(encoded.ids, encoded.ids)[0])
     tokenizer.words(encoded.ids)
     assert Tokenizer.load(folder).fingerprint == tokenizer.fingerprint

@@ -423,4 +423,4 @@ def test_altered_files_load_or_are_refused(kind: str, data: st.DataObject, tmp_p
         tokenizer.encode_batch(["a <s> é"], dropout=0.5)
     except (TokenizerError, CapabilityError):
         return
-    assert not tokenizer._hidden & set(encoded.ids)
+    assert not tokenizer._spelling.hidden & set(encoded.ids)

@@ -365,6 +365,11 @@ def task_of_head(kind: str) -> str:
     return _OF_HEAD[kind]
 
 
+def task_with_field(kind: str) -> str:
+    """Return the first task whose records have a field of that kind."""
+    return next(name for name, spec in TASKS.items() if any(field.kind == kind for field in spec.fields))
+
+
 def task_with(verb: str) -> str:
     """Return the first task with this verb."""
     return next(name for name, spec in TASKS.items() if spec.verb == verb)

@@ -7,12 +7,12 @@ equal numbers, "spans" are parts of the record's context.
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
-from atento.config.tasks import Field
+from atento.config.tasks import Field, task_with_field
 
 SEPARATOR = "|"  # of several labels in one cell
 _STRINGS = ("text", "class")
@@ -168,13 +168,27 @@ def string_of(value: Any, subject: str, *, is_class: bool = False) -> str:
     if is_class and not isinstance(value, bool) and isinstance(value, Integral):
         return str(int(value))
     if not isinstance(value, str):
-        several = "; several labels of one text need a task that takes them" if is_class and _is_list(value) else ""
+        several = f"; {several_labels()}" if is_class and _is_list(value) else ""
         raise ValueError(f"{subject} must hold a string, not {kind_of(value)}{several}")
     if "\0" in value:
         raise ValueError(f"{subject} holds a NUL character")
     if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
         raise ValueError(f"{subject} holds half of a surrogate pair, which is no character")
     return str(value)  # str(): an array may hold texts of another type
+
+
+def joined_labels(labels: Collection[str]) -> tuple[str, list[str]] | None:
+    """Return a label that joins others by `SEPARATOR`, and these others; None if there is none."""
+    for label in sorted(labels):
+        parts = [part.strip() for part in label.split(SEPARATOR)]
+        if len(parts) > 1 and all(part in labels for part in parts):
+            return label, parts
+    return None
+
+
+def several_labels() -> str:
+    """Return what to do where texts have several labels, for messages."""
+    return f"several labels of one text need `task: {task_with_field('classes')}`"
 
 
 def number_of(value: Any, subject: str) -> float:

@@ -15,7 +15,6 @@ _HUB_FILES = [
     *("README.md", "LICENSE*", "NOTICE*"),
 ]
 _HUB_SECONDS = 5.0  # to wait for a connection
-_OLDER_FILES = ["pytorch_model*.bin"]
 
 
 def find_model(model: str | Path, *, older: bool = False) -> Path:
@@ -23,7 +22,7 @@ def find_model(model: str | Path, *, older: bool = False) -> Path:
 
     Args:
         model: a path, or a hub name (`owner/name`).
-        older: also fetch `pytorch_model*.bin` where a hub model has no safetensors.
+        older: also fetch `pytorch_model*.bin` where a hub model, or a Dense module of it, has no safetensors.
 
     Raises:
         UsageError: there is no such model. CheckpointError: every checkpoint of the run is damaged.
@@ -70,6 +69,14 @@ def _hub_answers() -> bool:
     return True
 
 
+def _older_patterns(folder: Path) -> list[str]:
+    """The patterns of the older weight files of a fetched model whose weights are not in safetensors."""
+    patterns = [] if any(folder.glob("*.safetensors")) else ["pytorch_model*.bin"]
+    if any(not any(dense.glob("*.safetensors")) for dense in folder.glob("*_Dense")):
+        patterns.append("*_Dense/pytorch_model.bin")
+    return patterns
+
+
 def _fetch(name: str, older: bool) -> Path:
     """The folder of a hub model in the hub's cache; verified by the hub's hashes instead of a manifest."""
     from huggingface_hub import snapshot_download
@@ -86,8 +93,8 @@ def _fetch(name: str, older: bool) -> Path:
     try:
         only_cache = not _hub_answers()
         folder = Path(snapshot_download(name, allow_patterns=_HUB_FILES, local_files_only=only_cache))
-        if older and not any(folder.glob("*.safetensors")):
-            every = _HUB_FILES + _OLDER_FILES
+        if older and (patterns := _older_patterns(folder)):
+            every = _HUB_FILES + patterns
             folder = Path(snapshot_download(name, allow_patterns=every, local_files_only=only_cache))
         return folder
     except GatedRepoError as error:

@@ -100,7 +100,7 @@ def with_projections(
             raise ModelError(f"{file}: activation {name!r} is not known here{nearest(name, list(_ACTIVATIONS))}")
         if data.get("use_residual") or data.get("module_input_name", "sentence_embedding") != "sentence_embedding":
             raise ModelError(f"{file}: a Dense module is built here only on the vector of the text, without a residual")
-        with TensorFiles(folder) as files:
+        with TensorFiles(folder, model=folder.parent) as files:
             expected = {"linear.weight"} | ({"linear.bias"} if bias else set())
             if files.entries.keys() != expected:
                 raise ModelError(f"{folder}: a Dense module must have {sorted(expected)}: got {sorted(files.entries)}")

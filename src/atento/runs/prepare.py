@@ -26,6 +26,7 @@ from atento.data.records import Records, Split, joined, read_records
 from atento.data.source_files import source_files
 from atento.data.special_tokens import template_for
 from atento.data.subsets import subset
+from atento.data.values import joined_labels, several_labels
 from atento.errors import DataError, RecipeError, UsageError
 from atento.models.configuration import network_config
 from atento.models.initial import fine_tuned, initial_model
@@ -105,7 +106,11 @@ def read_data(recipe: Recipe, folder: Path, report: Report, memory: Mapping[str,
             report(f"warning: {also} of {subject} are also in the training data")
     label = next((field.name for field in TASKS[recipe.task].fields if field.kind == "class"), None)
     if label is not None:
-        for name, count in sorted(Counter(train[label]).items()):
+        counts = Counter(train[label])
+        if (joint := joined_labels(counts)) is not None:
+            where, others = train.where(train[label].index(joint[0])), " and ".join(map(repr, joint[1]))
+            raise DataError(f"{where}: the label {joint[0]!r} joins {others}, which are labels too; {several_labels()}")
+        for name, count in sorted(counts.items()):
             if count == 1:
                 where = train.where(train[label].index(name))
                 report(f"warning: label {name!r} has one training example ({where}), from which little is learned")
@@ -257,7 +262,10 @@ def _head_options(network: NetworkConfig, kind: str, classifier: ClassifierConfi
     """
     if classifier is not None:
         return {"pooling": classifier.pooling, "dropout": 0.0}
-    if HEAD_KINDS[kind] in ("class", "set", "number") and network.family in _HIDDEN_ACTIVATIONS:
+    of_text = HEAD_KINDS[kind] in ("class", "set", "number")
+    if of_text and network.family == "bart":
+        return {"hidden": True, "pooling": "last", "side": "both", "dropout": network.dropout}
+    if of_text and network.family in _HIDDEN_ACTIVATIONS:
         activation = _HIDDEN_ACTIVATIONS[network.family]
         return {"hidden": True, "activation": activation, "pooling": "first", "dropout": network.dropout}
     return {"dropout": network.dropout}

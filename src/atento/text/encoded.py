@@ -29,6 +29,14 @@ class Encoded:
     word_ids: list[int | None]
     words: list[str]
 
+    def of_words(self, words: Sequence[str]) -> "Encoded":
+        """The same ids with these words, which the encoded text joins by single spaces, as their words."""
+        at: list[int | None] = []
+        for number, word in enumerate(words):
+            at += [None if is_blank(char) else number for char in word] + [None]
+        word_ids = [next((word for word in at[start:end] if word is not None), None) for start, end in self.offsets]
+        return Encoded(self.ids, self.tokens, self.offsets, word_ids, list(words))
+
     def with_every_word(self, token_id: int, token: str) -> "Encoded":
         """Add a token for each word that has none, before the tokens of the words behind it.
 

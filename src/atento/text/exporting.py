@@ -7,6 +7,7 @@ from typing import Any
 from atento.errors import CapabilityError
 from atento.text.folder import CONFIG, DEFINITION, as_settings, special_strings
 from atento.text.released import MODEL_TYPES
+from atento.text.sentencepiece_ids import TYPES
 from atento.text.templates import Slot, Template
 from atento.text.tokenizer import Tokenizer
 
@@ -38,15 +39,16 @@ def exported_files(
     Raises:
         CapabilityError: the tokenizer runs SentencePiece, which the layout of this family does not support.
     """
-    if not tokenizer.native and template == tokenizer.template() and tokenizer.family == MODEL_TYPES.get(model_type):
+    of_family = tokenizer.family in (MODEL_TYPES.get(model_type), model_type)
+    if not tokenizer.native and template == tokenizer.template() and of_family:
         return tokenizer.files()
     data = json.loads(tokenizer.definition)
-    if data["model"].get("type") == "Marian":
-        raise CapabilityError(f"Marian's tokenizer is read beside a Marian network only: got family {model_type!r}")
+    if (name := data["model"].get("type")) in TYPES:
+        raise CapabilityError(f"{name}'s tokenizer is read beside a network of {name} only: got family {model_type!r}")
     names = {i: tokenizer.tokens([i])[0] for i in template.ids()}
     data |= {"post_processor": post_processor(template, names), "truncation": None, "padding": None}
-    theirs = {} if tokenizer.native else as_settings(tokenizer.files())
-    config: dict[str, Any] = {name: theirs[name] for name in _KEPT if name in theirs}
+    settings_read = {} if tokenizer.native else as_settings(tokenizer.files())
+    config: dict[str, Any] = {name: settings_read[name] for name in _KEPT if name in settings_read}
     config |= special_strings(tokenizer.specials) | _framing(template, names)
     config |= {"tokenizer_class": "PreTrainedTokenizerFast", **settings}
     config.setdefault("clean_up_tokenization_spaces", False)

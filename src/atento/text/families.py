@@ -26,6 +26,8 @@ _MBART50_CODES = (
 )
 MBART50_LANGUAGES = tuple(_MBART50_CODES.split())
 """The languages of mBART-50, in the order of their ids."""
+MBART_LANGUAGES = MBART50_LANGUAGES[:25]
+"""The languages of the first mBART, in the order of their ids."""
 
 
 @dataclass(frozen=True)
@@ -302,31 +304,39 @@ def t5(sources: Sources) -> Built:
     return replace(built, specials=(*built.specials, *extra))
 
 
-def xlm_roberta(sources: Sources) -> Built:
-    """XLM-R (Conneau et al. 2020), from `sentencepiece.bpe.model`, with fairseq's ids.
+def _fairseq(sources: Sources, family: str) -> tuple[SentencePieceModel, list[tuple[str, float]]]:
+    """The model of `sentencepiece.bpe.model`, and its pieces with fairseq's four tokens in place of its own three.
 
-    fairseq has four tokens first, `<s> <pad> </s> <unk>`, in place of the model's three, and the mask last.
+    The tokens are `<s> <pad> </s> <unk>`.
     """
-    model = _read(sources, "sentencepiece.bpe.model", "xlm-roberta", "unigram")
+    model = _read(sources, "sentencepiece.bpe.model", family, "unigram")
     if [piece.text for piece in model.pieces[:3]] != ["<unk>", "<s>", "</s>"]:
         path = sources.directory / "sentencepiece.bpe.model"
         raise TokenizerError(f"{path} must begin with <unk>, <s> and </s>, which fairseq's ids count on")
     front = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
-    pieces = [(piece.text, piece.score) for piece in model.pieces[3:]]
+    return model, [*front, *((piece.text, piece.score) for piece in model.pieces[3:])]
+
+
+def xlm_roberta(sources: Sources) -> Built:
+    """XLM-R (Conneau et al. 2020), from `sentencepiece.bpe.model`, with fairseq's ids and the mask last."""
+    model, pieces = _fairseq(sources, "xlm-roberta")
     prefix = bool(sources.flag("add_prefix_space", model.dummy_prefix))
-    return _unigram(model, [*front, *pieces, ("<mask>", 0.0)], 3, prefix)
+    return _unigram(model, [*pieces, ("<mask>", 0.0)], 3, prefix)
+
+
+def mbart(sources: Sources) -> Built:
+    """mBART (Liu et al. 2020), from `sentencepiece.bpe.model`: fairseq's ids, then 25 languages and the mask."""
+    model, pieces = _fairseq(sources, "mbart")
+    languages = [(code, 0.0) for code in MBART_LANGUAGES]
+    built = _unigram(model, [*pieces, *languages, ("<mask>", 0.0)], 3, model.dummy_prefix)
+    return replace(built, specials=(*built.specials, *MBART_LANGUAGES))
 
 
 def mbart50(sources: Sources) -> Built:
     """mBART-50 (Tang et al. 2020), from `sentencepiece.bpe.model`: fairseq's ids, then 52 languages and the mask."""
-    model = _read(sources, "sentencepiece.bpe.model", "mbart50", "unigram")
-    if [piece.text for piece in model.pieces[:3]] != ["<unk>", "<s>", "</s>"]:
-        path = sources.directory / "sentencepiece.bpe.model"
-        raise TokenizerError(f"{path} must begin with <unk>, <s> and </s>, which fairseq's ids count on")
-    front = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
-    pieces = [(piece.text, piece.score) for piece in model.pieces[3:]]
+    model, pieces = _fairseq(sources, "mbart50")
     languages = [(code, 0.0) for code in MBART50_LANGUAGES]
-    backend = tokenizers.Tokenizer(models.Unigram([*front, *pieces, *languages, ("<mask>", 0.0)], 3, False))
+    backend = tokenizers.Tokenizer(models.Unigram([*pieces, *languages, ("<mask>", 0.0)], 3, False))
     backend.normalizer = normalizers.Sequence([*_charsmap(model), normalizers.Replace(Regex(" {2,}"), " ")])
     backend.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=True)
     backend.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme="always", split=True)

@@ -25,7 +25,7 @@ def read_tokenizer(directory: Path) -> Parts:
 
     Raises:
         TokenizerError: there is no tokenizer, or a file is malformed; the message names the file.
-        MissingPartError: the files are Marian's, and the package `sentencepiece` is not installed.
+        MissingPartError: the files need the package `sentencepiece`, which is not installed.
     """
     if not directory.is_dir():
         raise TokenizerError(f"no tokenizer at {directory}: there is no such folder")

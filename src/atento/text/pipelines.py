@@ -102,6 +102,33 @@ def front(name: str, specials: SpecialTokens) -> list[str]:
     return [*specials.ids, *(BYTES if kind_named(name).bytes else ())]
 
 
+def check_vocabulary(
+    name: str,
+    specials: SpecialTokens,
+    pieces: Sequence[str],
+    scores: Sequence[float],
+    merges: Sequence[tuple[str, str]],
+) -> None:
+    """Check that pieces, scores and merges make a vocabulary of this kind; arguments as in `build`.
+
+    Raises:
+        TokenizerError: the kind is unknown, `▁` is missing, or scores or merges do not fit the pieces.
+    """
+    row = kind_named(name)
+    if row.spaces and row.bytes and name != "byte" and SPACE not in pieces:
+        raise TokenizerError(f"a {name} vocabulary must have the piece {SPACE!r}, the space")
+    if name == "unigram" and len(scores) != len(pieces):
+        raise TokenizerError(f"a unigram vocabulary needs a score for each piece: got {len(scores)} for {len(pieces)}")
+    if name == "byte" and pieces:
+        raise TokenizerError(f"a byte vocabulary has no pieces except the bytes: got {len(pieces)}")
+    if name == "character" and any(len(piece) != 1 for piece in pieces):
+        raise TokenizerError("the pieces of a character vocabulary must be single characters")
+    known = {*front(name, specials), *pieces}
+    for left, right in merges:
+        if not {left, right, left + right} <= known:
+            raise TokenizerError(f"a merge must join two pieces into a third: got {left!r} and {right!r}")
+
+
 def build(
     name: str,
     specials: SpecialTokens,

@@ -1,27 +1,29 @@
 """Read tokenizers of released models without `tokenizer.json`: the family of a folder, and its files.
 
-`marian.py` reads Marian's files; `families.py` builds the tokenizers of the other families.
+`families.py` builds those of the library `tokenizers`, `sentencepiece_ids.py` those that run SentencePiece.
 """
 
 import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken
 
 from atento.errors import TokenizerError
-from atento.text import families
-from atento.text.folder import as_object, as_text, read_file, specials_of, token_text
-from atento.text.marian import MarianSide
+from atento.text import families, sentencepiece_ids
+from atento.text.folder import CONFIG, as_object, as_settings, as_text, read_file, specials_of, token_text
+from atento.text.languages import languages_of
 from atento.text.pipelines import SPACE
 from atento.text.specials import SpecialTokens
 from atento.text.templates import Template, template_named
 from atento.text.tokenizer_parts import Parts
 
 Build = Callable[[families.Sources], families.Built]
+Read = Callable[[families.Sources, sentencepiece_ids.TemplateOf], Parts]
 
 _ANGLES = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
 _FAIRSEQ = _ANGLES | {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "mask_token": "<mask>"}
@@ -35,12 +37,16 @@ class Family:
         files: files that the folder must have.
         tokens: its special tokens, if the settings do not name them.
         template: its row of `TEMPLATES`, or "flags" if the settings `add_bos_token` and `add_eos_token` decide.
+        build: builds the tokenizer of the library from the files.
+        read: reads the parts of a tokenizer that runs SentencePiece; a family has one of the two.
+        flags: defaults of those settings.
     """
 
     files: tuple[str, ...]
     tokens: Mapping[str, str]
     template: str
-    build: Build | None  # None: Marian
+    build: Build | None = None
+    read: Read | None = None
     flags: Mapping[str, bool] = field(default_factory=dict)
 
 
@@ -72,6 +78,7 @@ FAMILIES: Mapping[str, Family] = {
         families.t5,
     ),
     "xlm-roberta": Family(("sentencepiece.bpe.model",), _FAIRSEQ, "roberta", families.xlm_roberta),
+    "mbart": Family(("sentencepiece.bpe.model",), _FAIRSEQ, "language-last", families.mbart),
     "mbart50": Family(("sentencepiece.bpe.model",), _FAIRSEQ, "language", families.mbart50),
     "deberta-v2": Family(
         ("spm.model",),
@@ -87,12 +94,18 @@ FAMILIES: Mapping[str, Family] = {
         "bert",
         families.deberta,
     ),
-    "llama": Family(("tokenizer.model",), _ANGLES, "flags", families.llama, {"add_bos_token": True}),
+    "llama": Family(("tokenizer.model",), _ANGLES, "flags", families.llama, flags={"add_bos_token": True}),
     "marian": Family(
         ("source.spm", "target.spm", "vocab.json"),
         {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"},
         "marian",
-        None,
+        read=sentencepiece_ids.marian,
+    ),
+    "m2m_100": Family(
+        ("vocab.json", "sentencepiece.bpe.model"),
+        _ANGLES | {"pad_token": "<pad>"},
+        "language",
+        read=sentencepiece_ids.m2m_100,
     ),
 }
 
@@ -105,7 +118,9 @@ _CLASSES = {
     "OpenAIGPT": "openai-gpt",
     "XLMRoberta": "xlm-roberta",
     "DebertaV2": "deberta-v2",
+    "MBart": "mbart",
     "MBart50": "mbart50",
+    "M2M100": "m2m_100",
     "Llama": "llama",
     "Marian": "marian",
 }
@@ -116,7 +131,10 @@ MODEL_TYPES = {
     **{name: name for name in ("gpt2", "openai-gpt", "xlm-roberta", "deberta-v2", "llama", "marian")},
     "mistral": "llama",
 }
+_WITHOUT_DEFINITION = {"mbart": "mbart", "m2m_100": "m2m_100"}  # `model_type`s that have several tokenizers
+_STATED = {"mbart": "MBartTokenizer", "mbart50": "MBart50Tokenizer"}  # family -> class
 _GENERIC = ("", "PreTrained", "TokenizersBackend", "SentencePieceBackend")
+_FIRST_SOURCES = ("en_XX", "en")  # the source language where the settings name none
 
 
 def family_named(directory: Path, config: Mapping[str, Any]) -> str | None:
@@ -127,16 +145,24 @@ def family_named(directory: Path, config: Mapping[str, Any]) -> str | None:
 
 def _label(directory: Path, config: Mapping[str, Any]) -> tuple[str, str | None]:
     """The name that the files give the tokenizer ("" if none), and the family of that name."""
-    named = config.get("tokenizer_class")
-    name = named.removesuffix("Fast").removesuffix("Tokenizer") if isinstance(named, str) else ""
+    name = _class_of(config)
     if name not in _GENERIC:
         return name, _CLASSES.get(name)
     path = directory / "config.json"
     if path.is_file():
-        model_type = as_object(as_text(read_file(path), path), path).get("model_type")
+        model = as_object(as_text(read_file(path), path), path)
+        if _class_of(model) in _CLASSES:
+            return _class_of(model), _CLASSES[_class_of(model)]
+        model_type = model.get("model_type")
         if isinstance(model_type, str) and model_type != "atento":  # models of Atento may have the files of any family
             return model_type, MODEL_TYPES.get(model_type)
     return "", None
+
+
+def _class_of(config: Mapping[str, Any]) -> str:
+    """The `tokenizer_class` of a settings file without Tokenizer and Fast; "" if there is none."""
+    named = config.get("tokenizer_class")
+    return named.removesuffix("Fast").removesuffix("Tokenizer") if isinstance(named, str) else ""
 
 
 def family_of(directory: Path, config: Mapping[str, Any]) -> str:
@@ -146,6 +172,7 @@ def family_of(directory: Path, config: Mapping[str, Any]) -> str:
         TokenizerError: the family is not known, or a file of the family is missing.
     """
     label, family = _label(directory, config)
+    family = family or _WITHOUT_DEFINITION.get(label)
     if label and family is None:
         known = ", ".join(FAMILIES)
         raise TokenizerError(
@@ -161,6 +188,8 @@ def family_of(directory: Path, config: Mapping[str, Any]) -> str:
 
 def _by_files(directory: Path) -> str:
     """The family with these files; GPT-1, GPT-2 and RoBERTa are distinguished by their vocabularies."""
+    if all((directory / name).is_file() for name in FAMILIES["m2m_100"].files):
+        return "m2m_100"
     for name in ("marian", "t5", "xlm-roberta", "deberta-v2", "llama", "bert"):
         if (directory / FAMILIES[name].files[0]).is_file():
             return name
@@ -186,8 +215,10 @@ def template_for(name: str, config: Mapping[str, Any], specials: SpecialTokens) 
         number = specials.ids.get(token_text(config.get(f"{role}_token")) or "")
         if number is not None:
             ids[role] = number
-    language = specials.ids.get(str(config.get("src_lang") or "en_XX"))
-    ids |= {} if language is None else {"language": language}
+    languages, source = languages_of(specials.ids), config.get("src_lang")
+    sources = [str(source)] if source else _FIRST_SOURCES
+    language = next((languages[code] for code in sources if code in languages), None)
+    ids |= {} if language is None else {"language": specials.ids[language]}
     row = family.template
     if row == "flags":
         bos, eos = (bool(config.get(key, family.flags.get(key))) for key in ("add_bos_token", "add_eos_token"))
@@ -205,15 +236,20 @@ def read_released(directory: Path, config: dict[str, Any], files: dict[str, byte
 
     Raises:
         TokenizerError: the family is unknown, or files are missing or malformed; the message names file and rule.
-        MissingPartError: the files are Marian's, and the package `sentencepiece` is not installed.
+        MissingPartError: the files need the package `sentencepiece`, which is not installed.
     """
     name = family_of(directory, config)
     family = FAMILIES[name]
     for file in (*family.files, "added_tokens.json"):
         if (directory / file).is_file():
             files[file] = read_file(directory / file)
-    if family.build is None:
-        return _marian(directory, config, files)
+    if name in _STATED and not _class_of(config):  # where the files alone do not tell the family
+        stated = as_settings(files) | {"tokenizer_class": _STATED[name]}
+        files[CONFIG] = (json.dumps(stated, ensure_ascii=False, indent=2) + "\n").encode()
+    if family.read is not None:
+        sources = families.Sources(directory, {**family.tokens, **config}, files)
+        return family.read(sources, partial(template_for, name))
+    assert family.build is not None
     built = family.build(families.Sources(directory, config, files))
     default_tokens = {key: text for key, text in family.tokens.items() if built.backend.token_to_id(text) is not None}
     settings = default_tokens | config
@@ -309,41 +345,3 @@ def _with_short_sentinels(specials: SpecialTokens) -> SpecialTokens:
     matches = {text: pattern.fullmatch(text) for text in specials.ids}
     short = {match[1]: specials.ids[text] for text, match in matches.items() if match is not None}
     return SpecialTokens(specials.roles, short | specials.ids)
-
-
-def _marian(directory: Path, config: dict[str, Any], files: dict[str, bytes]) -> Parts:
-    """Both sides of a Marian model; tokens such as `>>fra<<`, which choose the target language, are special."""
-    tables = {"source": "vocab.json", "target": "vocab.json"}
-    if config.get("separate_vocabs"):
-        tables["target"] = "target_vocab.json"
-        files[tables["target"]] = read_file(directory / tables["target"])
-    settings: dict[str, Any] = {**FAMILIES["marian"].tokens, **config}
-    settings = {key: value for key, value in settings.items() if key not in ("bos_token", "cls_token", "sep_token")}
-    sides: dict[str, Parts] = {}
-    for side in ("target", "source"):
-        path = directory / tables[side]
-        vocabulary = families.numbered(files[tables[side]], path)
-        unk = families.unknown(settings, "<unk>", vocabulary, path)
-        codes = [piece for piece in vocabulary if piece.startswith(">>") and piece.endswith("<<")]
-        data = {
-            "model": {"type": "Marian", "unk_token": unk, "vocab": vocabulary},
-            "added_tokens": [{"content": text, "id": vocabulary[text], "special": True} for text in codes],
-            "side": side,
-            "models": [families.digest(files[name]) for name in ("source.spm", "target.spm")],
-        }
-        specials = specials_of(data, settings, directory)
-        spm = directory / f"{side}.spm"
-        backend = MarianSide(files[spm.name], vocabulary, specials.ids, unk, spm)
-        sides[side] = Parts(
-            json.dumps(data, ensure_ascii=False),
-            backend.kind,
-            specials,
-            False,
-            False,
-            files,
-            template_for("marian", settings, specials),
-            backend,
-            sides.get("target"),
-            family="marian",
-        )
-    return sides["source"]

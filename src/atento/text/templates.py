@@ -66,6 +66,7 @@ TEMPLATES = {
     "t5": ("A eos", "A eos B eos"),
     "marian": ("A eos", "A B eos"),
     "language": ("language A eos", "language A B eos"),
+    "language-last": ("A eos language", "A B eos language"),
     "bos": ("bos A", "bos A bos:1 B:1"),
     "eos": ("A eos", "A eos B:1 eos:1"),
     "bos-eos": ("bos A eos", "bos A eos bos:1 B:1 eos:1"),
@@ -78,7 +79,8 @@ def template_named(name: str, ids: Mapping[str, int]) -> Template:
 
     Args:
         name: bert (`[CLS] a [SEP] b [SEP]`), roberta (`<s> a </s></s> b </s>`, also BART and XLM-R), t5, marian
-            (`a </s>`; they differ on pairs), bos (Llama), eos, bos-eos, or none (GPT-1, GPT-2).
+            (`a </s>`; they differ on pairs), language (`pt_XX a </s>`), language-last (`a </s> pt_XX`), bos (Llama),
+            eos, bos-eos, or none (GPT-1, GPT-2).
         ids: role -> id; `bos` and `eos` are used if `cls` and `sep` are missing.
 
     Raises:

@@ -2,25 +2,23 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
 from atento.errors import CapabilityError, TokenizerError, path_of
-from atento.text.detokenize import detokenize
 from atento.text.encoded import Encoded, Span, original_offsets, trimmed_offsets, walk
 from atento.text.folder import folder_files, write_folder
 from atento.text.loading import read_tokenizer
-from atento.text.normalization import is_blank, normalize_with_spans, require_unicode
-from atento.text.pipelines import SPACE, build, front, kind_named, library_backend, mask_backend, spellings
+from atento.text.normalization import normalize_with_spans, require_unicode
+from atento.text.pipelines import build, check_vocabulary, kind_named, library_backend, mask_backend
 from atento.text.sampling import Sampler, parsed
 from atento.text.specials import SpecialTokens, is_sentinel, standard_specials
+from atento.text.spelling import UNREADABLE, Spelling
 from atento.text.templates import Template, template_named
 from atento.text.tokenizer_parts import Backend, Parts
 from atento.text.words import Words, align_words, spelled_words
-
-_UNREADABLE = "\ufffd"
 
 
 class Tokenizer:
@@ -69,11 +67,9 @@ class Tokenizer:
         other = None if parts is None else parts.backend
         self._library = library_backend(definition, specials) if other is None else None
         self._backend: Any = self._library if other is None else other
-        self._spell: Callable[[str], bytes | str] = spellings(self._data)
+        self._spelling = Spelling(cast(Backend, self._backend), self._data, kind, specials, self.native)
         numbers = cast(Backend, self._backend).get_vocab(with_added_tokens=True).values()
         self.vocab_size: int = max(numbers, default=-1) + 1  # number of rows of an embedding
-        self._special_ids = frozenset(specials.ids.values())
-        self._hidden = self._special_ids - specials.visible_ids
         if not self._template.fits(self.vocab_size):
             raise TokenizerError(f"the template of special tokens must have ids below {self.vocab_size}")
 
@@ -106,22 +102,8 @@ class Tokenizer:
         Raises:
             TokenizerError: a piece occurs twice, `▁` is missing, or scores or merges do not fit the pieces.
         """
-        row = kind_named(kind)
         specials = standard_specials(extra_specials)
-        if row.spaces and row.bytes and kind != "byte" and SPACE not in pieces:
-            raise TokenizerError(f"a {kind} vocabulary must have the piece {SPACE!r}, the space")
-        if kind == "unigram" and len(scores) != len(pieces):
-            raise TokenizerError(
-                f"a unigram vocabulary needs a score for each piece: got {len(scores)} for {len(pieces)}"
-            )
-        if kind == "byte" and pieces:
-            raise TokenizerError(f"a byte vocabulary has no pieces except the bytes: got {len(pieces)}")
-        if kind == "character" and any(len(piece) != 1 for piece in pieces):
-            raise TokenizerError("the pieces of a character vocabulary must be single characters")
-        known = {*front(kind, specials), *pieces}
-        for left, right in merges:
-            if not {left, right, left + right} <= known:
-                raise TokenizerError(f"a merge must join two pieces into a third: got {left!r} and {right!r}")
+        check_vocabulary(kind, specials, pieces, scores, merges)
         backend = build(kind, specials, pieces, scores=scores, merges=merges, lowercase=lowercase)
         return cls(backend.to_str(pretty=True), kind, specials, lowercase=lowercase)
 
@@ -131,12 +113,13 @@ class Tokenizer:
 
         It has a `tokenizer.json`, of Atento or any in the Hugging Face layout, or the files of a released model:
         `vocab.txt` (BERT), `vocab.json` and `merges.txt` (GPT-1, GPT-2, RoBERTa, BART), `spiece.model` (T5),
-        `sentencepiece.bpe.model` (XLM-R), `tokenizer.model` (Llama), `source.spm` and two others (Marian).
+        `sentencepiece.bpe.model` (XLM-R, mBART; with `vocab.json`: M2M-100), `tokenizer.model` (Llama),
+        `source.spm` and two others (Marian).
 
         Raises:
             TokenizerError: there is no tokenizer, or a file is malformed; the message names the file.
             UsageError: `directory` is not a path.
-            MissingPartError: the files are Marian's, and the package `sentencepiece` is not installed.
+            MissingPartError: the files need the package `sentencepiece`, which is not installed.
         """
         parts = read_tokenizer(path_of(directory, "directory", "a folder"))
         try:
@@ -328,10 +311,10 @@ class Tokenizer:
         if normal is None or normal.text != self.normalize(text):
             # Another normalisation, or characters newer than one of the two Unicode tables: the library's offsets.
             encoding = self._backend.encode(text, add_special_tokens=False)
-            offsets = trimmed_offsets(text, encoding.offsets, map(self._spelling, encoding.ids))
+            offsets = trimmed_offsets(text, encoding.offsets, map(self._spelling.of, encoding.ids))
             return self._encoded(text, encoding.ids, encoding.tokens, offsets)
         encoding = self._backend.encode(normal.text, add_special_tokens=False)
-        spelt = map(self._spelling, encoding.ids)
+        spelt = map(self._spelling.of, encoding.ids)
         prefixed = self.kind in ("unigram", "bpe")  # the first space is not in the text
         inner = walk(spelt, normal.text, prefixed=prefixed) if self._kind_row.spaces else None
         if inner is None:
@@ -343,11 +326,6 @@ class Tokenizer:
         words = align_words(text, offsets)
         return Encoded(list(ids), list(tokens), offsets, words.index, words.words)
 
-    def _spelling(self, i: int) -> bytes | str:
-        if i == self.specials.get("unk"):
-            return _UNREADABLE if self._kind_row.spaces else " " + _UNREADABLE
-        return self._spell(self._backend.id_to_token(i) or "")
-
     # Ids -> text
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
@@ -356,27 +334,8 @@ class Tokenizer:
         Raises:
             TokenizerError: an id is outside the vocabulary.
         """
-        shown_ids = [i for i in self._checked(ids) if not (skip_special and i in self._hidden)]
-        if self._kind_row.spaces or not self.native:
-            text = str(self._backend.decode(shown_ids, skip_special_tokens=False))
-            return self._readable(shown_ids) if self.native and _UNREADABLE in text and self._kind_row.bytes else text
-        words: list[str] = []
-        for i in shown_ids:
-            token = self._backend.id_to_token(i) or ""
-            spelling = " " + token if i in self._special_ids else self._spell(token)
-            if isinstance(spelling, bytes):
-                spelling = spelling.decode("utf-8", "replace")
-            if spelling.startswith(" ") or not words:
-                words.append(spelling.removeprefix(" "))
-            else:
-                words[-1] += spelling
-        return detokenize(words)
-
-    def _readable(self, ids: list[int]) -> str:
-        """The text of pieces, byte by byte; the library makes a whole run unreadable for one broken character."""
-        spelt = [self._spell(self._backend.id_to_token(i) or "") for i in ids]
-        joined = b"".join(spelling if isinstance(spelling, bytes) else spelling.encode("utf-8") for spelling in spelt)
-        return joined.decode("utf-8", "replace").removeprefix("" if self.kind == "byte" else " ")
+        checked = self._checked(ids)
+        return self._spelling.text([i for i in checked if not (skip_special and i in self._spelling.hidden)])
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """The piece of each id, as in the vocabulary.
@@ -384,7 +343,7 @@ class Tokenizer:
         Raises:
             TokenizerError: an id is outside the vocabulary.
         """
-        return [self._backend.id_to_token(i) or "" for i in self._checked(ids)]
+        return [self._spelling.piece(i) for i in self._checked(ids)]
 
     def token_id(self, piece: str) -> int | None:
         """The id of a piece; None if it is not in the vocabulary."""
@@ -393,7 +352,8 @@ class Tokenizer:
 
     def words(self, ids: Iterable[int]) -> Words:
         """Group ids into words (docs/notes.md#d4, #e2); an unknown piece is read as U+FFFD."""
-        return spelled_words(None if i in self._hidden else self._spelling(i) for i in self._checked(ids))
+        spelling = self._spelling
+        return spelled_words(None if i in spelling.hidden else spelling.of(i) for i in self._checked(ids))
 
     def _checked(self, ids: Iterable[int]) -> list[int]:
         out = [int(i) for i in ids]
@@ -410,14 +370,8 @@ class Tokenizer:
         """
         for i, word in enumerate(words):
             require_unicode(word, f"word {i}")
-        readable = [word if self.normalize(word) else _UNREADABLE for word in words]
-        text = " ".join(readable)
-        encoded = self.encode_with_offsets(text)
-        at: list[int | None] = []
-        for i, word in enumerate(readable):
-            at += [None if is_blank(char) else i for char in word] + [None]
-        index = [next((w for w in at[start:end] if w is not None), None) for start, end in encoded.offsets]
-        aligned = Encoded(encoded.ids, encoded.tokens, encoded.offsets, index, readable)
-        if len({word for word in index if word is not None}) == len(words):
-            return aligned
-        return aligned.with_every_word(self.unk_id, self.tokens([self.unk_id])[0])
+        readable = [word if self.normalize(word) else UNREADABLE for word in words]
+        encoded = self.encode_with_offsets(" ".join(readable)).of_words(readable)
+        if len({word for word in encoded.word_ids if word is not None}) == len(words):
+            return encoded
+        return encoded.with_every_word(self.unk_id, self.tokens([self.unk_id])[0])

@@ -49,12 +49,13 @@ class TensorEntry:
 class TensorFiles:
     """The tensors of a folder by name; headers are read and checked immediately, tensors on request."""
 
-    def __init__(self, folder: Path, single: str = SINGLE) -> None:
+    def __init__(self, folder: Path, single: str = SINGLE, model: Path | None = None) -> None:
         """Read the headers.
 
         Args:
             folder: the folder of the files.
             single: name of the file if the tensors are not in shards.
+            model: the folder of the model, if the files are in a folder inside it.
 
         Raises:
             ModelError: the folder has no weights. CheckpointError: a damaged file or index; names it.
@@ -70,7 +71,8 @@ class TensorFiles:
             self.entries = _header(folder / single)
         else:
             older = sorted(path.name for path in folder.glob("*.bin"))
-            hint = f"; {older[0]} is an older format: `atento convert {folder} --to atento` reads it" if older else ""
+            command = f"`atento convert {model or folder} --to atento --out DIR`"
+            hint = f"; {older[0]} is an older format, which {command} reads" if older else ""
             raise ModelError(f"{folder}: {single} is missing{hint}")
 
     def _read_index(self, path: Path) -> None:

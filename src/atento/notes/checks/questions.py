@@ -14,9 +14,10 @@ from atento.attention.masks import allowed_pairs, causal
 from atento.attention.positions import sinusoids
 from atento.notes.checks.attention import apart, random
 from atento.notes.checks.cost import attended, cost_of_positions
+from atento.notes.checks.hybrid_positions import hybrid
 from atento.notes.checks.learned import LONGEST, ROWS, trained_table
 from atento.notes.checks.modes import one_checkpoint
-from atento.notes.checks.relative import hybrid, score_split
+from atento.notes.checks.relative import score_split
 from atento.notes.checks.reordering import alignment_by_scheme
 from atento.notes.checks.sampling import BEST, NUCLEUS, what_k_keeps
 from atento.notes.checks.search import paths_drawn
