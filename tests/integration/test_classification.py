@@ -299,14 +299,15 @@ def test_every_architecture_learns_labels(network: dict[str, Any], tmp_path: Pat
     assert [label.name for label in model.classify(texts[3:4])] == labels[3:4]  # padding changes nothing
 
 
-@pytest.mark.parametrize("preset", ["bert-tiny", "roberta-base"])
+@pytest.mark.parametrize("preset", ["bert-tiny", "roberta-base", "bart-base"])
 def test_export_to_transformers_and_back(preset: str, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
     given = recipe({}, {"preset": preset, **TINY}, steps=20) | {"tokenizer": {"kind": "bpe", "vocab_size": 330}}
     run = atento.train(given, data=records(), out=tmp_path / "run", threads=1)
     model = atento.load(run.folder)
     folder = model.save(tmp_path / "out", layout="huggingface")
-    network = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
+    network, report = transformers.AutoModelForSequenceClassification.from_pretrained(folder, output_loading_info=True)
+    assert not report["missing_keys"] and not report["mismatched_keys"]
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     assert network.config.id2label == dict(enumerate(NAMES))
     texts = [text for text, _ in records()][::7]

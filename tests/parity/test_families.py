@@ -14,6 +14,7 @@ from torch import Tensor
 import atento
 from atento.data.objectives.labels import inputs_of
 from atento.data.store import MemoryStore, Ragged
+from atento.errors import ModelError
 from atento.networks import Decoder, Encoder, EncoderDecoder, Output, build_network, parameter_count, presets
 from released import CASES, Inputs, saved, theirs
 
@@ -225,9 +226,30 @@ def test_an_id_beyond_the_vocabulary_is_a_warning(name: str, tmp_path: Path, cap
         data = json.loads(file.read_text())
         file.write_text(json.dumps(data | {"bos_token_id": 50256, "eos_token_id": 50256}))
     model = atento.load(folder)
-    assert "`bos_token_id` is 50256, beyond the vocabulary of 37" in caplog.text
+    assert "`bos_token_id` is 50256, outside the vocabulary of 37" in caplog.text
     if not isinstance(model.network, EncoderDecoder):
         compare(model.network, other, "right")
+
+
+def test_roberta_without_an_id_of_padding(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """`pad_token_id` -1 is a warning on both sides, and positions begin at 0; an id beyond the table loads on neither."""
+    import transformers as hf
+
+    config = hf.RobertaConfig(**CASES["roberta"][1].to_dict() | {"pad_token_id": -1})
+    torch.manual_seed(0)
+    folder = saved(hf.RobertaModel(config, add_pooling_layer=False).eval(), tmp_path / "theirs")
+    other, ids = hf.RobertaModel.from_pretrained(folder, add_pooling_layer=False).eval(), torch.tensor([[5, 6, 7, 4]])
+    model = atento.load(folder)
+    assert "`pad_token_id` is -1, outside the vocabulary of 37: no token has that id; 1 replaces it" in caplog.text
+    back = atento.load(model.save(tmp_path / "back", layout="huggingface"))
+    for network in (model.network, back.network):
+        torch.testing.assert_close(network(ids=ids).hidden, other(ids).last_hidden_state, atol=1e-5, rtol=1e-4)
+    with pytest.raises(AssertionError, match="Padding_idx must be within num_embeddings"):
+        hf.RobertaModel(hf.RobertaConfig(**config.to_dict() | {"pad_token_id": 37}))
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"pad_token_id": 37}))
+    with pytest.raises(ModelError, match="positions begin behind `pad_token_id`, which must be below `vocab_size`"):
+        atento.load(folder)
 
 
 @pytest.mark.parametrize("cls", ["Bart", "MBart"])

@@ -124,7 +124,8 @@ def test_records_that_say_nothing_are_left_out_and_counted(tmp_path: Path) -> No
         (
             (Field("text"), Field("label", "class")),
             {"text": "a", "label": ["x", "y"]},
-            "key 'label' must hold a string, not a list; several labels of one text need `task: multi-label-",
+            "key 'label' must hold a string, not a list; several labels of one text need `task: multi-label-"
+            "classification`",
         ),
         (
             ANSWERING,

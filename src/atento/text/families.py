@@ -325,11 +325,15 @@ def xlm_roberta(sources: Sources) -> Built:
 
 
 def mbart(sources: Sources) -> Built:
-    """mBART (Liu et al. 2020), from `sentencepiece.bpe.model`: fairseq's ids, then 25 languages and the mask."""
+    """mBART (Liu et al. 2020), from `sentencepiece.bpe.model`: fairseq's ids, then 25 languages and the mask.
+
+    The class of `transformers` leaves out the model's table of replacements.
+    """
     model, pieces = _fairseq(sources, "mbart")
     languages = [(code, 0.0) for code in MBART_LANGUAGES]
     built = _unigram(model, [*pieces, *languages, ("<mask>", 0.0)], 3, model.dummy_prefix)
-    return replace(built, specials=(*built.specials, *MBART_LANGUAGES))
+    specials = (*built.specials, *MBART_LANGUAGES)
+    return replace(built, specials=specials, same_as_transformers=not model.charsmap)
 
 
 def mbart50(sources: Sources) -> Built:

@@ -97,7 +97,8 @@ def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], ty
     pad = first_id(data.get("pad_token_id"), 1 if roberta else 0)
     if roberta and data.get("pad_token_id") == []:  # the configured id is beyond the vocabulary
         raise ModelError(f"{model_type}: positions begin behind `pad_token_id`, which must be below `vocab_size`")
-    shift = pad + 1 if roberta else 0  # RoBERTa's positions begin behind the id of padding
+    no_pad = roberta and data.get("pad_token_id") == -1  # positions then begin at 0, as in `transformers`
+    shift = pad + 1 if roberta and not no_pad else 0  # RoBERTa's positions begin behind the id of padding
     vocab_size, d_model = data["vocab_size"], data["hidden_size"]
     ids = bert_ids(data)
     if roberta:
@@ -166,7 +167,7 @@ def _write(relative: Relative, config: NetworkConfig) -> dict[str, Any]:
         "max_position_embeddings": config.max_len + scheme.shift,
         "type_vocab_size": config.embedding.segments,
         "tie_word_embeddings": config.output.tied,
-        "pad_token_id": config.pad_id,
+        "pad_token_id": -1 if relative.from_padding and scheme.shift == 0 else config.pad_id,
         "bos_token_id": config.bos_id,
         "eos_token_id": config.eos_id,
     }

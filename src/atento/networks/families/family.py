@@ -100,24 +100,27 @@ def segments_of(data: Mapping[str, Any]) -> int:
 
 
 def known_ids(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
-    """Their configuration without special ids that no token has, and those ids: at or beyond `vocab_size`."""
+    """Their configuration without special ids at or beyond `vocab_size`, and all ids that no token has, by key."""
     size = data.get("vocab_size")
-    known, beyond = dict(data), {}
+    known, outside = dict(data), {}
     for key in _IDS.keys() & data.keys():
         ids = data[key] if isinstance(data[key], list) else [data[key]]
+        unknown_ids = [token_id for token_id in ids if isinstance(token_id, int) and token_id < 0]
+        if unknown_ids:
+            outside[key] = unknown_ids[0]
         unknown_ids = [
             token_id for token_id in ids if isinstance(token_id, int) and isinstance(size, int) and token_id >= size
         ]
         if unknown_ids:
-            known[key], beyond[key] = [token_id for token_id in ids if token_id not in unknown_ids], unknown_ids[0]
-    return known, beyond
+            known[key], outside[key] = [token_id for token_id in ids if token_id not in unknown_ids], unknown_ids[0]
+    return known, outside
 
 
-def warn_of_ids(beyond: Mapping[str, int], config: NetworkConfig, path: str) -> None:
-    """Warn of special ids that are beyond the vocabulary, and say which id replaces each."""
-    for key, value in sorted(beyond.items()):
+def warn_of_ids(outside: Mapping[str, int], config: NetworkConfig, path: str) -> None:
+    """Warn of special ids that are not in the vocabulary, and say which id replaces each."""
+    for key, value in sorted(outside.items()):
         _log.warning(
-            "%s: `%s` is %d, beyond the vocabulary of %d: no token has that id; %d replaces it",
+            "%s: `%s` is %d, outside the vocabulary of %d: no token has that id; %d replaces it",
             path,
             key,
             value,

@@ -92,7 +92,7 @@ def read_released(
         try:
             check_numbers(data)
             tying = family.tying(data, theirs, prefix, files.equal)
-            known, beyond = known_ids(data)
+            known, outside = known_ids(data)
             keys = ReadKeys(known)
             config = family.read(keys, plain, tying)
         except KeyError as error:
@@ -116,7 +116,7 @@ def read_released(
             f"{folder}: {counted(len(load_report.unused), 'weight has', 'weights have')} no place in this network: "
             f"{', '.join(load_report.unused[:5])}"
         )
-    warn_of_ids(beyond, config, str(folder / "config.json"))
+    warn_of_ids(outside, config, str(folder / "config.json"))
     return config, weights, load_report
 
 
