@@ -97,12 +97,12 @@ def _usage(config: Mapping[str, Any], network: NetworkConfig, layout: str) -> st
 def _transformers_example(config: Mapping[str, Any], network: NetworkConfig) -> str:
     if "embedding" in config or config.get("task") == EMBEDDING:
         return _SENTENCES
+    if verb_of(config.get("task")) in ("classify", "similarity"):
+        return _CLASSIFICATION
     if network.architecture == "encoder-decoder":
         return _SEQ2SEQ
     if network.architecture == "decoder":
         return _GENERATION
-    if verb_of(config.get("task")) in ("classify", "similarity"):
-        return _CLASSIFICATION
     if verb_of(config.get("task")) == "tag":
         return _TAGGING
     if verb_of(config.get("task")) == "answer":
