@@ -232,7 +232,7 @@ def test_an_id_beyond_the_vocabulary_is_a_warning(name: str, tmp_path: Path, cap
 
 
 def test_roberta_without_an_id_of_padding(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """`pad_token_id` -1 is a warning on both sides, and positions begin at 0; an id beyond the table loads on neither."""
+    """`pad_token_id` -1 is a warning on both sides, positions begin at 0; one beyond the table loads on neither."""
     import transformers as hf
 
     config = hf.RobertaConfig(**CASES["roberta"][1].to_dict() | {"pad_token_id": -1})
