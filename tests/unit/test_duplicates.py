@@ -2,12 +2,13 @@
 
 import json
 import random
+from itertools import count, islice
 from pathlib import Path
 
 import pytest
 
 from atento.cli.duplicates import deduplicate, overlap
-from atento.data.duplicates import duplicates, seen_ngrams, shared, shingles, similarity
+from atento.data.duplicates import duplicates, marked, seen_ngrams, shared, shingles, similarity
 from atento.errors import DataError, UsageError
 from atento.world import write
 
@@ -71,6 +72,40 @@ def test_test_texts_that_training_has_seen() -> None:
     texts = [text for _, text in test]
     assert seen_ngrams((text for _, text in train), texts, 5) == [1]
     assert seen_ngrams((text for _, text in train), texts, 3) == [0, 1]
+
+
+def test_the_most_similar_training_text_is_named_whichever_file_is_in_memory() -> None:
+    texts = corpus()
+    train, test = list(enumerate(texts[::2])), list(enumerate(texts[1::2]))
+    train[40] = (40, f" {texts[1]} ")
+    index = {duplicate.number: duplicate for duplicate in shared(train, test, 0.6)}
+    for number, text in test:
+        similar = [(jaccard(text, other, 3), -other_number) for other_number, other in train]
+        best, of = max(similar)
+        equal = [other_number for other_number, other in train if other.strip() == text]
+        if equal:
+            assert (index[number].of, index[number].equal) == (equal[0], True)
+        elif best >= 0.6:
+            assert index[number].similarity == pytest.approx(best) and index[number].of == -of
+        else:
+            assert number not in index
+    assert len(index) >= 10 and any(duplicate.equal for duplicate in index.values())
+
+
+def test_texts_are_read_one_at_a_time() -> None:
+    endless = ((number, f"text {number % 3}") for number in count())
+    marks = marked(endless, None)
+    assert [mark and mark.of for mark in islice(marks, 5)] == [None, None, None, 0, 1]
+
+
+def test_a_file_may_be_replaced_by_its_own_lines_and_survives_an_error(tmp_path: Path) -> None:
+    source = tmp_path / "a.tsv"
+    source.write_text("x\ty\nx\ty\nz\tw\n", encoding="utf-8")
+    deduplicate(str(source), source)
+    assert source.read_text(encoding="utf-8") == "x\ty\nz\tw\n"
+    with pytest.raises(DataError, match="has no text '2'"):
+        deduplicate(str(source), source, text="2")
+    assert source.read_text(encoding="utf-8") == "x\ty\nz\tw\n" and list(tmp_path.iterdir()) == [source]
 
 
 def test_the_command_removes_lines_and_says_which(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -254,7 +254,7 @@ OTHER_MEANINGS = {
         {
             *("cli/runs.py", "config/elmo.py", "config/fitting.py", "config/network.py", "config/objective.py"),
             *("models/word_models.py", "networks/build.py", "notes/checks/diagrams.py", "notes/checks/objectives.py"),
-            "notes/checks/word_models.py",
+            *("notes/checks/word_models.py", "bench/words.py"),
         },
     ),
     "classification": (

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from atento.config.heads import HeadConfig
@@ -15,10 +17,12 @@ from atento.config.network import NetworkConfig
 from atento.config.objective import ObjectiveConfig
 from atento.config.recipe import TokenizerConfig
 from atento.data.batches import Batch, Draw, PlannedBatches
-from atento.data.masking import MAX_SPAN, Masking, word_numbers
+from atento.data.masking import MAX_SPAN, Masking
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
 from atento.data.records import Split
+from atento.data.store import Ragged
+from atento.data.word_numbers import WordNumbers, word_numbers
 from atento.errors import RecipeError
 from atento.networks import build_network
 from atento.text.tokenizer import Tokenizer
@@ -79,6 +83,22 @@ def test_e2_a_space_belongs_to_the_word_behind_it() -> None:
     tokenizer = train_tokenizer(TokenizerConfig("byte"), TEXTS)
     ids = tokenizer.encode("oi, tu")
     assert word_numbers(tokenizer, [*ids, ids[3]]) == [0, 0, 1, 2, 2, 2, 3]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_words_of_many_texts_are_those_of_one_text_after_another(kind: str) -> None:
+    tokenizer = prepared(kind).tokenizer
+    table = WordNumbers(tokenizer)
+    words = st.text(max_size=8).map(tokenizer.encode)
+    ids = st.lists(st.integers(0, tokenizer.vocab_size - 1), max_size=12)  # special tokens, pieces in any order
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.lists(words | ids | st.sampled_from(TEXTS).map(tokenizer.encode), max_size=5))
+    def check(texts: list[list[int]]) -> None:
+        numbers = table.of(Ragged(texts))
+        assert [numbers[row].tolist() for row in range(len(texts))] == [word_numbers(tokenizer, text) for text in texts]
+
+    check()
 
 
 def test_e2_the_rates_of_whole_words_hold_in_tokens() -> None:

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atento.data.source_lines import LINE_LIMIT, iter_lines, read_lines, scan
+from atento.data import source_lines
+from atento.data.source_lines import LINE_LIMIT, iter_lines, read_lines, scan, scan_many
 from atento.errors import DataError
 
 
@@ -38,6 +39,29 @@ def lines(raw: bytes, bad: list[str] | None = None) -> list[str]:
 )
 def test_lines(raw: bytes, expected: list[str]) -> None:
     assert lines(raw) == expected
+
+
+@given(
+    st.lists(st.sampled_from([b"a", b"\n", b"\r\n", b"\0", b"\xc3\xa9", b"\xff", b"bcd " * 5, b"\xef\xbb\xbf"])).map(
+        b"".join
+    ),
+    st.integers(1, 12),
+)
+def test_many_lines_at_a_time_are_the_lines_one_by_one(raw: bytes, part: int) -> None:
+    """Errors and their places too, with parts and a limit of few bytes."""
+
+    def read(lists: bool) -> list[str]:
+        stream = io.BytesIO(raw)
+        try:
+            every = scan_many(stream, "in.txt") if lists else ([line] for line in scan(stream, "in.txt"))
+            return [str(line) for part in every for line in (part if isinstance(part, list) else [part])]
+        except DataError as error:
+            return [f"whole file: {error}"]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(source_lines, "_PART", part)
+        patch.setattr(source_lines, "LINE_LIMIT", 30)
+        assert read(True) == read(False)
 
 
 @given(st.binary(max_size=200))

@@ -367,3 +367,29 @@ def test_sources_of_a_store_are_mixed_as_in_memory(tmp_path: Path) -> None:
     assert [len(member) for member in stored.members] == [len(member) for member in plain.members]
     for update in range(12):
         assert targets(stored, update) == targets(plain, update)
+
+
+@pytest.mark.parametrize(
+    "mixing", ["{kind: temperature}", "{kind: weights, points: [{at: 0, weights: [1, 0]}, {at: 1, weights: [0, 1]}]}"]
+)
+def test_large_sources_of_a_store_are_mixed_and_resumed(tmp_path: Path, windowed: None, mixing: str) -> None:
+    """Sources of several windows: a run that resumes goes on as it began, and each source is read once in its epoch."""
+    (tmp_path / "other.txt").write_text(text(200, seed=9).replace("gato", "peixe"), encoding="utf-8")
+    changes = ["data.train=[text.txt, other.txt]", f"data.mixing={mixing}", "training.steps=80"]
+    every = batches(recipe(tmp_path, *changes))
+    assert [type(member) for member in every.members] == [StoredBatches] * 2
+    order = [targets(every, update) for update in range(80)]
+    for update in (79, 40, 1):
+        assert targets(batches(recipe(tmp_path, *changes)), update) == order[update]
+    tokenizer = Tokenizer.load(tmp_path / "store" / "tokenizer")
+    for number, member in enumerate(every.members):
+        expected = Counter(token for row in rows(every.members[number].store) for token in [*row, tokenizer.eos_id])
+        read = Counter(token for update in range(member.updates_per_epoch) for token in targets(member, update))
+        assert read == expected
+    lines = [(tmp_path / name).read_text(encoding="utf-8").split("\n")[:-1] for name in ("text.txt", "other.txt")]
+    assert [rows(member.store) for member in every.members] == [tokenizer.encode_batch(texts) for texts in lines]
+    shares = [
+        sum(int(every.slot_members(update).sum()) for update in span) / (len(span) * every.slots)
+        for span in (range(40), range(40, 80))
+    ]
+    assert (shares[1] > 0.6 > 0.4 > shares[0]) if "points" in mixing else all(0.2 < share < 0.6 for share in shares)

@@ -20,6 +20,7 @@ from atento.bench.race_report import report_race
 from atento.bench.recurrence import measure_recurrence
 from atento.bench.training import measure_training
 from atento.bench.transfer import measure_transfer, report_transfer
+from atento.bench.words import measure_words
 from atento.laboratory.exposure import measure_exposure
 from atento.laboratory.exposure_report import report_exposure
 from atento.laboratory.laboratory import measure_positions
@@ -31,6 +32,7 @@ BENCHES: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
     "data": measure_data,
     "families": measure_families,
     "finetuning": measure_finetuning,
+    "words": measure_words,
     "recurrence": measure_recurrence,
     "decoding": measure_decoding,
     "parts": measure_parts,

@@ -1,10 +1,13 @@
 """`atento data deduplicate` and `atento data overlap`: repeated texts of one file, and of training and test data."""
 
 import json
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import tee
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -41,24 +44,31 @@ def deduplicate(
 ) -> None:
     """Remove lines that repeat an earlier line, and report how many, and which.
 
-    Lines are equal without the spaces around them. Blank lines stay.
+    Lines are equal without the spaces around them. Blank lines stay. The file may be larger than the memory, which has
+    about 150 bytes for each line; with --near, the lines that are left must fit into it.
     """
-    from atento.data.duplicates import duplicates
+    from atento.data.duplicates import marked
 
     _check(near)
     output_file(out, option="OUT")
-    lines = _lines(source)
-    removed = list(duplicates(_texts(lines, source, text), near, ngram))
-    numbers = {duplicate.number for duplicate in removed}
-    left = [line for number, line in enumerate(lines, start=1) if number not in numbers]
-    _write(out, left)
-    report = {"lines": len(lines), **_counts(removed), "left": len(left), "first": _first(removed)}
+    removed: list[Duplicate] = []
+    count = 0
+    with _written(out) as file:
+        lines, compared = tee(_lines(source))
+        for line, duplicate in zip(lines, marked(_texts(compared, source, text), near, ngram)):
+            count += 1
+            if duplicate is None:
+                file.write(f"{line}\n")
+            else:
+                removed.append(duplicate)
+    left = count - len(removed)
+    report = {"lines": count, **_counts(removed), "left": left, "first": _first(removed)}
     if as_json:
         typer.echo(json.dumps(report))
         return
     typer.echo(
-        f"{len(lines):,} lines, {report['equal']:,} equal to an earlier one and {report['near']:,} near-duplicates "
-        f"removed, {len(left):,} left in {out}"
+        f"{count:,} lines, {report['equal']:,} equal to an earlier one and {report['near']:,} near-duplicates "
+        f"removed, {left:,} left in {out}"
     )
     for duplicate in removed[:_SHOWN]:
         typer.echo(f"  {source}:{duplicate.number} repeats line {duplicate.of} ({duplicate.similarity:.2f})")
@@ -75,14 +85,21 @@ def overlap(
     text: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """Report the test lines that are also in the training data: equal, similar, or with a long n-gram in common."""
+    """Report the test lines that are also in the training data: equal, similar, or with a long n-gram in common.
+
+    The test file must fit into the memory; the training file is read twice, a line at a time.
+    """
     from atento.data.duplicates import seen_ngrams, shared
 
     _check(near)
-    train_texts = list(_texts(_lines(train), train, text))
+    train_lines = list(_lines(train)) if train == "-" else None
+
+    def train_texts() -> Iterator[tuple[int, str]]:
+        return _texts(_lines(train) if train_lines is None else train_lines, train, text)
+
     test_texts = [item for item in _texts(_lines(test), test, text) if item[1].strip()]
-    repeated = list(shared(train_texts, test_texts, near, ngram))
-    contained = seen_ngrams((line for _, line in train_texts), [line for _, line in test_texts], shared_ngram)
+    repeated = list(shared(train_texts(), test_texts, near, ngram))
+    contained = seen_ngrams((line for _, line in train_texts()), [line for _, line in test_texts], shared_ngram)
     report = {"lines": len(test_texts), **_counts(repeated), "shared_ngram": len(contained), "first": _first(repeated)}
     if as_json:
         typer.echo(json.dumps(report))
@@ -114,17 +131,18 @@ def _first(repeated: "list[Duplicate]") -> list[dict[str, Any]]:
     ]
 
 
-def _lines(name: str) -> list[str]:
-    """The lines of a file, .gz too, or of standard input."""
+def _lines(name: str) -> Iterator[str]:
+    """Yield the lines of a file, .gz too, or of standard input."""
     from atento.data.source_lines import iter_lines, open_binary
 
     if name == "-":
-        return list(iter_lines(sys.stdin.buffer, "standard input"))
-    with open_binary(Path(name).expanduser(), name) as stream:
-        return list(iter_lines(stream, name))
+        yield from iter_lines(sys.stdin.buffer, "standard input")
+        return
+    with open_binary(Path(name).expanduser(), name, streamed=True) as stream:
+        yield from iter_lines(stream, name)
 
 
-def _texts(lines: list[str], name: str, column: str | None) -> Iterator[tuple[int, str]]:
+def _texts(lines: Iterable[str], name: str, column: str | None) -> Iterator[tuple[int, str]]:
     """The number of each line, from 1, and the text that is compared.
 
     Raises:
@@ -146,10 +164,21 @@ def _texts(lines: list[str], name: str, column: str | None) -> Iterator[tuple[in
         yield number, value if isinstance(value, str) else json.dumps(value)
 
 
-def _write(path: Path, lines: list[str]) -> None:
+@contextmanager
+def _written(path: Path) -> Iterator[TextIO]:
+    """Open a file that replaces `path` at the end, so that IN and OUT may be the same; a device is written to."""
     from atento.errors import AtentoError
 
+    target = path.resolve()
+    in_place = target.exists() and not target.is_file()
+    partial = target if in_place else target.with_name(f".{target.name}-{os.getpid()}")
     try:
-        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+        with partial.open("w", encoding="utf-8", newline="\n") as file:
+            yield file
+        if not in_place:
+            partial.replace(target)
     except OSError as error:
         raise AtentoError(f"could not write {str(path)!r}: {error.strerror}") from error
+    finally:
+        if not in_place:
+            partial.unlink(missing_ok=True)

@@ -25,6 +25,7 @@ MEASUREMENTS = {
     "finetuning": Measurement(
         "fine-tuning of BERT-base and MiniLM compared with transformers, and of a part of the weights with all", 12
     ),
+    "words": Measurement("word vectors compared with gensim: words per second, and how similar similar words are", 5),
     "recurrence": Measurement(
         "recurrent networks compared with a Transformer: gradients, steps, time, memory, quality", 10
     ),

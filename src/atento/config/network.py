@@ -205,6 +205,8 @@ class NetworkConfig:
             raise RecipeError(f"`layer_mix` is for an encoder or a decoder: got architecture {self.architecture!r}")
         if self.architecture not in ("encoder-decoder", "recurrent-seq2seq") and self.n_decoder_layers is not None:
             raise RecipeError("`n_decoder_layers` belongs to an encoder-decoder; use `n_layers`")
+        if self.output.adaptive and self.architecture != "elmo":
+            raise RecipeError(f"`output.adaptive` belongs to architecture elmo: got {self.architecture!r}")
         for name, homes in (
             ("recurrent", ("recurrent-seq2seq", "recurrent-lm")),
             ("elmo", ("elmo",)),

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Any, Literal
 
 from atento.config.literals import check_choices
@@ -212,6 +213,16 @@ class OutputConfig:
     """Add a bias to the logits of a network that writes; those of a masked language model always have one."""
     scaled: bool = False
     """Divide the decoder's vectors by √d_model before the output matrix (T5)."""
+    adaptive: tuple[int, ...] = ()
+    """For ELMo: ids at which a cluster of rarer words begins, in an adaptive softmax (Grave et al. 2017). [rising,
+    below the vocabulary's size; empty: one softmax over all words] Use it above 50,000 words, such as 4000 and 40000:
+    training is faster, and probabilities are exact.
+    """
+
+    def __post_init__(self) -> None:
+        bounds = (0, *self.adaptive)
+        if not all(low < high for low, high in pairwise(bounds)):
+            raise RecipeError(f"`output.adaptive` must rise, from above 0: got {list(self.adaptive)}")
 
 
 @dataclass(frozen=True)

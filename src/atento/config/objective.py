@@ -102,7 +102,7 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
         {"infilling": 0.3, "mean_span": 3.0, "deletion": 0.0, "permutation": 1.0, "rotation": 0.0},
         teacher_forced=True,
     ),
-    "bidirectional": ObjectiveSpec(_TEXT, ("elmo",), "guess each word from either side", {}),
+    "bidirectional": ObjectiveSpec(_TEXT, ("elmo",), "guess each word from either side", {"sampled": 0}),
     "window": ObjectiveSpec(_TEXT, ("cbow",), "guess words from their neighbours", {}),
     "labels": ObjectiveSpec(
         (("text", "label"), ("text", "pair", "label")), _READ_A_TEXT, "read a text", {}, weighs_classes=True
@@ -170,6 +170,11 @@ class ObjectiveConfig:
     """For denoising: share of the texts whose sentences are permuted. [0 to 1; null: 1]"""
     rotation: float | None = None
     """For denoising: share of the texts that are rotated to begin at a random token. [0 to 1; null: 0]"""
+    sampled: int | None = None
+    """For bidirectional: words drawn for each part of an update, over which the softmax is taken in training (Jean et
+    al. 2015). [0 or more; null: 0, all words] For vocabularies above 50,000 words, of falling frequency; use 4,000 or
+    more. The loss of training is then too small; that of validation is exact.
+    """
     scale: float | None = None
     """Factor of the cosines that multiple-negatives compares. [above 0; null: 20] With a larger one, the most similar
     negatives count more.
@@ -195,6 +200,8 @@ class ObjectiveConfig:
             raise RecipeError(f"`class_weights` has no effect on the objective {self.kind}")
         if self.rate is not None and not 0 < self.rate < 1:
             raise RecipeError(f"`rate` must lie in (0, 1): got {self.rate}")
+        if self.sampled is not None and self.sampled < 0:
+            raise RecipeError(f"`sampled` must not be negative: got {self.sampled}")
         if self.mean_span is not None and not 1 <= self.mean_span < float("inf"):
             raise RecipeError(f"`mean_span` must be at least 1: got {self.mean_span}")
         for name in ("scale", "detection"):
@@ -217,7 +224,7 @@ class ObjectiveConfig:
         ):
             if getattr(self, name) != usual and not read:
                 raise RecipeError(f"`{name}` has no effect on the objective {self.kind}")
-        for name in ("rate", "mean_span", "scale", "detection", *_NOISE):
+        for name in ("rate", "mean_span", "sampled", "scale", "detection", *_NOISE):
             if getattr(self, name) is not None and name not in spec.options:
                 raise RecipeError(f"`{name}` has no effect on the objective {self.kind}")
         if _NOISE[0] in spec.options and not any(self.option(name) for name in _NOISE):

@@ -7,6 +7,7 @@ locality-sensitive hashing finds candidates without comparing all pairs; each ca
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 from atento.errors import MissingPartError
@@ -48,8 +49,34 @@ def similarity(first: Shingles, second: Shingles) -> float:
     return len(first & second) / union if union else 0.0
 
 
+class _Candidates:
+    """Sets of n-grams by key, of which those that may be similar to a new one are found (MinHash, LSH).
+
+    Raises:
+        MissingPartError: `datasketch` is not installed.
+    """
+
+    def __init__(self, threshold: float) -> None:
+        try:
+            from datasketch import MinHashLSH  # late: an extra
+        except ImportError as error:
+            raise MissingPartError("near-duplicates need datasketch: pip install 'atento[data]'") from error
+        self._table = MinHashLSH(threshold=max(0.05, _SLACK * threshold), num_perm=PERMUTATIONS)
+
+    def add(self, key: int, own: Shingles) -> None:
+        """Add a set."""
+        if own:
+            self._table.insert(key, _signature(own))
+
+    def similar(self, own: Shingles) -> list[int]:
+        """Return the keys of sets that may be similar, rising."""
+        return sorted(self._table.query(_signature(own))) if own else []
+
+
 class TextIndex:
     """Texts that can be asked for a text that is equal or similar to a new one.
+
+    Of equal texts, a hash of 16 bytes is in memory; near-duplicates need the texts themselves.
 
     Args:
         threshold: smallest Jaccard similarity of near-duplicates, above 0 to 1; None: only equal texts.
@@ -61,39 +88,36 @@ class TextIndex:
 
     def __init__(self, threshold: float | None, ngram: int = 3) -> None:
         self.threshold, self.ngram = threshold, ngram
-        self.texts: list[str] = []
-        self.numbers: list[int] = []
-        self._equal: dict[str, int] = {}  # text: its place
-        self._candidates: Any = None
-        if threshold is not None:
-            try:
-                from datasketch import MinHashLSH  # late: an extra
-            except ImportError as error:
-                raise MissingPartError("near-duplicates need datasketch: pip install 'atento[data]'") from error
-            self._candidates = MinHashLSH(threshold=max(0.05, _SLACK * threshold), num_perm=PERMUTATIONS)
+        self._equal: dict[bytes, int] = {}  # of a text: its number
+        self._texts: dict[int, str] = {}
+        self._candidates = None if threshold is None else _Candidates(threshold)
 
     def find(self, text: str, number: int) -> Duplicate | None:
         """Return the earliest text that a text, with this number, repeats: an equal one, else the most similar one."""
-        place = self._equal.get(text.strip())
-        if place is not None:
-            return Duplicate(number, self.numbers[place], 1.0, equal=True)
-        own = shingles(text, self.ngram)
-        if self._candidates is None or self.threshold is None or not own:
+        first = self._equal.get(_digest(text))
+        if first is not None:
+            return Duplicate(number, first, 1.0, equal=True)
+        if self._candidates is None or self.threshold is None:
             return None
-        places = sorted(self._candidates.query(_signature(own)))
-        compared = [(similarity(own, shingles(self.texts[place], self.ngram)), -place) for place in places]
-        best, place = max(compared, default=(0.0, 0))
-        return Duplicate(number, self.numbers[-place], best) if best >= self.threshold else None
+        own = shingles(text, self.ngram)
+        compared = [
+            (similarity(own, shingles(self._texts[candidate], self.ngram)), -candidate)
+            for candidate in self._candidates.similar(own)
+        ]
+        best, first = max(compared, default=(0.0, 0))
+        return Duplicate(number, -first, best) if best >= self.threshold else None
 
     def add(self, text: str, number: int) -> None:
-        """Add a text with its number."""
-        place = len(self.texts)
-        self.texts.append(text)
-        self.numbers.append(number)
-        self._equal.setdefault(text.strip(), place)
-        own = shingles(text, self.ngram)
-        if self._candidates is not None and own:
-            self._candidates.insert(place, _signature(own))
+        """Add a text with its number, which is larger than those before."""
+        self._equal.setdefault(_digest(text), number)
+        if self._candidates is not None:
+            self._texts[number] = text
+            self._candidates.add(number, shingles(text, self.ngram))
+
+
+def _digest(text: str) -> bytes:
+    """A hash of a text without the spaces around it."""
+    return blake2b(text.strip().encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _signature(own: Shingles) -> Any:
@@ -105,34 +129,53 @@ def _signature(own: Shingles) -> Any:
     return signature
 
 
-def duplicates(texts: Iterable[tuple[int, str]], threshold: float | None, ngram: int = 3) -> Iterator[Duplicate]:
-    """Yield the numbered texts that repeat an earlier one; a text that repeats another is not compared with later ones.
+def marked(texts: Iterable[tuple[int, str]], threshold: float | None, ngram: int = 3) -> Iterator[Duplicate | None]:
+    """Yield for each numbered text the earlier one that it repeats, or None; numbers rise.
 
-    Blank texts are no duplicates.
+    A text that repeats another is not compared with later ones. Blank texts are no duplicates.
     """
     index = TextIndex(threshold, ngram)
     for number, text in texts:
-        if not text.strip():
-            continue
-        duplicate = index.find(text, number)
-        if duplicate is None:
+        duplicate = index.find(text, number) if text.strip() else None
+        if text.strip() and duplicate is None:
             index.add(text, number)
-        else:
-            yield duplicate
+        yield duplicate
+
+
+def duplicates(texts: Iterable[tuple[int, str]], threshold: float | None, ngram: int = 3) -> Iterator[Duplicate]:
+    """Yield the texts of `marked` that repeat an earlier one."""
+    return (duplicate for duplicate in marked(texts, threshold, ngram) if duplicate is not None)
 
 
 def shared(
     train: Iterable[tuple[int, str]], test: Iterable[tuple[int, str]], threshold: float | None, ngram: int = 3
 ) -> Iterator[Duplicate]:
-    """Yield the numbered test texts that equal a training text, or are similar to one; `of` is the training text's."""
-    index = TextIndex(threshold, ngram)
+    """Yield the numbered test texts that equal a training text, or are similar to one; `of` is the training text's.
+
+    It is the earliest equal one, else the most similar one. The test texts are in memory, a training text is read once.
+    """
+    asked = [(number, text) for number, text in test if text.strip()]
+    grams = [shingles(text, ngram) for _, text in asked] if threshold is not None else []
+    candidates = None if threshold is None else _Candidates(threshold)
+    equal: dict[bytes, list[int]] = {}
+    for position, (_, text) in enumerate(asked):
+        equal.setdefault(_digest(text), []).append(position)
+        if candidates is not None:
+            candidates.add(position, grams[position])
+    best: list[Duplicate | None] = [None] * len(asked)
     for number, text in train:
-        if text.strip():
-            index.add(text, number)
-    for number, text in test:
-        duplicate = index.find(text, number) if text.strip() else None
-        if duplicate is not None:
-            yield duplicate
+        if not text.strip():
+            continue
+        for position in equal.pop(_digest(text), []):
+            best[position] = Duplicate(asked[position][0], number, 1.0, equal=True)
+        if candidates is None or threshold is None:
+            continue
+        own = shingles(text, ngram)
+        for position in candidates.similar(own):
+            before, now = best[position], similarity(own, grams[position])
+            if now >= threshold and (before is None or (not before.equal and now > before.similarity)):
+                best[position] = Duplicate(asked[position][0], number, now)
+    return (duplicate for duplicate in best if duplicate is not None)
 
 
 def seen_ngrams(train: Iterable[str], test: Sequence[str], ngram: int) -> list[int]:

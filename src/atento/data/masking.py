@@ -1,6 +1,5 @@
 """Hide tokens, words or spans of a text: the choices of masked language modelling, as a function of seed and epoch."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -69,7 +68,7 @@ class Masking:
         row: int,
         draw: Draw,
         words: NDArray[np.int64] | None = None,
-    ) -> list[tuple[int, int]]:
+    ) -> NDArray[np.int64]:
         """Hide some tokens of one text, as a function of seed, epoch and row.
 
         Args:
@@ -81,7 +80,7 @@ class Masking:
             words: (n,) the number of the word of each position; not read where the unit is the token.
 
         Returns:
-            The chosen words or spans in order, as ranges of `positions`; none where the unit is the token.
+            The chosen words or spans in order, as ranges of `positions` (ranges,2); none where the unit is the token.
         """
         n = len(positions)
         if self.unit == "tokens":
@@ -90,17 +89,14 @@ class Masking:
             of_chosen = slice(0, len(chosen))
             treatment, random = drawn[n : 2 * n][of_chosen], drawn[2 * n :][of_chosen]
             self._replace(ids, labels, chosen, treatment, random)
-            return []
+            return np.empty((0, 2), dtype=np.int64)
         assert words is not None
         starts = np.flatnonzero(np.diff(words, prepend=words[:1] - 1))  # where each word begins
         units = self._words(starts, row, draw) if self.unit == "words" else self._spans(len(starts), row, draw)
-        ends = np.append(starts, n)
-        ranges = [(int(starts[first]), int(ends[last])) for first, last in units]
-        index = np.concatenate([np.arange(start, end) for start, end in ranges])
+        ranges = np.append(starts, n)[units]
+        index, first = inside(ranges)
         drawn = hashes(2 * n, draw.seed, draw.epoch, row, _TREATMENT_KEY)
-        treatment = drawn[:n][index]
-        if self.unit == "spans":  # that of its first token
-            treatment = np.concatenate([np.repeat(drawn[start], end - start) for start, end in ranges])
+        treatment = drawn[:n][first if self.unit == "spans" else index]  # of a span: that of its first token
         self._replace(ids, labels, positions[index], treatment, drawn[n:][index])
         return ranges
 
@@ -108,15 +104,15 @@ class Masking:
         """Return how many units are chosen, rounded at random, so that the mean is exact."""
         return int(float(self.share(np.array(units))) + float(drawn >> np.uint64(11)) * 2.0**-53)
 
-    def _words(self, starts: NDArray[np.int64], row: int, draw: Draw) -> list[tuple[int, int]]:
-        """Choose words: ranges [first, last) of one word each, in order."""
+    def _words(self, starts: NDArray[np.int64], row: int, draw: Draw) -> NDArray[np.int64]:
+        """Choose words: ranges [first, last) of one word each, in order, (words,2)."""
         n = len(starts)
         drawn = hashes(n + 1, draw.seed, draw.epoch, row, _UNITS_KEY)
         chosen = np.sort(np.argsort(drawn[:n], kind="stable")[: self._count(n, drawn[n])])
-        return [(number, number + 1) for number in chosen.tolist()]
+        return np.stack([chosen, chosen + 1], axis=1)
 
-    def _spans(self, n: int, row: int, draw: Draw) -> list[tuple[int, int]]:
-        """Choose spans: ranges [first, last) of words, in order, of which no two are neighbours."""
+    def _spans(self, n: int, row: int, draw: Draw) -> NDArray[np.int64]:
+        """Choose spans: ranges [first, last) of words, in order, of which no two are neighbours, (spans,2)."""
         drawn = hashes(n + 2, draw.seed, draw.epoch, row, _UNITS_KEY)
         hidden = min(n, self._count(n, drawn[n]))
         uniform = (drawn[:hidden] >> np.uint64(11)).astype(np.float64) * 2.0**-53
@@ -129,11 +125,8 @@ class Masking:
         lengths = lengths[np.argsort(hashes(count, draw.seed, draw.epoch, row, _UNITS_KEY, 1), kind="stable")]
         # + 2: the first and the last gap may be empty
         gaps = random_partition(n - hidden + 2, count + 1, draw.seed, draw.epoch, row, _GAPS_KEY)
-        spans, end = [], -1
-        for gap, length in zip(gaps, lengths.tolist()):
-            spans.append((end + gap, end + gap + length))
-            end += gap + length
-        return spans
+        ends = np.cumsum(np.array(gaps[:-1]) + lengths) - 1
+        return np.stack([ends - lengths, ends], axis=1)
 
     def _replace(
         self,
@@ -152,6 +145,13 @@ class Masking:
         ids[chosen[replaced]] = torch.from_numpy(random[replaced].astype(np.int64) + self.first_word)
 
 
+def inside(ranges: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the positions inside ranges (ranges,2), one after another, and the first position of the range of each."""
+    sizes = ranges[:, 1] - ranges[:, 0]
+    first = np.repeat(ranges[:, 0], sizes)
+    return first + np.arange(len(first)) - np.repeat(np.cumsum(sizes) - sizes, sizes), first
+
+
 def masking_of(
     network: NetworkConfig,
     tokenizer: Tokenizer,
@@ -162,18 +162,3 @@ def masking_of(
     first_word = 1 + max(tokenizer.specials.ids.values())
     rate = config.option("rate")
     return Masking(tokenizer.mask_id, first_word, network.vocab_size, rate, unit or config.unit)
-
-
-def word_numbers(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
-    """Return the number of the word of each token; equal numbers stand together.
-
-    The words are found in the spelling of the tokens, so that any tokenizer has them. A token that is only a space
-    belongs to the word behind it, and at the end of a text to none.
-    """
-    index = tokenizer.words(ids).index
-    number = 1 + max((word for word in index if word is not None), default=0)
-    numbers = []
-    for word in reversed(index):
-        number = number if word is None else word
-        numbers.append(number)
-    return numbers[::-1]

@@ -55,6 +55,16 @@ def random_partition(total: int, count: int, *key: int) -> list[int]:
     return [end - start for start, end in pairwise(cuts)]
 
 
+def log_uniform(count: int, below: int, *key: int) -> NDArray[np.int64]:
+    """Return `count` numbers k in [0, below) with probability log((k + 2) / (k + 1)) / log(below + 1) each.
+
+    They are about as frequent as the words of a text, if k is the rank of a word by frequency (Zipf's law).
+    """
+    uniform = (hashes(count, *key) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    numbers: NDArray[np.int64] = np.expm1(uniform * np.log1p(below)).astype(np.int64)
+    return np.minimum(numbers, below - 1)
+
+
 def permuted(positions: NDArray[np.int64], count: int, *key: int) -> NDArray[np.int64]:
     """Return the elements at some positions of a shuffle of 0 ... count - 1, in memory for those positions alone.
 

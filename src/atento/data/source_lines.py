@@ -1,6 +1,7 @@
 """Bytes to lines of text: one set of rules for every file that is read line by line, and for standard input."""
 
 import gzip
+import io
 import stat
 import sys
 import zlib
@@ -13,6 +14,7 @@ from atento.errors import DataError
 from atento.limits import limited
 
 LINE_LIMIT = 16 * 1024 * 1024  # bytes; one broken file must not fill the memory
+_PART = 1 << 20  # bytes that are decoded at once
 _BOM = b"\xef\xbb\xbf"
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _OTHER_BOMS = (  # UTF-32 first: its little-endian byte order mark begins with UTF-16's
@@ -23,7 +25,7 @@ _OTHER_BOMS = (  # UTF-32 first: its little-endian byte order mark begins with U
 )
 
 
-def scan(stream: BinaryIO, name: str) -> Iterator[str | DataError]:
+def scan(stream: BinaryIO, name: str, number: int = 0, offset: int = 0) -> Iterator[str | DataError]:
     """Yield each line as it arrives; a line that breaks a rule is yielded as the error it would raise.
 
     The bytes are split at newlines only, one trailing carriage return is removed, a byte order mark is removed once,
@@ -32,11 +34,11 @@ def scan(stream: BinaryIO, name: str) -> Iterator[str | DataError]:
     Args:
         stream: a binary stream; read with `readline`, so that a line is yielded before the next one arrives.
         name: name of the stream in errors.
+        number, offset: lines and bytes of the file before the stream, for errors.
 
     Raises:
         DataError: an error of the whole file: it is UTF-16, UTF-32 or gzip, or cannot be read to its end.
     """
-    number = offset = 0
     while raw := _read(stream, name):
         number += 1
         start, offset = offset, offset + len(raw)
@@ -66,6 +68,62 @@ def scan(stream: BinaryIO, name: str) -> Iterator[str | DataError]:
             yield _not_utf8(raw, name, number, start, error.start)
             continue
         yield _nul(raw, name, number, start) if "\0" in text else text
+
+
+def scan_many(stream: BinaryIO, name: str) -> Iterator[list[str] | DataError]:
+    """Yield the lines of a file as `scan` does, many at a time, which is many times faster.
+
+    About 1 MiB is decoded and split at once; where a line of it may break a rule, `scan` reads it.
+    """
+    number = offset = 0
+    while raw := _read_many(stream, name):
+        if len(raw) > LINE_LIMIT:  # perhaps a line without an end, which is not read whole
+            yield from _listed(scan(cast(BinaryIO, _Continued(raw, stream)), name, number, offset))
+            return
+        lines = _decoded(raw) if number else None
+        yield from [lines] if lines is not None else _listed(scan(io.BytesIO(raw), name, number, offset))
+        number, offset = number + raw.count(b"\n") + (not raw.endswith(b"\n")), offset + len(raw)
+
+
+def _listed(lines: Iterator[str | DataError]) -> Iterator[list[str] | DataError]:
+    return (line if isinstance(line, DataError) else [line] for line in lines)
+
+
+class _Continued:
+    """A stream that begins with some bytes that were read from it."""
+
+    def __init__(self, begin: bytes, stream: BinaryIO) -> None:
+        self._begin, self._stream = io.BytesIO(begin), stream
+
+    def readline(self, size: int) -> bytes:
+        """Return the bytes up to the end of the line, at most `size`."""
+        line = self._begin.readline(size)
+        if line.endswith(b"\n") or len(line) == size:
+            return line
+        return line + self._stream.readline(size - len(line))
+
+
+def _read_many(stream: BinaryIO, name: str) -> bytes:
+    """Read about 1 MiB, up to the end of a line."""
+    try:
+        raw = stream.read(_PART)
+        return raw if raw.endswith(b"\n") or not raw else raw + stream.readline(LINE_LIMIT + 2)
+    except (OSError, EOFError, zlib.error) as error:
+        raise unreadable(name, error) from None
+
+
+def _decoded(raw: bytes) -> list[str] | None:
+    """Return the lines of a part of a file that is not its first; None: one may break a rule."""
+    if b"\0" in raw:
+        return None
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    return [line.removesuffix("\r") for line in lines] if "\r" in text else lines
 
 
 def iter_lines(stream: BinaryIO, name: str, *, bad: list[str] | None = None) -> Iterator[str]:

@@ -27,6 +27,14 @@ class Ragged:
         ragged.flat = np.concatenate(rows) if rows else ragged.flat
         return ragged
 
+    @classmethod
+    def of_flat(cls, flat: NDArray[Any], lengths: NDArray[np.int64]) -> "Ragged":
+        """Return the sequences that stand one after another in `flat`, with these lengths; `flat` is not copied."""
+        ragged = cls([])
+        ragged.lengths, ragged.starts = lengths, np.concatenate([[0], np.cumsum(lengths)])
+        ragged.flat = flat
+        return ragged
+
     def __len__(self) -> int:
         return len(self.lengths)
 

@@ -1,8 +1,9 @@
-"""The texts of a data source one at a time, in memory for one text, so that a corpus may be larger than memory."""
+"""The texts of a data source, a small part in memory at a time, so that a corpus may be larger than memory."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from atento.data.documents import documents
 from atento.data.hub import dataset_rows
 from atento.data.records import TEXT, file_rows, read_records
 from atento.data.source_files import source_files
-from atento.data.values import Converter
+from atento.data.source_lines import open_binary, scan_many
 from atento.errors import DataError, RecipeError
 
 Refused = Callable[[DataError], None]
@@ -30,40 +31,47 @@ def texts_of(source: SourceConfig, folder: Path, refused: Refused | None = None)
         DataError: names file, line and rule.
     """
     if source.world is not None:
-        yield from read_records(source, TEXT, folder)["text"]
-        return
-    blank = Converter(TEXT).blank
-    remaining = source.count
-    for row in _rows(source, folder):
-        if isinstance(row, DataError):
-            if refused is None:
-                raise row
-            refused(row)
-        elif not blank(row[1]):
-            yield source.prefix + str(row[1][0])
-            if remaining is not None:
-                remaining -= 1
-                if not remaining:
-                    return
+        return iter(read_records(source, TEXT, folder)["text"])
+    texts: Iterator[str] = chain.from_iterable(_parts(source, folder, refused))
+    if source.prefix:
+        texts = map(source.prefix.__add__, texts)
+    return islice(texts, source.count)
 
 
-def _rows(source: SourceConfig, folder: Path) -> Iterator[tuple[int, list[Any]] | DataError]:
-    """The rows of all files of a source."""
+def _parts(source: SourceConfig, folder: Path, refused: Refused | None) -> Iterator[list[str]]:
+    """Yield the texts of a source that are not blank, several at a time."""
+    for part in _rows(source, folder):
+        if not isinstance(part, DataError):
+            yield [text for text in part if text and not text.isspace()]
+        elif refused is None:
+            raise part
+        else:
+            refused(part)
+
+
+def _rows(source: SourceConfig, folder: Path) -> Iterator[list[str] | DataError]:
+    """The texts of all files of a source, and the errors of its broken records."""
     if source.dataset is not None:
-        yield from dataset_rows(source, TEXT, folder)[1]
+        yield from _texts(dataset_rows(source, TEXT, folder)[1])
         return
     for name in source_files(source, folder):
         form = format_of(name, source.format, TEXT)
-        if form == "text":
-            yield from (
-                row if isinstance(row, DataError) else (row[0], [row[1]])
-                for row in documents(source, name, folder, streamed=True)
-            )
-            continue
         if form is None:
             raise RecipeError(f"`file: {name}` is in no format of texts")
-        with ExitStack() as files:
-            yield from file_rows(replace(source, file=name), form, TEXT, folder, files, streamed=True)[1]
+        if form == "text" and source.documents == "lines" and not source.paragraphs:
+            with open_binary(folder / Path(name).expanduser(), name, streamed=True) as stream:
+                yield from scan_many(stream, name)
+        elif form == "text":
+            read = documents(source, name, folder, streamed=True)
+            yield from (row if isinstance(row, DataError) else [row[1]] for row in read)
+        else:
+            with ExitStack() as files:
+                yield from _texts(file_rows(replace(source, file=name), form, TEXT, folder, files, streamed=True)[1])
+
+
+def _texts(rows: Iterable[tuple[int, list[Any]] | DataError]) -> Iterator[list[str] | DataError]:
+    """The texts of rows of one field."""
+    return (row if isinstance(row, DataError) else [str(row[1][0] or "")] for row in rows)
 
 
 def reading_options(source: SourceConfig) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ from atento.data.shuffle import hashes, permutation
 from atento.data.store import Ragged
 from atento.errors import DataError
 
-_SUBSAMPLED, _ORDER, _NEGATIVES = 1, 2, 3  # what a hash is for
+_SUBSAMPLED, ORDER, _NEGATIVES = 1, 2, 3  # what a hash is for
 
 
 @dataclass(frozen=True)
@@ -59,15 +59,14 @@ class Windows:
             DataError: an id out of range, or no sentence with two words.
         """
         self.config, self.seed, self.batch_size, self.words = config, seed, batch_size, tuple(words)
-        for number, sentence in enumerate(sentences):
-            for word in sentence:
-                if not 0 <= word < vocab_size:
-                    raise DataError(f"sentence {number}: ids must lie in [0, {vocab_size}): got {word}")
         if max(map(len, sentences), default=0) < 2:
             raise DataError("no sentence has two words, so there is no context to learn from")
         rows = Ragged([list(sentence) for sentence in sentences])
         self.flat = rows.flat.astype(np.int64)
         self.sentence = np.repeat(np.arange(len(rows)), rows.lengths)  # which sentence each word is in
+        wrong = np.flatnonzero((self.flat < 0) | (self.flat >= vocab_size))[:1]
+        for word in wrong.tolist():
+            raise DataError(f"sentence {self.sentence[word]}: ids must lie in [0, {vocab_size}): got {self.flat[word]}")
         self.counts = np.bincount(self.flat, minlength=vocab_size)
         weights = np.where(self.counts > 0, self.counts.astype(np.float64) ** config.exponent, 0.0)
         summed = np.cumsum(weights)
@@ -101,8 +100,9 @@ class Windows:
         """Return which words of the text subsampling keeps in an epoch, (words of the text,)."""
         if self.config.subsample == 0:
             return np.ones(len(self.flat), dtype=np.bool_)
-        share = self.counts[self.flat] / len(self.flat)
-        return _uniform(len(self.flat), self.seed, epoch, _SUBSAMPLED) < np.sqrt(self.config.subsample / share)
+        share = np.maximum(self.counts, 1) / len(self.flat)  # of each word
+        probability = np.sqrt(self.config.subsample / share)[self.flat]
+        return _uniform(len(self.flat), self.seed, epoch, _SUBSAMPLED) < probability
 
     def epoch(self, number: int) -> Iterator[WindowBatch]:
         """Yield the windows of an epoch in shuffled batches; a word without a neighbour has no window."""
@@ -133,7 +133,7 @@ class Windows:
             words, context = self._windows(self.subsampled(number))
             if not len(words):
                 words, context = self._windows(np.ones(len(self.flat), dtype=np.bool_))
-            self._cached_layout = number, words, context, permutation(len(words), self.seed, number, _ORDER)
+            self._cached_layout = number, words, context, permutation(len(words), self.seed, number, ORDER)
         return self._cached_layout[1:]
 
     def _windows(self, keep: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -158,10 +158,13 @@ class Windows:
         if self.config.negatives == 0:
             return None
         targets = context if self.config.mode == "skip-gram" else context[:1]
-        shape = (*targets, self.config.negatives)
+        return torch.from_numpy(self.negatives((*targets, self.config.negatives), epoch, batch))
+
+    def negatives(self, shape: tuple[int, ...], epoch: int, batch: int) -> NDArray[np.int64]:
+        """Draw negative words, in proportion to count ** exponent; a function of (seed, epoch, batch)."""
         drawn = _uniform(int(np.prod(shape)), self.seed, epoch, _NEGATIVES, batch)
         ids = np.searchsorted(self._cumulative, drawn, side="right")
-        return torch.from_numpy(ids.astype(np.int64).reshape(shape))
+        return ids.astype(np.int64).reshape(shape)
 
 
 def _contexts(words: NDArray[np.int64], sentence: NDArray[np.int64], window: int) -> NDArray[np.int64]:

@@ -19,6 +19,7 @@ from atento.networks.layers import TokenEmbedding
 from atento.networks.network import Network, refuse_inner_layer
 from atento.networks.output import Output
 from atento.networks.vocabulary import token_nats
+from atento.networks.window_loss import Blocks, plain_window_loss, window_loss
 
 
 class CBOW(Network):
@@ -131,6 +132,27 @@ class CBOW(Network):
             output = self(context.clamp(min=0), token_mask=real, random=random, project=False)
             pooled, targets = _pooled(output), centre
         return self._nats(pooled, targets, negatives), len(targets)
+
+    def block_loss(
+        self, ids: Tensor, neighbours: Tensor, negatives: Tensor, random: Randomness | None = None
+    ) -> tuple[Tensor, int]:
+        """As `loss`, over overlapping windows of neighbouring words that share negatives; many times faster.
+
+        The scores of a block are products of matrices. A drawn word counts `config.cbow.negatives` / K times for each
+        target of its block, so that K draws weigh as much as the negatives of `loss`.
+
+        Args:
+            ids: (B,N+2C), words in the order of the text; those in the middle are centres of windows.
+            neighbours: boolean (B,N,2C+1): whether ids[:, i + j] is a neighbour of the centre i.
+            negatives: (B,K), drawn words.
+            random: the random numbers of dropout in training.
+        """
+        blocks = Blocks(ids, neighbours, negatives, self.negatives / negatives.shape[1], self.skip_gram)
+        if self.training and self.config.dropout:
+            ones = self.input_weight.new_ones(*blocks.centre.shape, self.config.d_model)
+            keep = dropout(ones, self.config.dropout, fresh(random))
+            return plain_window_loss(self.input_weight, self.output_weight, blocks, keep), blocks.targets
+        return window_loss(self.input_weight, self.output_weight, blocks), blocks.targets
 
     def _nats(self, pooled: Tensor, targets: Tensor, negatives: Tensor | None) -> Tensor:
         """pooled (N,D), targets (N,), negatives (N,K) -> the summed loss."""

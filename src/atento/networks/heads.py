@@ -12,7 +12,7 @@ from atento.config.network import NetworkConfig
 from atento.errors import CapabilityError, RecipeError, nearest
 from atento.networks.layers import ACTIVATIONS, OutputMatrix, TokenEmbedding, make_norm
 from atento.networks.output import Output
-from atento.networks.vocabulary import Head, Transform, VocabularyHead
+from atento.networks.vocabulary import AdaptiveSoftmax, Head, Transform, VocabularyHead
 
 _SPAN_POSITIONS, _POSITION_WIDTH = 20, 200  # SpanBERT's: positions inside a span, and how wide their vectors are
 
@@ -198,7 +198,7 @@ class Heads(nn.ModuleDict):
     ) -> Tensor:
         """As `Network.read`; `table` is the embedding of a tied vocabulary head."""
         head = self[name]
-        if isinstance(head, VocabularyHead):
+        if isinstance(head, VocabularyHead | AdaptiveSoftmax):
             logits: Tensor = head(output.hidden, table)
             return logits
         if not isinstance(head, LinearHead):
@@ -220,9 +220,16 @@ def make_heads(config: NetworkConfig, width: int | None = None) -> Heads:
         )
         heads.append(("vocabulary", next_token))
     elif config.architecture == "elmo" and config.vocab_size:  # the next word, and the one before, of one direction
-        heads.append(("vocabulary", VocabularyHead(config.vocab_size, config.d_model, tied=False, bias=True)))
+        heads.append(("vocabulary", _both_ways(config)))
     described = [head for head in config.heads if head.kind != "generator"]  # an encoder makes its generator
     return Heads([*heads, *((head.name, _make_head(config, head, width or config.d_model)) for head in described)])
+
+
+def _both_ways(config: NetworkConfig) -> Head:
+    """The head of a bidirectional language model, which both directions share."""
+    if config.output.adaptive:
+        return AdaptiveSoftmax(config.vocab_size, config.d_model, config.output.adaptive)
+    return VocabularyHead(config.vocab_size, config.d_model, tied=False, bias=True)
 
 
 def _make_head(config: NetworkConfig, head: HeadConfig, width: int) -> Head:

@@ -79,10 +79,11 @@ class Network(nn.Module, ABC):
         """The head that gives logits over the vocabulary.
 
         Raises:
-            CapabilityError: the network has none.
+            CapabilityError: the network has none, or an adaptive softmax.
         """
         head = self.heads["vocabulary"]
-        assert isinstance(head, VocabularyHead)
+        if not isinstance(head, VocabularyHead):
+            raise CapabilityError("an adaptive softmax has several output matrices and no single one")
         return head
 
     @property
@@ -92,7 +93,7 @@ class Network(nn.Module, ABC):
 
     def project(self, hidden: Tensor) -> Tensor:
         """hidden (...,D) -> logits (...,V), by the vocabulary head (docs/notes.md#c5)."""
-        logits: Tensor = self.vocabulary_head(hidden, self.table)
+        logits: Tensor = self.heads["vocabulary"](hidden, self.table)
         return logits
 
     def read(

@@ -352,8 +352,11 @@ class Tokenizer:
 
     def words(self, ids: Iterable[int]) -> Words:
         """Group ids into words (docs/notes.md#d4, #e2); an unknown piece is read as U+FFFD."""
-        spelling = self._spelling
-        return spelled_words(None if i in spelling.hidden else spelling.of(i) for i in self._checked(ids))
+        return spelled_words(map(self.spelling, self._checked(ids)))
+
+    def spelling(self, token_id: int) -> bytes | str | None:
+        """The text of a piece inside a text, or its bytes, which may be a part of a character; None: it is special."""
+        return None if token_id in self._spelling.hidden else self._spelling.of(token_id)
 
     def _checked(self, ids: Iterable[int]) -> list[int]:
         out = [int(i) for i in ids]

@@ -183,14 +183,21 @@ def bidirectional_loss(network: ELMo, head: str, forward: Forward, batch: Batch,
     """
     inputs = batch.inputs
     total = network.loss(
-        inputs["ids"], batch.extras["words"], token_mask=inputs["token_mask"], random=call.random
+        inputs["ids"],
+        batch.extras["words"],
+        token_mask=inputs["token_mask"],
+        sampled=batch.extras.get("sampled"),
+        random=call.random,
     ).total
     return total, total.detach()
 
 
 def window_loss(network: CBOW, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
-    """Return the loss of CBOW or skip-gram (`CBOW.loss`), without label smoothing (docs/notes.md#e9)."""
+    """Return the loss of CBOW or skip-gram, without label smoothing (docs/notes.md#e9)."""
     ids, labels, negatives = batch.inputs["ids"], batch.labels[head], batch.extras.get("negatives")
+    if negatives is not None and "neighbours" in batch.extras:
+        total, _ = network.block_loss(ids, batch.extras["neighbours"], negatives, call.random)
+        return total, total.detach()
     if network.skip_gram:
         total, _ = network.loss(ids[:, 0], labels, negatives, call.random)
     else:

@@ -3,7 +3,7 @@
 words "<s> o gato </s>"   labels, forward "o gato </s> -", backward "- <s> o gato" (docs/notes.md#e9)
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -13,13 +13,15 @@ from torch import Tensor
 from atento.config.objective import ObjectiveConfig
 from atento.data.batches import Batch, Draw, PlannedBatches, Rows
 from atento.data.objectives.preparation import Preparation
+from atento.data.shuffle import log_uniform
 from atento.data.store import MemoryStore, Ragged, Store
-from atento.errors import DataError
+from atento.errors import DataError, RecipeError
 from atento.text.characters import character_batch
 from atento.text.tokenizer import Tokenizer
 from atento.text.words import word_spans
 
 HEAD = "bidirectional"
+_SAMPLED_KEY = 18  # keeps these hashes apart from hashes for other purposes
 
 
 @dataclass(frozen=True)
@@ -29,10 +31,14 @@ class Bidirectional:
     Attributes:
         sentences: the words of each sentence as text.
         max_characters: maximum characters of a word, for a network that reads characters; None: it reads word ids.
+        vocab_size: words of the vocabulary.
+        sampled: words that are drawn for the sampled softmax of a batch; 0: it is over all words.
     """
 
     sentences: list[list[str]]
     max_characters: int | None
+    vocab_size: int = 0
+    sampled: int = 0
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
         """Return two targets for each pair of neighbours, one in each direction."""
@@ -49,7 +55,11 @@ class Bidirectional:
         if self.max_characters is not None:
             chosen = [self.sentences[row] for row in rows.tolist()]
             ids = torch.from_numpy(character_batch(chosen, max_characters=self.max_characters)[0])
-        return word_batch(ids, words, torch.from_numpy(store["words"].lengths[rows]))
+        batch = word_batch(ids, words, torch.from_numpy(store["words"].lengths[rows]))
+        if not self.sampled:
+            return batch
+        drawn = log_uniform(self.sampled, self.vocab_size, draw.seed, draw.epoch, int(rows[0]), _SAMPLED_KEY)
+        return replace(batch, extras={**batch.extras, "sampled": torch.from_numpy(drawn)})
 
 
 def word_batch(ids: Tensor, words: Tensor, lengths: Tensor) -> Batch:
@@ -67,7 +77,7 @@ def bidirectional(preparation: Preparation, config: ObjectiveConfig) -> PlannedB
     """Return batches for bidirectional language modelling; texts longer than `data.max_len` words are split.
 
     Raises:
-        DataError: no text has a word.
+        DataError: no text has a word. RecipeError: a sampled and an adaptive softmax together.
     """
     tokenizer, recipe = preparation.tokenizer, preparation.recipe
     texts = words_of(tokenizer, preparation.split["text"])
@@ -80,7 +90,12 @@ def bidirectional(preparation: Preparation, config: ObjectiveConfig) -> PlannedB
     rows = [[tokenizer.bos_id, *word_ids(tokenizer, words), tokenizer.eos_id] for words in sentences]
     elmo = preparation.network.elmo
     characters = None if elmo is None or elmo.characters is None else elmo.characters.max_characters
-    objective = Bidirectional(sentences, characters)
+    sampled = int(config.option("sampled"))
+    if sampled and preparation.network.output.adaptive:
+        raise RecipeError("`objective.sampled` has no effect with `network.output.adaptive`: give one of them")
+    objective = Bidirectional(
+        sentences, characters, preparation.network.vocab_size, 0 if preparation.held_out else sampled
+    )
     return PlannedBatches(
         MemoryStore({"words": Ragged(rows)}),
         objective,

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from atento.config.objective import ObjectiveConfig
 from atento.data.batches import Batch, Draw, PlannedBatches, Rows
-from atento.data.masking import Masking, masking_of, word_numbers
+from atento.data.masking import Masking, masking_of
 from atento.data.objectives.preparation import Preparation
 from atento.data.store import MemoryStore, Ragged, Store
+from atento.data.word_numbers import WordNumbers
 from atento.text.tokenizer import Tokenizer
 
 HEAD = "vocabulary"
@@ -47,7 +48,7 @@ class Masked:
         lengths = store["ids"].lengths[rows]
         return Batch(with_token_mask({"ids": ids}, lengths), {HEAD: labels}, lengths={"ids": torch.from_numpy(lengths)})
 
-    def hidden(self, store: Store, rows: Rows, draw: Draw) -> tuple[Tensor, Tensor, list[list[tuple[int, int]]]]:
+    def hidden(self, store: Store, rows: Rows, draw: Draw) -> tuple[Tensor, Tensor, list[NDArray[np.int64]]]:
         """Return ids (B,L), labels (B,L), and the hidden words or spans of each text as ranges of its positions."""
         ids = store["ids"].padded(rows, self.pad_id)
         labels = torch.full_like(ids, -1)
@@ -56,7 +57,7 @@ class Masked:
             positions = 1 + np.arange(int(store["ids"].lengths[row]) - 2)
             words = store["words"][row] if "words" in store else None
             chosen = self.masking.hide(ids[i], positions, labels[i], row, draw, words)
-            ranges.append([(start + 1, end + 1) for start, end in chosen])
+            ranges.append(chosen + 1)
         return ids, labels, ranges
 
 
@@ -68,8 +69,11 @@ def with_token_mask(inputs: dict[str, Tensor], lengths: NDArray[np.int64]) -> di
 
 def word_columns(tokenizer: Tokenizer, texts: Sequence[Sequence[int]]) -> dict[str, Ragged]:
     """Return the columns of words of texts without special tokens: "words" and "word count"."""
-    words = [word_numbers(tokenizer, text) for text in texts]
-    return {"words": Ragged(words), "word count": Ragged([[len(set(numbers))] for numbers in words])}
+    words = WordNumbers(tokenizer).of(Ragged(texts))
+    text = np.repeat(np.arange(len(words)), words.lengths)
+    begins = np.append(True, (np.diff(words.flat) != 0) | (np.diff(text) != 0))[: len(text)]
+    counts = np.bincount(text[begins], minlength=len(words))
+    return {"words": words, "word count": Ragged.of_flat(counts, np.ones(len(words), dtype=np.int64))}
 
 
 def masked_store(preparation: Preparation, unit: str) -> MemoryStore:

@@ -3,9 +3,7 @@
 ids "[CLS] o gato pulou [SEP] ele [MASK] [SEP]"   labels "dormiu" at the mask, and 0: the second sentence follows
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
@@ -13,11 +11,12 @@ from numpy.typing import NDArray
 
 from atento.config.objective import ObjectiveConfig
 from atento.data.batches import Batch, Draw, PlannedBatches, Rows
-from atento.data.masking import Masking, masking_of, word_numbers
+from atento.data.masking import Masking, masking_of
 from atento.data.objectives.masked import HEAD, with_token_mask
 from atento.data.objectives.preparation import Preparation
 from atento.data.shuffle import hashes
 from atento.data.store import MemoryStore, Ragged, Store
+from atento.data.word_numbers import WordNumbers
 from atento.errors import DataError
 from atento.text.lengths import pad_batch, truncate
 from atento.text.sentences import split_sentences
@@ -40,7 +39,7 @@ class NextSentence:
         template: special tokens around the pair.
         longest: maximum tokens of a pair; longer pairs are truncated.
         segments: whether the network reads segment ids.
-        words: gives the number of the word of each token; None: tokens are hidden one by one.
+        words: give the number of the word of each token; None: tokens are hidden one by one.
     """
 
     pad_id: int
@@ -48,7 +47,7 @@ class NextSentence:
     template: Template
     longest: int
     segments: bool
-    words: Callable[[Sequence[int]], list[int]] | None = None
+    words: WordNumbers | None = None
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
         """Return the expected number of hidden tokens of each pair, plus one for the label of the pair."""
@@ -80,11 +79,12 @@ class NextSentence:
         ids = torch.from_numpy(padded)
         labels = torch.full_like(ids, -1)
         lengths = np.array([len(pair_ids) for pair_ids, _ in pairs])
+        words = None if self.words is None else self.words.of(Ragged([pair_ids for pair_ids, _ in pairs]))
         for i, row in enumerate(rows.tolist()):
             positions = np.flatnonzero(padded[i, : lengths[i]] >= self.masking.first_word)
             if len(positions):
-                words = None if self.words is None else np.array(self.words(pairs[i][0]))[positions]
-                self.masking.hide(ids[i], positions, labels[i], row, draw, words)
+                of_row = None if words is None else words[i][positions]
+                self.masking.hide(ids[i], positions, labels[i], row, draw, of_row)
         inputs = with_token_mask({"ids": ids}, lengths)
         if self.segments:
             inputs["segment_ids"] = torch.from_numpy(pad_batch([segments for _, segments in pairs], 0)[0])
@@ -132,7 +132,7 @@ def next_sentence(preparation: Preparation, config: ObjectiveConfig) -> PlannedB
         template,
         preparation.longest,
         network.embedding.segments > 1,
-        None if config.unit == "tokens" else partial(word_numbers, tokenizer),
+        None if config.unit == "tokens" else WordNumbers(tokenizer),
     )
     return PlannedBatches(store, objective, budget=training.batch_tokens, seed=training.seed, weight=config.weight)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from atento.config.objective import ObjectiveConfig
 from atento.data.batches import Batch, Draw, PlannedBatches, Rows
-from atento.data.masking import masking_of
+from atento.data.masking import inside, masking_of
 from atento.data.objectives.masked import HEAD, Masked, masked_store, with_token_mask
 from atento.data.objectives.preparation import Preparation
 from atento.data.store import Store
@@ -43,9 +43,10 @@ class SpanBoundary:
         ids, labels, spans = self.masked.hidden(store, rows, draw)
         left, right, position = (torch.zeros_like(ids) for _ in range(3))
         for row, ranges in enumerate(spans):
-            for start, end in ranges:
-                left[row, start:end], right[row, start:end] = start - 1, end
-                position[row, start:end] = torch.arange(end - start)
+            index, first = inside(ranges)
+            last = np.repeat(ranges[:, 1], ranges[:, 1] - ranges[:, 0])
+            for values, extra in ((first - 1, left), (last, right), (index - first, position)):
+                extra[row, index] = torch.from_numpy(values)
         lengths = store["ids"].lengths[rows]
         return Batch(
             with_token_mask({"ids": ids}, lengths),

@@ -11,10 +11,12 @@ from atento.config.objective import ObjectiveConfig
 from atento.data.batches import Batch, Part
 from atento.data.objectives.bidirectional import word_ids, words_of
 from atento.data.objectives.preparation import Preparation
+from atento.data.window_blocks import BlockBatch, WindowBlocks
 from atento.data.windows import WindowBatch, Windows
 from atento.errors import DataError
 
 HEAD = "window"
+_PART_WORDS = 1 << 13  # words of the text in a part of an update that is made of blocks
 
 
 def window_batch(windows: WindowBatch) -> Batch:
@@ -27,13 +29,26 @@ def window_batch(windows: WindowBatch) -> Batch:
     return Batch(inputs, {HEAD: windows.centre}, extras=extras)
 
 
+def block_batch(blocks: BlockBatch, skip_gram: bool) -> Batch:
+    """Return blocks of windows as a batch; which words are neighbours, and the negatives, are extras of the loss."""
+    labels = blocks.context() if skip_gram else blocks.centre()
+    extras = {"neighbours": blocks.neighbours, "negatives": blocks.negatives}
+    return Batch({"ids": blocks.ids}, {HEAD: labels}, extras=extras)
+
+
 class WindowBatches:
-    """Batches of windows; each epoch subsamples frequent words and draws negatives again."""
+    """Batches of windows; each epoch subsamples frequent words and draws negatives again.
+
+    With shared negatives, the windows are in blocks of neighbouring words, and an update has parts of about 8,192 words
+    of the text.
+    """
 
     def __init__(self, windows: Windows, *, budget: int, weight: float = 1.0) -> None:
         self.windows, self.weight = windows, weight
+        self.blocks = WindowBlocks(windows) if windows.config.shared_negatives else None
         self.targets = len(windows.flat)
         self.updates_per_epoch = max(1, round(self.targets / budget))
+        self._parts = 1 if self.blocks is None else max(1, round(budget / _PART_WORDS))  # of an update
 
     def __len__(self) -> int:
         return int(self.windows.sentence[-1]) + 1
@@ -42,14 +57,20 @@ class WindowBatches:
         """Yield the parts of an update; at least one window, if the epoch has fewer windows than updates."""
         epoch, index = divmod(update, self.updates_per_epoch)
         weights = {} if self.weight == 1.0 else {HEAD: self.weight}
-        empty = True
-        for slot in range(micro_batches):
-            part = self.windows.part(epoch, index * micro_batches + slot, self.updates_per_epoch * micro_batches)
-            if len(part.centre):
+        empty, count = True, self._parts * micro_batches
+        for slot in range(count):
+            batch = self._batch(epoch, index * count + slot, self.updates_per_epoch * count)
+            if len(batch.inputs["ids"]):
                 empty = False
-                yield Part(window_batch(part), weights)
+                yield Part(batch, weights)
         if empty:
-            yield Part(window_batch(self.windows.part(epoch, index, self.updates_per_epoch, at_least=1)), weights)
+            yield Part(self._batch(epoch, index, self.updates_per_epoch, at_least=1), weights)
+
+    def _batch(self, epoch: int, index: int, count: int, at_least: int = 0) -> Batch:
+        if self.blocks is None:
+            return window_batch(self.windows.part(epoch, index, count, at_least))
+        blocks = self.blocks.part(epoch, index, count, at_least)
+        return block_batch(blocks, self.windows.config.mode == "skip-gram")
 
     def in_order(self, budget: int) -> Iterator[Batch]:
         """Yield the windows of epoch 0 in the batches of training; `budget` is ignored."""

@@ -21,7 +21,7 @@ from atento.networks.layers import LayerMix, TokenEmbedding
 from atento.networks.network import Network, layer_count
 from atento.networks.output import Output
 from atento.networks.recurrent.character_cnn import CharacterCNN
-from atento.networks.vocabulary import token_nats
+from atento.networks.vocabulary import AdaptiveSoftmax, sampled_nats, token_nats
 
 
 class ProjectedLSTM(nn.Module):
@@ -140,7 +140,7 @@ class ELMo(Network):
     def reset_parameters(self) -> None:
         """Initialise every part as in its paper; word matrices normal with deviation 1/√D."""
         for part in self.modules():
-            if isinstance(part, CharacterCNN | ProjectedLSTM | LayerMix):
+            if isinstance(part, AdaptiveSoftmax | CharacterCNN | ProjectedLSTM | LayerMix):
                 part.reset_parameters()
         for name, parameter in self.named_parameters():
             if name in ("embedding.weight", "heads.vocabulary.output.weight"):
@@ -216,6 +216,7 @@ class ELMo(Network):
         words: Tensor,
         *,
         token_mask: Tensor | None = None,
+        sampled: Tensor | None = None,
         random: Randomness | None = None,
     ) -> BidirectionalLoss:
         """-Σ log p(w_t+1 | w_1..t) - Σ log p(w_t-1 | w_t..L), as two sums (docs/notes.md#e9).
@@ -224,19 +225,25 @@ class ELMo(Network):
             ids: as for `forward`, with begin and end of sentence.
             words: (B,L), the same words by id in the output's vocabulary.
             token_mask: boolean (B,L); a pair of neighbours counts where both are real.
+            sampled: (S,), words drawn for the sampled softmax; None: the sum over all words.
             random: the random numbers of dropout in training.
         """
         ahead, behind = self.directions(ids, token_mask=token_mask, random=random)[-1]
         pairs = torch.ones_like(words, dtype=torch.bool) if token_mask is None else token_mask
         pairs = pairs[:, 1:] & pairs[:, :-1]  # (B,L-1)
         count = int(pairs.sum())
-        forward = self._nats(ahead[:, :-1][pairs], words[:, 1:][pairs], random)
-        backward = self._nats(behind[:, 1:][pairs], words[:, :-1][pairs], random)
+        forward = self._nats(ahead[:, :-1][pairs], words[:, 1:][pairs], sampled, random)
+        backward = self._nats(behind[:, 1:][pairs], words[:, :-1][pairs], sampled, random)
         return BidirectionalLoss(forward, backward, count, count)
 
-    def _nats(self, states: Tensor, targets: Tensor, random: Randomness | None) -> Tensor:
+    def _nats(self, states: Tensor, targets: Tensor, sampled: Tensor | None, random: Randomness | None) -> Tensor:
         """states (N,D), targets (N,) -> the sum of -log p, in float32 at least."""
-        return token_nats(self.project, self._dropped(states, random), targets, self.config.vocab_size)
+        states, head = self._dropped(states, random), self.heads["vocabulary"]
+        if isinstance(head, AdaptiveSoftmax):
+            return head.nats(states, targets)
+        if sampled is not None:
+            return sampled_nats(states, targets, self.projection, self.vocabulary_head.bias, sampled)
+        return token_nats(self.project, states, targets, self.config.vocab_size)
 
     def _embed(self, ids: Tensor) -> Tensor:
         """Characters (B,L,C) or word ids (B,L) -> (B,L,D)."""
