@@ -1,6 +1,7 @@
 """sentence-transformers folders with Dense and Normalize modules: read, written back and trained, equal vectors."""
 
 import json
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import atento
+from atento.convert.layouts import convert
 from atento.errors import ModelError
 from released_folders import TEXTS, write_released
 
@@ -96,8 +99,6 @@ def test_training_moves_the_maps_as_theirs_do(theirs: tuple[Any, Path], tmp_path
 
 
 def test_maps_that_are_not_built_are_refused(theirs: tuple[Any, Path], tmp_path: Path) -> None:
-    import shutil
-
     def broken(**changes: Any) -> Path:
         folder = tmp_path / "broken"
         shutil.rmtree(folder, ignore_errors=True)
@@ -117,3 +118,18 @@ def test_maps_that_are_not_built_are_refused(theirs: tuple[Any, Path], tmp_path:
     (folder / "modules.json").write_text(json.dumps([*rows[:2], rows[4], *rows[2:4]]))
     with pytest.raises(ModelError, match="in the order Transformer, Pooling, Dense, Normalize: got Transformer, Pool"):
         atento.load(folder)
+
+
+def test_older_weight_files_of_modules_are_converted(theirs: tuple[Any, Path], tmp_path: Path) -> None:
+    """Loading unpickles nothing and names the command; converted, the vectors are theirs."""
+    peer, source = theirs
+    folder = tmp_path / "older"
+    shutil.copytree(source, folder)
+    for name in (".", "3_Dense"):
+        file = folder / name / "model.safetensors"
+        torch.save(load_file(file), folder / name / "pytorch_model.bin")
+        file.unlink()
+    with pytest.raises(ModelError, match=rf"is an older format, which `atento convert {folder} --to atento --out DIR`"):
+        atento.load(folder)
+    convert(folder, tmp_path / "new", "huggingface")
+    np.testing.assert_allclose(atento.load(tmp_path / "new").embed(SOME), vectors(peer, SOME), atol=2e-6)
