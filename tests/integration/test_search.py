@@ -103,11 +103,12 @@ def test_failed_trials_are_recorded_and_the_search_goes_on(server: ForkServer, f
         "its process was ended by SIGKILL, which is what the system sends when memory runs out" in records[0]["error"]
     )
     assert all("data.train" in record["error"] or "max_len" in record["error"] for record in records[2:])
-    assert "best: trial-0002" in done.stderr and done.stdout.splitlines()[1].startswith("trial-0002")
+    assert "best: trial-0002, " in done.stderr and done.stdout.splitlines()[1].startswith("trial-0002")
     recorded = (folder / "s" / "results.jsonl").read_bytes()
     again = server.run(*COMMAND, "network.d_model=12", "--strategy", "grid", "--trials", "4", "--out", "s", cwd=folder)
     assert again.status == 0 and (folder / "s" / "results.jsonl").read_bytes() == recorded
     assert "trial 1 of" not in again.stderr  # nothing is run again
+    refused(server.run("runs", "show", "s", cwd=folder), "s is not a run; it has ", "such as s/trial-0001")
 
 
 def test_a_recipe_that_refuses_values_together_fails_their_trial_alone(server: ForkServer, folder: Path) -> None:
@@ -118,6 +119,13 @@ def test_a_recipe_that_refuses_values_together_fails_their_trial_alone(server: F
     states = {tuple(record["values"].values()): record["state"] for record in results(folder / "s")}
     assert states == {(8, 2): "finished", (8, 8): "finished", (12, 2): "finished", (12, 8): "failed"}
     assert "space.yaml:2:22" in results(folder / "s")[3]["error"]
+
+
+def test_equal_scores_are_counted(server: ForkServer, folder: Path) -> None:
+    (folder / "space.yaml").write_text("training.log_every: [1, 2]\n", encoding="utf-8")  # which changes no score
+    done = server.run(*COMMAND, "training.steps=2", "--strategy", "grid", "--out", "s", cwd=folder)
+    assert done.status == 0, done.stderr
+    assert "best: trial-0001 (the first of 2 with this score), chrf" in done.stderr
 
 
 def test_wrong_input_is_refused_before_any_work(server: ForkServer, folder: Path) -> None:

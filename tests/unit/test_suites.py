@@ -189,10 +189,15 @@ def test_names_of_tables_and_tasks() -> None:
 
 
 def test_what_is_refused_before_any_file_is_read(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"is not a folder; it must have a folder for each task, such as CoLA/"):
+    with pytest.raises(
+        UsageError, match=r"is not a folder; it must have a folder for each task, such as CoLA/train\.tsv"
+    ):
         atento.glue(tmp_path / "none", "model")
     with pytest.raises(DataError, match=r"has no CoLA/train\.tsv for the task CoLA, nor files of 8 more tasks"):
         atento.glue(tmp_path, "model")
+    put(tmp_path / "model" / "config.json", "{}")
+    with pytest.raises(DataError, match="8 more tasks; it is a model, and the data come before the model"):
+        atento.glue(tmp_path / "model", "data")
     put(tmp_path / "RTE" / "train.tsv", "")
     with pytest.raises(DataError, match=r"has no WNLI/train\.tsv for the task WNLI$"):
         atento.glue(tmp_path, "model", tasks="rte,wnli")

@@ -79,8 +79,10 @@ def search(
     typer.echo(json.dumps(result.to_dict(), ensure_ascii=False) if as_json else str(result))
     best, folder = result.best, shlex.quote(str(result.folder))
     assert best is not None
+    equal = sum(trial.state == best.state and trial.score == best.score for trial in result.trials)
+    first = f" (the first of {equal} with this score)" if equal > 1 else ""
     lines = [
-        f"best: {best.name}, {result.metric} {best.score:.6g} at step {best.step:,}; picture: {folder}/search.html",
+        f"best: {best.name}{first}, {result.metric} {best.score:.6g} at step {best.step:,}; picture: {folder}/search.html",
         "next:",
         f"  atento runs show {folder}/{best.name}",
         f"  atento train {folder}/best.yaml",

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from atento.config.loading import load_recipe
 from atento.config.recipe import Recipe
-from atento.errors import CheckpointError, UsageError
+from atento.errors import CheckpointError, UsageError, counted
 from atento.metrics.table import signed
 from atento.storage.catalogue import STATE, list_checkpoints, select_checkpoint
 from atento.storage.manifest import read_json, read_manifest
@@ -153,7 +153,9 @@ def read_run(folder: Path) -> RunRecord:
         CheckpointError: the system does not let us read.
     """
     if not is_run(folder):
-        raise UsageError(f"{folder} is not a run")
+        runs = sorted(path.parent.name for path in folder.glob("*/run.json"))
+        inner = f"; it has {counted(len(runs), 'run')}, such as {folder / runs[0]}" if runs else ""
+        raise UsageError(f"{folder} is not a run{inner}")
     recipe = load_recipe(folder / "recipe.yaml", environment={}).recipe
     journal = folder / "metrics.jsonl"
     events = read_journal(journal) if journal.exists() else []

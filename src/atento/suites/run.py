@@ -119,13 +119,14 @@ def _found(rows: Sequence[Row], folder: Path, requested: bool) -> tuple[list[Row
         UsageError: no such folder. DataError: none of the rows is there, or not all of those that were requested.
     """
     if not folder.is_dir():
-        raise UsageError(f"{folder} is not a folder; it must have a folder for each task, such as {rows[0].files[0]}")
+        raise UsageError(f"{folder} is not a folder; it must have a folder for each task, such as {_expected(rows[0])}")
     files = [files_of(row, folder) for row in rows]
     missing = {of_row.row.name: _expected(of_row.row) for of_row in files if of_row.train is None}
     if missing and (requested or len(missing) == len(rows)):
         name, file = next(iter(missing.items()))
         more = f", nor files of {counted(len(missing) - 1, 'more task')}" if len(missing) > 1 else ""
-        raise DataError(f"{folder} has no {file} for the task {name}{more}")
+        swapped = "; it is a model, and the data come before the model" if (folder / "config.json").is_file() else ""
+        raise DataError(f"{folder} has no {file} for the task {name}{more}{swapped}")
     return [of_row for of_row in files if of_row.train is not None], missing
 
 
