@@ -82,7 +82,8 @@ def search(
     equal = sum(trial.state == best.state and trial.score == best.score for trial in result.trials)
     first = f" (the first of {equal} with this score)" if equal > 1 else ""
     lines = [
-        f"best: {best.name}{first}, {result.metric} {best.score:.6g} at step {best.step:,}; picture: {folder}/search.html",
+        f"best: {best.name}{first}, {result.metric} {best.score:.6g} at step {best.step:,}",
+        f"picture: {folder}/search.html",
         "next:",
         f"  atento runs show {folder}/{best.name}",
         f"  atento train {folder}/best.yaml",
