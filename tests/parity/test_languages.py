@@ -1,6 +1,7 @@
 """Languages of multilingual translators: the outputs of transformers with `src_lang` and a forced first token."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 import atento
-from atento.errors import CapabilityError, UsageError
+from atento.errors import CapabilityError, TokenizerError, UsageError
 from released_folders import write_released
 
 hf = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
@@ -80,6 +81,18 @@ def test_wrong_languages_are_refused(both: Callable[[str], tuple[Any, Any, Path]
     plain = atento.load(write_released("bart", tmp_path / "bart"))
     with pytest.raises(CapabilityError, match=r"`source_language`: this model is not multilingual: its tok"):
         plain.translate("a", source_language="eng_Latn")
+
+
+def test_a_source_language_that_the_tokenizer_lacks_is_refused(
+    both: Callable[[str], tuple[Any, Any, Path]], tmp_path: Path
+) -> None:
+    """In the settings of a folder with SentencePiece files alone, of both ways to read them."""
+    for name in ("m2m_100", "mbart"):
+        folder = tmp_path / name
+        shutil.copytree(both(name)[2], folder)
+        (folder / "tokenizer_config.json").write_text('{"src_lang": "xx"}', encoding="utf-8")
+        with pytest.raises(TokenizerError, match=rf"{folder}: `src_lang` must be a language of the tokenizer: got 'xx"):
+            atento.load(folder)
 
 
 def test_marian_reads_the_target_language_before_the_source(tmp_path: Path) -> None:

@@ -219,6 +219,8 @@ def template_for(name: str, config: Mapping[str, Any], specials: SpecialTokens) 
     sources = [str(source)] if source else _FIRST_SOURCES
     language = next((languages[code] for code in sources if code in languages), None)
     ids |= {} if language is None else {"language": specials.ids[language]}
+    if source and language is None and family.template.startswith("language"):
+        raise TokenizerError(f"`src_lang` must be a language of the tokenizer: got {source!r}")
     row = family.template
     if row == "flags":
         bos, eos = (bool(config.get(key, family.flags.get(key))) for key in ("add_bos_token", "add_eos_token"))
@@ -248,7 +250,7 @@ def read_released(directory: Path, config: dict[str, Any], files: dict[str, byte
         files[CONFIG] = (json.dumps(stated, ensure_ascii=False, indent=2) + "\n").encode()
     if family.read is not None:
         sources = families.Sources(directory, {**family.tokens, **config}, files)
-        return family.read(sources, partial(template_for, name))
+        return family.read(sources, partial(_template_in, directory, name))
     assert family.build is not None
     built = family.build(families.Sources(directory, config, files))
     default_tokens = {key: text for key, text in family.tokens.items() if built.backend.token_to_id(text) is not None}
@@ -257,10 +259,6 @@ def read_released(directory: Path, config: dict[str, Any], files: dict[str, byte
     definition = built.backend.to_str()
     data = json.loads(definition)
     specials = _with_short_sentinels(specials_of(data, settings, directory))
-    try:
-        template = template_for(name, settings, specials)
-    except TokenizerError as error:
-        raise TokenizerError(f"{directory}: {error}") from None
     return Parts(
         definition,
         built.kind,
@@ -268,9 +266,17 @@ def read_released(directory: Path, config: dict[str, Any], files: dict[str, byte
         built.lowercase,
         False,
         files,
-        template,
+        _template_in(directory, name, settings, specials),
         family=name if built.same_as_transformers else None,
     )
+
+
+def _template_in(directory: Path, name: str, config: Mapping[str, Any], specials: SpecialTokens) -> Template:
+    """As `template_for`; an error names the folder."""
+    try:
+        return template_for(name, config, specials)
+    except TokenizerError as error:
+        raise TokenizerError(f"{directory}: {error}") from None
 
 
 def _stated_tokens(directory: Path, config: Mapping[str, Any], files: Mapping[str, bytes]) -> dict[int, AddedToken]:
