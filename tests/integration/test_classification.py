@@ -307,7 +307,7 @@ def test_export_to_transformers_and_back(preset: str, tmp_path: Path) -> None:
     model = atento.load(run.folder)
     folder = model.save(tmp_path / "out", layout="huggingface")
     network, report = transformers.AutoModelForSequenceClassification.from_pretrained(folder, output_loading_info=True)
-    assert not report["missing_keys"] and not report["mismatched_keys"]
+    assert not report["missing_keys"] and all("pooler" in name for name in report["unexpected_keys"])
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     assert network.config.id2label == dict(enumerate(NAMES))
     texts = [text for text, _ in records()][::7]

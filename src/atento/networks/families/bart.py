@@ -175,7 +175,14 @@ def _rows(relative: Relative, config: NetworkConfig) -> list[Row]:
         rows += linear(f"heads.{head.name}.dense", f"{_HEAD}.dense", head=True)
         rows += linear(f"heads.{head.name}.out", f"{_HEAD}.out_proj", head=True)
     rows += [] if config.output.tied else [Row("heads.vocabulary.output.weight", ("lm_head.weight",), head=True)]
-    bias = Row("heads.vocabulary.output.bias", ("final_logits_bias",), flat=True, head=True, optional=True)
+    bias = Row(  # classes with a head for texts have none
+        "heads.vocabulary.output.bias",
+        ("final_logits_bias",),
+        flat=True,
+        head=True,
+        optional=True,
+        omit_zero=bool(config.heads),
+    )
     return [*rows, bias] if relative.bias else rows
 
 

@@ -14,7 +14,8 @@ class Row:
 
     Several are concatenated in ours, `sizes` rows each. `transposed`: theirs is (in, out). `flat`: theirs is
     (1, N) where ours is (N,). `head`: theirs is not part of the base model, so it has no prefix.
-    `optional`: ours is zero if their file leaves it out. `copies`: further names under which it is written.
+    `optional`: ours is zero if their file leaves it out. `omit_zero`: it is not written if it is zero. `copies`:
+    further names under which it is written.
     """
 
     ours: str
@@ -24,6 +25,7 @@ class Row:
     flat: bool = False
     head: bool = False
     optional: bool = False
+    omit_zero: bool = False
     copies: tuple[str, ...] = ()
 
     def split(self, tensor: Tensor) -> list[Tensor]:
@@ -71,6 +73,8 @@ def convert(rows: Iterable[Row], prefix: str, weights: Mapping[str, Tensor]) -> 
     """Our weights under their names; `prefix` is put before all names but those of heads."""
     converted: dict[str, Tensor] = {}
     for row in rows:
+        if row.omit_zero and not weights[row.ours].any():
+            continue
         before = "" if row.head else prefix
         parts = row.split(weights[row.ours])
         converted |= {before + name: part for name, part in zip(row.theirs, parts, strict=True)}
