@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from atento.config import presets
 from atento.config.heads import HeadConfig
 from atento.data import batches as batches_module
-from atento.data.batches import PlannedBatches, plan, round_cuts
+from atento.data.batches import PlannedBatches, plan, round_cuts, round_length
 from atento.data.objectives.labels import Labels
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence, parallel
 from atento.data.shuffle import hashes, permutation
@@ -290,3 +290,28 @@ def test_an_update_of_long_texts_is_cut_in_pieces() -> None:
     assert sizes == [[8, 8]] + [[16]] * 10
     (huge,) = labelled([9000] * 2, 2).plan(0)
     assert [len(part) for part in huge] == [1, 1]
+
+
+def test_batches_of_labelled_texts_have_few_shapes() -> None:
+    """Each shape keeps some 5 MiB of compiled products and more; texts of any length gave ever new ones."""
+    lengths = [length + 1 for length, _ in natural(8192)]
+    batches = labelled(lengths, 16)
+    shapes, longest, real, computed = set(), set(), 0, 0
+    for update in range(400):
+        for part in batches.parts(update):
+            ids = part.batch.inputs["ids"]
+            shapes.add(tuple(ids.shape))
+            longest.add(int(part.batch.lengths["ids"].max()))
+            real, computed = real + int(part.batch.lengths["ids"].sum()), computed + ids.numel()
+    assert len({length for _, length in shapes}) < 0.6 * len(longest) and len(shapes) < 40
+    assert computed < 1.08 * real
+
+
+def test_rows_are_padded_to_round_lengths() -> None:
+    """The longest row's own length up to 15 tokens, then at most an eighth more, never more than a network reads."""
+    rounded = {length: round_length(np.array([1, length])) for length in range(1, 600)}
+    assert all(length <= value <= 1.125 * length for length, value in rounded.items())
+    assert [rounded[length] for length in (1, 15, 17, 33, 65, 127, 129, 513)] == [1, 15, 18, 36, 72, 128, 144, 576]
+    assert len(set(rounded.values())) == 15 + 8 * 5 + 3
+    assert round_length(np.array([513]), 514) == 514 and round_length(np.array([500]), 512) == 512
+    assert round_length(np.array([], dtype=np.int64)) == 0

@@ -232,6 +232,22 @@ def round_cuts(cuts: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.array(moved, dtype=np.int64)
 
 
+def round_length(lengths: NDArray[np.int64], limit: int | None = None) -> int:
+    """Return the length that rows are padded to, so that few different shapes occur.
+
+    It is at most an eighth above that of the longest row: a multiple of 2 from 16 to 31, of 4 from 32 to 63, of 8 from
+    64 to 127, and so on. Each new shape costs memory and time (see `atento.training.allocator`).
+
+    Args:
+        lengths: (B,) tokens of each row.
+        limit: the length that a network reads at most.
+    """
+    longest = int(lengths.max(initial=0))
+    multiple = 1 << max(0, longest.bit_length() - 4)
+    rounded = -(-longest // multiple) * multiple
+    return rounded if limit is None else max(longest, min(rounded, limit))
+
+
 def part_count(tokens: int) -> int:
     """Return the number of parts that an update of `tokens` target tokens is computed in."""
     return max(1, round(tokens / _PART_TOKENS))

@@ -42,7 +42,13 @@ class Ragged:
         return self.flat[self.starts[index] : self.starts[index + 1]]
 
     def padded(
-        self, rows: NDArray[np.int64], pad_id: int, before: int | None = None, after: int | None = None
+        self,
+        rows: NDArray[np.int64],
+        pad_id: int,
+        before: int | None = None,
+        after: int | None = None,
+        *,
+        length: int | None = None,
     ) -> Tensor:
         """Return rows as one padded tensor.
 
@@ -51,13 +57,14 @@ class Ragged:
             pad_id: id of padding, on the right.
             before: id to put before each row, if any.
             after: id to put after each row, if any.
+            length: L, at least that of the longest row; None: exactly that.
 
         Returns:
             (B,L) int64.
         """
         front, back = int(before is not None), int(after is not None)
-        lengths = self.lengths[rows]
-        out = np.full((len(rows), int(lengths.max(initial=0)) + front + back), pad_id, dtype=np.int64)
+        longest = int(self.lengths[rows].max(initial=0)) + front + back
+        out = np.full((len(rows), longest if length is None else length), pad_id, dtype=np.int64)
         for i, row in enumerate(rows):
             ids = self[int(row)]
             if before is not None:

@@ -38,7 +38,7 @@ class ScoredPairs:
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch; it is the same in every epoch."""
-        inputs, lengths = side_inputs(store, rows, self.network.pad_id)
+        inputs, lengths = side_inputs(store, rows, self.network)
         cosines = np.concatenate([store["cosine"][row] for row in rows.tolist()])
         labels, extras = {KIND: torch.zeros(len(rows), dtype=torch.long)}, {KIND: torch.from_numpy(cosines)}
         return Batch(inputs, labels, extras=extras, lengths=lengths, settings={KIND: self.settings})

@@ -15,7 +15,7 @@ from torch import Tensor
 from atento.config.heads import HeadConfig
 from atento.config.network import NetworkConfig
 from atento.config.objective import ObjectiveConfig
-from atento.data.batches import Batch, Draw, PlannedBatches, Rows
+from atento.data.batches import Batch, Draw, PlannedBatches, Rows, round_length
 from atento.data.objectives.masked import with_token_mask
 from atento.data.objectives.preparation import Preparation
 from atento.data.records import Split
@@ -61,7 +61,8 @@ class Labels:
             if self.class_weights:
                 extras[f"{self.head.name} weights"] = torch.tensor(self.class_weights)
         lengths = torch.from_numpy(store["ids"].lengths[rows])
-        inputs = inputs_of(store, rows, self.network, self.head)
+        length = round_length(store["ids"].lengths[rows], self.network.position_limit)
+        inputs = inputs_of(store, rows, self.network, self.head, length)
         known: dict[str, Tensor] = {name: lengths for name in ("ids", "source_ids") if name in inputs}
         return Batch(inputs, {self.head.name: labels}, extras=extras, lengths=known)
 
@@ -78,13 +79,16 @@ def text_head(network: NetworkConfig, kind: str = KIND) -> HeadConfig:
     return head
 
 
-def inputs_of(store: Store, rows: Rows | list[int], network: NetworkConfig, head: HeadConfig) -> dict[str, Tensor]:
-    """Return the texts of these rows as inputs of a network.
+def inputs_of(
+    store: Store, rows: Rows | list[int], network: NetworkConfig, head: HeadConfig, length: int | None = None
+) -> dict[str, Tensor]:
+    """Return the texts of these rows as inputs of a network, padded to `length` tokens or to the longest.
 
     A decoder with the head reads its start token, and behind it the text again if the head is on both sides.
     """
     rows = np.asarray(rows)
-    inputs = with_token_mask({"ids": store["ids"].padded(rows, network.pad_id)}, store["ids"].lengths[rows])
+    ids = store["ids"].padded(rows, network.pad_id, length=length)
+    inputs = with_token_mask({"ids": ids}, store["ids"].lengths[rows])
     if network.architecture in ("encoder-decoder", "recurrent-seq2seq"):
         inputs = {f"source_{name}": value for name, value in inputs.items()}
         if head.side == "encoder":
@@ -94,7 +98,7 @@ def inputs_of(store: Store, rows: Rows | list[int], network: NetworkConfig, head
             target_ids = torch.cat([target_ids, inputs["source_ids"][:, :-1]], dim=1)
         return inputs | {"target_ids": target_ids}
     if network.embedding.segments > 1:
-        inputs["segment_ids"] = store["segments"].padded(rows, 0)
+        inputs["segment_ids"] = store["segments"].padded(rows, 0, length=length)
     return inputs
 
 

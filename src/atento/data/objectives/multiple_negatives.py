@@ -41,7 +41,7 @@ class MultipleNegatives:
 
         The candidates of each row are the pairs of all rows, then the negatives of all rows.
         """
-        inputs, lengths = side_inputs(store, rows, self.network.pad_id)
+        inputs, lengths = side_inputs(store, rows, self.network)
         extras: dict[str, Tensor] = {}
         if self.numbers is not None:
             extras["candidates"] = torch.from_numpy(candidates(self.numbers[rows]))

@@ -14,7 +14,7 @@ from torch import Tensor
 from atento.config.heads import HeadConfig
 from atento.config.network import NetworkConfig
 from atento.config.objective import ObjectiveConfig
-from atento.data.batches import Batch, Draw, PlannedBatches, Rows
+from atento.data.batches import Batch, Draw, PlannedBatches, Rows, round_length
 from atento.data.contexts import ContextWindows, context_windows
 from atento.data.objectives.labels import inputs_of
 from atento.data.objectives.preparation import Preparation
@@ -50,7 +50,8 @@ class Spans:
         """Return a batch; its labels are the first tokens, (B,), and `extras["end"]` has the last ones, (B,)."""
         first, last = torch.tensor([store["span"][row].tolist() for row in rows.tolist()]).T
         lengths = torch.from_numpy(store["ids"].lengths[rows])
-        inputs = inputs_of(store, rows, self.network, self.head)
+        length = round_length(store["ids"].lengths[rows], self.network.position_limit)
+        inputs = inputs_of(store, rows, self.network, self.head, length)
         real_lengths: dict[str, Tensor] = {name: lengths for name in ("ids", "source_ids") if name in inputs}
         return Batch(inputs, {self.head.name: first}, extras={"end": last}, lengths=real_lengths)
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from atento.config.heads import HeadConfig
 from atento.config.network import NetworkConfig
 from atento.config.objective import ObjectiveConfig
-from atento.data.batches import Batch, Draw, PlannedBatches, Rows
+from atento.data.batches import Batch, Draw, PlannedBatches, Rows, round_length
 from atento.data.objectives.bidirectional import word_ids
 from atento.data.objectives.labels import inputs_of
 from atento.data.objectives.preparation import Preparation
@@ -81,9 +81,9 @@ class Tags:
         """Return the length of each sentence in tokens, special ones included, twice."""
         return store["ids"].lengths, store["ids"].lengths
 
-    def inputs(self, store: Store, rows: Rows) -> dict[str, Tensor]:
-        """Return sentences as inputs of the network; ids (B,L), or characters (B,L,C)."""
-        inputs = inputs_of(store, rows, self.network, self.head)
+    def inputs(self, store: Store, rows: Rows, length: int | None = None) -> dict[str, Tensor]:
+        """Return sentences as inputs of the network; ids (B,L), or characters (B,L,C); `length` as in `inputs_of`."""
+        inputs = inputs_of(store, rows, self.network, self.head, length)
         elmo = self.network.elmo
         if self.spelled is not None and elmo is not None and elmo.characters is not None:
             words = [self.spelled[row] for row in rows.tolist()]
@@ -92,10 +92,12 @@ class Tags:
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch, with labels (B,L) at the first token of each word; it is the same in every epoch."""
-        inputs = self.inputs(store, rows)
+        limit = self.network.position_limit
+        length = None if self.spelled is not None else round_length(store["ids"].lengths[rows], limit)
+        inputs = self.inputs(store, rows, length)
         lengths = torch.from_numpy(store["ids"].lengths[rows])
         known: dict[str, Tensor] = {name: lengths for name in ("ids", "source_ids") if name in inputs}
-        return Batch(inputs, {self.head.name: store["tags"].padded(rows, -1)}, lengths=known)
+        return Batch(inputs, {self.head.name: store["tags"].padded(rows, -1, length=length)}, lengths=known)
 
 
 def tagging_head(network: NetworkConfig) -> HeadConfig:

@@ -6,7 +6,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atento.config.embedding import EmbeddingConfig
-from atento.data.batches import SIDES, Contrast, Rows
+from atento.config.network import NetworkConfig
+from atento.data.batches import SIDES, Contrast, Rows, round_length
 from atento.data.objectives.labels import texts_as_store
 from atento.data.objectives.masked import with_token_mask
 from atento.data.objectives.preparation import Preparation
@@ -47,14 +48,15 @@ def _embedding(preparation: Preparation) -> EmbeddingConfig:
     return preparation.recipe.embedding or EmbeddingConfig()
 
 
-def side_inputs(store: Store, rows: Rows, pad_id: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def side_inputs(store: Store, rows: Rows, network: NetworkConfig) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Return the texts of these rows as inputs, (B,L) for each side with its token mask, and their lengths (B,)."""
     inputs: dict[str, Tensor] = {}
     lengths: dict[str, Tensor] = {}
     for name in SIDES.values():
         if name in store:
             ragged = store[name]
-            masked = with_token_mask({"ids": ragged.padded(rows, pad_id)}, ragged.lengths[rows])
+            length = round_length(ragged.lengths[rows], network.position_limit)
+            masked = with_token_mask({"ids": ragged.padded(rows, network.pad_id, length=length)}, ragged.lengths[rows])
             prefix = name.removesuffix("ids")
             inputs |= {f"{prefix}{key}": value for key, value in masked.items()}
             lengths[name] = torch.from_numpy(ragged.lengths[rows])
