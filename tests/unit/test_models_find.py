@@ -97,7 +97,12 @@ def test_hub_names_offline_from_the_cache_or_refused(tmp_path: Path) -> None:
         if path.name != "README.md":
             (cache / "blobs" / path.name).write_bytes(path.read_bytes())
             (snapshot / path.name).symlink_to(Path("../../blobs") / path.name)
-    names = ["someone/small", "nobody/nothing", "runs/a--b", "runs/.hidden", f"x/{'y' * 200}"]
+    bare = tmp_path / "hub" / "models--someone--older"
+    (bare / "refs").mkdir(parents=True)
+    (bare / "refs" / "main").write_text("0" * 40, encoding="utf-8")
+    (bare / "snapshots" / ("0" * 40)).mkdir(parents=True)
+    (bare / "snapshots" / ("0" * 40) / "config.json").write_text('{"model_type": "bert"}', encoding="utf-8")
+    names = ["someone/small", "someone/older", "nobody/nothing", "runs/a--b", "runs/.hidden", f"x/{'y' * 200}"]
     done = subprocess.run(
         [sys.executable, "-c", OFFLINE, *names],
         env={**os.environ, "HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"},
@@ -110,7 +115,10 @@ def test_hub_names_offline_from_the_cache_or_refused(tmp_path: Path) -> None:
     assert lines[0] == f"found {'0' * 40} x [0.0, 1.0, 2.0, 3.0]", done.stderr
     offline = "it is not in the hub's cache, and the hub cannot be reached: you are offline"
     wrong = "it cannot be a hub name (owner/name) either"
-    for name, line, reason in zip(names[1:], lines[1:], (offline, wrong, wrong, wrong), strict=True):
+    convert = "`atento convert someone/older --to atento --out DIR` reads them"
+    older = f"if it has older weight files (pytorch_model.bin), {convert}"
+    assert lines[1] == f"ModelError someone/older has no safetensors on the hub; {older}"
+    for name, line, reason in zip(names[2:], lines[2:], (offline, wrong, wrong, wrong), strict=True):
         assert line == f"UsageError {name} is no local folder, and {reason}; give the path of a local folder"
 
 

@@ -76,6 +76,11 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
     if (path / MANIFEST).exists() and not (path / MANIFEST).is_symlink():  # the hub's cache is made of links
         verify(path)
     config = read_config(path / CONFIG)
+    if not Path(model).exists() and not any(path.glob("*.safetensors")):
+        raise ModelError(
+            f"{model} has no safetensors on the hub; if it has older weight files (pytorch_model.bin), "
+            f"`atento convert {model} --to atento --out DIR` reads them"
+        )
     if config.get("model_type", "atento") == "atento":
         return ModelFiles(path, *migrated(config, read_weights(path), str(path)))
     network, weights, load_report = read_released(path, config, allow_missing=allow_missing, allow_unused=allow_unused)
