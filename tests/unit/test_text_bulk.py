@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from atento.config.recipe import TokenizerConfig
 from atento.errors import AtentoError
-from atento.text import bulk
+from atento.text import bulk, word_table
 from atento.text.bulk import BulkEncoder, EncodingPool
 from atento.text.tokenizer import Tokenizer
 from atento.text.training import train_tokenizer
@@ -46,11 +46,25 @@ def test_looked_up_words_give_the_ids_of_the_whole_text(kind: str, lower: bool) 
 
 
 def test_words_are_forgotten_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk, "_WORDS", 3)
+    monkeypatch.setattr(word_table, "_SLOTS", 3)
     encoder = BulkEncoder(TOKENIZERS["bpe", False])
-    for text in ["o gato", "a casa", "x" * 40, "o gato pulou alto sobre a casa", "o gato"]:
+    sizes = []
+    for text in ["o gato", "a casa", "x" * 80, "o gato alto", "o gato", "o gato"]:
         assert by_text(encoder, [text]) == TOKENIZERS["bpe", False].encode_batch([text])
-    assert len(encoder._known) <= 3 + 8 and "x" * 40 not in encoder._known
+        sizes.append(len(encoder._words))
+    assert sizes == [2, 4, 5, 3, 3, 3]
+
+
+def test_words_of_all_lengths_share_a_small_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half the slots taken, so that searches pass over other words; words around 8, 16 and 64 bytes, and prefixes."""
+    monkeypatch.setattr(word_table, "_SLOTS", 8)
+    tokenizer = TOKENIZERS["bpe", False]
+    encoder = BulkEncoder(tokenizer)
+    words = ["gatopulou"[: 1 + n % 9] * (1 + n // 9) + "éa"[: n % 3] for n in range(110)]
+    for begin in range(0, 110, 10):
+        texts = [" ".join(words[: begin + 10]), "", " ", words[begin] + "  " + words[begin // 2]]
+        assert by_text(encoder, texts) == tokenizer.encode_batch(texts)
+    assert len(encoder._words) > 100
 
 
 def test_worker_processes_answer_in_order(tmp_path: Path) -> None:

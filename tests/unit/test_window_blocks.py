@@ -114,12 +114,12 @@ def test_an_update_of_blocks_has_parts_whose_targets_are_those_of_the_text(mode:
     rng = np.random.default_rng(2)
     sentences = [rng.integers(0, 50, 11).tolist() for _ in range(3000)]
     windows = Windows(sentences, 50, replace(CONFIG, mode=mode), seed=1)
-    batches = WindowBatches(windows, budget=16_384)
+    batches = WindowBatches(windows, budget=8192)
     parts = [part for update in range(batches.updates_per_epoch) for part in batches.parts(update)]
-    assert batches.updates_per_epoch == 2 and len(parts) == 4
+    assert batches.updates_per_epoch == 4 and len(parts) == 8
     per_sentence = 11 if mode == "cbow" else 2 * (9 + 10)
     assert sum(part.batch.targets for part in parts) == 3000 * per_sentence
-    again = list(WindowBatches(windows, budget=16_384).parts(1))
+    again = list(WindowBatches(windows, budget=8192).parts(1))
     for part, same in zip(parts[2:], again):
         assert torch.equal(part.batch.inputs["ids"], same.batch.inputs["ids"])
         assert torch.equal(part.batch.extras["negatives"], same.batch.extras["negatives"])

@@ -27,8 +27,8 @@ from atento.training.step import Updater
 from atento.world import lexicon, write
 
 _WIDTH, _WINDOW, _NEGATIVES, _SUBSAMPLE = 100, 5, 5, 1e-3  # gensim's default values
-_SHARED = 32  # negatives of a block
-_BATCH_WORDS, _RATE = 16_384, 1e-2  # of an update, and its learning rate at the beginning; it falls linearly to 0
+_SHARED = 16  # negatives of a block
+_BATCH_WORDS, _RATE = 8_192, 4e-2  # of an update, and its learning rate at the beginning; it falls linearly to 0
 _EPOCHS_A_SECOND = 2  # of the measurement, about as many as both train in it
 _OURS, _PEER = "atento", "gensim"
 Vectors = NDArray[np.float32]

@@ -99,8 +99,8 @@ class CBOWConfig:
     """Negative words are drawn in proportion to count ** this. [0 to 1]"""
     shared_negatives: int = 0
     """Number of negative words that 32 neighbouring words of the text share; each counts `negatives` divided by this.
-    [0 or more; 0: each target draws its own] 32 makes training many times faster and learns vectors as good. Use a
-    `training.batch_tokens` of 4,096 or more with it.
+    [0 or more; 0: each target draws its own] 16 or 32 make training many times faster and learn vectors as good; use
+    a `training.batch_tokens` of 4,096 or more with them.
     """
 
     def __post_init__(self) -> None:

@@ -3,25 +3,24 @@
 import os
 import subprocess
 import sys
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain, count, islice
+from itertools import chain
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from atento.errors import AtentoError, TokenizerError
+from atento.errors import AtentoError
+from atento.text.normalization import require_unicode
 from atento.text.tokenizer import Tokenizer
+from atento.text.word_table import WordTable
 
-_WORDS = 1 << 19  # words that are remembered; about 100 MB
-_IDS = 1 << 23  # ids of these words
-_LONG = 32  # characters; a longer word is encoded again in the next call
 _SEPARATOR = "\0"  # of texts; no text of a file has it
 _HEADER = 16  # bytes before a message: two lengths
 _SERVE = "import sys; from atento.text.bulk import serve; serve(sys.argv[1])"
@@ -40,61 +39,16 @@ def id_type(vocab_size: int) -> np.dtype[np.generic]:
     return np.dtype("<u2") if vocab_size <= 1 << 16 else np.dtype("<i4")
 
 
-class _Rows:
-    """Rows of ids of different lengths, to which rows are added."""
-
-    def __init__(self, dtype: np.dtype[np.generic], empty: int) -> None:
-        self.starts, self.lengths = np.zeros(1 << 10, dtype=np.int64), np.zeros(1 << 10, dtype=np.int64)
-        self.ids = np.zeros(1 << 10, dtype=dtype)
-        self.count, self.used = empty, 0
-
-    def add(self, rows: Sequence[Sequence[int]]) -> None:
-        """Add rows."""
-        lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-        ends = self.used + np.cumsum(lengths)
-        count, used = self.count + len(rows), self.used + int(lengths.sum())
-        self.starts, self.lengths = _grown(self.starts, count), _grown(self.lengths, count)
-        self.ids = _grown(self.ids, used)
-        self.starts[self.count : count], self.lengths[self.count : count] = ends - lengths, lengths
-        self.ids[self.used : used] = np.fromiter(
-            chain.from_iterable(rows), dtype=self.ids.dtype, count=used - self.used
-        )
-        self.count, self.used = count, used
-
-    def joined(self, numbers: NDArray[np.int32]) -> tuple[NDArray[np.generic], NDArray[np.int64]]:
-        """Return the ids of rows one after another, and where each row ends."""
-        lengths = self.lengths[numbers]
-        ends = np.cumsum(lengths)
-        shifts = np.repeat(self.starts[numbers] - (ends - lengths), lengths)
-        shifts += np.arange(len(shifts))
-        return self.ids[shifts], ends
-
-
-def _grown(values: NDArray[Any], size: int) -> NDArray[Any]:
-    """The same values in an array of at least `size`, twice as large as before where it must grow."""
-    if size <= len(values):
-        return values
-    grown = np.zeros(max(size, 2 * len(values)), dtype=values.dtype)
-    grown[: len(values)] = values
-    return grown
-
-
 class BulkEncoder:
     """Encodes many texts; gives the ids of `Tokenizer.encode_batch`.
 
     Where a tokenizer treats each word between spaces by itself, the ids of a word are remembered: most words of a text
-    occurred before, and looking one up is many times faster than encoding it. At most 2**19 words are remembered.
+    occurred before, and looking one up is many times faster than encoding it. Above 2**19 words, it begins again.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer, self.dtype = tokenizer, id_type(tokenizer.vocab_size)
-        self._forget()
-
-    def _forget(self) -> None:
-        """Begin with a table of the separator of texts, number 0, and the empty word, which have no ids."""
-        self._rows = _Rows(self.dtype, empty=2)
-        # number of a word; a word that is looked up for the first time gets the next one
-        self._known: defaultdict[str, int] = defaultdict(count(2).__next__, {_SEPARATOR: 0, "": 1})
+        self._words = WordTable(tokenizer.encode_batch, self.dtype)
 
     def encode(self, texts: Sequence[str]) -> EncodedTexts:
         """Encode texts in order.
@@ -102,34 +56,23 @@ class BulkEncoder:
         Raises:
             TokenizerError: a text is not valid Unicode.
         """
-        if not texts:
-            return EncodedTexts(np.zeros(0, dtype=self.dtype), np.zeros(0, dtype=np.uint32))
+        if not texts or not self.tokenizer.splits_at_spaces:
+            return self._encoded(texts)
+        for number, text in enumerate(texts):
+            require_unicode(text, f"text {number}")
         joined = _SEPARATOR.join(texts)
         if joined.count(_SEPARATOR) >= len(texts):  # all tokenizers that are asked by words read NUL as a space
             joined = _SEPARATOR.join(text.replace(_SEPARATOR, " ") for text in texts)
-        return self.encode_joined(joined) if self.tokenizer.splits_at_spaces else self._encoded(texts)
+        return self.encode_joined(joined.encode("utf-8"))
 
-    def encode_joined(self, texts: str) -> EncodedTexts:
-        """Encode texts that are joined by NUL."""
+    def encode_joined(self, texts: bytes) -> EncodedTexts:
+        """Encode texts in UTF-8 that are joined by NUL."""
         if not self.tokenizer.splits_at_spaces:
-            return self._encoded(texts.split(_SEPARATOR))
-        if self._rows.count > _WORDS or self._rows.used > _IDS:
-            self._forget()
-        before = len(self._known)
-        words = texts.replace(_SEPARATOR, f" {_SEPARATOR} ").split(" ")
-        numbers = np.fromiter(map(self._known.__getitem__, words), dtype=np.int32, count=len(words))
-        new = list(islice(reversed(self._known), len(self._known) - before))[::-1]
-        try:
-            self._rows.add(self.tokenizer.encode_batch(new))
-        except TokenizerError:
-            self._forget()
-            raise
-        ids, ends = self._rows.joined(numbers)
-        of_texts = np.append(ends[numbers == 0], len(ids))
-        for word in new:
-            if len(word) > _LONG:
-                del self._known[word]
-        return EncodedTexts(ids, np.diff(of_texts, prepend=0).astype(np.uint32))
+            return self._encoded(texts.decode("utf-8").split(_SEPARATOR))
+        if self._words.full:
+            self._words = WordTable(self.tokenizer.encode_batch, self.dtype)
+        ids, ends = self._words.ids(texts)
+        return EncodedTexts(ids, np.diff(ends, prepend=0).astype(np.uint32))
 
     def _encoded(self, texts: Sequence[str]) -> EncodedTexts:
         """The ids of texts that are encoded as a whole."""
@@ -226,7 +169,7 @@ def serve(folder: str) -> None:
     """In a worker: answer each message of texts on standard input with their ids, until the input ends."""
     encoder = BulkEncoder(Tokenizer.load(folder))
     while (message := _receive(sys.stdin.buffer)) is not None:
-        encoded = encoder.encode_joined(message[0].decode("utf-8"))
+        encoded = encoder.encode_joined(message[0])
         dtype = encoded.ids.dtype.str[1:].encode("ascii")
         _send(sys.stdout.buffer, encoded.lengths.tobytes(), dtype + encoded.ids.tobytes())
 

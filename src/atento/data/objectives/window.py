@@ -16,7 +16,7 @@ from atento.data.windows import WindowBatch, Windows
 from atento.errors import DataError
 
 HEAD = "window"
-_PART_WORDS = 1 << 13  # words of the text in a part of an update that is made of blocks
+_PART_WORDS = 1 << 12  # words of the text in a part of an update that is made of blocks
 
 
 def window_batch(windows: WindowBatch) -> Batch:
@@ -39,7 +39,7 @@ def block_batch(blocks: BlockBatch, skip_gram: bool) -> Batch:
 class WindowBatches:
     """Batches of windows; each epoch subsamples frequent words and draws negatives again.
 
-    With shared negatives, the windows are in blocks of neighbouring words, and an update has parts of about 8,192 words
+    With shared negatives, the windows are in blocks of neighbouring words, and an update has parts of about 4,096 words
     of the text.
     """
 
