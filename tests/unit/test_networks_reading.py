@@ -187,7 +187,13 @@ def test_what_the_reader_does_not_support() -> None:
     mixed = build_network(NetworkConfig(**PLAIN, layer_mix=True))
     disentangled = build_network(replace(preset("deberta-v3-base"), **SIZES))
     assert reader(mixed.eval()) is mixed and reader(disentangled.eval()) is disentangled
-    for network, part in ((recurrent, "RecurrentLM"), (sparse, "sparse attention"), (adapted, "adapters")):
+    writer = build_network(NetworkConfig(**SIZES))
+    for network, part in (
+        (recurrent, "RecurrentLM"),
+        (writer, "EncoderDecoder"),
+        (sparse, "sparse attention"),
+        (adapted, "adapters"),
+    ):
         assert reader(network.eval()) is network
         with pytest.raises(CapabilityError, match=f"int8 reading is for encoders on the CPU, not for .*{part}"):
             reader(network, "int8")

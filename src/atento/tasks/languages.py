@@ -60,9 +60,8 @@ def in_languages(
         template = Template(_with_language(template.single, ids[source_token], of_languages), template.pair)
     if target_token is not None and template.single[-1][0] in of_languages:  # mBART's first version
         if config.start_id != ids[target_token]:
-            raise CapabilityError(
-                f"`target_language`: this model begins every output with the token of one language: got {target!r}"
-            )
+            first = next((name for name, token in languages.items() if ids[token] == config.start_id), "one language")
+            raise CapabilityError(f"`target_language`: this model begins every output with {first}: got {target!r}")
         target_token = None
     return template, decoding if target_token is None else decoding | {"forced_bos": target_token}
 

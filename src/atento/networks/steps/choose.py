@@ -100,7 +100,7 @@ def reader(network: Network, precision: Precision | None = None) -> Network:
     """
     reason = why_no_fast_reading(network)
     if precision == "int8":
-        reason = why_no_int8(network)
+        reason = why_no_int8(network) if isinstance(network, Encoder) else type(network).__name__
         if reason is not None:
             raise CapabilityError(f"int8 reading is for encoders on the CPU, not for {reason}")
     if not isinstance(network, Encoder) or reason is not None:
