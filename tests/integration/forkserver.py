@@ -15,6 +15,8 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import replica_faults
+
 FAILED_TO_START = 99
 
 
@@ -105,9 +107,9 @@ def record(path: str) -> None:
 
     real = PlannedBatches.parts
 
-    def parts(self: PlannedBatches, update: int, micro_batches: int = 1) -> Iterator[Part]:
+    def parts(self: PlannedBatches, update: int, micro_batches: int = 1, *ours: Any) -> Iterator[Part]:
         rows = [part.tolist() for part in self.rows(update)]
-        found = list(real(self, update, micro_batches))
+        found = list(real(self, update, micro_batches, *ours))
         digest = hashlib.sha256()
         for part in found:
             batch = part.batch
@@ -139,9 +141,9 @@ def data_from_the_start() -> None:
 
     real, taken = PlannedBatches.parts, [0]
 
-    def parts(self: PlannedBatches, update: int, micro_batches: int = 1) -> Any:
+    def parts(self: PlannedBatches, update: int, micro_batches: int = 1, *ours: Any) -> Any:
         taken[0] += 1
-        return real(self, taken[0] - 1, micro_batches)
+        return real(self, taken[0] - 1, micro_batches, *ours)
 
     PlannedBatches.parts = parts  # type: ignore[method-assign]
 
@@ -271,7 +273,7 @@ def signal_in_call(module: str, function: str, number: int, times: int = 1, call
     setattr(home, function, deadly)
 
 
-FAULTS: dict[str, Callable[..., None]] = {
+FAULTS: dict[str, Callable[..., None]] = replica_faults.FAULTS | {
     function.__name__: function
     for function in (
         dropout_by_the_clock,

@@ -216,9 +216,9 @@ def test_n4_without_memory_the_same_update_is_computed_in_more_pieces(
     pieces: dict[int, int] = {}
     parts = PlannedBatches.parts
 
-    def counted(self: PlannedBatches, update: int, micro_batches: int = 1) -> Any:
+    def counted(self: PlannedBatches, update: int, micro_batches: int = 1, *ours: Any) -> Any:
         pieces[update] = micro_batches
-        return parts(self, update, micro_batches)
+        return parts(self, update, micro_batches, *ours)
 
     def failing(*arguments: Any, **options: Any) -> Any:
         if max(pieces) == 4 and pieces[4] == 1:

@@ -191,7 +191,7 @@ class Numbered:
     def __len__(self) -> int:
         return 10
 
-    def parts(self, update: int, micro_batches: int = 1):  # type: ignore[no-untyped-def]
+    def parts(self, update: int, micro_batches: int = 1, ours: object = None):  # type: ignore[no-untyped-def]
         yield self.name, update
 
     def in_order(self, budget: int):  # type: ignore[no-untyped-def]

@@ -50,3 +50,39 @@ def test_the_command_says_parameters_memory_and_computation() -> None:
     assert plan["total"] == sum(memory.values()) and memory["weights"] == 4 * int(str(plan["parameters"]))
     assert 0 < less["activations"] < memory["activations"]
     assert float(str(plan["flops_per_update"])) > 6 * int(str(plan["tokens_per_update"]))
+
+
+def test_a_plan_for_several_processes_sends_what_an_all_reduce_in_a_ring_sends() -> None:
+    """Counted by a ring of lists: each process sends n - 1 shares of the sum, then n - 1 shares of the result."""
+    one, many = (planned("training.micro_batches=6", "--world", str(n), "--device", "h100") for n in (1, 4))
+    elements, sent = int(str(many["trained"])), 0
+    vectors = [[float(rank)] * elements for rank in range(4)]
+    shares = [range(part * elements // 4, (part + 1) * elements // 4) for part in range(4)]
+    for turn in range(6):
+        messages = []
+        for rank in range(4):
+            share = shares[(rank - turn) % 4] if turn < 3 else shares[(rank + 4 - turn) % 4]
+            messages.append((share, [vectors[rank][element] for element in share]))
+            sent += 4 * len(share) if rank == 0 else 0
+        for rank, (share, values) in enumerate(messages):
+            for element, value in zip(share, values):
+                target = vectors[(rank + 1) % 4]
+                target[element] = target[element] + value if turn < 3 else value
+    assert all(vector == [6.0] * elements for vector in vectors)
+    assert many["sent"] == pytest.approx(sent, rel=1e-4) and one["sent"] == 0.0
+    memory, alone = many["memory"], one["memory"]
+    assert isinstance(memory, dict) and isinstance(alone, dict)
+    assert memory["weights"] == alone["weights"] == 4 * int(str(many["parameters"]))
+    divided = sum(memory[name] for name in ("weights", "gradients", "optimizer"))
+    assert many["sharded"] == sum(memory.values()) - divided + divided // 4
+    parts = int(str(many["parts"]))
+    assert parts == 6 and float(str(many["computation"])) == pytest.approx(float(str(one["computation"])) * 2 / 6)
+
+
+def test_the_table_of_several_processes_says_what_does_not_fit() -> None:
+    words = ["plan", *RECIPE, "training.batch_tokens=2048", "--world", "64", "--device", "a100"]
+    done = CliRunner().invoke(application(), words)
+    assert done.exit_code == 0, done.output
+    assert "estimates for each of 64 processes on a100" in done.stdout and "fewer parts than processes" in done.stdout
+    done = CliRunner().invoke(application(), ["plan", *RECIPE, "--world", "2", "--device", "h10"])
+    assert "got 'h10'; did you mean 'h100'?" in str(done.exception)

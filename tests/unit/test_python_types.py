@@ -54,7 +54,7 @@ def test_python_has_every_flag_of_the_commands_under_its_name() -> None:
     decoding = {*DecodingOptions.__annotations__}
     files = {"out", "file", "as_json", "report", "confusion"}  # what becomes of results is not Python's
     for command, functions, more in (
-        (train_command, [train, cross_validate], set()),
+        (train_command, [train, cross_validate], {"nproc"}),  # a script is started by torchrun
         (evaluate_command, [evaluate], decoding | {"fail_under"}),
         (attend_command, [load, Model.attend, AttentionRecord.save], {"seed", "threads"}),
         (embed_command, [load, Model.embed], embedding | {"seed", "threads"}),

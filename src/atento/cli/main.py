@@ -19,6 +19,7 @@ from atento.errors import AtentoError
 COMMANDS = {
     "train": "train",
     "plan": "plan",
+    "launch": "launch",
     "search": "search",
     "translate": "writing",
     "summarize": "writing",

@@ -1,12 +1,17 @@
 """`atento plan`: parameters, memory and computation of a recipe, before it is trained."""
 
 import json
-from typing import Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from atento.cli import completion
-from atento.cli.options import AsJson, Device, Threads, progress
+from atento.cli.options import AsJson, Threads, progress
+
+if TYPE_CHECKING:
+    from atento.runs.plan import Plan
+    from atento.runs.world_plan import WorldPlan
 
 
 def register(app: typer.Typer) -> None:
@@ -27,7 +32,16 @@ def plan(
             metavar="key=value", help="Overrides, such as training.steps=1000.", autocompletion=completion.overrides
         ),
     ] = None,
-    device: Device = "auto",
+    world: Annotated[
+        int | None, typer.Option(metavar="N", min=1, max=1_000_000, help="Plan for so many processes, one a GPU.")
+    ] = None,
+    device: Annotated[
+        str,
+        typer.Option(
+            help="auto, cpu or cuda; with --world, the GPU to plan for: a100, h100 or h200.",
+            autocompletion=completion.words("auto", "cpu", "cuda", "a100", "h100", "h200"),
+        ),
+    ] = "auto",
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
@@ -35,23 +49,65 @@ def plan(
 
     The data is read, and the tokenizer trained if the recipe names none. Activations are measured by one forward pass
     on random weights; the other parts follow from shapes. Temporary memory of operations comes on top.
+
+    With --world, also print what each process sends in an update and how long the run takes, estimated by data
+    sheets.
     """
     import torch
 
     from atento.config.loading import load_recipe
     from atento.precision import resolve_device
     from atento.runs.plan import plan_run
+    from atento.runs.world_plan import plan_world
 
     loaded = load_recipe(recipe, overrides or [])
     for warning in loaded.warnings:
         progress(f"warning: {warning}")
+    if world is not None:
+        estimate = plan_world(loaded, device, world, progress)
+        typer.echo(json.dumps(estimate.to_dict()) if as_json else _world_table(estimate))
+        return
     made = plan_run(loaded, resolve_device(device), threads or torch.get_num_threads(), progress)
     if as_json:
         typer.echo(json.dumps(made.to_dict()))
         return
-    typer.echo(f"parameters           {made.parameters:>15,}" + f"  ({made.trained:,} trained)")
-    typer.echo(f"updates              {made.steps:>15,}  ({made.updates_per_epoch:,.0f} an epoch)")
-    typer.echo(f"targets an update    {made.tokens_per_update:>15,}")
-    typer.echo(f"computation an update{made.flops_per_update / 1e9:>15,.1f}  GFLOP")
-    for name, size in [*made.memory.items(), ("memory in total", made.total)]:
-        typer.echo(f"{name:<21}{size / 2**20:>15,.1f}  MiB")
+    typer.echo("\n".join([*_sizes(made), *_memory(made.memory)]))
+
+
+def _sizes(plan: "Plan") -> list[str]:
+    """Return the lines of parameters, updates and computation."""
+    return [
+        f"parameters           {plan.parameters:>15,}  ({plan.trained:,} trained)",
+        f"updates              {plan.steps:>15,}  ({plan.updates_per_epoch:,.0f} an epoch)",
+        f"targets an update    {plan.tokens_per_update:>15,}",
+        f"computation an update{plan.flops_per_update / 1e9:>15,.1f}  GFLOP",
+    ]
+
+
+def _memory(parts: Mapping[str, int]) -> list[str]:
+    """Return a line for each part of the memory, and their sum."""
+    sizes = [*parts.items(), ("memory in total", sum(parts.values()))]
+    return [f"{name:<21}{size / 2**20:>15,.1f}  MiB" for name, size in sizes]
+
+
+def _world_table(estimate: "WorldPlan") -> str:
+    """Return the lines of a plan for several processes."""
+    from atento.training.progress import duration
+
+    lines = [
+        *_sizes(estimate.plan),
+        f"parts an update      {estimate.plan.parts:>15,}",
+        "",
+        f"estimates for each of {estimate.processes:,} processes on {estimate.device}:",
+        *_memory(estimate.memory),
+        f"divided among all    {estimate.sharded / 2**20:>15,.1f}  MiB with divided weights (not supported yet)",
+        f"sent an update       {estimate.sent / 2**20:>15,.1f}  MiB",
+        f"computation          {estimate.computation * 1e3:>15,.2f}  ms an update, at 40 % of the peak",
+        f"communication        {estimate.communication * 1e3:>15,.2f}  ms an update",
+        f"training             {duration(estimate.seconds):>15}  without validations and checkpoints",
+    ]
+    if not estimate.fits:
+        lines.append("this does not fit into the memory of the GPU")
+    if estimate.plan.parts < estimate.processes:
+        lines.append("an update has fewer parts than processes: raise `training.batch_tokens`")
+    return "\n".join(lines)

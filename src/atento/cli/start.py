@@ -9,3 +9,7 @@ def main() -> None:
     from atento.cli.main import main as run
 
     run()
+
+
+if __name__ == "__main__":  # `python -m atento.cli.start`, as torchrun and `atento train --nproc` start it
+    main()

@@ -2,13 +2,22 @@
 
 import json
 import shlex
+import sys
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from atento.cli import completion
 from atento.cli.options import AsJson, Device, Threads, TrainingPrecision, TrainingSeed
+
+if TYPE_CHECKING:
+    from atento.runs.train import TrainedRun
+
+
+Processes = Annotated[
+    int | None, typer.Option(metavar="N", min=1, max=1024, help="Processes on this machine that train together.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -45,6 +54,7 @@ def train(
     precision: TrainingPrecision = None,
     seed: TrainingSeed = None,
     threads: Threads = None,
+    nproc: Processes = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a recipe. An unfinished run is resumed exactly where it stopped.
@@ -52,35 +62,30 @@ def train(
     Ctrl-C, SIGTERM and SIGUSR1 save a checkpoint after the current step and exit with status 75. Run the same command
     to resume.
     """
-    from atento.config.tasks import verb_of
+    from atento.config.loading import load_recipe
+    from atento.errors import UsageError
     from atento.runs.train import train as run
+    from atento.training.replica import environment
 
+    processes = environment.world_size() if environment.launched() else nproc or 1
+    if folds is not None and processes > 1:
+        raise UsageError("--nproc trains one run in several processes, --folds several runs: give one of the two")
+    if processes > 1 and not environment.launched():
+        load_recipe(recipe, overrides or [])  # refuses mistakes once
+        _launch(processes)
+    options = {"out": out, "force": force, "device": device, "precision": precision, "seed": seed, "threads": threads}
     if folds is not None:
-        _cross_validate(
-            recipe,
-            overrides or [],
-            from_,
-            as_json,
-            folds=folds,
-            out=out,
-            force=force,
-            device=device,
-            precision=precision,
-            seed=seed,
-            threads=threads,
-        )
+        _cross_validate(recipe, overrides or [], from_, as_json, folds=folds, **options)
         return
-    result = run(
-        recipe,
-        overrides or [],
-        out=out,
-        force=force,
-        device=device,
-        precision=precision,
-        seed=seed,
-        threads=threads,
-        from_=from_,
-    )
+    result = run(recipe, overrides or [], from_=from_, **options)  # type: ignore[arg-type]
+    if environment.rank() == 0:
+        _print(result, as_json)
+
+
+def _print(result: "TrainedRun", as_json: bool) -> None:
+    """Print the result as JSON if asked for, and what can be done with it; the first of several processes does."""
+    from atento.config.tasks import verb_of
+
     if as_json:
         typer.echo(json.dumps(asdict(result) | {"folder": str(result.folder)}, ensure_ascii=False))
     if result.already_finished:
@@ -89,6 +94,14 @@ def train(
     typer.echo(f"finished {result.folder} at step {result.step}{best}", err=True)
     lines = [f"  atento {words.format(run=shlex.quote(str(result.folder)))}" for words in NEXT[verb_of(result.task)]]
     typer.echo("\n".join(["next:", *lines, f"  atento runs show {shlex.quote(str(result.folder))}"]), err=True)
+
+
+def _launch(processes: int) -> None:
+    """Run this command in several processes, which see in their environment that they train together."""
+    from atento.cli.options import progress
+    from atento.training.replica.launch import launch
+
+    raise typer.Exit(launch(processes, "atento.cli.start", sys.argv[1:], progress))
 
 
 def _cross_validate(recipe: str, overrides: list[str], from_: str | None, as_json: bool, **options: Any) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from atento.config.literals import check_choices
+from atento.config.parallel import ParallelConfig
 from atento.config.scheduled_sampling import ScheduledSamplingConfig
 from atento.errors import RecipeError
 
@@ -121,6 +122,8 @@ class TrainingConfig:
     """Seed of the initial weights, the order of the data and dropout. The same seed gives the same model on the same
     kind of machine.
     """
+    parallel: ParallelConfig = field(default_factory=ParallelConfig)
+    """Several processes that train one network together; `atento train --nproc` starts them."""
 
     def __post_init__(self) -> None:
         check_choices(self, "training.")

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Protocol
 
 import numpy as np
@@ -18,6 +19,7 @@ _SORT_WINDOW = 65536  # examples that are sorted by length together
 _PART_TOKENS = 2048  # target tokens of a part
 SIDES = {"text": "ids", "pair": "pair_ids", "negative": "negative_ids"}  # a field -> the input of its texts
 Rows = NDArray[np.int64]  # indices of examples in a store
+EVERY: Iterator[bool] = repeat(True)  # `ours` of a process that computes every part
 
 
 @dataclass(frozen=True)
@@ -150,8 +152,12 @@ class Batches(Protocol):
     def __len__(self) -> int:
         """Return the number of examples."""
 
-    def parts(self, update: int, micro_batches: int = 1) -> Iterator[Part]:
-        """Yield the parts of an update; updates are counted from 0 over all epochs."""
+    def parts(self, update: int, micro_batches: int = 1, ours: Iterator[bool] = EVERY) -> Iterator[Part]:
+        """Yield the parts of an update; updates are counted from 0 over all epochs.
+
+        One value is taken from `ours` for each part, in order; a part whose value is false is not made. So several
+        processes can share an update.
+        """
 
     def in_order(self, budget: int) -> Iterator[Batch]:
         """Yield every example once, for validation."""
@@ -325,12 +331,12 @@ class PlannedBatches:
         epoch, index = divmod(update, self.updates_per_epoch)
         return self.plan(epoch)[index]
 
-    def parts(self, update: int, micro_batches: int = 1) -> Iterator[Part]:
+    def parts(self, update: int, micro_batches: int = 1, ours: Iterator[bool] = EVERY) -> Iterator[Part]:
         """Yield the parts of an update, each cut into `micro_batches` to save memory; the loss is the same."""
         epoch = update // self.updates_per_epoch
         for part in self.rows(update):
             for piece in np.array_split(part, micro_batches):
-                if len(piece):
+                if len(piece) and next(ours):
                     batch = self.batch(piece, epoch)
                     yield Part(batch, self._weights(batch), piece)
 

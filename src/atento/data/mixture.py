@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from atento.data.batches import Batch, Batches, Part, part_count
+from atento.data.batches import EVERY, Batch, Batches, Part, part_count
 from atento.data.shuffle import hashes
 
 _MEMBER_KEY = 21  # keeps these hashes apart from hashes for other purposes
@@ -131,11 +131,11 @@ class Mixture:
         tokens = epochs * np.array([member.targets for member in self.members])
         return list(zip((tokens / tokens.sum()).tolist(), epochs.tolist()))
 
-    def parts(self, update: int, micro_batches: int = 1) -> Iterator[Part]:
+    def parts(self, update: int, micro_batches: int = 1, ours: Iterator[bool] = EVERY) -> Iterator[Part]:
         """Yield the parts of an update; updates are counted from 0 over all epochs."""
         member_updates = self._filled_before(update).tolist()
         for member in self.slot_members(update).tolist():
-            yield from self.members[member].parts(member_updates[member], micro_batches)
+            yield from self.members[member].parts(member_updates[member], micro_batches, ours)
             member_updates[member] += 1
 
     def in_order(self, budget: int) -> Iterator[Batch]:

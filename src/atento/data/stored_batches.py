@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from atento.data.batches import Batch, Batches, Part, PlannedBatches
+from atento.data.batches import EVERY, Batch, Batches, Part, PlannedBatches
 from atento.data.shuffle import permuted
 from atento.data.token_store import TokenStore
 
@@ -76,13 +76,14 @@ class StoredBatches:
         first, last = (side * self.updates_per_epoch // self.windows for side in (window, window + 1))
         return epoch * self.windows + window, index - first, last - first
 
-    def parts(self, update: int, micro_batches: int = 1) -> Iterator[Part]:
+    def parts(self, update: int, micro_batches: int = 1, ours: Iterator[bool] = EVERY) -> Iterator[Part]:
         """Yield the parts of an update, each cut into `micro_batches` to save memory; the loss is the same."""
         number, index, updates = self._location(update)
         window = self._window(number)
         window.divide(updates)
         # the window is an epoch of its own: what is drawn at random differs from one to the next
-        return window.parts(number * window.updates_per_epoch + min(index, window.updates_per_epoch - 1), micro_batches)
+        update = number * window.updates_per_epoch + min(index, window.updates_per_epoch - 1)
+        return window.parts(update, micro_batches, ours)
 
     def in_order(self, budget: int) -> Iterator[Batch]:
         """Yield every example of the store once."""

@@ -39,19 +39,21 @@ def already_finished(run: Run) -> RunResult:
 def finish_run(setup: Setup, run: Run) -> RunResult:
     """Train to the end, average checkpoints, score the test data and write the event `end`."""
     if not run.progress.finished or has_more_steps(run):
-        write_whole(setup.folder / "recipe.yaml", dump_recipe(located(setup.loaded)))
         sizes = {"parameters": parameter_count(setup.network), "examples": len(run.batches), "steps": run.steps}
-        write_environment(setup.folder, **sizes)
+        if setup.replica.main:
+            write_whole(setup.folder / "recipe.yaml", dump_recipe(located(setup.loaded)))
+            write_environment(setup.folder, **sizes)
         task, log = TASKS[setup.recipe.task], setup.reporter.log
-        run.reporter = Reporter(run.steps, run.progress.step, log, targets=task.targets)
+        quiet = not setup.replica.main
+        run.reporter = Reporter(run.steps, run.progress.step, log, targets=task.targets, quiet=quiet)
         classifier = classifier_of(setup.recipe)
         try:
             fit(run) if classifier is None else fit_classifier(run, classifier)
         finally:
             run.reporter.close()
             run.reporter = setup.reporter
-    if not run.progress.finished:
-        return run, None, False  # paused
+    if not run.progress.finished or not setup.replica.main:
+        return run, None, False  # paused, or the first process does what is left
     if setup.recipe.training.average > 1:
         _average(setup, run)
     test = None if setup.data.test is None else _test(setup, setup.data.test)

@@ -39,6 +39,7 @@ class Plan:
         steps: updates.
         updates_per_epoch: updates in a pass over the training data.
         tokens_per_update: real targets of the first update.
+        parts: parts of the first update, which several processes share.
         memory: bytes by part.
         flops_per_update: floating-point operations of an update: 6 for each trained weight of a matrix and each token
             that it reads, with the tokens of the first update (Kaplan et al. 2020, 2.1); attention scores are left out.
@@ -49,6 +50,7 @@ class Plan:
     steps: int
     updates_per_epoch: float
     tokens_per_update: int
+    parts: int
     memory: dict[str, int]
     flops_per_update: float
 
@@ -97,6 +99,7 @@ def plan_run(loaded: LoadedRecipe, device: str, threads: int, report: Callable[[
         steps=steps,
         updates_per_epoch=batches.updates_per_epoch,
         tokens_per_update=targets,
+        parts=len(parts),
         memory=memory,
         flops_per_update=6.0 * matrices * sum(read_by_part),
     )

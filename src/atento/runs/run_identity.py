@@ -12,7 +12,7 @@ import torch
 
 from atento.config.loading import LoadedRecipe, dump_recipe, load_recipe, recipe_difference
 from atento.config.recipe import Recipe
-from atento.errors import UsageError
+from atento.errors import UsageError, counted
 from atento.precision import best_precision
 from atento.runs.prepare import Data
 from atento.storage.whole_file import write_whole
@@ -30,6 +30,8 @@ MAY_CHANGE = (
     "training.average",
     "training.non_finite",
     "training.async_checkpoints",
+    "training.parallel.replicate",
+    "training.parallel.timeout",
     "training.log_gradient_noise",
     "training.log_update_ratios",
 )
@@ -58,6 +60,7 @@ def identity_of(
     threads: int | None,
     report: Callable[[str], None],
     branch: Mapping[str, Any] | None = None,
+    processes: int = 1,
 ) -> dict[str, Any]:
     """Return the identity of a run: written to `run.json` at its start, compared with it on resumption.
 
@@ -71,6 +74,7 @@ def identity_of(
         threads: CPU threads; None: those of the run's start, or torch's.
         report: called with each warning.
         branch: the checkpoint of another run that this one begins at, as `run.json` stores it.
+        processes: processes that train together.
 
     Raises:
         UsageError: the folder holds a run with another recipe, data or branch point; the message names the difference.
@@ -84,6 +88,12 @@ def identity_of(
                 f"{folder} is a run that did not start from that checkpoint (--from). Use another --out or --force"
             )
         if refusal is None:
+            before = int(saved.pop("processes", 1))  # no part of the identity: any number gives the same updates
+            same = before == processes or recipe.training.parallel.exact
+            if not same:
+                threads = threads or torch.get_num_threads()
+                first, present = (counted(number, "process", "processes") for number in (before, processes))
+                report(_rounding(f"with {first}", f"with {present}"))
             return saved | _resumed_on(saved, device, threads, report)
         if has_begun(folder):
             raise UsageError(refusal)
@@ -98,7 +108,8 @@ def identity_of(
         "deterministic_from": torch.__version__,
     } | ({} if branch is None else {"from": dict(branch)})
     write_whole(folder / "recipe.yaml", dump_recipe(recipe))
-    write_whole(path, json.dumps(identity, indent=2) + "\n")
+    started_with = {} if processes == 1 else {"processes": processes}
+    write_whole(path, json.dumps(identity | started_with, indent=2) + "\n")
     return identity
 
 
@@ -161,5 +172,10 @@ def _resumed_on(
     ):
         if before != now:
             first, present = description.format(before), description.format(now)
-            report(f"warning: the run started {first} and continues {present}: results agree up to rounding only")
+            report(_rounding(first, present))
     return {"threads": threads, "device": device}
+
+
+def _rounding(first: str, present: str) -> str:
+    """Return the warning that a run continues under other conditions than it started with."""
+    return f"warning: the run started {first} and continues {present}: results agree up to rounding only"

@@ -20,6 +20,7 @@ from atento.runs.prepare import (
 )
 from atento.text.tokenizer import Tokenizer
 from atento.training.progress import Reporter
+from atento.training.replica.local import Local, Replica
 from atento.training.trained import TrainedWeights
 
 
@@ -37,6 +38,7 @@ class Setup:
         reporter: writes to the terminal and the log.
         files: closes files at the end of the command.
         share: share of the updates after which the run pauses; 1: it does not.
+        replica: the processes that share each update; the first one writes the folder.
         data: records of all splits.
         identity: content of `run.json`.
         initial: the model that `init` names.
@@ -57,6 +59,7 @@ class Setup:
     files: ExitStack
     share: Fraction = Fraction(1)
     initial: ModelFiles | None = None
+    replica: Replica = field(default_factory=Local)
     data: Data = field(init=False)
     identity: dict[str, Any] = field(init=False)
     tokenizer: Tokenizer = field(init=False)

@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
@@ -66,10 +67,16 @@ def train_run(setup: Setup) -> RunResult:
         RecipeError, DataError, UsageError: before any long work.
         TrainingStopped: a signal stopped training; a checkpoint was saved.
     """
+    run, unfinished = setup.replica.main_first(lambda: prepare_run(setup))
+    return finish_run(setup, run) if unfinished else already_finished(run)
+
+
+def prepare_run(setup: Setup) -> tuple[Run, bool]:
+    """Take the steps of a run; return the run and whether it has not finished yet."""
     for step in STEPS:
         step(setup)
     run = open_run(setup)
-    return finish_run(setup, run) if start_or_resume(setup, run) else already_finished(run)
+    return run, start_or_resume(setup, run)
 
 
 def read_records(setup: Setup) -> None:
@@ -124,7 +131,7 @@ def check_identity(setup: Setup) -> None:
     """Compare recipe and data with `run.json` of the folder, or write it; delete incomplete files of a killed run."""
     branch = None if setup.branch is None else setup.branch.to_dict()
     setup.identity = identity_of(
-        setup.loaded, setup.data, setup.folder, setup.device, setup.threads, setup.report, branch
+        setup.loaded, setup.data, setup.folder, setup.device, setup.threads, setup.report, branch, setup.replica.size
     )
     torch.set_num_threads(int(setup.identity["threads"]))
     for part in ("checkpoints", "averaged"):
@@ -279,14 +286,17 @@ def open_run(setup: Setup) -> Run:
     """Return the run for the training loop, and open its journal."""
     recipe, network, tokenizer, valid = setup.recipe, setup.network, setup.tokenizer, setup.data.valid
     steps = recipe.training.steps if classifier_of(recipe) is None else 1
+    if setup.replica.size > 1 and classifier_of(recipe) is not None:
+        raise UsageError(f"`init.classifier` is fitted by one process: got {setup.replica.size}")
     if recipe.training.epochs is not None and classifier_of(recipe) is None:
         steps = max(1, round(recipe.training.epochs * setup.batches.updates_per_epoch))
     check_stages(setup.trained, steps)
+    journal = setup.folder / "metrics.jsonl" if setup.replica.main else Path(os.devnull)
     return Run(
         folder=setup.folder,
         config=recipe.training,
         steps=steps,
-        updater=Updater(network, recipe.training, str(setup.identity["precision"]), setup.trained),
+        updater=Updater(network, recipe.training, str(setup.identity["precision"]), setup.trained, setup.replica),
         batches=setup.batches,
         validate=None if valid is None else lambda: evaluate(network, tokenizer, valid, recipe),
         score_name=recipe.metrics[0] if recipe.metrics else "nll",
@@ -299,7 +309,7 @@ def open_run(setup: Setup) -> Run:
         | adapters_of(recipe),
         model_files=tokenizer.files() | terms(None if setup.initial is None else setup.initial.path),
         identity={**setup.identity, "tokenizer": tokenizer.fingerprint},
-        journal=setup.files.enter_context(Journal(setup.folder / "metrics.jsonl")),
+        journal=setup.files.enter_context(Journal(journal)),
         reporter=setup.reporter,
         pause_at=pause_step(steps, setup.share, recipe.training.validate_every),
     )
@@ -348,7 +358,8 @@ def _start(setup: Setup, run: Run) -> None:
         f"{recipe.name}: {sizes(recipe, setup.network, setup.trained)}, {examples}, "
         f"{counted(run.batches.updates_per_epoch, 'update')} an epoch of about "
         f"{counted(recipe.training.batch_tokens, target)}, {counted(run.steps, 'step')}; {identity['device']}, "
-        f"{identity['precision']}, {counted(int(identity['threads']), 'thread')}; run folder {run.folder}"
+        f"{identity['precision']}, {counted(int(identity['threads']), 'thread')}{_processes(setup, run)}; run folder "
+        f"{run.folder}"
     )
     report_mixing(run.batches, setup.data.train, recipe, run.steps, setup.report)
     run.journal.cut(0)
@@ -356,3 +367,17 @@ def _start(setup: Setup, run: Run) -> None:
         check_network(setup.branch, setup.config, None if recipe.init is None else recipe.init.adapters)
         begin_at(run, setup.branch)
         setup.report(f"starting from step {setup.branch.step} of {setup.branch.name.rpartition('@')[0]}")
+
+
+def _processes(setup: Setup, run: Run) -> str:
+    """Return how many processes train, and warn if an update has too few parts for them."""
+    size = setup.replica.size
+    if size == 1:
+        return ""
+    parts = sum(1 for _ in run.batches.parts(0, run.config.micro_batches))
+    if parts < size:
+        setup.report(
+            f"warning: the first update has {counted(parts, 'part')} for {size} processes, so some have nothing to do: "
+            f"raise `training.batch_tokens` to several times {2048 * size:,}"
+        )
+    return f" in each of {size} processes"

@@ -1,10 +1,11 @@
 """Train a recipe: open and lock the run folder, then take the steps of a run (`atento.train`)."""
 
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ from atento.runs.token_data import data_of
 from atento.storage.lock import RunLock
 from atento.training.allocator import keep_programs
 from atento.training.progress import Reporter
+from atento.training.replica.environment import restarted
+from atento.training.replica.joined import joined
+from atento.training.replica.local import Replica
 from atento.training.run import Run
 
 
@@ -124,16 +128,41 @@ def train(
     folder = Path(default) if out is None else path_of(out, "out", "a folder")
     if folder.name in ("", ".."):  # a folder is moved aside by its name
         folder = folder.resolve()
-    if force:  # refuse wrong data before any folder is moved
-        data_of(loaded, lambda _: None, memory)
-    aside = open_folder(folder, force, [*_files(loaded, folder), *([] if branch is None else [branch.path])])
-    with RunLock(folder), thread_scope(threads), ExitStack() as files:
-        log = files.enter_context((folder / "train.log").open("a", encoding="utf-8", newline="\n"))
-        reporter = Reporter(0, log=log, bar=False)
-        for line in [f"moved the old folder to {aside}"] if aside else []:
-            reporter.line(line)
+    used = [*_files(loaded, folder), *([] if branch is None else [branch.path])]
+    parallel = loaded.recipe.training.parallel
+    if parallel.exact and threads not in (None, 1):
+        raise UsageError(f"`training.parallel.exact` computes on one CPU thread a process: got {threads} threads")
+    threads = 1 if parallel.exact else threads
+    with joined(parallel, device) as replica, thread_scope(threads), ExitStack() as files:
+        reporter = _open(folder, partial(data_of, loaded, lambda _: None, memory), used, force, replica, files)
         keep_programs()
-        return _result(*train_run(Setup(loaded, memory, branch, folder, device, threads, reporter, files, share)))
+        setup = Setup(loaded, memory, branch, folder, device, threads, reporter, files, share, replica=replica)
+        return _result(*train_run(setup))
+
+
+def _open(
+    folder: Path, check: Callable[[], object], used: Sequence[Path], force: bool, replica: Replica, files: ExitStack
+) -> Reporter:
+    """Open and lock the run folder, and return what writes to the terminal and its log; the first process does it.
+
+    With `force`, `check` refuses wrong data before the folder of another run is moved aside.
+    """
+    moved = force and not restarted()  # by a launcher, after a failure: the folder is that of this run
+
+    def opened() -> str | None:
+        if moved:
+            check()
+        aside = open_folder(folder, moved, used)
+        files.enter_context(RunLock(folder))
+        return None if aside is None else str(aside)
+
+    aside, log = replica.main_does(opened), None
+    if replica.main:
+        log = files.enter_context((folder / "train.log").open("a", encoding="utf-8", newline="\n"))
+    reporter = Reporter(0, log=log, bar=False, quiet=not replica.main)
+    if aside is not None:
+        reporter.line(f"moved the old folder to {aside}")
+    return reporter
 
 
 def _files(loaded: LoadedRecipe, folder: Path) -> list[Path]:

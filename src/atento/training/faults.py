@@ -28,7 +28,8 @@ def take_update(run: Run, step: int, rate: float) -> dict[str, Sums]:
         TrainingError: the update is not finite and may not be skipped, or memory does not suffice for one example.
     """
     while True:
-        parts = list(run.batches.parts(step - 1, run.config.micro_batches * run.progress.splits))
+        pieces = run.config.micro_batches * run.progress.splits
+        parts = list(run.batches.parts(step - 1, pieces, run.replica.ours()))
         run.updater.one_by_one = run.progress.splits > 1
         try:
             sums, _ = run.updater.update(parts, step, rate, step / run.steps)
@@ -60,6 +61,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 def _split(run: Run, step: int, parts: list[Part], reason: str) -> None:
     """Double the pieces of an update, free what can be freed, and warn once."""
     rows = max((len(lengths) for part in parts for lengths in part.batch.lengths.values()), default=2)
+    rows = run.replica.highest(rows)  # on all processes
     pieces = run.config.micro_batches * run.progress.splits
     if rows <= 1 or pieces > 1 << 16:
         raise TrainingError(
@@ -94,11 +96,17 @@ def _skip(run: Run, step: int, error: NotFinite) -> None:
     event: dict[str, object] = {"event": "skip", "step": step, "parameter": error.parameter}
     action = "the update is skipped"
     if policy == "rewind":
-        finish_writing(run, wait=True)
-        path = newest(run.checkpoints, run_id=str(run.identity["run_id"]), rename_damaged=False)
-        if path is None:
+        name = run.replica.main_does(lambda: _newest(run))
+        if name is None:
             raise TrainingError(f"{error}; there is no checkpoint yet to rewind to") from error
-        event["rewound_to"] = restore_weights(run, path)
+        event["rewound_to"] = restore_weights(run, run.checkpoints / name)
         action = f"the weights are those of step {event['rewound_to']} again, and the data go on"
     run.journal.append(event)
     run.reporter.line(f"warning: {error}; {action}")
+
+
+def _newest(run: Run) -> str | None:
+    """Return the name of the newest checkpoint, once it is written; None: there is none."""
+    finish_writing(run, wait=True)
+    path = newest(run.checkpoints, run_id=str(run.identity["run_id"]), rename_damaged=False)
+    return None if path is None else path.name

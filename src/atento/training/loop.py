@@ -1,6 +1,7 @@
 """The training loop: updates, events, validations, checkpoints and stopping."""
 
 import math
+import signal
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -54,18 +55,19 @@ def fit(run: Run) -> Progress:
                 more = {} if before is None else {"update_ratios": update_ratios(before, run.updater.parameters)}
                 log(run, rate, tokens / (time.monotonic() - started), more)
                 started, tokens = time.monotonic(), 0
-            if _validation_due(run) and stop.by is None:
+            if _validation_due(run) and _stop_signal(run, stop) is None:
                 pause = time.monotonic()
                 validate(run)
                 started += time.monotonic() - pause
-            stop_signal = stop.by  # read once: a signal that comes during the save below counts for the next step
+            # read once: a signal that comes during the save below counts for the next step
+            stop_signal = _stop_signal(run, stop)
             pending = _validation_due(run) and progress.score_step != step
             progress.finished = progress.finished or (step == run.steps and not pending)
             is_best = progress.score_step == step == progress.best_step
             due = step % config.checkpoint_every == 0 or step == last_step
             if due or is_best or progress.finished or stop_signal is not None:
                 pause = time.monotonic()
-                save(run, beside=config.async_checkpoints)
+                save(run, beside=config.async_checkpoints and stop_signal is None)
                 started += time.monotonic() - pause
             if stop_signal is not None:
                 finish_writing(run, wait=True)
@@ -91,6 +93,12 @@ def _validation_due(run: Run) -> bool:
     """Whether the present step is one with a validation."""
     step = run.progress.step
     return run.validate is not None and (step % run.config.validate_every == 0 or step == run.steps)
+
+
+def _stop_signal(run: Run, stop: StopRequest) -> signal.Signals | None:
+    """Return the signal that stops the run: one that any process has received."""
+    number = run.replica.highest(0 if stop.by is None else int(stop.by))
+    return signal.Signals(number) if number else None
 
 
 def log(run: Run, rate: float, tokens_per_second: float, more: Mapping[str, Any] | None = None) -> None:
@@ -126,7 +134,7 @@ def validate(run: Run) -> None:
         return
     progress = run.progress
     with run.updater.evaluated_weights():
-        scores = run.validate()
+        scores = run.replica.main_does(run.validate)
     event = {"event": "valid", "step": progress.step, **scores}
     run.journal.append(event)
     run.reporter.event(event)

@@ -22,15 +22,16 @@ class Reporter:
         log: IO[str] | None = None,
         bar: bool | None = None,
         targets: str = "tokens",
+        quiet: bool = False,
     ) -> None:
-        """`total` and `done` are steps; `targets` is the noun for the targets of a step."""
+        """`total` and `done` are steps; `targets` is the noun for the targets of a step; `quiet`: report nothing."""
         self.console = Console(stderr=True, highlight=False, soft_wrap=True)
-        self.log, self.targets = log, targets
+        self.log, self.targets, self.quiet = log, targets, quiet
         self.total, self.started, self.first = total, time.monotonic(), done
         self.progress: Progress | None = None
         self._warm: tuple[int, float] | None = None  # first step and its time; it is slower than the others
         self._paced = False
-        if self.console.is_terminal if bar is None else bar:
+        if not quiet and (self.console.is_terminal if bar is None else bar):
             columns = (
                 TextColumn("step"),
                 MofNCompleteColumn(),
@@ -51,7 +52,7 @@ class Reporter:
         try:
             if self.progress is not None:
                 self.console.print(text, markup=False, emoji=False)
-            elif sys.stderr is not None:
+            elif sys.stderr is not None and not self.quiet:
                 sys.stderr.write(f"{text}\n")
                 sys.stderr.flush()
         except (OSError, SystemExit):  # rich ends the program on a closed pipe

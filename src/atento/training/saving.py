@@ -1,6 +1,7 @@
 """Checkpoints of a run: saved in turn or beside the next steps, finished after a kill, and restored."""
 
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -25,6 +26,10 @@ def save(run: Run, *, beside: bool = False) -> None:
     Raises:
         CheckpointError: the checkpoint, or the one before it, could not be written.
     """
+    run.replica.main_does(partial(_save, run, beside))
+
+
+def _save(run: Run, beside: bool) -> None:
     finish_writing(run, wait=True)
     progress, config = run.progress, run.config
     now = time.monotonic()
@@ -113,8 +118,9 @@ def finish_save(run: Run) -> None:
     Raises:
         CheckpointError: a checkpoint cannot be read.
     """
-    append_event(run, run.progress.step)
-    delete_old(run, run.progress.step)
+    if run.replica.main:
+        append_event(run, run.progress.step)
+        delete_old(run, run.progress.step)
 
 
 def restore(run: Run, path: Path) -> None:

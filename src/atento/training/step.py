@@ -19,6 +19,8 @@ from atento.precision import side_by_side
 from atento.training.ema import MovingAverage, divide
 from atento.training.losses import Call, Sums, losses
 from atento.training.optimizer import Optimizer
+from atento.training.replica.gradient_sum import GradientSum
+from atento.training.replica.local import Local, Replica
 from atento.training.scheduled_sampling import own_tokens
 from atento.training.trained import TrainedWeights, all_weights
 from atento.training.watch import GradientNoise
@@ -64,12 +66,19 @@ class Updater:
         trained: the weights to train, and from which update on; None: all of them. The others keep their bits, have no
             optimizer state, and no gradient is computed for them or below the lowest trained layer. Dropout stays on in
             every layer.
+        replica: the processes that share each update; None: this one alone.
     """
 
     def __init__(
-        self, network: Network, config: TrainingConfig, precision: str, trained: TrainedWeights | None = None
+        self,
+        network: Network,
+        config: TrainingConfig,
+        precision: str,
+        trained: TrainedWeights | None = None,
+        replica: Replica | None = None,
     ) -> None:
         self.network, self.config = network, config
+        self.replica = Local(config.parallel.exact) if replica is None else replica
         self.device = next(network.parameters()).device
         self.parameters = dict(network.named_parameters())
         self.compute_network = network if precision == "float32" else deepcopy(network).to(DTYPES[precision])
@@ -105,46 +114,47 @@ class Updater:
         undivided and divided once at the end.
 
         Args:
-            parts: the batches of the update, with the loss weights of their heads.
+            parts: the batches of the update that this process computes, with the loss weights of their heads.
             step: number of the update, from 1; dropout is a function of it and the seed.
             rate: learning rate.
             progress: share of the run that is done, 0 to 1.
 
         Returns:
-            The summed losses of each head, and the norm of the gradient before clipping.
+            The summed losses of each head over all processes, and the norm of the gradient before clipping.
 
         Raises:
             NotFinite: the loss or the gradient is not finite. The weights are unchanged.
             TrainingError: memory ran out while the weights were changed.
         """
         self._unfreeze(step)
+        parameters = list(self.parameters.values())
+        self.replica.check(step, parameters)
         parts = list(parts)
         counts: dict[str, int] = {}
-        for part in parts:
-            for head, count in part.batch.counts().items():
+        counted = self.replica.exchange(
+            [(part.batch.counts(), all(weight == 1.0 for weight in part.weights.values())) for part in parts]
+        )
+        for part_counts, _ in counted:
+            for head, count in part_counts.items():
                 counts[head] = counts.get(head, 0) + count
         # one head of weight 1: dividing the summed gradient once is cheaper, and more exact, than scaling each loss
-        divide_once = len(counts) == 1 and all(weight == 1.0 for part in parts for weight in part.weights.values())
+        divide_once = len(counts) == 1 and all(unweighted for _, unweighted in counted)
         scales = None if divide_once else {head: 1.0 / max(1, count) for head, count in counts.items()}
         sums = {head: Sums() for head in counts}
         if self.noise is not None:
             self.noise.begin()
         self.network.zero_grad(set_to_none=True)  # an interrupted update may have left gradients
-        for part_sums, gradients in self._gradients(parts, step, progress, scales):
-            if self.noise is not None:
-                targets = sum(head_sums.targets for head_sums in part_sums.values())
-                total = 1 if scales is None else sum(counts.values())
-                self.noise.part(gradients, total / max(1, targets), targets)
-            for head, head_sums in part_sums.items():
-                sums[head].add(head_sums)
-            for parameter, gradient in zip(self.parameters.values(), gradients):
-                if gradient is not None and parameter.grad is None:
-                    parameter.grad = gradient.to(parameter.dtype, copy=True)  # autograd may return one tensor twice
-                elif gradient is not None and parameter.grad is not None:
-                    parameter.grad.add_(gradient)
+        gradient_sum = self.replica.gradient_sum(parameters, len(counted))
+        for part_sums in self.replica.together(
+            lambda: self._add_gradients(gradient_sum, parts, step, progress, scales, sum(counts.values()))
+        ):
+            for head, values in part_sums.items():
+                sums[head].add(Sums(*values))
+        gradient_sum.finish()
         divisor = max(1, next(iter(counts.values()), 1)) if scales is None else 1
         norm = self._divide_and_clip(divisor, sums, step)
         if self.noise is not None:
+            self.noise.squares = self.replica.exchange(self.noise.squares)
             self.noise.update(norm)
         self.optimizer.step(rate)
         self.optimizer.zero_grad()
@@ -153,10 +163,37 @@ class Updater:
             self.average.update(step)
         return sums, norm
 
+    def _add_gradients(
+        self,
+        gradient_sum: GradientSum,
+        parts: list[Part],
+        step: int,
+        progress: float,
+        scales: Mapping[str, float] | None,
+        total: int,
+    ) -> list[dict[str, tuple[float, float, int]]]:
+        """Add the gradients of the parts of this process; return loss, negative log-likelihood and targets by head."""
+        part_sums = []
+        numbers = self.replica.numbers(len(parts))
+        for number, (sums, gradients) in zip(numbers, self._gradients(parts, numbers, step, progress, scales)):
+            if self.noise is not None:
+                targets = sum(head_sums.targets for head_sums in sums.values())
+                self.noise.part(gradients, (1 if scales is None else total) / max(1, targets), targets)
+            gradient_sum.add(number, gradients)
+            part_sums.append({head: (sums.loss, sums.nll, sums.targets) for head, sums in sums.items()})
+        return part_sums
+
     def _gradients(
-        self, parts: list[Part], step: int, progress: float, scales: Mapping[str, float] | None
+        self,
+        parts: list[Part],
+        numbers: list[int],
+        step: int,
+        progress: float,
+        scales: Mapping[str, float] | None,
     ) -> Iterator[tuple[dict[str, Sums], list[Tensor | None]]]:
         """Yield the sums and gradients of each part, in order; on a CPU, parts are computed at the same time.
+
+        Dropout depends on the number of a part in the update, and not on the process that computes it.
 
         Small matrix products gain little from a second thread, and both threads wait for each other at each product.
         Parts in threads of their own wait once an update. The result is bit-equal to computing them one by one.
@@ -164,7 +201,8 @@ class Updater:
         smoothing, seed = self.config.label_smoothing, self.config.seed
         own = partial(own_tokens, self.config.scheduled_sampling, seed, step, progress)
         calls = [
-            Call(Randomness(seed, step, slot), smoothing, step, progress, own(part)) for slot, part in enumerate(parts)
+            Call(Randomness(seed, step, number), smoothing, step, progress, own(part))
+            for number, part in zip(numbers, parts)
         ]
         concurrent = min(len(parts), torch.get_num_threads(), MAX_WORKERS) if self.device.type == "cpu" else 1
         if concurrent <= 1:

@@ -21,21 +21,21 @@ class GradientNoise:
 
     def __init__(self) -> None:
         self.sums: dict[str, float] = {}
-        self._squares: list[tuple[float, int]] = []  # |gradient|² and targets of each part of the update
+        self.squares: list[tuple[float, int]] = []  # |gradient|² and targets of each part of the update
 
     def begin(self) -> None:
         """Begin an update."""
-        self._squares = []
+        self.squares = []
 
     def part(self, gradients: Sequence[Tensor | None], factor: float, targets: int) -> None:
         """Take in a part: `factor` times its gradients is their mean over its targets."""
         norms = torch._foreach_norm([gradient for gradient in gradients if gradient is not None])
         norm = float(torch.linalg.vector_norm(torch.stack([value.float() for value in norms])))
-        self._squares.append(((norm * factor) ** 2, targets))
+        self.squares.append(((norm * factor) ** 2, targets))
 
     def update(self, norm: float) -> None:
         """Take in the norm of the gradient of the whole update, before clipping; one part alone says nothing."""
-        parts = [(square, targets) for square, targets in self._squares if targets]
+        parts = [(square, targets) for square, targets in self.squares if targets]
         if len(parts) < 2:
             return
         terms = {

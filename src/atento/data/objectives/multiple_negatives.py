@@ -13,7 +13,7 @@ from torch import Tensor
 
 from atento.config.network import NetworkConfig
 from atento.config.objective import ObjectiveConfig
-from atento.data.batches import Batch, Contrast, Part, Rows
+from atento.data.batches import EVERY, Batch, Contrast, Part, Rows
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.text_sides import contrast, side_inputs, sides_as_store, text_numbers
 from atento.data.shuffle import permutation
@@ -103,10 +103,11 @@ class PairBatches:
             self._cached_plan = epoch, np.array_split(order, self.updates_per_epoch)
         return self._cached_plan[1][index]
 
-    def parts(self, update: int, micro_batches: int = 1) -> Iterator[Part]:
+    def parts(self, update: int, micro_batches: int = 1, ours: Iterator[bool] = EVERY) -> Iterator[Part]:
         """Yield the one part of an update; its texts are read in `micro_batches` groups, and the loss is the same."""
-        batch = self.objective.batch(self.store, self.rows(update), micro_batches)
-        yield Part(batch, {} if self.weight == 1.0 else {KIND: self.weight})
+        if next(ours):
+            batch = self.objective.batch(self.store, self.rows(update), micro_batches)
+            yield Part(batch, {} if self.weight == 1.0 else {KIND: self.weight})
 
     def in_order(self, budget: int) -> Iterator[Batch]:
         """Yield every pair once, in batches as large as in training, because the loss depends on their size."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from atento.config.elmo import CBOWConfig
 from atento.config.objective import ObjectiveConfig
-from atento.data.batches import Batch, Part
+from atento.data.batches import EVERY, Batch, Part
 from atento.data.objectives.bidirectional import word_ids, words_of
 from atento.data.objectives.preparation import Preparation
 from atento.data.window_blocks import BlockBatch, WindowBlocks
@@ -53,7 +53,7 @@ class WindowBatches:
     def __len__(self) -> int:
         return int(self.windows.sentence[-1]) + 1
 
-    def parts(self, update: int, micro_batches: int = 1) -> Iterator[Part]:
+    def parts(self, update: int, micro_batches: int = 1, ours: Iterator[bool] = EVERY) -> Iterator[Part]:
         """Yield the parts of an update; at least one window, if the epoch has fewer windows than updates."""
         epoch, index = divmod(update, self.updates_per_epoch)
         weights = {} if self.weight == 1.0 else {HEAD: self.weight}
@@ -62,8 +62,9 @@ class WindowBatches:
             batch = self._batch(epoch, index * count + slot, self.updates_per_epoch * count)
             if len(batch.inputs["ids"]):
                 empty = False
-                yield Part(batch, weights)
-        if empty:
+                if next(ours):
+                    yield Part(batch, weights)
+        if empty and next(ours):
             yield Part(self._batch(epoch, index, self.updates_per_epoch, at_least=1), weights)
 
     def _batch(self, epoch: int, index: int, count: int, at_least: int = 0) -> Batch:

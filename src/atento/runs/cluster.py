@@ -1,0 +1,174 @@
+"""Launch files of a cluster, a Slurm script and a Kubernetes JobSet, which start `atento train` by torchrun."""
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from atento.errors import UsageError
+
+PORT = 29500  # of the first node, where the processes find each other
+GRACE = 120  # seconds between the signal of the end and the end, to save a checkpoint
+RESTARTS = 3
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?")  # a name in Kubernetes, with room for what is added to it
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run on several machines.
+
+    Attributes:
+        name: name of the job.
+        arguments: arguments of `atento train`.
+        nodes: machines.
+        processes: processes on each machine, one for each GPU.
+        gpus: whether each process has a GPU.
+        hours: longest time of the job; Slurm only.
+        image: container image with Atento; Kubernetes only.
+        claim: persistent volume claim of the shared folder; Kubernetes only.
+        folder: where the shared folder is mounted, and the command runs; Kubernetes only.
+    """
+
+    name: str
+    arguments: Sequence[str]
+    nodes: int
+    processes: int
+    gpus: bool = True
+    hours: int = 24
+    image: str = ""
+    claim: str = ""
+    folder: str = "/work"
+
+
+def torchrun(job: Job, node: str, run: str, head: str) -> list[str]:
+    """Return the words of the shell command that starts the processes of one machine.
+
+    Args:
+        job: the job.
+        node: shell variable with the number of the machine.
+        run: name of this run of the job, in shell syntax.
+        head: address of the first machine, in shell syntax.
+    """
+    return [
+        "torchrun",
+        f"--nnodes={job.nodes}",
+        f"--nproc-per-node={job.processes}",
+        f"--max-restarts={RESTARTS}",
+        "--rdzv-backend=c10d",
+        f"--rdzv-id={run}",
+        f"--rdzv-endpoint={head}:{PORT}",
+        # without it, a machine whose address is not that of its name waits for a host that never comes
+        f"--rdzv-conf=is_host=$(({node} == 0))",
+        "-m",
+        "atento.cli.start",
+        "train",
+        *(shlex.quote(argument) for argument in job.arguments),
+    ]
+
+
+def slurm(job: Job) -> str:
+    """Return a Slurm script: one task a machine, each of which runs torchrun.
+
+    The job gets SIGTERM two minutes before its time ends, so that training saves a checkpoint; the same script
+    continues the run.
+    """
+    command = " \\\n        ".join(torchrun(job, "SLURM_NODEID", '"$SLURM_JOB_ID"', '"$HEAD_NODE"'))
+    gpus = f"#SBATCH --gpus-per-node={job.processes}\n" if job.gpus else ""
+    return f"""#!/bin/bash
+# Trains on {job.nodes} machines with {job.processes} processes each. The same script continues the run.
+#SBATCH --job-name={job.name}
+#SBATCH --nodes={job.nodes}
+#SBATCH --ntasks-per-node=1
+{gpus}#SBATCH --time={job.hours}:00:00
+#SBATCH --signal=TERM@{GRACE}
+#SBATCH --output={job.name}-%j.log
+set -euo pipefail
+
+read -r HEAD_NODE < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+export HEAD_NODE
+export TORCH_ELASTIC_SHUTDOWN_TIMEOUT={GRACE - 10}  # seconds to save a checkpoint after SIGTERM
+
+# each task expands the variables by itself
+# shellcheck disable=SC2016
+srun --kill-on-bad-exit=1 bash -c '
+    exec {quoted_once(command)}
+'
+"""
+
+
+def quoted_once(command: str) -> str:
+    """Return a command for a place between single quotes."""
+    return command.replace("'", "'\\''")
+
+
+def kubernetes(job: Job) -> str:
+    """Return a JobSet (jobset.x-k8s.io): one pod a machine, each of which runs torchrun; as YAML.
+
+    Raises:
+        UsageError: the job has no image or no volume claim, or its name is none in Kubernetes.
+    """
+    for option, value in (("--image", job.image), ("--claim", job.claim)):
+        if not value:
+            raise UsageError(
+                f"kubernetes needs {option}: the container image with Atento, and the shared folder's claim"
+            )
+    if not _NAME.fullmatch(job.name):
+        raise UsageError(f"--name must be of small letters, digits and hyphens for Kubernetes: got {job.name!r}")
+    head = f"{job.name}-node-0-0.{job.name}"
+    command = " ".join(torchrun(job, "JOB_COMPLETION_INDEX", job.name, head))
+    limits = (
+        f"""
+                  resources:
+                    limits:
+                      nvidia.com/gpu: {job.processes}"""
+        * job.gpus
+    )
+    return f"""# Trains on {job.nodes} machines with {job.processes} processes each. The same file continues the run.
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata:
+  name: {job.name}
+spec:
+  failurePolicy:
+    maxRestarts: {RESTARTS}
+  network:
+    enableDNSHostnames: true
+    subdomain: {job.name}
+  replicatedJobs:
+    - name: node
+      replicas: 1
+      template:
+        spec:
+          completionMode: Indexed
+          parallelism: {job.nodes}
+          completions: {job.nodes}
+          backoffLimit: 0
+          template:
+            spec:
+              restartPolicy: Never
+              terminationGracePeriodSeconds: {GRACE}
+              containers:
+                - name: train
+                  image: {json.dumps(job.image)}
+                  workingDir: {json.dumps(job.folder)}
+                  command: ["bash", "-c", {json.dumps(f"exec {command}", ensure_ascii=False)}]
+                  env:
+                    - name: TORCH_ELASTIC_SHUTDOWN_TIMEOUT
+                      value: "{GRACE - 10}"{limits}
+                  volumeMounts:
+                    - name: shared
+                      mountPath: {json.dumps(job.folder)}
+                    - name: memory
+                      mountPath: /dev/shm
+              volumes:
+                - name: shared
+                  persistentVolumeClaim:
+                    claimName: {json.dumps(job.claim)}
+                - name: memory
+                  emptyDir:
+                    medium: Memory
+"""
+
+
+LAUNCHERS: dict[str, Callable[[Job], str]] = {"slurm": slurm, "kubernetes": kubernetes}

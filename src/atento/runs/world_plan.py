@@ -1,0 +1,115 @@
+"""The plan of a run on several GPUs: memory, communication and time, estimated from shapes and data sheets."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from atento.config.loading import LoadedRecipe
+from atento.errors import UsageError, nearest
+from atento.runs.plan import Plan, plan_run
+from atento.training.replica.processes import BUCKET
+
+UTILIZATION = 0.4  # of the peak; torchtitan reports 33 to 39 % for Llama 3 8B on H100, and small networks reach less
+MACHINE = 8  # GPUs of a machine, which are linked by NVLink
+
+ON_THE_HOST = ("copy for a checkpoint", "program and data")  # parts of a plan that are not in the memory of the GPU
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """A GPU, by the data sheets of NVIDIA.
+
+    Attributes:
+        flops: floating-point operations a second in bfloat16, without sparsity.
+        memory: bytes.
+        link: bytes a second and direction between the GPUs of a machine (NVLink).
+        network: bytes a second and direction between machines, for each GPU.
+    """
+
+    flops: float
+    memory: int
+    link: float
+    network: float
+
+
+ACCELERATORS = {  # data sheets of A100 80GB SXM and DGX A100, H100 SXM and DGX H100, H200 SXM and DGX H200
+    "a100": Accelerator(312e12, 80 << 30, 300e9, 25e9),
+    "h100": Accelerator(989e12, 80 << 30, 450e9, 50e9),
+    "h200": Accelerator(989e12, 141 << 30, 450e9, 50e9),
+}
+
+
+@dataclass(frozen=True)
+class WorldPlan:
+    """An estimate for one of several processes; sizes in bytes, times in seconds an update.
+
+    Attributes:
+        plan: the plan of the run, on one GPU.
+        processes: number of processes, one for each GPU.
+        device: name of the GPU.
+        memory: bytes by part on each GPU.
+        sharded: bytes on each GPU if weights, gradients and the optimizer's state were divided among all.
+        fits: whether the memory is that of the GPU at most.
+        sent: bytes that each process sends in an update: an all-reduce of the gradients in float32, in a ring.
+        computation: time of the process with the most parts, at 40 % of the peak.
+        communication: time to send the gradients, which comes after the computation.
+    """
+
+    plan: Plan
+    processes: int
+    device: str
+    memory: dict[str, int]
+    sharded: int
+    fits: bool
+    sent: float
+    computation: float
+    communication: float
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of all updates, without validations and checkpoints."""
+        return (self.computation + self.communication) * self.plan.steps
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as plain data."""
+        return self.plan.to_dict() | {name: value for name, value in asdict(self).items() if name != "plan"}
+
+
+def plan_world(loaded: LoadedRecipe, device: str, processes: int, report: Callable[[str], None]) -> WorldPlan:
+    """Return the plan of a recipe on several GPUs; reads the data, and makes the tokenizer if it has no path.
+
+    Raises:
+        UsageError: no such GPU. RecipeError, DataError: as training would.
+    """
+    if device not in ACCELERATORS:
+        raise UsageError(
+            f"--world needs the name of a GPU as --device: got {device!r}{nearest(device, [*ACCELERATORS])}"
+        )
+    training = loaded.recipe.training
+    if training.precision == "auto":  # as on such a GPU
+        training = replace(training, precision="bfloat16")
+    recipe = replace(loaded.recipe, training=training)
+    return estimated(plan_run(replace(loaded, recipe=recipe), "cuda", 1, report), device, processes)
+
+
+def estimated(plan: Plan, device: str, processes: int) -> WorldPlan:
+    """Return the estimate for each of `processes` processes, from the plan of one."""
+    gpu = ACCELERATORS[device]
+    memory = {name: size for name, size in plan.memory.items() if name not in ON_THE_HOST}
+    if processes > 1:
+        memory["gradients to send"] = min(BUCKET, 4 * plan.trained)
+    divided = sum(size for name, size in memory.items() if name in ("weights", "gradients", "optimizer"))
+    total = sum(memory.values())
+    busiest = -(-plan.parts // processes) / plan.parts  # share of the parts
+    sent = 2 * (processes - 1) / processes * 4.0 * plan.trained
+    return WorldPlan(
+        plan=plan,
+        processes=processes,
+        device=device,
+        memory=memory,
+        sharded=total - divided + divided // processes,
+        fits=total <= gpu.memory,
+        sent=sent,
+        computation=plan.flops_per_update * busiest / (gpu.flops * UTILIZATION),
+        communication=sent / (gpu.link if processes <= MACHINE else gpu.network),
+    )

@@ -1,0 +1,83 @@
+"""Join the processes that a launcher has started: torchrun, or `atento train --nproc`."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from atento.config.parallel import ParallelConfig
+from atento.errors import AtentoError, UsageError, counted
+from atento.training.replica import environment
+from atento.training.replica.local import Local, Replica
+from atento.training.replica.messages import LostProcess, answered
+from atento.training.replica.processes import Processes
+
+STATUS_FILE = "ATENTO_STATUS_FILE"  # environment variable: where the first process writes the exit status of a failure
+
+
+@contextmanager
+def joined(config: ParallelConfig, device: str) -> Iterator[Replica]:
+    """Join the processes that train together, as the environment names them; a process alone joins nobody.
+
+    The first process says why a run ends. The others end with the same exit status and say nothing, unless they lost
+    the first one.
+
+    Args:
+        config: the section `training.parallel` of the recipe.
+        device: "cpu" or "cuda"; each process of a machine gets a GPU of its own.
+
+    Raises:
+        UsageError: the number of processes is not that of the recipe, or there are fewer GPUs than processes.
+        LostProcess: the other processes do not answer.
+    """
+    rank, size = environment.rank(), environment.world_size()
+    if config.replicate not in ("auto", size):
+        raise UsageError(
+            f"`training.parallel.replicate` is {config.replicate}, and {counted(size, 'process', 'processes')} "
+            f"{'was' if size == 1 else 'were'} started: give --nproc {config.replicate}, or start as many by torchrun"
+        )
+    if size == 1:
+        yield Local(config.exact)
+        return
+    _connect(config, device, rank, size)
+    try:
+        yield Processes(config)
+    except AtentoError as error:
+        # a launcher sends SIGTERM to all as soon as one process has ended; each may end by itself
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if rank == 0 and STATUS_FILE in os.environ:
+            Path(os.environ[STATUS_FILE]).write_text(str(error.exit_status), encoding="ascii")
+        if rank == 0 or isinstance(error, LostProcess):
+            raise
+        raise SystemExit(error.exit_status) from error
+    else:
+        dist.destroy_process_group()
+
+
+def _connect(config: ParallelConfig, device: str, rank: int, size: int) -> None:
+    backend = "gloo"
+    if device.startswith("cuda"):
+        backend, local = "cpu:gloo,cuda:nccl", environment.local_rank()
+        if device != "cuda" or local >= torch.cuda.device_count():
+            raise UsageError(
+                f"each process needs a GPU of its own, and this machine has {torch.cuda.device_count()}: got device "
+                f"{device!r} and process {local} of this machine; start fewer processes, or give --device cpu"
+            )
+        torch.cuda.set_device(local)
+    missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+    if missing:
+        raise UsageError(
+            f"WORLD_SIZE is {size}, and {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set: start "
+            "training by `atento train --nproc` or torchrun"
+        )
+    with answered(rank, size, config.timeout):
+        dist.init_process_group(
+            backend, rank=rank, world_size=size, timeout=timedelta(seconds=config.timeout), init_method="env://"
+        )

@@ -1,0 +1,99 @@
+"""Start the processes of a run on this machine with PyTorch's elastic agent, and pass signals on to them."""
+
+import logging
+import os
+import signal
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+from torch.distributed.elastic.multiprocessing.api import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from atento.training.replica.joined import STATUS_FILE
+
+RESTARTS = 3  # how often a run is started again after a process was killed
+SAVING = 600  # seconds that a signal leaves the processes to save a checkpoint
+STOPPED = 75  # exit status of a run that a signal stopped
+
+
+def launch(processes: int, module: str, arguments: Sequence[str], report: Callable[[str], None]) -> int:
+    """Run a module of Python in several processes of this machine, and wait for them.
+
+    If a process is killed, the others end, and all start again from the last checkpoint. SIGTERM, SIGINT and SIGUSR1 go
+    to all processes, which save a checkpoint.
+
+    Args:
+        processes: how many.
+        module: name of the module.
+        arguments: arguments of the module.
+        report: called with each line for the user.
+
+    Returns:
+        The exit status: 0, or that of the first process, or 128 and the number of the signal that ended it.
+    """
+    logging.disable(logging.ERROR)  # the agent logs what is reported here
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _processors() // processes)))
+    for restarts_left in reversed(range(RESTARTS + 1)):
+        again = [argument for argument in arguments if argument != "--force"]  # the folder is that of this run
+        with tempfile.TemporaryDirectory(prefix="atento-") as folder:
+            status_file = Path(folder) / "status"
+            os.environ[STATUS_FILE] = str(status_file)
+            run = elastic_launch(_config(processes, folder), sys.executable)
+            try:
+                run("-m", module, *(arguments if restarts_left == RESTARTS else again))
+            except SignalException as stop:
+                return int(status_file.read_text(encoding="ascii")) if status_file.exists() else 128 + int(stop.sigval)
+            except ChildFailedError as error:
+                killed = {
+                    rank: number for rank, number in killed_by(error.failures).items() if number != signal.SIGTERM
+                }
+                if not killed:
+                    return status_of(error.failures)
+            else:
+                return 0
+        rank, number = next(iter(killed.items()))
+        what = f"process {rank} of {processes} was killed by {signal.Signals(number).name}"
+        if restarts_left:
+            report(f"{what}; all start again from the last checkpoint ({RESTARTS - restarts_left + 1} of {RESTARTS})")
+        else:
+            report(f"error: {what}, as before; run the same command to continue from the last checkpoint")
+    return 1
+
+
+def _config(processes: int, folder: str) -> LaunchConfig:
+    return LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=processes,
+        run_id=uuid.uuid4().hex,
+        rdzv_backend="c10d",
+        rdzv_endpoint="127.0.0.1:0",
+        local_addr="127.0.0.1",
+        max_restarts=0,  # the agent would also start again after a mistake in a recipe
+        signals_to_handle="SIGTERM,SIGINT,SIGUSR1,SIGHUP,SIGQUIT",
+        shutdown_timeout=SAVING,
+        logs_specs=DefaultLogsSpecs(log_dir=folder),
+    )
+
+
+def _processors() -> int:
+    """Number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def killed_by(failures: Mapping[int, ProcessFailure]) -> dict[int, int]:
+    """Return the number of the signal that ended each process, by the number of the process."""
+    return {rank: -failure.exitcode for rank, failure in failures.items() if failure.exitcode < 0}
+
+
+def status_of(failures: Mapping[int, ProcessFailure]) -> int:
+    """Return the exit status of a run by those of its processes: that of the first process, if it failed by itself."""
+    statuses = [failures[rank].exitcode for rank in sorted(failures)]
+    if STOPPED in statuses:
+        return STOPPED
+    return next((status for status in statuses if status > 0), 128 + signal.SIGTERM)

@@ -1,0 +1,82 @@
+"""Short messages between processes: plain data as JSON, with explicit time limits."""
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from atento.errors import TrainingError
+
+SHORT = 1016  # bytes of a message that needs one collective operation
+
+
+class LostProcess(TrainingError):
+    """Another process has ended or does not answer."""
+
+
+class Channel:
+    """Messages of all processes to all, on the CPU.
+
+    Args:
+        seconds: how long a process waits for the others.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.rank, self.size, self.seconds = dist.get_rank(), dist.get_world_size(), seconds
+        self.group = dist.new_group(backend="gloo", timeout=timedelta(seconds=seconds))
+
+    def gather(self, value: Any) -> list[Any]:
+        """Send plain data to all processes; return what each has sent, by its number.
+
+        Raises:
+            LostProcess: a process has ended, or does not answer in time.
+        """
+        data = json.dumps(value).encode("ascii")
+        heads = self._gather(len(data).to_bytes(8, "big") + data[:SHORT], 8 + SHORT)
+        sizes = [int.from_bytes(head[:8], "big") for head in heads]
+        rests = [b""] * self.size
+        if max(sizes) > SHORT:
+            rests = self._gather(data[SHORT:], max(sizes) - SHORT)
+        return [json.loads((head[8:] + rest)[:size]) for head, rest, size in zip(heads, rests, sizes)]
+
+    def _gather(self, data: bytes, size: int) -> list[bytes]:
+        ours = torch.frombuffer(bytearray(data.ljust(size, b"\0")), dtype=torch.uint8)
+        everyones = [torch.empty_like(ours) for _ in range(self.size)]
+        with self.answered():
+            dist.all_gather(everyones, ours, group=self.group)
+        return [tensor.numpy().tobytes() for tensor in everyones]
+
+    def highest(self, values: Tensor) -> None:
+        """Replace each value by its highest on all processes, in place."""
+        with self.answered():
+            dist.all_reduce(values, dist.ReduceOp.MAX, group=self.group)
+
+    @contextmanager
+    def answered(self) -> Iterator[None]:
+        """Turn the error of a collective operation into one that says what has happened."""
+        with answered(self.rank, self.size, self.seconds):
+            yield
+
+
+@contextmanager
+def answered(rank: int, size: int, seconds: float) -> Iterator[None]:
+    """Turn the error of a collective operation into one that says what has happened.
+
+    Raises:
+        LostProcess: a process has ended, or does not answer in time.
+    """
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        line = str(error).strip().partition("\n")[0]
+        reason = re.sub(r"^\[[^]]*\.cc:\d+\] ", "", line)  # without the place in the source of PyTorch
+        raise LostProcess(
+            f"process {rank} of {size}: another process has ended, or has not answered within {seconds:g} s "
+            f"({reason:.160}); run the same command to continue from the last checkpoint"
+        ) from error

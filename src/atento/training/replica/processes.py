@@ -1,0 +1,299 @@
+"""Several processes that train one network: its parts are dealt out, and gradients are summed over all of them."""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from atento.config.parallel import ParallelConfig
+from atento.errors import AtentoError, TrainingError
+from atento.training.replica.gradient_sum import (
+    Gradients,
+    GradientSum,
+    RunningSum,
+    Tree,
+    buckets,
+    copy_from_flat,
+    flat,
+    in_full_precision,
+)
+from atento.training.replica.messages import Channel, answered
+
+T = TypeVar("T")
+
+CHECK_EVERY = 100  # updates between two comparisons of the weights
+PATIENCE = 6 * 3600.0  # seconds that processes wait while the first one prepares, validates or saves
+BUCKET = 1 << 26  # bytes that are sent at a time
+
+
+class OtherProcess(AtentoError):
+    """Another process has failed, and says why."""
+
+    def __init__(self, message: str, exit_status: int) -> None:
+        super().__init__(message)
+        self.exit_status = exit_status
+
+
+class Processes:
+    """One of several processes, each with a copy of the network (see `Replica`).
+
+    Part n of an update is computed by process n modulo the number of processes. In exact mode that number is first
+    rounded up to a power of two, 2^k, and process r also has the parts of the others that leave the remainder r. So
+    each process can sum the gradients of its parts up to level k of the tree.
+
+    Args:
+        config: the section `training.parallel` of the recipe.
+    """
+
+    def __init__(self, config: ParallelConfig) -> None:
+        self.config = config
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.main = self.rank == 0
+        self.brisk, self.patient = Channel(config.timeout), Channel(PATIENCE)
+        self.levels = (self.size - 1).bit_length() if config.exact else 0
+        self.slots = 1 << self.levels if config.exact else self.size
+        self._checked = False  # whether the weights have been compared since the start
+        self._in_turn = False  # in `main_first`: nobody waits for what the first process alone does
+
+    def _owner(self, number: int) -> int:
+        return number % self.slots % self.size
+
+    def ours(self) -> Iterator[bool]:
+        """Return for each part of an update, in order, whether this process computes it."""
+        return itertools.cycle([self._owner(number) == self.rank for number in range(self.slots)])
+
+    def numbers(self, count: int) -> list[int]:
+        """Return the numbers of the first parts of an update that this process computes."""
+        ours = (number for number in itertools.count() if self._owner(number) == self.rank)
+        return list(itertools.islice(ours, count))
+
+    def check(self, step: int, parameters: Sequence[Tensor]) -> None:
+        """Compare a sum of the bits of all weights, at the first update after a start and every 100 updates.
+
+        Raises:
+            TrainingError: the weights or the steps of two processes differ.
+        """
+        if self._checked and step % CHECK_EVERY:
+            return
+        self._checked = True
+        everyones = self.brisk.gather([step, checksum(parameters)])
+        for rank, (other_step, sum_of_bits) in enumerate(everyones):
+            if other_step != everyones[0][0]:
+                raise TrainingError(f"process {rank} is at step {other_step}, and process 0 at {everyones[0][0]}")
+            if sum_of_bits != everyones[0][1]:
+                raise TrainingError(
+                    f"step {step}: the weights of process {rank} are not those of process 0; run the same command to "
+                    "continue from the last checkpoint"
+                )
+
+    def exchange(self, values: list[T]) -> list[T]:
+        """Give the values of the parts of this process, and get those of all parts of the update, in order."""
+        return self._in_order(self.brisk.gather(values))
+
+    def _in_order(self, everyones: list[list[T]]) -> list[T]:
+        by_process = [iter(values) for values in everyones]
+        total = sum(map(len, everyones))
+        dealt = [sum(self._owner(number) == rank for number in range(total)) for rank in range(self.size)]
+        if dealt != [len(values) for values in everyones]:
+            raise TrainingError(
+                f"the processes have {', '.join(str(len(values)) for values in everyones)} parts of an update, and "
+                f"{', '.join(map(str, dealt))} were dealt: their data differ"
+            )
+        return [next(by_process[self._owner(number)]) for number in range(total)]
+
+    def together(self, compute: Callable[[], list[T]]) -> list[T]:
+        """Compute the values of the parts of this process, and get those of all parts.
+
+        Raises:
+            An exception on all processes, if `compute` raises one on any.
+        """
+        failure: Exception | None = None
+        values: list[T] = []
+        try:
+            values = compute()
+        except Exception as error:  # the others must not wait for this process
+            failure = error
+        everyones = self.brisk.gather([values, None if failure is None else _description(failure)])
+        if failure is not None:
+            raise failure
+        for rank, (_, description) in enumerate(everyones):
+            if description is not None:
+                raise _as_here(rank, *description)
+        return self._in_order([values for values, _ in everyones])
+
+    def gradient_sum(self, parameters: Sequence[Tensor], parts: int) -> GradientSum:
+        """Return a sum over all parts of an update on all processes."""
+        return ExactSum(self, parameters, parts) if self.config.exact else FastSum(self, parameters)
+
+    def highest(self, value: int) -> int:
+        """Return the highest of the values of all processes."""
+        highest = torch.tensor([value])
+        self.brisk.highest(highest)
+        return int(highest)
+
+    def main_does(self, work: Callable[[], T]) -> T:
+        """Let the first process alone do something, and return its result on all of them.
+
+        Raises:
+            An exception on all processes, if `work` raises one.
+        """
+        if self._in_turn:
+            return work() if self.main else None  # type: ignore[return-value]
+        failure: Exception | None = None
+        result: Any = None
+        if self.main:
+            try:
+                result = work()
+            except Exception as error:
+                failure = error
+        of_main, description = self.patient.gather([result, None if failure is None else _description(failure)])[0]
+        if failure is not None:
+            raise failure
+        if description is not None:
+            raise _as_here(0, *description)
+        return result if self.main else of_main  # type: ignore[no-any-return]
+
+    def main_first(self, work: Callable[[], T]) -> T:
+        """Do something on the first process, then on the others at the same time.
+
+        Raises:
+            An exception on all processes, if `work` raises one on any.
+        """
+        results: list[T] = []
+        for turn in (self.main, not self.main):
+            failure: Exception | None = None
+            if turn:
+                self._in_turn = True
+                try:
+                    results.append(work())
+                except Exception as error:
+                    failure = error
+                finally:
+                    self._in_turn = False
+            everyones = self.patient.gather(None if failure is None else _description(failure))
+            if failure is not None:
+                raise failure
+            for rank, description in enumerate(everyones):
+                if description is not None:
+                    raise _as_here(rank, *description)
+        return results[0]
+
+    def answered(self) -> AbstractContextManager[None]:
+        """Turn the error of a collective operation in an update into one that says what has happened."""
+        return answered(self.rank, self.size, self.config.timeout)
+
+
+class FastSum:
+    """Adds the gradients of the parts of each process in order, then those of all processes (all-reduce)."""
+
+    def __init__(self, processes: Processes, parameters: Sequence[Tensor]) -> None:
+        self.processes, self.parameters, self.local = processes, parameters, RunningSum(parameters)
+
+    def add(self, number: int, gradients: Gradients) -> None:
+        """Take in the gradients of a part."""
+        self.local.add(number, gradients)
+
+    def finish(self) -> None:
+        """Sum the gradients over all processes, in place."""
+        present = present_anywhere(self.processes, [parameter.grad is not None for parameter in self.parameters])
+        for parameter, has_gradient in zip(self.parameters, present):
+            if has_gradient and parameter.grad is None:  # no part of this process has one
+                parameter.grad = torch.zeros_like(parameter)
+        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        for bucket in buckets(gradients, BUCKET):
+            vector = flat(bucket)
+            with self.processes.answered():
+                dist.all_reduce(vector)
+            copy_from_flat(bucket, vector)
+
+
+class ExactSum:
+    """Adds gradients in the tree over the numbers of the parts, whose upper levels reach over the processes.
+
+    For these, each process gets a share of the elements from all others, adds it up, and gives the sum to all. So it
+    sends and receives about as much as in an all-reduce.
+    """
+
+    def __init__(self, processes: Processes, parameters: Sequence[Tensor], parts: int) -> None:
+        self.processes, self.parameters, self.parts = processes, parameters, parts
+        self.tree = Tree(parts, highest=processes.levels)
+
+    def add(self, number: int, gradients: Gradients) -> None:
+        """Take in the gradients of a part."""
+        self.tree.add(number, in_full_precision(self.parameters, gradients))
+
+    def finish(self) -> None:
+        """Set `.grad` of each parameter to the sum of the nodes of all processes."""
+        nodes = list(self.tree.nodes.values())
+        ours = [any(node[index] is not None for node in nodes) for index in range(len(self.parameters))]
+        present = present_anywhere(self.processes, ours)
+        for parameter, has_gradient in zip(self.parameters, present):
+            parameter.grad = torch.empty_like(parameter) if has_gradient else None
+        indices = {id(parameter.grad): index for index, parameter in enumerate(self.parameters)}
+        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        for bucket in buckets(gradients, BUCKET):
+            self._finish_bucket(bucket, [indices[id(gradient)] for gradient in bucket])
+
+    def _finish_bucket(self, bucket: list[Tensor], indices: list[int]) -> None:
+        size, elements = self.processes.size, sum(gradient.numel() for gradient in bucket)
+        share = -(-elements // size)  # elements that each process adds up
+        tree = Tree(self.parts, lowest=self.processes.levels)
+        for first in range(0, min(self.processes.slots, self.parts), size):
+            node = self.tree.nodes.get(first + self.processes.rank)
+            # -0.0 is neutral in a sum, also of -0.0; 0.0 is not
+            sent = torch.full((size * share,), -0.0, dtype=bucket[0].dtype, device=bucket[0].device)
+            if node is not None:
+                for index, part in zip(indices, sent[:elements].split([g.numel() for g in bucket])):
+                    if (value := node[index]) is not None:
+                        part.copy_(value.reshape(-1))
+            received = torch.empty_like(sent)
+            with self.processes.answered():
+                dist.all_to_all_single(received, sent)
+            for number, values in enumerate(received.split(share), start=first):
+                if number < min(self.processes.slots, self.parts):
+                    tree.add(number, [values])
+        (total,) = tree.nodes[0]
+        assert total is not None
+        shares = [torch.empty_like(total) for _ in range(size)]
+        with self.processes.answered():
+            dist.all_gather(shares, total)
+        copy_from_flat(bucket, torch.cat(shares))
+
+
+def present_anywhere(processes: Processes, present: Sequence[bool]) -> list[bool]:
+    """Return for each parameter whether any process has a gradient."""
+    flags = torch.tensor(present, dtype=torch.uint8)
+    processes.brisk.highest(flags)
+    return [bool(flag) for flag in flags.tolist()]
+
+
+def checksum(parameters: Sequence[Tensor]) -> int:
+    """Return a sum of the bits of parameters, weighted by their places in the list."""
+    integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    total = 0
+    for index, parameter in enumerate(parameters):
+        bits = parameter.detach().contiguous().view(integers[parameter.element_size()])
+        total += (2 * index + 1) * int(bits.sum(dtype=torch.int64))
+    return total & (1 << 64) - 1
+
+
+def _description(error: Exception) -> list[Any]:
+    """Return an exception as plain data: kind, text, exit status."""
+    if isinstance(error, AtentoError):
+        return ["", str(error), error.exit_status]
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return ["memory", text, 1]
+    return ["runtime" if isinstance(error, RuntimeError) else "", text, 1]
+
+
+def _as_here(rank: int, kind: str, text: str, exit_status: int) -> Exception:
+    """Return the exception of another process as one of this process; memory that ran out there has run out here."""
+    message = f"process {rank}: {text}"
+    if kind == "memory":
+        return MemoryError(message)
+    return RuntimeError(message) if kind == "runtime" else OtherProcess(message, exit_status)

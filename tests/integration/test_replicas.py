@@ -1,0 +1,218 @@
+"""Training in several processes: the same run as in one, and what happens when one of them fails."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from conftest import Done, ForkServer, Running, refused
+from runs import differences, events
+
+# five pieces an update, so that two or three processes have unequal shares
+SETTINGS = ("training.micro_batches=5", "training.steps=12", "training.checkpoint_every=4", "training.validate_every=6")
+EXACT = (*SETTINGS, "training.parallel.exact=true")
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def start(
+    server: ForkServer, size: int, *argv: object, cwd: Path, fault: str | None = None, **details: object
+) -> list[Running]:
+    """`atento train ARGUMENTS` in several processes, as torchrun would start them."""
+    world = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    return [
+        server.start(
+            "train",
+            "tiny.yaml",
+            *argv,
+            cwd=cwd,
+            fault=fault,
+            env=world | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            **details,
+        )
+        for rank in range(size)
+    ]
+
+
+def train(server: ForkServer, size: int, *argv: object, cwd: Path, **options: object) -> list[Done]:
+    """As `start`, from beginning to end."""
+    return [running.end() for running in start(server, size, *argv, cwd=cwd, **options)]  # type: ignore[arg-type]
+
+
+def finished(done: list[Done]) -> None:
+    """All processes have ended well, and only the first one has said something."""
+    assert [process.status for process in done] == [0] * len(done), done
+    assert done[0].stderr and not any(process.stderr or process.stdout for process in done[1:]), done
+
+
+@pytest.fixture(scope="module")
+def alone(server: ForkServer, data: Path, scratch: Path) -> dict[str, Path]:
+    """The run in one process, in exact mode and not."""
+    runs = {name: scratch / f"alone-{name}" for name in ("exact", "fast")}
+    for name, settings in (("exact", EXACT), ("fast", SETTINGS)):
+        done = server.run("train", "tiny.yaml", "--out", runs[name], *settings, cwd=data)
+        assert done.status == 0, done.stderr
+    return runs
+
+
+def furthest(one: Path, two: Path) -> float:
+    """The largest difference of the losses of two runs, relative to the loss."""
+    pairs = list(zip(events(one, "train"), events(two, "train"), strict=True))
+    assert pairs
+    return max(abs(a["loss"] - b["loss"]) / a["loss"] for a, b in pairs)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_exact_mode_has_the_bits_of_one_process(
+    server: ForkServer, place: Path, alone: dict[str, Path], size: int
+) -> None:
+    finished(train(server, size, "--out", "run", *EXACT, cwd=place))
+    assert differences(alone["exact"], place / "run") == []
+
+
+def test_fast_mode_agrees_with_one_process(server: ForkServer, place: Path, alone: dict[str, Path]) -> None:
+    done = train(server, 2, "--out", "run", *SETTINGS, cwd=place)
+    finished(done)
+    assert "1 thread in each of 2 processes" in done[0].stderr and "nothing to do" not in done[0].stderr
+    assert 0 <= furthest(alone["fast"], place / "run") < 5e-5
+    ours, theirs = (events(run, "valid") for run in (place / "run", alone["fast"]))
+    assert [event["nll"] for event in ours] == pytest.approx([event["nll"] for event in theirs], rel=5e-5)
+
+
+@pytest.mark.parametrize("fault", ["mean_of_means", "counts_not_reduced", "dropout_by_rank"])
+def test_the_comparison_finds_known_bugs(server: ForkServer, place: Path, alone: dict[str, Path], fault: str) -> None:
+    train(server, 2, "--out", "run", *SETTINGS, cwd=place, fault=fault)
+    assert furthest(alone["fast"], place / "run") > 5e-5
+
+
+def test_the_comparison_of_bits_finds_a_sum_by_process(server: ForkServer, place: Path, alone: dict[str, Path]) -> None:
+    train(server, 2, "--out", "run", *EXACT, cwd=place, fault="sum_by_rank")
+    assert "model.safetensors" in differences(alone["exact"], place / "run")
+
+
+def test_a_signal_to_one_process_stops_all_and_any_number_continues(
+    server: ForkServer, place: Path, alone: dict[str, Path]
+) -> None:
+    """Stopped on 2, continued on 3, stopped again, continued on 1: as never stopped."""
+    for size, step in ((2, 3), (3, 7)):
+        fault = {"fault": "signalled", "step": step, "rank": 1, "number": int(signal.SIGTERM)}
+        world = start(server, size, "--out", "run", *EXACT, cwd=place, **fault)
+        done = [running.end() for running in world]
+        assert [process.status for process in done] == [75] * size, done
+        assert f"stopped by SIGTERM after step {step}," in done[0].stderr and not any(
+            process.stderr for process in done[1:]
+        )
+    finished(train(server, 1, "--out", "run", *EXACT, cwd=place))
+    assert differences(alone["exact"], place / "run") == []
+
+
+def test_a_loss_that_is_not_finite_on_one_process_is_skipped_by_all(server: ForkServer, place: Path) -> None:
+    for size in (1, 2):
+        settings = (*EXACT, "training.non_finite=skip")
+        done = train(
+            server, size, "--out", f"run-{size}", *settings, cwd=place, fault="loss_not_finite", step=5, rank=size - 1
+        )
+        finished(done)
+        assert done[0].stderr.count("the update is skipped") == 1
+    assert [event["step"] for event in events(place / "run-2", "skip")] == [5]
+    assert differences(place / "run-1", place / "run-2") == []
+    done = train(server, 2, "--out", "stopped", *EXACT, cwd=place, fault="loss_not_finite", step=5, rank=1)
+    refused(done[0], "step 5: the loss is not finite", status=1)
+    assert done[1].status == 1 and done[1].stderr == ""
+
+
+def test_memory_that_runs_out_on_one_process_makes_smaller_pieces_on_all(server: ForkServer, place: Path) -> None:
+    settings = (*EXACT, "training.micro_batches=2")
+    for size in (1, 2):
+        fault = {"fault": "memory_runs_out", "step": 5, "rank": size - 1}
+        done = train(server, size, "--out", f"run-{size}", *settings, cwd=place, **fault)
+        finished(done)
+        assert done[0].stderr.count("memory ran out") == 1
+    assert differences(place / "run-1", place / "run-2") == []
+
+
+def test_weights_that_drift_apart_end_the_run(server: ForkServer, place: Path) -> None:
+    done = train(server, 2, "--out", "run", *SETTINGS, cwd=place, fault="weights_drift", step=6, rank=1)
+    refused(done[0], "step 8: the weights of process 1 are not those of process 0", status=1)
+    assert done[1].status == 1 and done[1].stderr == ""
+
+
+def test_a_process_that_hangs_ends_the_run_in_time(server: ForkServer, place: Path) -> None:
+    settings = (*SETTINGS, "training.parallel.timeout=2")
+    world = start(
+        server, 2, "--out", "run", *settings, cwd=place, fault="signalled", step=6, rank=1, number=int(signal.SIGSTOP)
+    )
+    started = time.monotonic()
+    done = world[0].end(30.0)
+    os.kill(world[1].pid, signal.SIGKILL)
+    world[1].end()
+    refused(done, "another process has ended, or has not answered within 2 s", status=1)
+    assert time.monotonic() - started < 20
+
+
+def test_a_process_without_a_part_takes_the_same_steps(server: ForkServer, place: Path) -> None:
+    settings = ("training.steps=6", "training.parallel.exact=true")
+    done = train(server, 2, "--out", "run-2", *settings, cwd=place)
+    finished(done)
+    assert "warning: the first update has 1 part for 2 processes" in done[0].stderr
+    finished(train(server, 1, "--out", "run-1", *settings, cwd=place))
+    assert differences(place / "run-1", place / "run-2") == []
+
+
+def test_what_processes_are_refused(server: ForkServer, place: Path) -> None:
+    done = server.run("train", "tiny.yaml", "training.parallel.replicate=2", cwd=place)
+    refused(done, "`training.parallel.replicate` is 2, and 1 process was started")
+    done = server.run("train", "tiny.yaml", "training.parallel.exact=true", "--threads", "2", cwd=place)
+    refused(done, "one CPU thread a process: got 2 threads")
+    done = server.run("train", "tiny.yaml", "--nproc", "2", "--folds", "2", cwd=place)
+    refused(done, "give one of the two")
+    done = server.run("train", "tiny.yaml", cwd=place, env={"WORLD_SIZE": "2", "RANK": "0"})
+    refused(done, "MASTER_ADDR and MASTER_PORT are not set")
+    (place / "bad.tsv").write_text("one column alone\n")
+    both = train(server, 2, "--out", "run", "data.train={file: bad.tsv, source: 0, target: 1}", cwd=place)
+    refused(both[0], "bad.tsv:1")
+    assert both[1].status == 2 and both[1].stderr == ""
+
+
+def test_the_launcher_restarts_after_a_kill_and_passes_signals_on(server: ForkServer, place: Path) -> None:
+    """One launch: a process is killed, and all continue from the last checkpoint; SIGTERM stops them; one continues."""
+    settings = (*EXACT, "training.steps=48", "training.validate_every=24", "--out", "run")
+    command = [sys.executable, "-m", "atento.cli.start", "train", "tiny.yaml", "--nproc", "2", *settings]
+    with subprocess.Popen(command, cwd=place, stderr=subprocess.PIPE, text=True) as launcher:
+        wait_for(place / "run", 4, launcher)
+        workers = children(launcher.pid)
+        assert len(workers) == 2
+        os.kill(workers[1], signal.SIGKILL)
+        wait_for(place / "run", 12, launcher)
+        launcher.send_signal(signal.SIGTERM)
+        _, stderr = launcher.communicate(timeout=240)
+    assert launcher.returncode == 75, stderr
+    assert "process 1 of 2 was killed by SIGKILL; all start again from the last checkpoint (1 of 3)" in stderr
+    assert "resuming run from step" in stderr and stderr.count("stopped by SIGTERM after step") == 1
+    finished(train(server, 1, *settings, cwd=place))
+    finished(train(server, 1, *settings[:-1], "never-stopped", cwd=place))
+    assert differences(place / "never-stopped", place / "run") == []
+
+
+def wait_for(run: Path, step: int, launcher: "subprocess.Popen[str]") -> None:
+    """Wait for the checkpoint of a step."""
+    deadline = time.monotonic() + 240  # starting takes seconds, and more on a busy machine
+    while not (run / "checkpoints" / f"step-{step:08d}").exists():
+        assert launcher.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

@@ -1,0 +1,101 @@
+"""The tree that gradients are summed in: its bits do not depend on who computes which part, nor on the order."""
+
+import random
+
+import pytest
+import torch
+from torch import Tensor
+
+from atento.training.replica.gradient_sum import RunningSum, Tree, TreeSum, buckets, copy_from_flat, flat
+
+
+def parts_of(count: int) -> list[list[Tensor | None]]:
+    """Gradients of very different size, some missing; the last parameter has none in any part."""
+    generator = torch.Generator().manual_seed(count)
+    gradients: list[list[Tensor | None]] = []
+    for part in range(count):
+        size = 10.0 ** ((7 * part) % 9 - 4)
+        gradients.append(
+            [
+                torch.randn(40, generator=generator) * size,
+                torch.randn(3, 5, generator=generator) * size if part % 3 else None,
+                None,
+            ]
+        )
+    return gradients
+
+
+def by_definition(gradients: list[list[Tensor | None]], level: int = 0, remainder: int = 0) -> list[Tensor | None]:
+    """The node of a level and a remainder, as the docstring of the tree says it."""
+    below = [number for number in range(len(gradients)) if number % 2**level == remainder]
+    if len(below) == 1:
+        return gradients[below[0]]
+    low = by_definition(gradients, level + 1, remainder)
+    if not any(number % 2 ** (level + 1) == remainder + 2**level for number in below):
+        return low
+    high = by_definition(gradients, level + 1, remainder + 2**level)
+    return [b if a is None else a if b is None else a + b for a, b in zip(low, high)]
+
+
+def same(one: list[Tensor | None], two: list[Tensor | None]) -> bool:
+    """Whether two lists of gradients have the same bits."""
+    return all(a is b is None or (a is not None and b is not None and torch.equal(a, b)) for a, b in zip(one, two))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 8, 13])
+def test_the_tree_has_the_bits_of_its_definition_for_any_division_of_the_parts(count: int) -> None:
+    gradients = parts_of(count)
+    expected = by_definition(gradients)
+    for levels in range(4):  # 1, 2, 4 and 8 shares of the parts, each summed by itself
+        order = list(range(count))
+        random.Random(levels).shuffle(order)
+        share = Tree(count, highest=levels)
+        for number in order:
+            share.add(number, gradients[number])
+        assert sorted(share.nodes) == list(range(min(count, 2**levels)))
+        upper = Tree(count, lowest=levels)
+        for number, node in share.nodes.items():
+            upper.add(number, node)
+        assert same(list(upper.nodes[0]), expected)
+    if count > 3:  # the order of a running sum has other bits, so the comparison above says something
+        running = [torch.zeros(40) for _ in range(2)]
+        for number in range(count):
+            value = gradients[number][0]
+            assert value is not None and expected[0] is not None
+            running[0] = running[0] + value
+        assert not torch.equal(running[0], expected[0])
+
+
+def test_sums_set_the_gradients_of_parameters() -> None:
+    gradients = parts_of(5)
+    expected = by_definition(gradients)
+    for make in (lambda p: RunningSum(p), lambda p: TreeSum(p, 5)):
+        parameters = [torch.zeros(40), torch.zeros(3, 5), torch.zeros(2)]
+        made = make(parameters)
+        for number, values in enumerate(gradients):
+            made.add(number, values)
+        made.finish()
+        assert parameters[2].grad is None
+        for parameter, value in zip(parameters[:2], expected):
+            assert parameter.grad is not None and value is not None
+            torch.testing.assert_close(parameter.grad, value, rtol=1e-5, atol=1e-1)
+
+
+def test_a_gradient_that_two_parameters_share_is_copied() -> None:
+    shared = torch.ones(3)
+    parameters = [torch.zeros(3), torch.zeros(3)]
+    made = TreeSum(parameters, 1)
+    made.add(0, [shared, shared])
+    made.finish()
+    assert parameters[0].grad is not None and parameters[1].grad is not None
+    parameters[0].grad.div_(2)
+    assert parameters[1].grad.tolist() == [1, 1, 1]
+
+
+def test_buckets_hold_all_tensors_in_order_and_each_one_type() -> None:
+    tensors = [torch.arange(4.0), torch.arange(6.0).view(2, 3), torch.arange(3.0).double(), torch.arange(100.0)]
+    made = buckets(tensors, 30)
+    assert [len(bucket) for bucket in made] == [2, 1, 1] and [t for bucket in made for t in bucket] == tensors
+    vector = flat(made[0]) * 2
+    copy_from_flat(made[0], vector)
+    assert tensors[0].tolist() == [0, 2, 4, 6] and tensors[1].tolist() == [[0, 2, 4], [6, 8, 10]]
