@@ -170,6 +170,19 @@ def test_a_process_without_a_part_takes_the_same_steps(server: ForkServer, place
     assert differences(place / "run-1", place / "run-2") == []
 
 
+def test_processes_with_another_recipe_or_folder_are_refused(server: ForkServer, place: Path) -> None:
+    other = ("training.learning_rate=1e-4", "--out", "run")
+    for argv, message in ((other, "process 1: run is a run of another recipe"), (("--out", "there"), "is missing")):
+        address = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        world = [
+            server.start("train", "tiny.yaml", *arguments, cwd=place, env=address | {"RANK": str(rank)})
+            for rank, arguments in enumerate((("--out", "run"), argv))
+        ]
+        done = [running.end() for running in world]
+        refused(done[0], message)
+        assert done[1].status == 2 and done[1].stderr == ""
+
+
 def test_what_processes_are_refused(server: ForkServer, place: Path) -> None:
     done = server.run("train", "tiny.yaml", "training.parallel.replicate=2", cwd=place)
     refused(done, "`training.parallel.replicate` is 2, and 1 process was started")

@@ -61,10 +61,12 @@ def identity_of(
     report: Callable[[str], None],
     branch: Mapping[str, Any] | None = None,
     processes: int = 1,
+    main: bool = True,
 ) -> dict[str, Any]:
     """Return the identity of a run: written to `run.json` at its start, compared with it on resumption.
 
-    A folder without a checkpoint (a command was refused or killed early) may take another recipe.
+    A folder without a checkpoint (a command was refused or killed early) may take another recipe. A process that is not
+    the first one compares itself with what the first one has written.
 
     Args:
         loaded: the recipe.
@@ -75,6 +77,7 @@ def identity_of(
         report: called with each warning.
         branch: the checkpoint of another run that this one begins at, as `run.json` stores it.
         processes: processes that train together.
+        main: whether this is the first of them.
 
     Raises:
         UsageError: the folder holds a run with another recipe, data or branch point; the message names the difference.
@@ -95,9 +98,11 @@ def identity_of(
                 first, present = (counted(number, "process", "processes") for number in (before, processes))
                 report(_rounding(f"with {first}", f"with {present}"))
             return saved | _resumed_on(saved, device, threads, report)
-        if has_begun(folder):
+        if has_begun(folder) or not main:
             raise UsageError(refusal)
         shutil.rmtree(folder / "tokenizer", ignore_errors=True)
+    if not main:
+        raise UsageError(f"{path} is missing, which the first process has written: all need the same run folder")
     auto = best_precision(device)
     identity = {
         "run_id": uuid.uuid4().hex,

@@ -131,7 +131,15 @@ def check_identity(setup: Setup) -> None:
     """Compare recipe and data with `run.json` of the folder, or write it; delete incomplete files of a killed run."""
     branch = None if setup.branch is None else setup.branch.to_dict()
     setup.identity = identity_of(
-        setup.loaded, setup.data, setup.folder, setup.device, setup.threads, setup.report, branch, setup.replica.size
+        setup.loaded,
+        setup.data,
+        setup.folder,
+        setup.device,
+        setup.threads,
+        setup.report,
+        branch,
+        setup.replica.size,
+        setup.replica.main,
     )
     torch.set_num_threads(int(setup.identity["threads"]))
     for part in ("checkpoints", "averaged"):
@@ -159,7 +167,7 @@ def make_tokenizer(setup: Setup) -> None:
         same = recipe_tokenizer is None or not recipe_tokenizer.exists()
         if same or Tokenizer.load(recipe_tokenizer).fingerprint == setup.tokenizer.fingerprint:  # type: ignore[arg-type]
             return
-        if has_begun(folder):
+        if has_begun(folder) or not setup.replica.main:
             raise TokenizerError(
                 f"{folder} was trained with another tokenizer: {recipe_tokenizer} has changed. Use --out or --force"
             )
