@@ -13,7 +13,7 @@ import yaml
 
 from atento.training.journal import read_journal
 from conftest import ForkServer, refused, write_tsv
-from runs import differences, events, last, tensors
+from runs import batches, differences, events, last, tensors
 
 pytestmark = pytest.mark.integration
 
@@ -204,6 +204,8 @@ def test_what_no_run_can_begin_at(server: ForkServer, place: Path, run: Path) ->
         refused(server.run(*TINY, "--out", "new", "--from", given, cwd=place), said)
     done = server.run(*TINY, "network.d_ff=64", "network.dropout=0", "--out", "new", "--from", "run@4", cwd=place)
     refused(done, "--from run@4: its network is not the recipe's: network.d_ff: 32 -> 64")
+    done = server.run(*TINY, "training.optimizer=muon", "--out", "new", "--from", "run@4", cwd=place)
+    refused(done, "--from run@4: its optimizer state is that of adamw, and `training.optimizer` is muon")
 
 
 def test_r9_force_moves_the_old_folder_aside(server: ForkServer, place: Path, run: Path) -> None:
@@ -487,9 +489,7 @@ def test_train_events_are_means_over_real_targets(server: ForkServer, place: Pat
     tokenizer = Tokenizer.load(place / "each" / "tokenizer")
     pairs = [line.split("\t") for line in (place / "train.tsv").read_text(encoding="utf-8").splitlines()]
     targets = [len(tokenizer.encode(target)) + 1 for _, target in pairs]
-    weights = []
-    for line in record.read_text(encoding="utf-8").splitlines():
-        weights.append(sum(targets[row] for part in json.loads(line)["rows"] for row in part))
+    weights = [sum(targets[row] for part in rows for row in part) for rows, _ in batches(record).values()]
     each, (whole,) = events(place / "each", "train"), events(place / "whole", "train")
     for name in ("loss", "nll"):
         mean = sum(event[name] * weight for event, weight in zip(each, weights, strict=True)) / sum(weights)

@@ -255,3 +255,26 @@ def test_a_journal_that_cannot_be_read_cannot_be_cut(path: Path) -> None:
     with pytest.raises(TrainingError, match=r"metrics\.jsonl cannot be read: Is a directory"):
         journal.cut(1)
     journal.close()
+
+
+def test_the_checkpoints_of_a_journal_are_known_without_reading_it_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Journal(path) as journal:
+        journal.append({"event": "checkpoint", "step": 4})
+        journal.append(train(4))
+    reads: list[Path] = []
+    real = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda self: reads.append(self) or real(self))
+    with Journal(path) as journal:
+        assert journal.has_checkpoint(4) and not journal.has_checkpoint(8)
+        for step in (8, 12, 16):
+            journal.append({"event": "checkpoint", "step": step})
+            assert journal.has_checkpoint(step) and not journal.has_checkpoint(step + 4)
+        assert len(reads) == 1
+        with monkeypatch.context() as patch:
+            full(patch, 0)
+            journal.append({"event": "checkpoint", "step": 20})
+        assert not journal.has_checkpoint(20)  # it is not in the file
+        journal.cut(8)
+        assert journal.has_checkpoint(8) and not journal.has_checkpoint(12)

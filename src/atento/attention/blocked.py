@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from atento.attention.algebra import additive
-from atento.attention.dropout import fresh, pair_dropout
+from atento.attention.dropout import Key, fresh, pair_dropout
 from atento.attention.equation import AttentionArgs, normalise, widened
 from atento.attention.key_ranges import KeyRange, count
 from atento.attention.lowering import LoweredMask, nothing_allowed, take
@@ -38,7 +38,7 @@ class _Call:
     relative: RelativeTerms | None
     scale: float
     dropout: float
-    key: int  # of the dropout
+    key: Key  # of the dropout
     lengths: tuple[int, int]  # T and S
 
     @property

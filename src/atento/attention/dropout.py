@@ -11,6 +11,9 @@ import torch
 from torch import Tensor
 
 _MASK = (1 << 64) - 1
+_ODD = -7046029254386353131  # the increment of SplitMix64
+
+Key = int | Tensor  # of a mask: 64 bits; a tensor () in compiled code
 
 
 def mix(*numbers: int) -> int:
@@ -33,25 +36,36 @@ class Randomness:
         step: the training step.
         slot: the part of the global batch.
         use: how many masks have been drawn.
+        traced: int64 (2,), the hash of seed, step and slot, and the number of masks drawn before, from which `use`
+            counts. For compiled code, which would be compiled anew for other Python numbers. None: code as it is.
     """
 
     seed: int
     step: int = 0
     slot: int = 0
     use: int = 0
+    traced: Tensor | None = None
 
-    def key(self) -> int:
+    def key(self) -> Key:
         """A new 64-bit key for the next mask."""
         self.use += 1
-        return mix(self.seed, self.step, self.slot, self.use)
+        if self.traced is None:
+            return mix(self.seed, self.step, self.slot, self.use)
+        return _hashed(self.traced[0] + self.traced[1] + (self.use + _ODD))  # the last round of `mix`
+
+    def as_tensor(self, device: torch.device) -> "Randomness":
+        """The same randomness for compiled code, which draws the same masks."""
+        numbers = [mix(self.seed, self.step, self.slot), self.use]
+        return Randomness(0, traced=torch.tensor(numbers, dtype=torch.int64, device=device))
 
 
-_ODD = -7046029254386353131  # the increment of SplitMix64
 _counters: dict[torch.device, Tensor] = {}
 
 
 def _counter(count: int, device: torch.device) -> Tensor:
     """0, 1, 2 ... times the increment, cached by device: it is the same for all calls."""
+    if torch.compiler.is_compiling():
+        return torch.arange(count, dtype=torch.int64, device=device) * _ODD
     cached = _counters.get(device)
     if cached is None or cached.numel() < count:
         size = 1 << max(16, (count - 1).bit_length())
@@ -65,12 +79,12 @@ def _shifted(x: Tensor, by: int) -> Tensor:
     return (x >> by).bitwise_and_((1 << (64 - by)) - 1)
 
 
-def random_bytes(count: int, key: int, device: torch.device) -> Tensor:
+def random_bytes(count: int, key: Key, device: torch.device) -> Tensor:
     """`count` uniformly distributed bytes (uint8), a function of `key` alone."""
     return _hashed(_counter((count + 7) // 8, device) + key).view(torch.uint8)[:count]
 
 
-def uniform(count: int, key: int, device: torch.device) -> Tensor:
+def uniform(count: int, key: Key, device: torch.device) -> Tensor:
     """`count` uniformly distributed numbers in [0, 1) (float64), a function of `key` alone."""
     return _shifted(_hashed(_counter(count, device) + key), 11).double() * 2.0**-53
 
@@ -92,7 +106,7 @@ _INTEGER_TYPES = {
 }
 
 
-def dropout_mask(shape: torch.Size, p: float, key: int, like: Tensor) -> Tensor:
+def dropout_mask(shape: torch.Size, p: float, key: Key, like: Tensor) -> Tensor:
     """A mask to multiply with: 0 with probability p, rounded to 1/256, else 1 / (1 - p).
 
     Args:
@@ -107,6 +121,8 @@ def dropout_mask(shape: torch.Size, p: float, key: int, like: Tensor) -> Tensor:
 def _as_mask(random: Tensor, p: float, like: Tensor) -> Tensor:
     """Random bytes as a mask of `like`'s dtype. Same shape."""
     dropped = min(255, max(1, round(p * 256)))  # bytes below this drop their element
+    if torch.compiler.is_compiling():  # fused with what it is multiplied with
+        return (random >= dropped).to(like.dtype) * (256 / (256 - dropped))
     integer = _INTEGER_TYPES[like.dtype]
     kept_value = int(torch.tensor(256 / (256 - dropped), dtype=like.dtype).view(integer))
     below = random.to(integer).sub_(dropped)  # negative if dropped
@@ -119,7 +135,7 @@ def _as_mask(random: Tensor, p: float, like: Tensor) -> Tensor:
 def pair_dropout(
     weights: Tensor,
     p: float,
-    key: int,
+    key: Key,
     queries: slice | None = None,
     keys: "tuple[int, int] | Tensor | None" = None,
     row: int | None = None,

@@ -145,7 +145,8 @@ class MultiHeadAttention(nn.Module):
             keys_values = memory if isinstance(memory, KeyValues) else self.key_values(memory, random)
         k, v, router = keys_values.keys, keys_values.values, terms.block_router
         relative = None if terms.relative is None else terms.relative.projected(self.project_positions, random)
-        record(self, self.kind, self.layer if layer is None else layer, q, k, mask, relative, self.scale, router)
+        if not torch.compiler.is_compiling():
+            record(self, self.kind, self.layer if layer is None else layer, q, k, mask, relative, self.scale, router)
         if router is not None:
             out = router.attend(q, by_head(k, self.n_heads), by_head(v, self.n_heads), mask=mask, scale=self.scale)
         else:

@@ -45,10 +45,10 @@ def plan(
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print parameters, updates, memory by part and computation of a recipe, without training it.
+    """Print parameters, updates, memory by part, computation and time of a recipe, without training it.
 
-    The data is read, and the tokenizer trained if the recipe names none. Activations are measured by one forward pass
-    on random weights; the other parts follow from shapes. Temporary memory of operations comes on top.
+    The data is read, and the tokenizer trained if the recipe names none. The memory of activations and the time are
+    measured by a forward and a backward pass of one part of an update, on random weights; the rest follows from shapes.
 
     With --world, also print what each process sends in an update and how long the run takes, estimated by data
     sheets.
@@ -57,7 +57,8 @@ def plan(
 
     from atento.config.loading import load_recipe
     from atento.precision import resolve_device
-    from atento.runs.plan import plan_run
+    from atento.precision import threads as thread_scope
+    from atento.runs.plan import plan_recipe
     from atento.runs.world_plan import plan_world
 
     loaded = load_recipe(recipe, overrides or [])
@@ -67,11 +68,12 @@ def plan(
         estimate = plan_world(loaded, device, world, progress)
         typer.echo(json.dumps(estimate.to_dict()) if as_json else _world_table(estimate))
         return
-    made = plan_run(loaded, resolve_device(device), threads or torch.get_num_threads(), progress)
+    with thread_scope(threads):
+        made = plan_recipe(loaded, resolve_device(device), torch.get_num_threads(), progress)
     if as_json:
         typer.echo(json.dumps(made.to_dict()))
         return
-    typer.echo("\n".join([*_sizes(made), *_memory(made.memory)]))
+    typer.echo("\n".join([*_sizes(made), _time(made), *_memory(made.memory)]))
 
 
 def _sizes(plan: "Plan") -> list[str]:
@@ -82,6 +84,14 @@ def _sizes(plan: "Plan") -> list[str]:
         f"targets an update    {plan.tokens_per_update:>15,}",
         f"computation an update{plan.flops_per_update / 1e9:>15,.1f}  GFLOP",
     ]
+
+
+def _time(plan: "Plan") -> str:
+    """Return the line of the time of an update and of the run."""
+    from atento.training.progress import duration
+
+    seconds = plan.seconds_per_update
+    return f"time an update       {seconds:>15,.2f}  s  ({duration(seconds * plan.steps)} in all)"
 
 
 def _memory(parts: Mapping[str, int]) -> list[str]:

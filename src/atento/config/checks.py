@@ -195,6 +195,7 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
         if training.early_stop > 0:
             yield from no_effect("training.early_stop", "there is no data.valid")
         yield from no_effect("training.validate_every", "there is no data.valid")
+        yield from no_effect("training.samples", "there is no data.valid")
         if not recipe.data.test:
             yield from no_effect("metrics", "there is neither data.valid nor data.test")
     spec = TASKS[recipe.task]

@@ -70,6 +70,11 @@ class TaskSpec:
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def writes(self) -> bool:
+        """Whether a model of it writes texts."""
+        return self.verb in ("translate", "summarize", "generate", "fill")
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """The names of its fields."""
         return tuple(field.name for field in self.fields)
@@ -77,7 +82,8 @@ class TaskSpec:
     @property
     def without_effect(self) -> Mapping[str, str]:
         """`unused`, and the section of a recipe that only tasks of vectors read."""
-        return {**self.unused, **({} if self.vectors else {"embedding": "it is for the task embedding"})}
+        samples = {} if self.writes else {"training.samples": "this task writes no text"}
+        return {**self.unused, **samples, **({} if self.vectors else {"embedding": "it is for the task embedding"})}
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -7,9 +7,10 @@ from typing import Literal
 from atento.config.literals import check_choices
 from atento.config.parallel import ParallelConfig
 from atento.config.scheduled_sampling import ScheduledSamplingConfig
-from atento.errors import RecipeError
+from atento.errors import RecipeError, nearest
 
 LARGEST_RATE = 10  # maximum learning rate; training usually fails above 0.1
+TRACKERS = ("tensorboard", "wandb", "mlflow")  # also the names of their packages
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,11 @@ class TrainingConfig:
     """Keep the input of each layer alone for the backward pass, and compute the layer again there. The result is
     bit-equal; activations need a small part of the memory, and an update about a third more time.
     """
+    compile: bool = False
+    """Run the blocks of a Transformer with `torch.compile` while training. The first steps take longer, by tens of
+    seconds, and losses differ in rounding. It needs a C++ compiler. Use it on a GPU for runs of many minutes; on a CPU,
+    measure first.
+    """
     subword_dropout: float = 0.0
     """Subword regularization: share of merges dropped while encoding training texts, so that a word has several
     segmentations (BPE dropout, Provilkov et al. 2020; Unigram sampling, Kudo 2018). [0 to below 1] 0.1 helps with
@@ -92,6 +98,11 @@ class TrainingConfig:
     """
     validate_every: int = 500
     """Number of updates between validations. [at least 1]"""
+    samples: int = 0
+    """Number of validation records for which each validation also shows what the model writes, beside the reference: in
+    the log, and as events `sample` of `metrics.jsonl`. [0 or more; 0: none] 3 shows how a model learns to write; each
+    sample takes as long as decoding one text.
+    """
     checkpoint_every: int = 500
     """Number of updates between checkpoints; a power cut loses at most this many. [at least 1]"""
     async_checkpoints: bool = True
@@ -110,6 +121,11 @@ class TrainingConfig:
     """Number of validations without a better score after which training stops. [0 or more; 0: never]"""
     log_every: int = 50
     """Number of updates between lines of the log. [at least 1]"""
+    report_to: tuple[str, ...] = ()
+    """Experiment trackers that get the events of `metrics.jsonl` too. [any of tensorboard, wandb and mlflow; none by
+    default] Each is an extra of the package with that name, and its own environment variables say where it writes. A
+    tracker that fails is left out with a warning, and training continues.
+    """
     log_gradient_noise: bool = False
     """Also log the gradient noise scale (McCandlish et al. 2018): about the number of targets in an update up to which
     larger updates save steps. Needs updates of several parts; compare it with `batch_tokens`.
@@ -138,9 +154,14 @@ class TrainingConfig:
         ):
             if getattr(self, name) < 1:
                 raise RecipeError(f"`training.{name}` must be at least 1: got {getattr(self, name)}")
-        for name in ("warmup", "average", "early_stop", "weight_decay", "clip", "learning_rate"):
+        for name in ("warmup", "average", "early_stop", "samples", "weight_decay", "clip", "learning_rate"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise RecipeError(f"`training.{name}` must be finite and not negative: got {getattr(self, name)}")
+        for number, name in enumerate(self.report_to):
+            if name not in TRACKERS:
+                raise RecipeError(f"`training.report_to`: unknown tracker {name!r}{nearest(name, list(TRACKERS))}")
+            if name in self.report_to[:number]:
+                raise RecipeError(f"`training.report_to` names {name} twice")
         if self.learning_rate > LARGEST_RATE:
             raise RecipeError(
                 f"`training.learning_rate` must be at most {LARGEST_RATE}: got {self.learning_rate} "

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from atento.config.initial import LoraConfig
+from atento.config.loading import load_recipe
 from atento.config.network import NetworkConfig, by_key
 from atento.errors import UsageError
 from atento.models.configuration import lora_config, network_config
@@ -81,6 +82,20 @@ def check_network(point: BranchPoint, network: NetworkConfig, lora: LoraConfig |
         raise UsageError(
             f"--from {point.name}: its network is not the recipe's: {'; '.join(different[:3])}"
             f"{' ...' if len(different) > 3 else ''}"
+        )
+
+
+def check_optimizer(point: BranchPoint, optimizer: str) -> None:
+    """Check that the other run was trained with the same optimizer, whose state the new run continues.
+
+    Raises:
+        UsageError: another optimizer.
+    """
+    before = load_recipe(point.path.parent.parent / "recipe.yaml", environment={}).recipe.training.optimizer
+    if before != optimizer:
+        raise UsageError(
+            f"--from {point.name}: its optimizer state is that of {before}, and `training.optimizer` is {optimizer}: "
+            f"use {before}, or start from its weights alone with `init`"
         )
 
 

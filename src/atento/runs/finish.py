@@ -2,7 +2,7 @@
 
 import torch
 
-from atento.config.loading import dump_recipe
+from atento.config.loading import dump_recipe, recipe_values
 from atento.config.tasks import TASKS
 from atento.data.records import Split
 from atento.errors import counted
@@ -20,6 +20,7 @@ from atento.tasks.evaluation import evaluate, evaluation_of
 from atento.training.loop import fit
 from atento.training.progress import Reporter
 from atento.training.run import Run
+from atento.training.trackers import TrackedRun, Trackers
 
 RunResult = tuple[Run, dict[str, float] | None, bool]  # run, test scores, whether it had already finished
 
@@ -37,7 +38,16 @@ def already_finished(run: Run) -> RunResult:
 
 
 def finish_run(setup: Setup, run: Run) -> RunResult:
-    """Train to the end, average checkpoints, score the test data and write the event `end`."""
+    """Train to the end, average checkpoints, score the test data and write the event `end`. Trackers get the events."""
+    recipe, run_id = setup.recipe, str(run.identity["run_id"])
+    tracked = TrackedRun(run.folder, recipe.name, run_id, run.progress.step, recipe_values(recipe))
+    names = recipe.training.report_to if setup.replica.main else ()
+    with Trackers(names, tracked, lambda line: run.reporter.line(line)) as trackers:
+        run.journal.listener = trackers.log
+        return _train_and_score(setup, run)
+
+
+def _train_and_score(setup: Setup, run: Run) -> RunResult:
     if not run.progress.finished or has_more_steps(run):
         sizes = {"parameters": parameter_count(setup.network), "examples": len(run.batches), "steps": run.steps}
         if setup.replica.main:

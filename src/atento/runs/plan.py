@@ -1,6 +1,8 @@
-"""The plan of a run before it starts: parameters, updates, memory by part, computation."""
+"""The plan of a run before its first step: parameters, updates, memory by part, computation, time."""
 
+import math
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -13,8 +15,9 @@ from atento.attention.dropout import Randomness
 from atento.config.fitting import FITTED
 from atento.config.loading import LoadedRecipe
 from atento.config.network import NetworkConfig
+from atento.config.recipe import Recipe
 from atento.config.training import TrainingConfig
-from atento.data.batches import Batches
+from atento.data.batches import Batches, Part
 from atento.networks import build_network, parameter_count
 from atento.networks.network import Network
 from atento.precision import best_precision
@@ -23,10 +26,15 @@ from atento.runs.prepare import Data, read_data, tokenizer_and_network, training
 from atento.runs.tuning import tune
 from atento.training.losses import Call, losses
 from atento.training.optimizer import hidden_matrices
+from atento.training.peak import PeakMemory
+from atento.training.progress import duration
 from atento.training.step import DTYPES, MAX_WORKERS, recompute
-from atento.training.trained import TrainedWeights
+from atento.training.trained import TrainedWeights, all_weights
 
-_MEASURED = 100_000_000  # parameters of a network whose activations are measured as it is
+_MEASURED = 100_000_000  # parameters of a network that is measured as it is
+_KERNELS, _KERNEL_BYTES = 2048, 1 << 18  # oneDNN caches so many, of about so many bytes (`allocator.keep_programs`)
+_COUNTED = 32  # updates whose shapes are counted
+_QUICK = 0.5  # seconds: a first pass that is shorter spends much of it on compiling kernels, so a second one is timed
 
 
 @dataclass(frozen=True)
@@ -40,9 +48,11 @@ class Plan:
         updates_per_epoch: updates in a pass over the training data.
         tokens_per_update: real targets of the first update.
         parts: parts of the first update, which several processes share.
-        memory: bytes by part.
+        memory: bytes by part; `activations` are those of the parts that are computed at the same time, with their
+            gradients.
         flops_per_update: floating-point operations of an update: 6 for each trained weight of a matrix and each token
             that it reads, with the tokens of the first update (Kaplan et al. 2020, 2.1); attention scores are left out.
+        seconds_per_update: a first estimate, from the forward and backward pass of one part.
     """
 
     parameters: int
@@ -53,55 +63,108 @@ class Plan:
     parts: int
     memory: dict[str, int]
     flops_per_update: float
+    seconds_per_update: float
 
     @property
     def total(self) -> int:
         """Bytes of all parts."""
         return sum(self.memory.values())
 
+    def sentence(self, steps: int, targets: str) -> str:
+        """Return time and memory in a line; `targets` is the noun for the targets of an update."""
+        largest = sorted(self.memory.items(), key=lambda item: -item[1])[:3]
+        parts = ", ".join(f"{name} {size / 2**20:,.0f}" for name, size in largest)
+        return (
+            f"estimate: {duration(self.seconds_per_update * steps)} at {self.tokens_per_update:,} {targets} an update, "
+            f"{self.total / 2**20:,.0f} MiB of memory ({parts} ...)"
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data."""
         return asdict(self) | {"total": self.total}
 
 
-def plan_run(loaded: LoadedRecipe, device: str, threads: int, report: Callable[[str], None]) -> Plan:
+def plan_recipe(loaded: LoadedRecipe, device: str, threads: int, report: Callable[[str], None]) -> Plan:
     """Return the plan of a recipe on one device; reads the data, and makes the tokenizer if it has no path.
 
     Raises:
         RecipeError, DataError, UsageError: as training would.
     """
-    started = resident()
     data = read_data(loaded.recipe, loaded.folder, report)
     loaded = with_sizes(loaded, data)
-    recipe = loaded.recipe
+    recipe, training = loaded.recipe, loaded.recipe.training
     tokenizer, config = tokenizer_and_network(loaded, data.train, report)
     batches = training_batches(recipe, config, tokenizer, data.train, report)
-    with torch.device("meta"):
-        network = build_network(config)
-        trained = tune(recipe, network, batches.updates_per_epoch)
-    training, precision = recipe.training, recipe.training.precision
-    precision = best_precision(device) if precision == "auto" else precision
-    parts = list(batches.parts(0, training.micro_batches))
+    precision = best_precision(device) if training.precision == "auto" else training.precision
+    return plan_run(recipe, config, batches, precision, device, threads)
+
+
+def plan_run(
+    recipe: Recipe,
+    config: NetworkConfig,
+    batches: Batches,
+    precision: str,
+    device: str,
+    threads: int,
+    *,
+    built: bool = False,
+) -> Plan:
+    """Return the plan of a prepared run. PyTorch's random numbers are the same before and after.
+
+    Args:
+        recipe: the recipe.
+        config: configuration of its network.
+        batches: its training data.
+        precision: "float32" or "bfloat16".
+        device: "cpu", "cuda" or a device with its number.
+        threads: CPU threads.
+        built: whether the process has the weights of the run already.
+    """
+    training = recipe.training
+    program = resident()
+    with torch.random.fork_rng(devices=[]):
+        with torch.device("meta"):
+            network = build_network(config)
+            trained = tune(recipe, network, batches.updates_per_epoch)
+        parts = list(batches.parts(0, training.micro_batches))
+        read_by_part = [sum(int(lengths.sum()) for lengths in part.batch.lengths.values()) for part in parts]
+        largest = read_by_part.index(max(read_by_part))
+        peak, products, seconds = measured(recipe, config, parts[largest], batches.updates_per_epoch, precision, device)
     concurrent = min(len(parts), threads, MAX_WORKERS) if device == "cpu" else 1
-    read_by_part = [sum(int(lengths.sum()) for lengths in part.batch.lengths.values()) for part in parts]
-    largest = read_by_part.index(max(read_by_part))
-    targets = sum(count for part in parts for count in part.batch.counts().values())
     steps = training.steps
     if training.epochs is not None:
         steps = max(1, round(training.epochs * batches.updates_per_epoch))
     memory = memory_of_weights(network, training, trained, precision)
-    memory["activations"] = concurrent * activations(config, batches, largest, training, precision)
-    memory["program and data"] = max(resident(), started) if device == "cpu" else 0
+    memory["activations"] = concurrent * peak
+    if device == "cpu":
+        ours = ("weights", "weights in bfloat16", "moving average") if built else ()
+        if precision == "bfloat16":  # float32 products are computed by other libraries
+            kernels = min(_KERNELS, products * shapes(batches, steps, training.micro_batches))
+            memory["compiled kernels"] = kernels * _KERNEL_BYTES
+        memory["program and data"] = max(0, program - sum(memory.get(name, 0) for name in ours))
     matrices = sum(p.numel() for name, p in network.named_parameters() if p.dim() > 1 and name in trained.begins)
+    share = sum(read_by_part) / max(1, read_by_part[largest])  # the update in units of the measured part
     return Plan(
         parameters=parameter_count(network),
         trained=sum(p.numel() for name, p in network.named_parameters() if name in trained.begins),
         steps=steps,
         updates_per_epoch=batches.updates_per_epoch,
-        tokens_per_update=targets,
+        tokens_per_update=sum(count for part in parts for count in part.batch.counts().values()),
         parts=len(parts),
         memory=memory,
         flops_per_update=6.0 * matrices * sum(read_by_part),
+        seconds_per_update=seconds * share,
+    )
+
+
+def shapes(batches: Batches, steps: int, micro_batches: int) -> int:
+    """Return the number of different shapes among the parts of the first 32 updates."""
+    return len(
+        {
+            tuple(tuple(value.shape) for value in part.batch.inputs.values())
+            for update in range(min(steps, _COUNTED, math.ceil(batches.updates_per_epoch)))
+            for part in batches.parts(update, micro_batches)
+        }
     )
 
 
@@ -117,7 +180,7 @@ def with_sizes(loaded: LoadedRecipe, data: Data) -> LoadedRecipe:
 def memory_of_weights(
     network: Network, config: TrainingConfig, trained: TrainedWeights, precision: str
 ) -> dict[str, int]:
-    """Return the bytes of weights, gradients, the optimizer's state and copies, which follow from shapes alone."""
+    """Return the bytes of weights, summed gradients, the optimizer's state and copies, which follow from shapes."""
     parameters = dict(network.named_parameters())
     all_bytes = 4 * sum(p.numel() for p in parameters.values())
     ours = {name: p for name, p in parameters.items() if name in trained.begins}
@@ -126,9 +189,6 @@ def memory_of_weights(
     memory = {"weights": all_bytes, "gradients": trained_bytes, "optimizer": state}
     if precision == "bfloat16":
         memory["weights in bfloat16"] = all_bytes // 2
-        memory["gradients"] += trained_bytes // 2  # those of a part, before they are added
-    else:
-        memory["gradients"] += trained_bytes
     if config.ema:
         memory["moving average"] = trained_bytes
     if config.async_checkpoints:
@@ -152,18 +212,31 @@ def optimizer_bytes(network: Network, config: TrainingConfig, trained: Mapping[s
     return total
 
 
-def activations(config: NetworkConfig, batches: Batches, part: int, training: TrainingConfig, precision: str) -> int:
-    """Return the bytes that the forward pass of a part keeps for its backward pass: measured, on the CPU.
+def measured(
+    recipe: Recipe, config: NetworkConfig, part: Part, updates_per_epoch: float, precision: str, device: str
+) -> tuple[int, int, float]:
+    """Return the most bytes that a pass of a part, forward and backward, holds beside the weights, the number
+    of its matrix products of different shapes, and its seconds.
 
-    A network of more than 100 million parameters is measured with one and with two layers a stack, and the
-    difference is multiplied by the others.
+    The weights are random. A network of more than 100 million parameters is measured with one and with two layers a
+    stack, and the difference is multiplied by the others.
     """
+
+    def of(config: NetworkConfig, tuned: bool) -> tuple[int, int, float]:
+        network = build_network(config)
+        trained = tune(recipe, network, updates_per_epoch) if tuned else all_weights(network)
+        return _pass(network.to(device, DTYPES[precision]).train(), trained, part, recipe.training)
+
+    if device != "cpu" and not torch.cuda.is_available():  # the plan of another machine
+        device = "cpu"
     with torch.device("meta"):
         small = parameter_count(build_network(config)) <= _MEASURED
     if small or config.n_layers <= 2:
-        return _kept(config, batches, part, training, precision)
-    kept = [_kept(_with_layers(config, count), batches, part, training, precision) for count in (1, 2)]
-    return kept[0] + (config.n_layers - 1) * (kept[1] - kept[0])
+        return of(config, tuned=True)
+    one, two = (of(_with_layers(config, count), tuned=False) for count in (1, 2))
+    others = config.n_layers - 1
+    peak, products = (first + others * (second - first) for first, second in zip(one[:2], two[:2]))
+    return peak, products, one[2] + others * max(0.0, two[2] - one[2])
 
 
 def _with_layers(config: NetworkConfig, count: int) -> NetworkConfig:
@@ -171,26 +244,30 @@ def _with_layers(config: NetworkConfig, count: int) -> NetworkConfig:
     return replace(config, n_layers=count, n_decoder_layers=decoder_layers)
 
 
-def _kept(config: NetworkConfig, batches: Batches, number: int, training: TrainingConfig, precision: str) -> int:
-    network = build_network(config).to(DTYPES[precision]).train()
+def _pass(network: Network, trained: TrainedWeights, part: Part, training: TrainingConfig) -> tuple[int, int, float]:
+    """The peak, the products and the seconds of the pass of a part."""
     if training.activation_checkpointing:
         recompute(network)
-    own = {value.untyped_storage().data_ptr() for value in network.state_dict().values()}
-    sizes: dict[int, int] = {}
-    tensors: list[Tensor] = []  # alive, so that no address is used twice
+    names = trained.names(1)
+    for name, parameter in network.named_parameters():
+        parameter.requires_grad_(name in names)
+    weights = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    batch = part.batch.to(next(network.parameters()).device)
 
-    def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            sizes[storage.data_ptr()] = storage.nbytes()
-            tensors.append(tensor)
-        return tensor
+    def compute() -> float:
+        begun = time.perf_counter()
+        call = Call(Randomness(training.seed, 1), training.label_smoothing, 1)
+        total = torch.stack([loss for loss, _ in losses(network, batch, call).values()]).sum()
+        gradients = torch.autograd.grad(total, weights, allow_unused=True)
+        if total.is_cuda:
+            torch.cuda.synchronize()
+        del gradients
+        return time.perf_counter() - begun
 
-    batch = list(batches.parts(0, training.micro_batches))[number].batch
-    call = Call(Randomness(training.seed, 1, number), training.label_smoothing, 1)
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        losses(network, batch, call)
-    return sum(sizes.values())
+    tensors = [*network.state_dict().values(), *batch.inputs.values(), *batch.labels.values()]
+    with PeakMemory(tensors) as memory:
+        seconds = compute()
+    return memory.peak, len(memory.products), compute() if seconds < _QUICK else seconds
 
 
 def resident() -> int:

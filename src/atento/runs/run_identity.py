@@ -34,6 +34,8 @@ MAY_CHANGE = (
     "training.parallel.timeout",
     "training.log_gradient_noise",
     "training.log_update_ratios",
+    "training.samples",
+    "training.report_to",
 )
 
 _SHOWN = 3  # differences that a message lists

@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
@@ -22,7 +22,7 @@ from atento.models.read import read_model
 from atento.models.write import terms
 from atento.networks import build_network, parameter_count
 from atento.networks.frozen import frozen
-from atento.runs.branch import begin_at, check_network
+from atento.runs.branch import begin_at, check_network, check_optimizer
 from atento.runs.classifier import classifier_of
 from atento.runs.finish import RunResult, already_finished, finish_run, has_more_steps
 from atento.runs.fitting import fitted_to
@@ -30,6 +30,7 @@ from atento.runs.folder import end_event
 from atento.runs.frozen import cached_config, frozen_vectors, saved_config
 from atento.runs.mixing import report_mixing
 from atento.runs.model_config import adapters_of, facts_of_data, model_config
+from atento.runs.plan import plan_run
 from atento.runs.prepare import (
     Data,
     model_of,
@@ -48,12 +49,15 @@ from atento.storage.catalogue import clean, newest
 from atento.tasks.answering import readable_questions
 from atento.tasks.evaluation import evaluate, held_out_batches
 from atento.tasks.features import without_dropout
+from atento.tasks.samples import samples
 from atento.tasks.strategies import constraints_of
 from atento.tasks.table import usual_metrics
 from atento.text.tokenizer import Tokenizer
 from atento.training.allocator import check_memory, keep_freed_memory
+from atento.training.compiling import compile_blocks
+from atento.training.faults import is_out_of_memory
 from atento.training.journal import Journal
-from atento.training.run import Run
+from atento.training.run import Run, Samples
 from atento.training.saving import finish_save, restore
 from atento.training.schedule import pause_step
 from atento.training.step import Updater
@@ -300,11 +304,14 @@ def open_run(setup: Setup) -> Run:
         steps = max(1, round(recipe.training.epochs * setup.batches.updates_per_epoch))
     check_stages(setup.trained, steps)
     journal = setup.folder / "metrics.jsonl" if setup.replica.main else Path(os.devnull)
+    updater = Updater(network, recipe.training, str(setup.identity["precision"]), setup.trained, setup.replica)
+    if recipe.training.compile:
+        compile_blocks(updater.compute_network)
     return Run(
         folder=setup.folder,
         config=recipe.training,
         steps=steps,
-        updater=Updater(network, recipe.training, str(setup.identity["precision"]), setup.trained, setup.replica),
+        updater=updater,
         batches=setup.batches,
         validate=None if valid is None else lambda: evaluate(network, tokenizer, valid, recipe),
         score_name=recipe.metrics[0] if recipe.metrics else "nll",
@@ -319,8 +326,18 @@ def open_run(setup: Setup) -> Run:
         identity={**setup.identity, "tokenizer": tokenizer.fingerprint},
         journal=setup.files.enter_context(Journal(journal)),
         reporter=setup.reporter,
+        samples=_samples(setup),
         pause_at=pause_step(steps, setup.share, recipe.training.validate_every),
     )
+
+
+def _samples(setup: Setup) -> Samples | None:
+    """Return what shows outputs for the first validation records, if the recipe asks for it and the task writes."""
+    recipe, valid = setup.recipe, setup.data.valid
+    if valid is None or not recipe.training.samples or not TASKS[recipe.task].writes:
+        return None
+    network, tokenizer, count = setup.network, setup.tokenizer, recipe.training.samples
+    return lambda: [asdict(sample) for sample in samples(network, tokenizer, valid, recipe, count)]
 
 
 def start_or_resume(setup: Setup, run: Run) -> bool:
@@ -362,6 +379,7 @@ def _start(setup: Setup, run: Run) -> None:
     recipe, identity, spec = setup.recipe, setup.identity, TASKS[setup.recipe.task]
     examples = counted(len(run.batches), spec.records.removesuffix("s"))
     target = spec.targets.removesuffix("s")
+    estimate = _estimate(setup, run) if setup.replica.main and classifier_of(recipe) is None else ""
     setup.report(
         f"{recipe.name}: {sizes(recipe, setup.network, setup.trained)}, {examples}, "
         f"{counted(run.batches.updates_per_epoch, 'update')} an epoch of about "
@@ -369,10 +387,13 @@ def _start(setup: Setup, run: Run) -> None:
         f"{identity['precision']}, {counted(int(identity['threads']), 'thread')}{_processes(setup, run)}; run folder "
         f"{run.folder}"
     )
+    if estimate:
+        setup.report(estimate)
     report_mixing(run.batches, setup.data.train, recipe, run.steps, setup.report)
     run.journal.cut(0)
     if setup.branch is not None:
         check_network(setup.branch, setup.config, None if recipe.init is None else recipe.init.adapters)
+        check_optimizer(setup.branch, recipe.training.optimizer)
         begin_at(run, setup.branch)
         setup.report(f"starting from step {setup.branch.step} of {setup.branch.name.rpartition('@')[0]}")
 
@@ -389,3 +410,19 @@ def _processes(setup: Setup, run: Run) -> str:
             f"raise `training.batch_tokens` to several times {2048 * size:,}"
         )
     return f" in each of {size} processes"
+
+
+def _estimate(setup: Setup, run: Run) -> str:
+    """Return a line with the memory and the time of the run, from a forward and a backward pass of one part."""
+    identity = setup.identity
+    try:
+        plan = plan_run(
+            *(setup.recipe, setup.config, run.batches, str(identity["precision"]), str(identity["device"])),
+            int(identity["threads"]),
+            built=True,
+        )
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return "warning: memory ran out when that of an update was measured: updates will be computed in more pieces"
+    return plan.sentence(run.steps, TASKS[setup.recipe.task].targets)

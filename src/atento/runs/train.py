@@ -28,6 +28,7 @@ from atento.training.replica.environment import restarted
 from atento.training.replica.joined import joined
 from atento.training.replica.local import Replica
 from atento.training.run import Run
+from atento.training.trackers import check_trackers
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,7 @@ def train(
         raise UsageError(f"`share` must lie above 0 and at most at 1: got {share}")
     memory = by_split(data)
     loaded = load_recipe(recipe, changes, memory=memory)
+    check_trackers(loaded.recipe.training.report_to)
     device = resolve_device(device)
     branch = None if from_ is None else branch_point(from_)
     default: str | Path = Path("runs") / loaded.recipe.name

@@ -6,7 +6,7 @@ from typing import Any
 
 from atento.config.loading import LoadedRecipe
 from atento.errors import UsageError, nearest
-from atento.runs.plan import Plan, plan_run
+from atento.runs.plan import Plan, plan_recipe
 from atento.training.replica.processes import BUCKET
 
 UTILIZATION = 0.4  # of the peak; torchtitan reports 33 to 39 % for Llama 3 8B on H100, and small networks reach less
@@ -89,7 +89,7 @@ def plan_world(loaded: LoadedRecipe, device: str, processes: int, report: Callab
     if training.precision == "auto":  # as on such a GPU
         training = replace(training, precision="bfloat16")
     recipe = replace(loaded.recipe, training=training)
-    return estimated(plan_run(replace(loaded, recipe=recipe), "cuda", 1, report), device, processes)
+    return estimated(plan_recipe(replace(loaded, recipe=recipe), "cuda", 1, report), device, processes)
 
 
 def estimated(plan: Plan, device: str, processes: int) -> WorldPlan:

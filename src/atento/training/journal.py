@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,8 @@ class Journal:
         self._warned = False
         self._fd: int | None = None
         self._held: list[Mapping[str, Any]] | None = None
+        self._checkpoints: set[int] | None = None  # steps of the checkpoint events in the file; None: not read yet
+        self.listener: Callable[[Mapping[str, Any]], None] | None = None  # also called with each event
         self._open()
 
     def hold(self) -> None:
@@ -57,6 +59,8 @@ class Journal:
         if held and self._held is not None:
             self._held.append(event)
             return
+        if self.listener is not None:
+            self.listener(event)
         notes: list[str] = []
         record = _finite(dict(event), "", notes)
         if notes:
@@ -76,6 +80,8 @@ class Journal:
         if self.lost:
             _log.warning("%s is written again; %d events were lost", self.path, self.lost)
             self.lost, self._warned = 0, False
+        if event["event"] == "checkpoint" and self._checkpoints is not None:
+            self._checkpoints.add(event["step"])
         if event["event"] in ("checkpoint", "end"):
             with contextlib.suppress(OSError):
                 self.flush()
@@ -111,13 +117,16 @@ class Journal:
             self._replace(b"".join(line + b"\n" for line in remaining))
         return removed
 
-    def events(self) -> list[dict[str, Any]]:
-        """Return every event of the file; lines that are no events are skipped."""
-        try:
-            lines = self.path.read_bytes().split(b"\n")
-        except OSError:
-            return []  # `append` warns
-        return [event for line in lines if (event := _parse(line)) is not None]
+    def has_checkpoint(self, step: int) -> bool:
+        """Whether the file has the event of the checkpoint of a step; the file is read once, at the first call."""
+        if self._checkpoints is None:
+            try:
+                lines = self.path.read_bytes().split(b"\n")
+            except OSError:
+                return False  # `append` warns
+            events = [event for line in lines if (event := _parse(line)) is not None]
+            self._checkpoints = {event["step"] for event in events if event["event"] == "checkpoint"}
+        return step in self._checkpoints
 
     def close(self) -> None:
         """Close the file; another `append` opens it again."""
@@ -160,6 +169,7 @@ class Journal:
             raise
 
     def _replace(self, content: bytes) -> None:
+        self._checkpoints = None
         temporary = self.path.with_name(f".{self.path.name}-{uuid.uuid4().hex}")
         try:
             with temporary.open("xb") as file:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from atento.errors import CheckpointError, TrainingStopped
+from atento.errors import AtentoError, CheckpointError, TrainingStopped
 from atento.metrics.table import signed
 from atento.training.faults import take_update
 from atento.training.losses import Sums
@@ -129,15 +129,18 @@ def log(run: Run, rate: float, tokens_per_second: float, more: Mapping[str, Any]
 
 
 def validate(run: Run) -> None:
-    """Validate and write a valid event; update the best score, and stop early if the recipe sets `early_stop`."""
+    """Validate; write a valid event and samples; update the best score, and stop early if the recipe says so."""
     if run.validate is None:
         return
     progress = run.progress
     with run.updater.evaluated_weights():
         scores = run.replica.main_does(run.validate)
-    event = {"event": "valid", "step": progress.step, **scores}
-    run.journal.append(event)
-    run.reporter.event(event)
+        samples = _samples(run) if run.replica.main else []
+    event: dict[str, Any] = {"event": "valid", "step": progress.step}
+    numbered = enumerate(samples, start=1)
+    for written in (event | scores, *(event | {"event": "sample", "number": n} | sample for n, sample in numbered)):
+        run.journal.append(written)
+        run.reporter.event(written)
     score = signed(run.score_name, scores[run.score_name])
     progress.score, progress.score_step = score if math.isfinite(score) else None, progress.step
     if progress.score is None:
@@ -151,3 +154,14 @@ def validate(run: Run) -> None:
             f"step {progress.step}: no better {run.score_name} in {progress.stale} validations; stopping early"
         )
         progress.finished = True
+
+
+def _samples(run: Run) -> list[dict[str, str]]:
+    """Return samples of the present weights; an error in them is reported, and training continues."""
+    if run.samples is None:
+        return []
+    try:
+        return run.samples()
+    except AtentoError as error:
+        run.reporter.line(f"warning: step {run.progress.step}: no samples: {error}")
+        return []

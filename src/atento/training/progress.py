@@ -120,6 +120,9 @@ def describe(event: dict[str, Any], targets: str = "tokens") -> str:
             f"step {event['step']}: loss {event['loss']:.3f}, nll {event['nll']:.3f}, "
             f"learning rate {event['learning_rate']:.2e}, {event['tokens_per_second']:,.0f} {targets}/s"
         )
+    if event["event"] == "sample":
+        texts = {name: " ".join(str(event[name]).split()) for name in ("input", "output", "reference")}
+        return f"step {event['step']}: sample" + "".join(f"\n  {name:<9} {text}" for name, text in texts.items())
     scores = [
         f"{name} {value:.2f}"
         for name, value in event.items()

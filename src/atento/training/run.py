@@ -16,6 +16,7 @@ from atento.training.replica.local import Replica
 from atento.training.step import Updater
 
 Validate = Callable[[], dict[str, float]]
+Samples = Callable[[], list[dict[str, str]]]  # texts by name: input, output, reference
 
 
 @dataclass
@@ -82,6 +83,8 @@ class Run:
         journal: writes `metrics.jsonl`.
         writer: writes checkpoints while training continues.
         reporter: writes to the terminal and the log.
+        samples: returns outputs for the first validation records, beside the references; None: the recipe asks for
+            none.
         pause_at: the step after which `fit` returns with a checkpoint although the run has not finished; None: none.
         progress: the state of the loop.
         seconds_counted_at: time (`time.monotonic`) at which `progress.seconds` was last brought up to date.
@@ -100,6 +103,7 @@ class Run:
     journal: Journal
     reporter: Reporter
     writer: CheckpointWriter = field(default_factory=CheckpointWriter)
+    samples: Samples | None = None
     pause_at: int | None = None
     progress: Progress = field(default_factory=Progress)
     seconds_counted_at: float = field(default_factory=time.monotonic)

@@ -95,9 +95,8 @@ def finish_writing(run: Run, *, wait: bool = False) -> None:
 
 def append_event(run: Run, step: int) -> None:
     """Write the event of a checkpoint, if it is not there yet, before the events that are held back."""
-    event = {"event": "checkpoint", "step": step}
-    if event not in run.journal.events():
-        run.journal.append(event, held=False)
+    if not run.journal.has_checkpoint(step):
+        run.journal.append({"event": "checkpoint", "step": step}, held=False)
 
 
 def delete_old(run: Run, step: int) -> None:

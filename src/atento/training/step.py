@@ -1,5 +1,6 @@
 """One training step: compute losses and gradients of the parts of an update, then clip and take an optimizer step."""
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
@@ -204,7 +205,9 @@ class Updater:
             Call(Randomness(seed, step, number), smoothing, step, progress, own(part))
             for number, part in zip(numbers, parts)
         ]
-        concurrent = min(len(parts), torch.get_num_threads(), MAX_WORKERS) if self.device.type == "cpu" else 1
+        # compiled code is traced in one thread at a time
+        several = self.device.type == "cpu" and not self.config.compile
+        concurrent = min(len(parts), torch.get_num_threads(), MAX_WORKERS) if several else 1
         if concurrent <= 1:
             yield from (self._part_gradients(part, call, scales) for part, call in zip(parts, calls))
             return
@@ -212,11 +215,12 @@ class Updater:
         in_turn = self.one_by_one or observing(self.compute_network)
         workers = 1 if in_turn else concurrent  # observations stay in the order of the parts
         with side_by_side(workers, threads_each) as pool:
-            futures = [
+            futures = deque(
                 pool.submit(copy_context().run, self._part_gradients, part, call, scales)
                 for part, call in zip(parts, calls)
-            ]
-            yield from (future.result() for future in futures)
+            )
+            while futures:
+                yield futures.popleft().result()  # a future would keep the gradients of its part
 
     def _part_gradients(
         self, part: Part, call: Call, scales: Mapping[str, float] | None

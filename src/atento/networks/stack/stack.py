@@ -16,6 +16,7 @@ from atento.config.network import NetworkConfig
 from atento.errors import CapabilityError
 from atento.networks.layers import make_norm
 from atento.networks.stack.block import Block, BlockState, make_block
+from atento.networks.stack.compiled import run_compiled
 from atento.networks.stack.convolution import input_convolution
 from atento.networks.stack.masks import default_masks
 from atento.networks.stack.positions import LayerPositions
@@ -69,6 +70,7 @@ class Stack(nn.Module):
             self.norm = make_norm(config.norm_kind, config.d_model, config.norm_eps, bias=config.norm_bias)
         self.convolution = input_convolution(config) if kind == "encoder" else None
         self.recompute = False  # compute the blocks again in the backward pass instead of keeping their activations
+        self.compiled = False  # in training, run the blocks with `torch.compile`
         self.masks = list(default_masks(config, kind=kind, n_layers=n_layers) if masks is None else masks)
 
     @property
@@ -117,19 +119,20 @@ class Stack(nn.Module):
         offset = 0 if state is None else state.length
         terms = self.positions.terms(self._positions(x, position_ids, state), x.dtype)
         inputs = x
+        compiled = self.compiled and self.training and state is None and torch.is_grad_enabled()
         for index, block in enumerate(self.layers):
             if layers is not None:
                 layers.append(x)
             if index == depth:
                 return x
             run = partial(
-                block,
+                partial(run_compiled, block) if compiled else block,
                 mask=masks[index],
                 position_terms=terms[index],
                 memory=memory,
                 memory_mask=memory_mask,
                 state=None if state is None else state.blocks[index],
-                layer=index,
+                layer=None if compiled else index,
             )
             x = self.positions.add(index, x, offset, position_ids)
             if self.recompute and state is None and torch.is_grad_enabled():

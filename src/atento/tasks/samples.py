@@ -1,0 +1,145 @@
+"""Samples during training: what a network writes for the first records of a split, beside the references."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from atento.attention.low_rank import joined
+from atento.config.decoding import DecodingConfig
+from atento.config.recipe import Recipe
+from atento.config.tasks import TASKS
+from atento.data.records import Split
+from atento.data.special_tokens import template_for
+from atento.data.subsets import subset
+from atento.errors import AtentoWarning
+from atento.networks.network import Network
+from atento.networks.steps.choose import NetworkStepFunction, step_function
+from atento.tasks.filling import fill
+from atento.tasks.generation import continue_prompts, prompt_mode, prompt_template
+from atento.tasks.table import VERBS
+from atento.text.tokenizer import Tokenizer
+
+_PROMPT = 24  # tokens of a prompt, and of what is written after it
+_WORDS = 24  # of a text with masks
+_EVERY = 6  # word that is masked, the fourth first
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a network wrote for one record.
+
+    Attributes:
+        input: the source, the prompt or the text with masks.
+        output: what the network wrote.
+        reference: what would be right.
+    """
+
+    input: str
+    output: str
+    reference: str
+
+
+@dataclass
+class _InTraining:
+    """A network in training with what `fill` reads of a loaded model."""
+
+    network: Network
+    tokenizer: Tokenizer | None
+    config: dict[str, Any]
+    decoding: DecodingConfig
+    path: Path | None = None
+    requested: str = "auto"
+    precision: str = "float32"
+    trained_length: int | None = None
+
+    def step_function(self) -> NetworkStepFunction:
+        """Steps with the present weights."""
+        return step_function(self.network, prompt=prompt_mode(self.network, self.config))
+
+    def reader(self) -> Network:
+        """The network itself: packed weights would be used once."""
+        return self.network
+
+
+def samples(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe, count: int) -> list[Sample]:
+    """Write outputs for the first `count` records of a split; none for a task that writes no text.
+
+    A task with sources writes as in validation. A language model continues the first tokens of a text. A model that
+    fills masks gets texts in which every sixth word is a mask. Equal weights give equal samples.
+    """
+    spec = TASKS[recipe.task]
+    model = _InTraining(network, tokenizer, _config(recipe, tokenizer), recipe.decoding)
+    was_training = network.training
+    network.eval()
+    try:
+        with joined(network), torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", AtentoWarning)  # of lengths: validation warns
+            if spec.outputs == "texts" and spec.verb is not None:
+                part = subset(split, range(min(count, len(split))))
+                verb = VERBS[spec.verb]
+                written = zip(part["source"], verb.predict(network, tokenizer, part, recipe), verb.gold(part))
+                return [Sample(*texts) for texts in written]
+            if spec.verb == "generate":
+                return _continued(model, tokenizer, _texts(split, tokenizer, count))
+            if spec.verb == "fill":
+                return _filled(model, tokenizer, _texts(split, tokenizer, count))
+    finally:
+        network.train(was_training)
+    return []
+
+
+def _config(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
+    """What `config.json` says of the task, its objectives and its special tokens."""
+    config: dict[str, Any] = {"task": recipe.task, "template": template_for(recipe.task, tokenizer)}
+    return config | ({"objectives": [objective.kind for objective in recipe.objective]} if recipe.objective else {})
+
+
+def _texts(split: Split, tokenizer: Tokenizer, count: int) -> list[str]:
+    """The first texts of a split that are not blank; of a store of token ids, decoded."""
+    if split.tokens is None:
+        return [text for text in split["text"][: 10 * count] if text.strip()][:count]
+    ids = split.tokens.rows(range(min(1, split.tokens.n_blocks)))
+    return [tokenizer.decode(row.tolist()) for row in ids[:count]]
+
+
+def _continued(model: _InTraining, tokenizer: Tokenizer, texts: Sequence[str]) -> list[Sample]:
+    """Continue the first half of each text, at most 24 tokens of it, with as many tokens as the reference has."""
+    limit = model.network.config.position_limit
+    longest = _PROMPT if limit is None else min(_PROMPT, (limit - 1) // 2)
+    steps, written = model.step_function(), []
+    for row, text in enumerate(texts):
+        ids = tokenizer.encode(text)
+        begin = min(longest, (len(ids) + 1) // 2)
+        reference = ids[begin : begin + longest]
+        if not reference:
+            continue
+        prompt = tokenizer.decode(ids[:begin])
+        (outputs,) = continue_prompts(
+            model.network,  # type: ignore[arg-type]
+            tokenizer,
+            [prompt],
+            replace(model.decoding, n_best=1, min_new_tokens=0, max_new_tokens=len(reference)),
+            template=prompt_template(model.network, model.config),
+            step_function=steps,
+            first=row,
+        )
+        written.append(Sample(prompt, outputs[0].text, tokenizer.decode(reference)))
+    return written
+
+
+def _filled(model: _InTraining, tokenizer: Tokenizer, texts: Sequence[str]) -> list[Sample]:
+    """Fill the masks of the first 24 words of each text."""
+    sentinels = tokenizer.specials.get("<extra_id_0>") is not None
+    written = []
+    for text in texts:
+        words = text.split()[:_WORDS]
+        masked = list(words)
+        for number, at in enumerate(range(min(3, len(words) - 1), len(words), _EVERY)):
+            masked[at] = f"<extra_id_{number}>" if sentinels else tokenizer.specials.roles["mask"]
+        candidates = fill(model, " ".join(masked), top=1)
+        written.append(Sample(" ".join(masked), candidates[0].text if candidates else "", " ".join(words)))
+    return written

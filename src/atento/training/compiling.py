@@ -1,0 +1,40 @@
+"""`training.compile`: the blocks of a network with `torch.compile`, and what that needs."""
+
+import os
+import shutil
+from importlib.util import find_spec
+
+from atento.errors import RecipeError, UsageError
+from atento.networks.network import Network
+
+_COMPILERS = ("g++", "clang++", "c++")
+
+
+def check_compiler(device: str) -> None:
+    """Check that this machine can compile.
+
+    Raises:
+        UsageError: there is no C++ compiler, or on a GPU no Triton.
+    """
+    if device != "cpu" and find_spec("triton") is None:
+        raise UsageError("`training.compile` needs the package triton on a GPU: pip install triton, or set it to false")
+    named = os.environ.get("CXX")
+    if not any(shutil.which(name) for name in ([named] if named else _COMPILERS)):
+        raise UsageError(
+            f"`training.compile` needs a C++ compiler: there is no {named or ' or '.join(_COMPILERS)} on this machine; "
+            "install one, or set it to false"
+        )
+
+
+def compile_blocks(network: Network) -> None:
+    """Let every stack of a network run its blocks with `torch.compile` while it trains.
+
+    Raises:
+        RecipeError: the network has no stack of blocks. UsageError: this machine cannot compile.
+    """
+    check_compiler(next(network.parameters()).device.type)
+    stacks = [module for module in network.modules() if hasattr(module, "compiled")]  # the class is `Stack`
+    if not stacks:
+        raise RecipeError(f"`training.compile` needs a Transformer: got architecture {network.config.architecture!r}")
+    for stack in stacks:
+        stack.compiled = True  # type: ignore[assignment]
