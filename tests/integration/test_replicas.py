@@ -27,14 +27,20 @@ def free_port() -> int:
 
 
 def start(
-    server: ForkServer, size: int, *argv: object, cwd: Path, fault: str | None = None, **details: object
+    server: ForkServer,
+    size: int,
+    *argv: object,
+    cwd: Path,
+    recipe: str = "tiny.yaml",
+    fault: str | None = None,
+    **details: object,
 ) -> list[Running]:
     """`atento train ARGUMENTS` in several processes, as torchrun would start them."""
     world = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     return [
         server.start(
             "train",
-            "tiny.yaml",
+            recipe,
             *argv,
             cwd=cwd,
             fault=fault,
@@ -81,6 +87,35 @@ def test_exact_mode_has_the_bits_of_one_process(
     assert differences(alone["exact"], place / "run") == []
 
 
+SMALL = (
+    *("data.train.0.count=300", "data.valid.0.count=10", "tokenizer.vocab_size=400", "training.warmup=2"),
+    *("training.steps=4", "training.validate_every=4", "training.checkpoint_every=4", "training.log_every=1"),
+    *("training.batch_tokens=600", "training.micro_batches=3", "training.parallel.exact=true"),
+)
+TINY = ("network.d_model=16", "network.d_ff=32", "network.n_heads=2", "network.n_layers=1")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "recipe, more",
+    [
+        ("micro-world-lm", ("training.optimizer=muon", "training.ema=0.9", *TINY)),
+        ("micro-world-mlm", ("training.precision=bfloat16", *TINY)),
+        ("micro-world-mlm", ("objective=[{kind: masked, share: 0.5}, {kind: causal, share: 0.5}]", *TINY)),
+        ("micro-world-en-pt", ("training.scheduled_sampling.share=0.5", "training.log_gradient_noise=true", *TINY)),
+        ("micro-world-rnn", ("network.d_model=16",)),
+        ("micro-world-elmo", ()),
+        ("micro-world-cbow", ()),
+    ],
+)
+def test_exact_mode_has_the_bits_of_one_process_for_any_objective(
+    server: ForkServer, place: Path, recipe: str, more: tuple[str, ...]
+) -> None:
+    for size in (1, 2):
+        finished(train(server, size, "--out", f"run-{size}", *SMALL, *more, cwd=place, recipe=recipe))
+    assert differences(place / "run-1", place / "run-2") == []
+
+
 def test_fast_mode_agrees_with_one_process(server: ForkServer, place: Path, alone: dict[str, Path]) -> None:
     done = train(server, 2, "--out", "run", *SETTINGS, cwd=place)
     finished(done)
@@ -117,16 +152,22 @@ def test_a_signal_to_one_process_stops_all_and_any_number_continues(
     assert differences(alone["exact"], place / "run") == []
 
 
-def test_a_loss_that_is_not_finite_on_one_process_is_skipped_by_all(server: ForkServer, place: Path) -> None:
+@pytest.mark.parametrize("policy, action", [("skip", "the update is skipped"), ("rewind", "those of step 4 again")])
+def test_a_loss_that_is_not_finite_on_one_process_is_skipped_by_all(
+    server: ForkServer, place: Path, policy: str, action: str
+) -> None:
     for size in (1, 2):
-        settings = (*EXACT, "training.non_finite=skip")
+        settings = (*EXACT, f"training.non_finite={policy}")
         done = train(
             server, size, "--out", f"run-{size}", *settings, cwd=place, fault="loss_not_finite", step=5, rank=size - 1
         )
         finished(done)
-        assert done[0].stderr.count("the update is skipped") == 1
+        assert done[0].stderr.count(action) == 1
     assert [event["step"] for event in events(place / "run-2", "skip")] == [5]
     assert differences(place / "run-1", place / "run-2") == []
+
+
+def test_a_loss_that_is_not_finite_on_one_process_stops_all(server: ForkServer, place: Path) -> None:
     done = train(server, 2, "--out", "stopped", *EXACT, cwd=place, fault="loss_not_finite", step=5, rank=1)
     refused(done[0], "step 5: the loss is not finite", status=1)
     assert done[1].status == 1 and done[1].stderr == ""
