@@ -34,7 +34,7 @@ from atento.training.trained import TrainedWeights, all_weights
 _MEASURED = 100_000_000  # parameters of a network that is measured as it is
 _KERNELS, _KERNEL_BYTES = 2048, 1 << 18  # oneDNN caches so many, of about so many bytes (`allocator.keep_programs`)
 _COUNTED = 32  # updates whose shapes are counted
-_QUICK = 0.5  # seconds: a first pass that is shorter spends much of it on compiling kernels, so a second one is timed
+_QUICK = 3.0  # seconds: a first pass that is shorter spends much of it on compiling kernels, so a second one is timed
 
 
 @dataclass(frozen=True)
@@ -141,6 +141,8 @@ def plan_run(
         if precision == "bfloat16":  # float32 products are computed by other libraries
             kernels = min(_KERNELS, products * shapes(batches, steps, training.micro_batches))
             memory["compiled kernels"] = kernels * _KERNEL_BYTES
+        # the pass has loaded more of the program; memory that it has freed is used again
+        program = max(program, resident() - peak - memory["weights"])
         memory["program and data"] = max(0, program - sum(memory.get(name, 0) for name in ours))
     matrices = sum(p.numel() for name, p in network.named_parameters() if p.dim() > 1 and name in trained.begins)
     share = sum(read_by_part) / max(1, read_by_part[largest])  # the update in units of the measured part
