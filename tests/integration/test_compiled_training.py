@@ -45,9 +45,11 @@ def test_compiled_training_has_the_losses_of_training(task: str, tmp_path: Path)
     plain = train(task, tmp_path / "plain")
     compiled = train(task, tmp_path / "compiled", **{"training.compile": True})
     losses = [[event["loss"] for event in events(run, "train")] for run in (compiled, plain)]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert losses[0][0] == pytest.approx(losses[1][0], rel=1e-6)  # other masks of dropout would change it by a percent
+    # Adam divides gradients that are nearly 0, such as those of key biases, by their size, and so enlarges rounding
+    assert losses[0] == pytest.approx(losses[1], rel=5e-4)
     valid = [events(run, "valid")[0]["nll"] for run in (compiled, plain)]
-    assert valid[0] == pytest.approx(valid[1], rel=1e-4)
+    assert valid[0] == pytest.approx(valid[1], rel=1e-3)
     assert not counters["graph_break"], counters["graph_break"]
     assert counters["stats"]["unique_graphs"] <= 8
 
