@@ -15,22 +15,18 @@ from atento.config.network import network_to_dict
 from atento.config.tasks import TASKS
 from atento.data.records import Split
 from atento.data.special_tokens import template_for
-from atento.errors import CheckpointError, DataError, TokenizerError, UsageError, counted
+from atento.errors import DataError, TokenizerError, UsageError
 from atento.models.configuration import network_config
 from atento.models.initial import fine_tuned, first_weights, initial_model, with_embedding
 from atento.models.read import read_model
 from atento.models.write import terms
 from atento.networks import build_network, parameter_count
 from atento.networks.frozen import frozen
-from atento.runs.branch import begin_at, check_network, check_optimizer
 from atento.runs.classifier import classifier_of
-from atento.runs.finish import RunResult, already_finished, finish_run, has_more_steps
+from atento.runs.finish import RunResult, already_finished, finish_run
 from atento.runs.fitting import fitted_to
-from atento.runs.folder import end_event
 from atento.runs.frozen import cached_config, frozen_vectors, saved_config
-from atento.runs.mixing import report_mixing
 from atento.runs.model_config import adapters_of, facts_of_data, model_config
-from atento.runs.plan import plan_run
 from atento.runs.prepare import (
     Data,
     model_of,
@@ -43,8 +39,9 @@ from atento.runs.prepare import (
 )
 from atento.runs.run_identity import has_begun, identity_of
 from atento.runs.setup import Setup
+from atento.runs.start import start_or_resume
 from atento.runs.token_data import data_of_run
-from atento.runs.tuning import rates_taken, sizes, trained_count, tune, with_rates
+from atento.runs.tuning import rates_taken, trained_count, tune, with_rates
 from atento.storage.catalogue import clean, newest
 from atento.tasks.answering import readable_questions
 from atento.tasks.evaluation import evaluate, held_out_batches
@@ -55,10 +52,8 @@ from atento.tasks.table import usual_metrics
 from atento.text.tokenizer import Tokenizer
 from atento.training.allocator import check_memory, keep_freed_memory
 from atento.training.compiling import compile_blocks
-from atento.training.faults import is_out_of_memory
 from atento.training.journal import Journal
 from atento.training.run import Run, Samples
-from atento.training.saving import finish_save, restore
 from atento.training.schedule import pause_step
 from atento.training.step import Updater
 from atento.training.tuning import check_stages
@@ -338,91 +333,3 @@ def _samples(setup: Setup) -> Samples | None:
         return None
     network, tokenizer, count = setup.network, setup.tokenizer, recipe.training.samples
     return lambda: [asdict(sample) for sample in samples(network, tokenizer, valid, recipe, count)]
-
-
-def start_or_resume(setup: Setup, run: Run) -> bool:
-    """Start the run, or resume it from its newest good checkpoint; return False if it has already finished.
-
-    Raises:
-        CheckpointError: all checkpoints of the run are damaged.
-        UsageError: the run has more steps than the recipe.
-    """
-    last = newest(run.checkpoints)
-    if last is None:
-        if damaged := sorted(path.name for path in run.checkpoints.glob("*.bad*")):
-            raise CheckpointError(
-                f"every checkpoint of {run.folder} is damaged ({', '.join(damaged)}); "
-                "--force moves it aside and starts over"
-            )
-        _start(setup, run)
-        return True
-    restore(run, last)
-    if run.progress.step > run.steps:
-        raise UsageError(
-            f"{run.folder} has {counted(run.progress.step, 'step')}; `training.steps` {run.steps} is fewer. "
-            "Use --force to start over"
-        )
-    finished = run.progress.finished and not has_more_steps(run)
-    if finished and end_event(run.folder) is not None:
-        setup.report(f"already finished: {run.folder}, step {run.progress.step}")
-        return False
-    # a run that finished training may still lack its average and test scores
-    where = "after its last step," if finished else "from step"
-    setup.report(f"resuming {run.folder} {where} {run.progress.step}")
-    run.journal.cut(run.progress.step)
-    finish_save(run)
-    return True
-
-
-def _start(setup: Setup, run: Run) -> None:
-    """Report the sizes of the run, and load the checkpoint of another run that it begins at (`--from`)."""
-    recipe, identity, spec = setup.recipe, setup.identity, TASKS[setup.recipe.task]
-    examples = counted(len(run.batches), spec.records.removesuffix("s"))
-    target = spec.targets.removesuffix("s")
-    estimate = _estimate(setup, run) if setup.replica.main and classifier_of(recipe) is None else ""
-    setup.report(
-        f"{recipe.name}: {sizes(recipe, setup.network, setup.trained)}, {examples}, "
-        f"{counted(run.batches.updates_per_epoch, 'update')} an epoch of about "
-        f"{counted(recipe.training.batch_tokens, target)}, {counted(run.steps, 'step')}; {identity['device']}, "
-        f"{identity['precision']}, {counted(int(identity['threads']), 'thread')}{_processes(setup, run)}; run folder "
-        f"{run.folder}"
-    )
-    if estimate:
-        setup.report(estimate)
-    report_mixing(run.batches, setup.data.train, recipe, run.steps, setup.report)
-    run.journal.cut(0)
-    if setup.branch is not None:
-        check_network(setup.branch, setup.config, None if recipe.init is None else recipe.init.adapters)
-        check_optimizer(setup.branch, recipe.training.optimizer)
-        begin_at(run, setup.branch)
-        setup.report(f"starting from step {setup.branch.step} of {setup.branch.name.rpartition('@')[0]}")
-
-
-def _processes(setup: Setup, run: Run) -> str:
-    """Return how many processes train, and warn if an update has too few parts for them."""
-    size = setup.replica.size
-    if size == 1:
-        return ""
-    parts = sum(1 for _ in run.batches.parts(0, run.config.micro_batches))
-    if parts < size:
-        setup.report(
-            f"warning: the first update has {counted(parts, 'part')} for {size} processes, so some have nothing to do: "
-            f"raise `training.batch_tokens` to several times {2048 * size:,}"
-        )
-    return f" in each of {size} processes"
-
-
-def _estimate(setup: Setup, run: Run) -> str:
-    """Return a line with the memory and the time of the run, from a forward and a backward pass of one part."""
-    identity = setup.identity
-    try:
-        plan = plan_run(
-            *(setup.recipe, setup.config, run.batches, str(identity["precision"]), str(identity["device"])),
-            int(identity["threads"]),
-            built=True,
-        )
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        return "warning: memory ran out when that of an update was measured: updates will be computed in more pieces"
-    return plan.sentence(run.steps, TASKS[setup.recipe.task].targets)
