@@ -2,12 +2,12 @@
 
 import inspect
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, TypeGuard, Unpack
 
 from atento.config.decoding import DecodingOptions
-from atento.config.formats import FORMATS, columns_of_source, format_of
+from atento.config.formats import FORMATS, Column, columns_of_source, format_of
 from atento.config.recipe import SourceConfig
 from atento.config.tasks import TASKS, scored
 from atento.data.memory import MemoryRecords
@@ -26,11 +26,15 @@ from atento.tasks.table import VERBS, labels_of, usual_metrics
 Paths = str | Path | Sequence[str | Path]
 
 
-def source_of(data: Paths, task: str) -> SourceConfig:
+def source_of(data: Paths, task: str, columns: Mapping[str, Column] | None = None) -> SourceConfig:
     """Return the source for files of labelled data: one file with columns, or two parallel files.
 
-    The columns of a table have the names of the task's fields in its first line, or their order. An optional field is
-    read if it is named, or if the table has exactly one column for each field.
+    Args:
+        data: the paths.
+        task: the task of the records.
+        columns: the column of each field, by name or number, as in a recipe; None: the columns of a table have the
+            names of the task's fields in its first line, or their order. An optional field is read if it is named, or
+            if the table has exactly one column for each field.
     """
     paths = [str(data)] if isinstance(data, str | Path) else [str(path) for path in data]
     names = [field.name for field in TASKS[task].fields if not field.optional]
@@ -40,6 +44,12 @@ def source_of(data: Paths, task: str) -> SourceConfig:
     if len(paths) != 1:
         files = "one file with two columns, or two parallel files" if parallel else "one file with columns"
         raise UsageError(f"give {files}: got {len(paths)} files")
+    if columns:
+        unknown = sorted(columns.keys() - {field.name for field in TASKS[task].fields})
+        if unknown:
+            known = ", ".join(field.name for field in TASKS[task].fields)
+            raise UsageError(f"`columns` names fields of {task} ({known}): got {', '.join(unknown)}")
+        return SourceConfig(file=paths[0], **columns)  # type: ignore[arg-type]
     form = format_of(paths[0], None, TASKS[task].fields)
     if form is None or set(names) <= FORMATS[form].columns.keys():  # no format: an error is raised when it is read
         return SourceConfig(file=paths[0])
@@ -55,13 +65,41 @@ def source_of(data: Paths, task: str) -> SourceConfig:
         raise UsageError(f"{paths[0]} has {len(first)} columns: its first line must name them, of {fields}")
     if len(first) == len(TASKS[task].fields):
         names = [field.name for field in TASKS[task].fields]
-    columns: dict[str, Any] = {name: number for number, name in enumerate(names)}
-    return SourceConfig(file=paths[0], **columns)
+    by_order: dict[str, Any] = {name: number for number, name in enumerate(names)}
+    return SourceConfig(file=paths[0], **by_order)
 
 
-def fields_of(data: Paths, task: str) -> set[str]:
+def columns_learned(model: Model, data: Paths, task: str) -> dict[str, Column] | None:
+    """Return the columns that the recipe of the model named, if this one file has them and does not name the fields.
+
+    So a file laid out as the training data is read as these were. None: as `source_of` says.
+    """
+    learned = model.config.get("columns")
+    paths = [data] if isinstance(data, str | Path) else list(data)
+    fields = {field.name: field for field in TASKS[task].fields}
+    if not isinstance(learned, dict) or task != model.config.get("task") or len(paths) != 1:
+        return None
+    path = Path(paths[0]).expanduser()
+    form = format_of(str(path), None, TASKS[task].fields)
+    if not learned.keys() <= fields.keys() or form is None or not path.is_file():
+        return None
+    if FORMATS[form].from_end:  # words and tags, whose columns have no names
+        return dict(learned)
+    if not FORMATS[form].table:
+        return None
+    with open_binary(path, str(path)) as stream:
+        first = columns_of(form, stream, str(path))
+    if {name for name, field in fields.items() if not field.optional} <= set(first):
+        return None
+    numbers = [column for column in learned.values() if isinstance(column, int)]
+    if numbers and FORMATS[form].by_number and len(numbers) == len(learned) and max(numbers) < len(first):
+        return dict(learned)
+    return dict(learned) if not numbers and set(learned.values()) <= set(first) else None
+
+
+def fields_of(data: Paths, task: str, columns: Mapping[str, Column] | None = None) -> set[str]:
     """Return the fields that `evaluate` reads from files."""
-    source, fields = source_of(data, task), TASKS[task].fields
+    source, fields = source_of(data, task, columns), TASKS[task].fields
     form = format_of(source.file or "", None, fields)
     return set() if form is None else set(columns_of_source(form, source, fields))
 
@@ -87,6 +125,7 @@ def evaluate(
     task: str | None = None,
     *,
     metrics: str | Sequence[str] | None = None,
+    columns: Mapping[str, Column] | None = None,
     language: str | None = None,
     skip_bad: bool = False,
     say: Callable[[str], None] | None = None,
@@ -105,6 +144,9 @@ def evaluate(
         task: the model's own if not given.
         metrics: names as a list or separated by commas; the default ones of the task if not given: for tags, entity
             F1, or the accuracy of plain tags such as parts of speech.
+        columns: of one file, the column of each field by name or number, as in a recipe. If not given: the names of the
+            fields in its first line; else those of the recipe that the model was trained by, where the file has them;
+            else their order.
         language: of the answers, en or pt: `squad` leaves out its articles. en if not given.
         skip_bad: leave out broken records.
         say: called with each warning about records that were left out; Python warnings if not given.
@@ -129,7 +171,8 @@ def evaluate(
         if not isinstance(model, Model):
             model = load(model, device or "auto", precision or "float32")
         task = task_of(model, task)
-    records = _records(data, task, skip_bad)
+    columns = _chosen_columns(model, data, task, columns, say)
+    records = _records(data, task, skip_bad, columns)
     for warning in records.warnings():
         if say is None:
             warnings.warn(warning, stacklevel=2)
@@ -137,11 +180,7 @@ def evaluate(
             say(f"warning: {warning}")
     spec = TASKS[task]
     names = list(chosen or usual_metrics(spec, labels_of(model.network.config), records.columns))
-    for name in names:
-        if METRICS[name].outputs != spec.outputs:
-            raise UsageError(f"metric {name} does not score {task}, whose outputs are {spec.outputs}")
-    if language is not None and not any(_options(name, language) for name in names):
-        raise UsageError(f"`language` has no effect on {', '.join(names)}")
+    _check_metrics(names, task, language)
     split = joined([records])
     assert split is not None and spec.verb is not None
     if skip_bad:
@@ -153,6 +192,33 @@ def evaluate(
     scores = {name: metric_named(name)(outputs, gold, **_options(name, language)) for name in names}
     prefixes = [prefix for prefix in model.config.get("prefixes", []) if isinstance(prefix, str)]
     return scores | scores_by_prefix(outputs, gold, names, split, prefixes)
+
+
+def _check_metrics(names: Sequence[str], task: str, language: str | None) -> None:
+    """Raises UsageError: a metric does not score the outputs of the task, or the language has no effect."""
+    outputs = TASKS[task].outputs
+    for name in names:
+        if METRICS[name].outputs != outputs:
+            raise UsageError(f"metric {name} does not score {task}, whose outputs are {outputs}")
+    if language is not None and not any(_options(name, language) for name in names):
+        raise UsageError(f"`language` has no effect on {', '.join(names)}")
+
+
+def _chosen_columns(
+    model: Model,
+    data: Paths | SourceConfig | MemoryRecords,
+    task: str,
+    columns: Mapping[str, Column] | None,
+    say: Callable[[str], None] | None,
+) -> Mapping[str, Column] | None:
+    """Return the columns of a file: those of the call, else those of the recipe; None: `source_of` chooses."""
+    if not _are_paths(data):
+        if columns is not None:
+            raise UsageError("`columns` is for a file: records in memory have the names of the fields")
+        return None
+    if columns is None and (columns := columns_learned(model, data, task)) is not None and say is not None:
+        say("columns as in training: " + ", ".join(f"{name} {column!r}" for name, column in columns.items()))
+    return columns
 
 
 def _readable(model: Model, split: Split, say: Callable[[str], None] | None) -> Split:
@@ -175,14 +241,21 @@ def _options(metric: str, language: str | None) -> dict[str, str]:
     return {"language": language} if depends and language is not None else {}
 
 
-def _records(data: Paths | SourceConfig | MemoryRecords, task: str, skip_bad: bool) -> Records:
+def _are_paths(data: Paths | SourceConfig | MemoryRecords) -> TypeGuard[Paths]:
+    """Whether the data are files, by their paths."""
+    if isinstance(data, list | tuple):
+        return len(data) > 0 and all(isinstance(item, str | Path) for item in data)
+    return isinstance(data, str | Path)
+
+
+def _records(
+    data: Paths | SourceConfig | MemoryRecords, task: str, skip_bad: bool, columns: Mapping[str, Column] | None
+) -> Records:
     """Return the records of files, if `data` is their paths, else the records in memory."""
     fields = TASKS[task].fields
     if isinstance(data, SourceConfig):
         return read_records(data, fields, skip_bad=skip_bad)
-    if isinstance(data, str | Path):
-        return read_records(source_of(data, task), fields, skip_bad=skip_bad)
-    paths = [item for item in data if isinstance(item, str | Path)] if isinstance(data, list | tuple) else []
-    if paths and isinstance(data, list | tuple) and len(paths) == len(data):
-        return read_records(source_of(paths, task), fields, skip_bad=skip_bad)
+    if _are_paths(data):
+        return read_records(source_of(data, task, columns), fields, skip_bad=skip_bad)
+    assert not isinstance(data, str | Path)
     return records_in_memory(data, fields, "data", skip_bad=skip_bad)

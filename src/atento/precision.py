@@ -51,7 +51,10 @@ def resolve_device(device: str) -> str:
         AssertionError,
         NotImplementedError,
     ):  # unknown, or not in this build of PyTorch
-        raise UsageError(f"`device` must exist on this machine: got {device!r}; auto and cpu always do") from None
+        absent = "; PyTorch finds no GPU here" if str(device).startswith("cuda") else ""
+        raise UsageError(
+            f"`device` must exist on this machine: got {device!r}; auto and cpu always do{absent}"
+        ) from None
     return device
 
 

@@ -12,7 +12,7 @@ from conftest import ForkServer
 
 pytestmark = pytest.mark.integration
 
-WITHOUT = {"config schema"}  # which prints JSON in any case
+WITHOUT = {"config schema", "launch"}  # which print JSON in any case, and a file for another program
 
 
 def commands(group: Any, words: str = "") -> dict[str, Any]:

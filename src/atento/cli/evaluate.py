@@ -23,6 +23,26 @@ Language = Annotated[
 ]
 
 
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FIELD=COLUMN,...",
+        help="Columns of DATA by number or name, such as text=1,label=2. If not given: the fields named in its first "
+        "line, else the columns of the recipe, else their order.",
+    ),
+]
+
+
+FailUnder = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="METRIC=VALUE",
+        help="Exit with status 3 if the metric is worse than this; may be repeated.",
+        autocompletion=completion.gates,
+    ),
+]
+
+
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
     app.command("evaluate", epilog="Example:  atento evaluate runs/demo valid.tsv --fail-under bleu=25")(
@@ -50,6 +70,7 @@ def evaluate(
             autocompletion=completion.metrics,
         ),
     ] = None,
+    columns: Columns = None,
     report: Annotated[
         bool, typer.Option("--report", help="Also print precision, recall and F1 of each label, and what was confused.")
     ] = False,
@@ -57,14 +78,7 @@ def evaluate(
         str | None,
         typer.Option(metavar="FILE", help="Draw the confusion matrix of the labels: FILE.svg or .png."),
     ] = None,
-    fail_under: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="METRIC=VALUE",
-            help="Exit with status 3 if the metric is worse than this; may be repeated.",
-            autocompletion=completion.gates,
-        ),
-    ] = None,
+    fail_under: FailUnder = None,
     language: Language = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out invalid records, and count them.")] = False,
     device: Device = "auto",
@@ -75,14 +89,15 @@ def evaluate(
 ) -> None:
     """Decode labelled data and print each score with its 95 % bootstrap interval."""
     from atento.config.tasks import TASKS
+    from atento.evaluation import columns_learned, fields_of, task_of
     from atento.evaluation import evaluate as score
-    from atento.evaluation import fields_of, task_of
     from atento.metrics import metric_named
     from atento.metrics.table import lower_is_better
     from atento.model import load
     from atento.tasks.table import labels_of, usual_metrics
 
     check_order(model, *data)
+    chosen = None if columns is None else _columns(columns)
     picture = None if confusion is None else output_file(confusion, (".svg", ".png"), "--confusion")
     gates = parse_gates(fail_under)
     requested = [] if metrics is None else metrics.split(",")
@@ -92,16 +107,33 @@ def evaluate(
     with running(seed, threads):
         loaded = load(model, device=device, precision=precision)
         task = task_of(loaded, task)
-        usual = usual_metrics(TASKS[task], labels_of(loaded.network.config), fields_of(data, task))
+        usual = usual_metrics(
+            TASKS[task],
+            labels_of(loaded.network.config),
+            fields_of(data, task, chosen or columns_learned(loaded, data, task)),
+        )
         tables = _tables(task, report=report, confusion=confusion is not None)
         names = dict.fromkeys([*(requested or usual), *tables, *(name for name, _ in gates)])
         with show_batches("evaluate"):
-            options |= {"metrics": list(names), "language": language, "skip_bad": skip_bad}
+            options |= {"metrics": list(names), "columns": chosen, "language": language, "skip_bad": skip_bad}
             scores = score(loaded, data, task, say=progress, **options)
     _show(scores, seed, as_json, matrix=report)
     if picture is not None:
         _draw(scores, picture, f"{model} on {' '.join(data)}")
     hold_gates(gates, {name: score.value for name, score in scores.items()}, lower_is_better)
+
+
+def _columns(text: str) -> "dict[str, int | str]":
+    """The columns of `--columns`: text=1,label=2."""
+    from atento.errors import UsageError
+
+    columns: dict[str, int | str] = {}
+    for item in text.split(","):
+        name, equals, column = (part.strip() for part in item.partition("="))
+        if not (name and equals and column):
+            raise UsageError(f"--columns has the form FIELD=COLUMN,...: got {item!r}")
+        columns[name] = int(column) if column.isdecimal() else column
+    return columns
 
 
 def _tables(task: str, *, report: bool, confusion: bool) -> list[str]:

@@ -75,8 +75,25 @@ def input_lines(file: str, bad: list[str] | None, check: Check | None = None) ->
 
     name = display_name(file)
     if file != "-":
-        return iter(list(_checked(read_lines(file, bad=bad), name, bad, check)))
+        lines = list(_checked(read_lines(file, bad=bad), name, bad, check))
+        if check is None and (kind := _table_kind(file, lines)) is not None:
+            progress(
+                f"warning: {name} is named {kind} and read as plain text: a whole line is the text, columns included. "
+                "Give a file with the texts alone; `atento evaluate` reads labelled data"
+            )
+        return iter(lines)
     return _during_work(_checked(iter_lines(sys.stdin.buffer, name, bad=bad), name, bad, check))
+
+
+_TABLES = (".csv", ".json", ".jsonl", ".conll", ".conllu", ".xml")
+
+
+def _table_kind(file: str, lines: list[str]) -> str | None:
+    """The ending of a file that is named as a table or as records; a .tsv file has a tab in its first line."""
+    name = file.lower().removesuffix(".gz").removesuffix(".zst")
+    if name.endswith(".tsv"):
+        return ".tsv" if lines and "\t" in lines[0] else None
+    return next((ending for ending in _TABLES if name.endswith(ending)), None)
 
 
 def windows(lines: Iterator[str], *, from_stdin: bool) -> Iterator[list[str]]:

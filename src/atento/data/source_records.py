@@ -121,7 +121,8 @@ def _header(rows: Iterator[Row], name: str, columns: Sequence[str]) -> tuple[lis
         if names.count(column) != 1:
             problem = "appears twice" if column in names else "is not"
             known = ", ".join(map(repr, names))
-            raise DataError(f"{name}:1: column {column!r} {problem} in the header; the columns are {known}")
+            hint = "; columns are separated by commas, not semicolons" if len(names) == 1 and ";" in names[0] else ""
+            raise DataError(f"{name}:1: column {column!r} {problem} in the header; the columns are {known}{hint}")
     return [names.index(column) for column in columns], len(names)
 
 

@@ -7,6 +7,7 @@ equal numbers, "spans" are parts of the record's context.
 import json
 import math
 import re
+import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -45,7 +46,7 @@ class Converter:
         self._spans = (
             (names["context"], number_of_kind["spans"]) if "spans" in number_of_kind and "context" in names else None
         )
-        self.plain = all(field.kind in _STRINGS for field in fields)
+        self.plain = all(field.kind == "text" for field in fields)
         self.needed = tuple(number for number, field in enumerate(fields) if field.kind in _NEEDED)
 
     def blank(self, values: Sequence[Any]) -> bool:
@@ -79,7 +80,7 @@ class Converter:
             value = record[key] if record.__class__ is dict and key in record else at_key(record, key)
             if value.__class__ is not str or field.kind not in _STRINGS or not value.isascii() or "\0" in value:
                 value = _from_object(field, value, f"key {key!r}")  # else it needs no other check
-            values.append(value)
+            values.append(class_name(value) if field.kind == "class" and isinstance(value, str) else value)
         if not self.plain and not self.blank(values):
             self.check(values)
         return values
@@ -159,6 +160,15 @@ def at_key(record: Any, key: str) -> Any:
     return value
 
 
+def class_name(label: str) -> str:
+    """Return a label without the spaces around it, its accented letters in one piece (NFC).
+
+    Labels that look the same are the same class, however a file has written them.
+    """
+    label = label.strip()
+    return label if label.isascii() else unicodedata.normalize("NFC", label)
+
+
 def string_of(value: Any, subject: str, *, is_class: bool = False) -> str:
     """Return a string of a record, checked; a class may be a whole number.
 
@@ -224,7 +234,8 @@ def _from_cell(field: Field, cell: str, separator: str) -> Value:
             try:
                 number = float(text if "_" not in text else "")
             except ValueError:
-                raise ValueError(f"{subject} must hold a number: got {shortened(cell)!r}") from None
+                point = " (with a decimal point)" if "," in text else ""
+                raise ValueError(f"{subject} must hold a number{point}: got {shortened(cell)!r}") from None
             return _finite(number, subject)
         case "classes":
             return _labels([label.strip() for label in cell.split(separator)] if cell.strip() else [], subject)
@@ -232,6 +243,8 @@ def _from_cell(field: Field, cell: str, separator: str) -> Value:
             return tuple(_WORD.findall(cell))
         case "spans":
             return _spans(_parsed(cell, subject), subject) if cell.strip() else ()
+        case "class":
+            return class_name(cell)
         case _:
             return cell
 

@@ -48,11 +48,24 @@ def facts_of_data(recipe: Recipe, train: Split) -> dict[str, Any]:
         facts["pairs"] = "pair" in columns
     if len(prefixes := prefixes_of(recipe)) > 1:
         facts["prefixes"] = prefixes
+    if written := _columns_written(recipe):
+        facts["columns"] = written
     if "tags" in columns:
         facts["tag_scheme"] = scheme_of(columns["tags"])
     if "answers" in columns:
         facts["answering"] = learned_settings(recipe, train)
     return facts
+
+
+def _columns_written(recipe: Recipe) -> dict[str, int | str]:
+    """The columns of the first file of training data, if they are other than `evaluate` chooses by itself."""
+    source = recipe.data.train[0]
+    fields = [field.name for field in TASKS[recipe.task].fields]
+    if source.file is None:
+        return {}
+    written = {name: column for name in fields if (column := getattr(source, name)) is not None}
+    usual = all(column in (name, number) for number, (name, column) in enumerate(written.items()))
+    return {} if usual else written
 
 
 def adapters_of(recipe: Recipe) -> dict[str, Any]:

@@ -113,7 +113,12 @@ def read_data(recipe: Recipe, folder: Path, report: Report, memory: Mapping[str,
         for name, count in sorted(counts.items()):
             if count == 1:
                 where = train.where(train[label].index(name))
-                report(f"warning: label {name!r} has one training example ({where}), from which little is learned")
+                header = ""
+                if where.endswith(":1"):
+                    header = "; if line 1 is a header, give the columns by its names instead of by number"
+                report(
+                    f"warning: label {name!r} has one training example ({where}), from which little is learned{header}"
+                )
     if config.folds:
         parts_of_fold = fold_of(train.columns, config.folds, config.fold, recipe.training.seed, label)
         train, test = (subset(train, rows) for rows in parts_of_fold)

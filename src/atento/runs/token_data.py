@@ -334,7 +334,7 @@ def _write(
         report(f"{folder}: {counted(writer.resumed, 'shard')} written before; continuing")
 
     def progress(texts: int, characters: int) -> None:
-        report(f"{folder}: {texts:,} texts, {characters / 1e6:,.0f} million characters")
+        report(f"{folder}: {texts:,} texts, {characters:,} characters")
 
     with EncodingPool(folder / _TOKENIZER, processes) as pool:
         sources = [partial(texts_of, source, loaded.folder, refused) for source in loaded.recipe.data.train]

@@ -1,0 +1,82 @@
+"""`atento evaluate` reads the columns of the recipe; commands that read lines warn about tables; labels that look the
+same are one class."""
+
+import json
+import unicodedata
+from pathlib import Path
+
+import pytest
+import yaml
+
+import atento
+from atento.errors import UsageError
+from conftest import ForkServer
+
+pytestmark = pytest.mark.integration
+TEXTS = [("o gato dorme", "ação"), ("a uva caiu", "objeto"), ("o pato come", "ação"), ("a pera caiu", "objeto")]
+
+
+@pytest.fixture(scope="module")
+def run(server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A classifier whose recipe reads columns by name, in another order than that of the fields."""
+    folder = tmp_path_factory.mktemp("columns")
+    written = [
+        (text, label if row % 2 else f"{unicodedata.normalize('NFD', label)} ")
+        for row, (text, label) in enumerate(TEXTS * 4)
+    ]
+    (folder / "train.csv").write_text(
+        "id,rótulo,texto\n" + "".join(f"{i},{b},{a}\n" for i, (a, b) in enumerate(written))
+    )
+    recipe = {
+        "task": "classification",
+        "data": {"train": {"file": "train.csv", "text": "texto", "label": "rótulo"}},
+        "tokenizer": {"kind": "word", "vocab_size": 40},
+        "network": {"preset": "bert-tiny", "n_layers": 1, "d_model": 16, "d_ff": 16, "n_heads": 2},
+        "training": {"steps": 40, "batch_tokens": 8, "learning_rate": 1e-2, "warmup": 2},
+    }
+    (folder / "r.yaml").write_text(yaml.safe_dump(recipe, allow_unicode=True))
+    done = server.run("train", "r.yaml", "--out", "run", cwd=folder)
+    assert done.status == 0, done.stderr
+    assert "one training example" not in done.stderr
+    return folder / "run"
+
+
+def test_labels_that_look_the_same_are_one_class(run: Path) -> None:
+    assert atento.load(run).config["network"]["heads"][0]["labels"] == ["ação", "objeto"]
+
+
+def test_evaluate_reads_the_columns_of_the_recipe(server: ForkServer, run: Path) -> None:
+    data = run.parent / "train.csv"
+    done = server.run("evaluate", str(run), str(data), "--json", cwd=run.parent)
+    assert done.status == 0 and "columns as in training: text 'texto', label 'rótulo'" in done.stderr
+    assert json.loads(done.stdout)["accuracy"]["value"] > 0.9
+    other = run.parent / "other.tsv"  # it has no such columns: the order of the fields
+    other.write_text("o gato dorme\tação\na uva caiu\tobjeto\n")
+    done = server.run("evaluate", str(run), str(other), "--json", cwd=run.parent)
+    assert done.status == 0 and "columns as in training" not in done.stderr
+    swapped = run.parent / "swapped.tsv"
+    swapped.write_text("1\tação\to gato dorme\n2\tobjeto\ta uva caiu\n")
+    done = server.run("evaluate", str(run), str(swapped), "--columns", "text=2,label=1", "--json", cwd=run.parent)
+    assert done.status == 0 and json.loads(done.stdout)["accuracy"]["value"] == 1.0
+    scores = atento.evaluate(run, swapped, columns={"text": 2, "label": 1})
+    assert scores["accuracy"].value == 1.0
+
+
+@pytest.mark.parametrize("columns", ["text", "text=1,etiqueta=0", "text="])
+def test_wrong_columns_are_refused(server: ForkServer, run: Path, columns: str) -> None:
+    done = server.run("evaluate", str(run), str(run.parent / "train.csv"), "--columns", columns, cwd=run.parent)
+    assert done.status == 2 and "olumns" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_columns_are_for_files(run: Path) -> None:
+    with pytest.raises(UsageError, match="for a file"):
+        atento.evaluate(run, [("o gato dorme", "ação")], columns={"text": 0, "label": 1})
+
+
+def test_a_table_given_to_a_command_that_reads_lines_warns(server: ForkServer, run: Path) -> None:
+    done = server.run("classify", str(run), "train.csv", cwd=run.parent)
+    assert done.status == 0 and "train.csv is named .csv and read as plain text" in done.stderr
+    (run.parent / "lines.tsv").write_text("o gato dorme\n")
+    assert "plain text" not in server.run("classify", str(run), "lines.tsv", cwd=run.parent).stderr
+    (run.parent / "two.tsv").write_text("o gato dorme\tação\n")
+    assert "two.tsv is named .tsv" in server.run("classify", str(run), "two.tsv", cwd=run.parent).stderr
