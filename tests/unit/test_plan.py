@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from atento.config.network import NetworkConfig
 from atento.config.training import TrainingConfig
 from atento.networks import build_network
 from atento.runs.plan import memory_of_weights
+from atento.runs.train import train
 from atento.training.optimizer import OPTIMIZERS
 from atento.training.step import Updater
 from atento.training.trained import all_weights
@@ -50,6 +52,23 @@ def test_the_command_says_parameters_memory_and_computation() -> None:
     assert plan["total"] == sum(memory.values()) and memory["weights"] == 4 * int(str(plan["parameters"]))
     assert 0 < less["activations"] < memory["activations"]
     assert float(str(plan["flops_per_update"])) > 6 * int(str(plan["tokens_per_update"]))
+
+
+@pytest.mark.parametrize(("steps", "lines"), [(50, 1), (49, 0)])
+def test_a_run_of_50_steps_begins_with_an_estimate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], steps: int, lines: int
+) -> None:
+    (tmp_path / "text.txt").write_text("o gato dorme\na uva caiu\n", encoding="utf-8")
+    network = {"d_model": 8, "d_ff": 8, "n_heads": 2, "n_layers": 1, "max_len": 16}
+    recipe = {
+        "task": "language-modeling",
+        "data": {"train": {"file": str(tmp_path / "text.txt")}},
+        "tokenizer": {"kind": "character"},
+        "network": network,
+    }
+    train(recipe, {"training.steps": steps}, out=tmp_path / "run")
+    estimates = [line for line in capsys.readouterr().err.splitlines() if "estimate: " in line]
+    assert len(estimates) == lines and all("MiB of memory" in line for line in estimates)
 
 
 def test_a_plan_for_several_processes_sends_what_an_all_reduce_in_a_ring_sends() -> None:

@@ -15,6 +15,8 @@ from atento.training.faults import is_out_of_memory
 from atento.training.run import Run
 from atento.training.saving import finish_save, restore
 
+_ESTIMATED = 50  # steps; a shorter run takes little longer than its estimate
+
 
 def start_or_resume(setup: Setup, run: Run) -> bool:
     """Start the run, or resume it from its newest good checkpoint; return False if it has already finished.
@@ -55,7 +57,8 @@ def _start(setup: Setup, run: Run) -> None:
     recipe, identity, spec = setup.recipe, setup.identity, TASKS[setup.recipe.task]
     examples = counted(len(run.batches), spec.records.removesuffix("s"))
     target = spec.targets.removesuffix("s")
-    estimate = _estimate(setup, run) if setup.replica.main and classifier_of(recipe) is None else ""
+    long = run.steps >= _ESTIMATED and classifier_of(recipe) is None
+    estimate = _estimate(setup, run) if long and setup.replica.main else ""
     setup.report(
         f"{recipe.name}: {sizes(recipe, setup.network, setup.trained)}, {examples}, "
         f"{counted(run.batches.updates_per_epoch, 'update')} an epoch of about "
