@@ -74,7 +74,12 @@ def test_a_bad_pair_is_one_sentence_with_its_line_or_left_out(tmp_path: Path) ->
             "a.xml:7: the pair has no 'entailment'; it has 'id', 'similarity', 't', 'h'",
         ),
         ("<h>não</h>", "", CLASSES, "a.xml:7: the pair has no 'h'; it has 'entailment', 'id', 'similarity', 't'"),
-        ('similarity="1"', 'similarity="1,5"', SCORES, "a.xml:7: `score` must hold a number: got '1,5'"),
+        (
+            'similarity="1"',
+            'similarity="1,5"',
+            SCORES,
+            "a.xml:7: `score` must hold a number (with a decimal point): got '1,5'",
+        ),
         ('similarity="1"', 'similarity="NaN"', SCORES, "a.xml:7: `score` must hold a finite number: got nan"),
         ('similarity="1"', 'similarity=""', SCORES, "a.xml:7: `score` must hold a number: got ''"),
     )
