@@ -71,7 +71,7 @@ def test_embed_and_similarity(folder: Callable[[str], Path], server: ForkServer,
     pairs = [f"{first}\t{second}" for first, second in pairwise(texts)]
     int8, float32 = ([row["similarity"] for row in rows] for rows in both(server, tmp_path, "similarity", bert, pairs))
     expected = [model.similarity(first, second) for first, second in pairwise(texts)]
-    assert int8 == pytest.approx(expected, abs=1e-5) and int8 == pytest.approx(float32, abs=0.02) and int8 != float32
+    assert int8 == pytest.approx(expected, abs=1e-5) and int8 == pytest.approx(float32, abs=0.1) and int8 != float32
 
 
 def test_classify(folder: Callable[[str], Path], server: ForkServer, tmp_path: Path) -> None:
