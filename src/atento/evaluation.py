@@ -40,6 +40,8 @@ def source_of(data: Paths, task: str, columns: Mapping[str, Column] | None = Non
     names = [field.name for field in TASKS[task].fields if not field.optional]
     parallel = TASKS[task].records == "pairs"
     if len(paths) == 2 and parallel:
+        if columns:
+            raise UsageError("`columns` is for one file: parallel files have one text a line")
         return SourceConfig(source=paths[0], target=paths[1])
     if len(paths) != 1:
         files = "one file with two columns, or two parallel files" if parallel else "one file with columns"

@@ -10,6 +10,7 @@ import yaml
 
 import atento
 from atento.errors import UsageError
+from atento.evaluation import source_of
 from conftest import ForkServer
 
 pytestmark = pytest.mark.integration
@@ -71,6 +72,8 @@ def test_wrong_columns_are_refused(server: ForkServer, run: Path, columns: str) 
 def test_columns_are_for_files(run: Path) -> None:
     with pytest.raises(UsageError, match="for a file"):
         atento.evaluate(run, [("o gato dorme", "ação")], columns={"text": 0, "label": 1})
+    with pytest.raises(UsageError, match="one file"):
+        source_of(["a.en", "a.pt"], "translation", {"source": 0, "target": 1})
 
 
 def test_a_table_given_to_a_command_that_reads_lines_warns(server: ForkServer, run: Path) -> None:

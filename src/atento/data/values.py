@@ -238,7 +238,7 @@ def _from_cell(field: Field, cell: str, separator: str) -> Value:
                 raise ValueError(f"{subject} must hold a number{point}: got {shortened(cell)!r}") from None
             return _finite(number, subject)
         case "classes":
-            return _labels([label.strip() for label in cell.split(separator)] if cell.strip() else [], subject)
+            return _labels([class_name(label) for label in cell.split(separator)] if cell.strip() else [], subject)
         case "words" | "tags":
             return tuple(_WORD.findall(cell))
         case "spans":
