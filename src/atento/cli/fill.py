@@ -62,12 +62,20 @@ def fill(
         file,
         lambda loaded, lines, _: _show(loaded, lines, top, iterations, as_json),
         ready=lambda loaded: loaded.fill([]),
+        model_check=_reason,
         skip_bad=skip_bad,
         device=device,
         precision=precision,
         seed=seed,
         threads=threads,
     )
+
+
+def _reason(loaded: "Model", line: str) -> str | None:
+    """Why the model cannot fill a line; None if it can."""
+    from atento.tasks.filling import why_not_filled
+
+    return why_not_filled(loaded, line)
 
 
 def _show(loaded: "Model", lines: list[str], top: int | None, iterations: int | None, as_json: bool) -> None:

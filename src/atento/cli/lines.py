@@ -3,6 +3,7 @@
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from atento.cli.options import check_order, progress, running
@@ -24,6 +25,7 @@ def answer_lines(
     *,
     ready: "Callable[[Model], object]",
     check: Check | None = None,
+    model_check: "Callable[[Model, str], str | None] | None" = None,
     skip_bad: bool,
     device: str,
     precision: str,
@@ -38,6 +40,7 @@ def answer_lines(
         answer: writes the outputs for some lines, given the model, the lines and the number of the first one, from 1.
         ready: called with the model before the first line is read; raises CapabilityError if it cannot do the work.
         check: as in `input_lines`.
+        model_check: says why the loaded model cannot read a line; None if it can.
         skip_bad, device, precision, seed, threads: the options of the command.
     """
     from atento.errors import counted
@@ -50,6 +53,8 @@ def answer_lines(
     with running(seed, threads):
         loaded = load(model, device=device, precision=precision)
         ready(loaded)
+        if model_check is not None:
+            lines = _checked_by_model(lines, file, bad, partial(model_check, loaded))
         announce_stdin(file)
         with show_batches(command):
             for window in windows(lines, from_stdin=file == "-"):
@@ -83,6 +88,21 @@ def input_lines(file: str, bad: list[str] | None, check: Check | None = None) ->
             )
         return iter(lines)
     return _during_work(_checked(iter_lines(sys.stdin.buffer, name, bad=bad), name, bad, check))
+
+
+def _checked_by_model(
+    lines: Iterator[str], file: str, bad: list[str] | None, reason: Callable[[str], str | None]
+) -> Iterator[str]:
+    """The lines after a check that needs the model; all lines of a file are checked before work begins."""
+    from atento.data.source_lines import display_name
+    from atento.errors import DataError
+
+    def check(line: str, place: str) -> None:
+        if (why := reason(line)) is not None:
+            raise DataError(f"{place}: the text {why}: {line[:60]!r}")
+
+    checked = _checked(lines, display_name(file), bad, check)
+    return _during_work(checked) if file == "-" else iter(list(checked))
 
 
 _TABLES = (".csv", ".json", ".jsonl", ".conll", ".conllu", ".xml")

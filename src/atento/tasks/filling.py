@@ -71,22 +71,44 @@ def fill(model: LoadedModel, text: str | Sequence[str], *, top: int = 5, iterati
     texts = listed(text)
     if top < 1 or (iterations is not None and iterations < 1):
         raise UsageError(f"`top` and `iterations` must be at least 1: got {top} and {iterations}")
-    network, tokenizer = model.network, tokenizer_of(model)
-    if isinstance(network, EncoderDecoder) and tokenizer.specials.get("<extra_id_0>") is not None:
-        if iterations is not None:
-            raise UsageError("`iterations` is for masked models; an encoder-decoder fills its sentinels by beam search")
-        candidates = _fill_spans(model, network, texts, top)
-    elif isinstance(network, EncoderDecoder) and _denoises(model):
-        if iterations is not None:
-            raise UsageError("`iterations` is for masked models; an encoder-decoder writes the text by beam search")
-        candidates = _fill_by_writing(model, network, texts, top)
-    elif network.config.architecture == "encoder" and "vocabulary" in network.heads:
-        candidates = _fill_masks(model, texts, top, iterations)
-    else:
+    network = model.network
+    masked = network.config.architecture == "encoder" and "vocabulary" in network.heads
+    if not masked and not (isinstance(network, EncoderDecoder) and (_writes_spans(model) or _denoises(model))):
         verb = TASKS[str(model.config.get("task"))].verb if model.config.get("task") in TASKS else None
         use = f"; this one can {verb}" if verb is not None and verb != "fill" else ""
         raise CapabilityError(f"filling masks takes a masked model, a T5 or a BART{use}")
+    if iterations is not None and not masked:
+        raise UsageError("`iterations` is for masked models; an encoder-decoder writes what it fills by beam search")
+    for number, item in enumerate(texts):
+        if (reason := why_not_filled(model, item)) is not None:
+            raise UsageError(f"text {number} {reason}: {item[:60]!r}")
+    if not isinstance(network, EncoderDecoder):
+        candidates = _fill_masks(model, texts, top, iterations)
+    elif _writes_spans(model):
+        candidates = _fill_spans(model, network, texts, top)
+    else:
+        candidates = _fill_by_writing(model, network, texts, top)
     return candidates[0] if isinstance(text, str) else candidates
+
+
+def why_not_filled(model: LoadedModel, text: str) -> str | None:
+    """Why a model that fills masks cannot fill those of a text, as what is said of the text; None if it can."""
+    network, tokenizer = model.network, tokenizer_of(model)
+    sentinels = _writes_spans(model)
+    filled = sentinel_ids(tokenizer) if sentinels else [tokenizer.mask_id]
+    ids = tokenizer.encode_with_mask(text)
+    if not set(filled) & set(ids):
+        return f"has no {'<extra_id_0>' if sentinels else tokenizer.specials.roles['mask']} to fill"
+    template = special_tokens_of(network.config, tokenizer, model.config.get("template"))
+    length, limit = len(template.apply(ids)[0]), network.config.position_limit
+    if network.config.architecture == "encoder" and limit is not None and length > limit:
+        return f"has {length} tokens, and the model reads at most {limit}"
+    return None
+
+
+def _writes_spans(model: LoadedModel) -> bool:
+    """Whether a model writes the spans of sentinels, as T5 does."""
+    return isinstance(model.network, EncoderDecoder) and tokenizer_of(model).specials.get("<extra_id_0>") is not None
 
 
 def _fill_masks(model: LoadedModel, texts: Sequence[str], top: int, iterations: int | None) -> list[list[Candidate]]:
@@ -94,13 +116,7 @@ def _fill_masks(model: LoadedModel, texts: Sequence[str], top: int, iterations: 
     network, tokenizer = model.reader(), tokenizer_of(model)
     template = special_tokens_of(network.config, tokenizer, model.config.get("template"))
     rows = [template.apply(tokenizer.encode_with_mask(text))[0] for text in texts]
-    mask, limit = tokenizer.mask_id, network.config.position_limit
-    for number, row in enumerate(rows):
-        if mask not in row:
-            raise UsageError(f"text {number} has no {tokenizer.specials.roles['mask']} to fill: {texts[number][:60]!r}")
-        if limit is not None and len(row) > limit:
-            raise UsageError(f"text {number} has {len(row)} tokens, and the model reads at most {limit}")
-    masked = [[at for at, token in enumerate(row) if token == mask] for row in rows]
+    masked = [[at for at, token in enumerate(row) if token == tokenizer.mask_id] for row in rows]
     if iterations is None:
         filled = _fill_in_order(network, tokenizer, rows, masked, top)
     else:
@@ -184,9 +200,6 @@ def _fill_spans(model: LoadedModel, network: EncoderDecoder, texts: Sequence[str
     sentinels = sentinel_ids(tokenizer)
     template = special_tokens_of(network.config, tokenizer)
     sources = [tokenizer.encode_with_mask(text) for text in texts]
-    for number, source in enumerate(sources):
-        if not set(sentinels) & set(source):
-            raise UsageError(f"text {number} has no <extra_id_0> to fill: {texts[number][:60]!r}")
     outputs = _written(model, network, [template.apply(source)[0] for source in sources], top, template.added(False))
     candidates = []
     for source, written in zip(sources, outputs):
@@ -218,10 +231,6 @@ def _fill_by_writing(
     tokenizer = tokenizer_of(model)
     template = special_tokens_of(network.config, tokenizer)
     sources = [tokenizer.encode_with_mask(text) for text in texts]
-    for number, source in enumerate(sources):
-        if tokenizer.mask_id not in source:
-            mask = tokenizer.specials.roles["mask"]
-            raise UsageError(f"text {number} has no {mask} to fill: {texts[number][:60]!r}")
     outputs = _written(model, network, [template.apply(source)[0] for source in sources], top, template.added(False))
     candidates = []
     for source, written in zip(sources, outputs):
