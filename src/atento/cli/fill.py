@@ -2,7 +2,6 @@
 
 import json
 import sys
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -85,7 +84,8 @@ def _show(loaded: "Model", lines: list[str], top: int | None, iterations: int | 
     for line in lines:
         candidates: list[Candidate] = next(filled) if line.strip() else []
         if as_json:
-            values = [asdict(candidate) for candidate in candidates]
+            names = ("token", "probability", "text")
+            values = [{name: getattr(candidate, name) for name in names} for candidate in candidates]
             sys.stdout.write(json.dumps({"text": line, "candidates": values}, ensure_ascii=False) + "\n")
         elif top is None:
             sys.stdout.write("".join(one_line(candidate.text) for candidate in candidates[:1]) + "\n")

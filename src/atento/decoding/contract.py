@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
@@ -74,6 +74,20 @@ class ForcedScorer(Protocol):
 
     def forced(self, tokens: Tensor, state: Any) -> Tensor:
         """tokens (R,T) -> logits (R,T,V) of what comes after each of them."""
+
+
+@runtime_checkable
+class Joining(Protocol):
+    """A step function whose states can be joined, so that searches that began at different times share its steps."""
+
+    def joined(self, states: Sequence[Any]) -> Any:
+        """The rows of all states in their order, in new memory; rows may have read different numbers of tokens.
+
+        The join of a single state needs no more memory than its longest row.
+        """
+
+    def begin_in_parts(self, ids: Tensor, token_mask: Tensor | None, size: int) -> Iterator[Any]:
+        """As `begin`, in parts of `size` tokens of long prompts: gives None after each part, and the state at last."""
 
 
 def step_function_of(network: HasStepFunction | AnyStepFunction) -> AnyStepFunction:

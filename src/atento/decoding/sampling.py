@@ -131,14 +131,14 @@ def draws(
             live, state, tokens = live.select(remaining), state.select(index), tokens[index]
 
 
-def draw(scores: Tensor, strategy: Sample, keys: Tensor, position: int) -> Tensor:
+def draw(scores: Tensor, strategy: Sample, keys: Tensor, position: int | Tensor) -> Tensor:
     """A token a row (R,), drawn from scores (R,V) by the inverse of the cumulative sum.
 
     Args:
         scores: (R,V), logits or log-probabilities.
         strategy: with the filters.
         keys: (R,) the streams of random numbers.
-        position: of the number in each stream.
+        position: of the number in each stream; one for all, or (R,).
 
     Raises:
         AtentoError: the scores are not numbers.
@@ -179,16 +179,29 @@ def _drawn_tokens(live: _Live, tokens: Tensor, log_probs: Tensor, request: Reque
     scores = log_probs.gather(1, tokens.unsqueeze(1)).squeeze(1).tolist()
     drawn = []
     for output, (token, score) in enumerate(zip(tokens.tolist(), scores)):
-        end: End | None = None
-        if token in request.eos_ids:
-            end = "eos"
-        elif request.stop is not None:
-            live.id_lists[output].append(token)
-            end = "stop" if request.stop(live.id_lists[output]) else None
-        if end is None and live.length + 1 >= request.max_new_tokens[live.rows[output]]:
-            end = "limit"
+        limit = request.max_new_tokens[live.rows[output]]
+        end = end_of(token, live.id_lists[output], live.length + 1, limit, request)
         drawn.append(Drawn(live.rows[output], live.numbers[output], token, score, end))
     return drawn
+
+
+def end_of(token: int, ids: list[int], length: int, limit: int, request: Request) -> End | None:
+    """How an output ends with this token, if it does.
+
+    Args:
+        token: its last token.
+        ids: the tokens before it, for `Request.stop`, if there is one; gets this token.
+        length: the number of its tokens with this one.
+        limit: the most that it may have.
+        request: with EOS and the stop function.
+    """
+    if token in request.eos_ids:
+        return "eos"
+    if request.stop is not None:
+        ids.append(token)
+        if request.stop(ids):
+            return "stop"
+    return "limit" if length >= limit else None
 
 
 def _record_step(

@@ -27,9 +27,15 @@ def stream_key(seed: int, sample: int) -> int:
     return _signed(_hash(_STREAMS, seed, sample))
 
 
-def uniform(keys: Tensor, position: int) -> Tensor:
-    """The number at `position` of each stream: keys (R,) int64 -> (R,) in [0, 1), multiples of 2 ** -53, float64."""
-    x = keys + _signed((position + 1) * _ODD & _BITS)
+def uniform(keys: Tensor, position: int | Tensor) -> Tensor:
+    """The number at `position` of each stream: keys (R,) int64 -> (R,) in [0, 1), multiples of 2 ** -53, float64.
+
+    `position` is one number for all streams, or (R,) int64.
+    """
+    if isinstance(position, int):
+        x = keys + _signed((position + 1) * _ODD & _BITS)
+    else:
+        x = keys + (position + 1) * _signed(_ODD)  # modulo 2 ** 64, as above
     x = (x ^ _shifted(x, 30)) * _signed(_FIRST)
     x = (x ^ _shifted(x, 27)) * _signed(_SECOND)
     x = x ^ _shifted(x, 31)

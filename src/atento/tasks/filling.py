@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
 import torch
@@ -33,11 +33,13 @@ class Candidate:
         token: the tokens for the masks; those of several masks are separated by spaces.
         probability: of these tokens given the text: the product over the masks, each given the masks filled before it.
         text: the filled text, as the tokenizer decodes it.
+        ids: of these tokens.
     """
 
     token: str
     probability: float
     text: str
+    ids: tuple[int, ...] = field(default=(), repr=False)
 
 
 @overload
@@ -289,4 +291,5 @@ def _written(
 
 def _candidate(tokenizer: Tokenizer, ids: Sequence[int], tokens: Sequence[int], log_prob: float) -> Candidate:
     pieces = [tokenizer.decode([token]).strip() or tokenizer.tokens([token])[0] for token in tokens]
-    return Candidate(" ".join(pieces), float(torch.tensor(log_prob, dtype=torch.float64).exp()), tokenizer.decode(ids))
+    probability = float(torch.tensor(log_prob, dtype=torch.float64).exp())
+    return Candidate(" ".join(pieces), probability, tokenizer.decode(ids), tuple(tokens))

@@ -53,17 +53,22 @@ def prompt_template(network: Network, config: Mapping[str, Any]) -> str | None:
 
 
 def prompt_ids(
-    network: Continuing, tokenizer: Tokenizer, prompts: Sequence[str], template: str | None
+    network: Continuing, tokenizer: Tokenizer, prompts: Sequence[str | Sequence[int]], template: str | None
 ) -> list[list[int]]:
-    """Prompts as the model reads them, with the special tokens of `template` (None: its own); never empty."""
-    encoded = (tokenizer.with_specials(ids, template=template)[0] for ids in tokenizer.encode_batch(list(prompts)))
-    return [ids or [network.config.start_id] for ids in encoded]
+    """Prompts as the model reads them, with the special tokens of `template` (None: its own); never empty.
+
+    A prompt that is a list of ids has its special tokens already.
+    """
+    texts = [prompt for prompt in prompts if isinstance(prompt, str)]
+    encoded = (tokenizer.with_specials(ids, template=template)[0] for ids in tokenizer.encode_batch(texts))
+    rows = (next(encoded) if isinstance(prompt, str) else list(prompt) for prompt in prompts)
+    return [ids or [network.config.start_id] for ids in rows]
 
 
 def continue_prompts(
     network: Continuing,
     tokenizer: Tokenizer,
-    prompts: Sequence[str],
+    prompts: Sequence[str | Sequence[int]],
     config: DecodingConfig,
     *,
     template: str | None = None,

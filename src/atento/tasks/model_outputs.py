@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from atento.config.decoding import DecodingConfig, DecodingOptions
 from atento.config.tasks import TEXT_TO_TEXT, task_with
+from atento.data.special_tokens import special_tokens_of
 from atento.decoding.trace import Trace
 from atento.errors import CapabilityError, TokenizerError, UsageError
 from atento.metrics.utilities import embedding_utility
@@ -15,6 +16,7 @@ from atento.tasks.generation import (
     Continuing,
     can_continue,
     continue_prompts,
+    prompt_ids,
     prompt_template,
     stream_continuation,
 )
@@ -22,9 +24,9 @@ from atento.tasks.languages import in_languages
 from atento.tasks.options import decoding_for, one_output
 from atento.tasks.scoring import TokenScores, score_texts
 from atento.tasks.strategies import Utility
-from atento.tasks.translation import stream_translation, translate
+from atento.tasks.translation import source_ids, stream_translation, translate
 from atento.tasks.verbs import check_texts
-from atento.tasks.writing import WrittenText
+from atento.tasks.writing import Writing, WrittenText, writing_of
 from atento.text.tokenizer import Tokenizer
 
 
@@ -69,7 +71,7 @@ def writing_task(model: LoadedModel) -> str:
 def write_outputs(
     model: LoadedModel,
     task: str,
-    texts: Sequence[str],
+    texts: Sequence[str | Sequence[int]],
     n_best: int | None,
     row: int,
     options: DecodingOptions,
@@ -82,7 +84,7 @@ def write_outputs(
     Args:
         model: the model.
         task: the task to do.
-        texts: sources, or prompts.
+        texts: sources, or prompts; prompts may be ids, special tokens included.
         n_best: outputs of each text; None: those of the model's decoding.
         row: the number of the first text, where these are part of more.
         options: they change the model's decoding.
@@ -93,8 +95,8 @@ def write_outputs(
         CapabilityError: the model does not do the task. UsageError, RecipeError: a wrong option. DataError: a text has
             a NUL character.
     """
-    network = _network_for(model, task)
-    check_texts(texts)
+    network = network_for(model, task)
+    _check_inputs(network, texts)
     special_tokens, plain_options = in_languages(network.config, tokenizer_of(model), options)
     decoding = decoding_for(model.decoding, n_best, plain_options)
     arguments: dict[str, Any] = {
@@ -107,7 +109,48 @@ def write_outputs(
     if isinstance(network, Continuing):
         arguments["template"] = prompt_template(network, model.config)
         return continue_prompts(network, tokenizer_of(model), texts, decoding, **arguments)
-    return translate(network, tokenizer_of(model), texts, decoding, special_tokens=special_tokens, **arguments)
+    sources: Any = texts
+    return translate(network, tokenizer_of(model), sources, decoding, special_tokens=special_tokens, **arguments)
+
+
+def writings(
+    model: LoadedModel,
+    task: str,
+    texts: Sequence[str | Sequence[int]],
+    n_best: int | None,
+    row: int,
+    options: DecodingOptions,
+) -> list[Writing | None]:
+    """What `write_outputs` searches for each text, each by itself; None for a blank source, whose output is blank.
+
+    Arguments and errors are those of `write_outputs`.
+    """
+    network, tokenizer = network_for(model, task), tokenizer_of(model)
+    _check_inputs(network, texts)
+    special_tokens, plain_options = in_languages(network.config, tokenizer, options)
+    decoding = decoding_for(model.decoding, n_best, plain_options)
+    is_prompt = isinstance(network, Continuing)
+    if isinstance(network, Continuing):
+        template = prompt_template(network, model.config)
+        inputs = prompt_ids(network, tokenizer, texts, template)
+        n_special, writer = tokenizer.added(template=template), tokenizer
+    else:
+        sources: Any = texts
+        special_tokens = special_tokens or special_tokens_of(network.config, tokenizer)
+        inputs = source_ids(tokenizer, sources, special_tokens)
+        n_special, writer = special_tokens.added(False), tokenizer.target
+    return [
+        writing_of(network.config, ids, decoding, writer, n_special=n_special, is_prompt=is_prompt, row=row + number)
+        if ids
+        else None
+        for number, ids in enumerate(inputs)
+    ]
+
+
+def _check_inputs(network: Network, texts: Sequence[str | Sequence[int]]) -> None:
+    """As `check_texts`; a prompt may also be a list of ids."""
+    is_prompt = isinstance(network, Continuing)
+    check_texts([text for text in texts if not (is_prompt and isinstance(text, list))])
 
 
 def traced_outputs(
@@ -130,7 +173,7 @@ def traced_outputs(
 def stream_output(model: LoadedModel, task: str, text: str, row: int, options: DecodingOptions) -> Iterator[str]:
     """The output for a text in pieces, by greedy search or sampling; arguments and errors as in `write_outputs`."""
     check_texts([text])
-    network = _network_for(model, task)
+    network = network_for(model, task)
     special_tokens, plain_options = in_languages(network.config, tokenizer_of(model), options)
     decoding = decoding_for(one_output(model.decoding), 1, plain_options)
     arguments: dict[str, Any] = {
@@ -168,7 +211,7 @@ def score_outputs(model: LoadedModel, sources: Sequence[str], targets: Sequence[
     )
 
 
-def _network_for(model: LoadedModel, task: str) -> EncoderDecoder | RecurrentSeq2Seq | Continuing:
+def network_for(model: LoadedModel, task: str) -> EncoderDecoder | RecurrentSeq2Seq | Continuing:
     """The model's network. Raises CapabilityError: the model does not do the task."""
     network, trained_task = model.network, str(model.config.get("task"))
     kind = type(network).__name__

@@ -47,11 +47,10 @@ def translate(
     other arguments are those of `write_all`.
     """
     special_tokens = special_tokens or special_tokens_of(network.config, tokenizer)
-    inputs = [special_tokens.apply(ids)[0] if ids else [] for ids in tokenizer.encode_batch(list(texts))]
     results = write_all(
         network if step_function is None else step_function,
         network.config,
-        inputs,
+        source_ids(tokenizer, texts, special_tokens),
         config,
         tokenizer.target.decode,
         device=next(network.parameters()).device,
@@ -64,6 +63,11 @@ def translate(
     )
     blank = [WrittenText("", Hypothesis([], 0.0, 0.0, []))]
     return [outputs or blank for outputs in results]
+
+
+def source_ids(tokenizer: Tokenizer, texts: Sequence[str], special_tokens: Template) -> list[list[int]]:
+    """Sources as the model reads them; empty for a blank text."""
+    return [special_tokens.apply(ids)[0] if ids else [] for ids in tokenizer.encode_batch(list(texts))]
 
 
 def stream_translation(

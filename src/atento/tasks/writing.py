@@ -12,7 +12,7 @@ from torch import Tensor
 from atento.config.decoding import CONTINUATION_TOKENS, DecodingConfig
 from atento.config.network import NetworkConfig
 from atento.decoding import Beam, Greedy, Hypothesis, Sample, generate
-from atento.decoding.contract import AnyStepFunction, HasStepFunction
+from atento.decoding.contract import AnyStepFunction, HasStepFunction, Rule
 from atento.decoding.exact import exact_search
 from atento.decoding.rules import StopStrings
 from atento.decoding.seeds import row_seed
@@ -210,6 +210,69 @@ def _fill_up(results: list[list[WrittenText]], writer: _Writer, strategy: Beam) 
                 results[row] = _distinct([*results[row], *more], decoding.n_best)
 
 
+@dataclass(frozen=True)
+class Writing:
+    """One input with all that the search for its outputs takes; no other input changes it.
+
+    Attributes:
+        ids: the input.
+        tokenizer: of the outputs.
+        strategy: the search, or sampling.
+        max_new_tokens, min_new_tokens, eos_ids, rules, seed: as `generate` takes them.
+        stop_strings: they end an output, and are cut from it.
+    """
+
+    ids: list[int]
+    tokenizer: Tokenizer
+    strategy: Strategy
+    max_new_tokens: int
+    min_new_tokens: int
+    eos_ids: tuple[int, ...] | None
+    rules: tuple[Rule, ...]
+    stop_strings: tuple[str, ...]
+    seed: int
+
+    @property
+    def stop(self) -> StopStrings | None:
+        """The function that ends an output."""
+        return StopStrings(self.tokenizer.decode, self.stop_strings) if self.stop_strings else None
+
+    def written_text(self, hypothesis: Hypothesis) -> WrittenText:
+        """An output as text."""
+        text, stop = self.tokenizer.decode(hypothesis.ids), self.stop
+        return WrittenText(text if stop is None else stop.cut(text), hypothesis)
+
+
+def writing_of(
+    config: NetworkConfig,
+    ids: Sequence[int],
+    decoding: DecodingConfig,
+    tokenizer: Tokenizer,
+    *,
+    n_special: int = 0,
+    is_prompt: bool = False,
+    row: int = 0,
+) -> Writing:
+    """Input number `row` with what `write_all` gives to the search for its outputs; arguments as there.
+
+    Raises:
+        UsageError: as `write_all`.
+    """
+    constraints = constraints_of(decoding, tokenizer)
+    limit = token_limit(len(ids), n_special, decoding, config, is_prompt=is_prompt, needed=constraints.length)
+    return Writing(
+        list(ids),
+        tokenizer,
+        strategy_of(decoding),
+        limit,
+        decoding.min_new_tokens,
+        _eos_ids(decoding, constraints, config),
+        rules_of(decoding, constraints, eos_id=config.eos_id, max_new_tokens=[limit]),
+        decoding.stop,
+        row_seed(decoding.seed, row),
+    )
+
+
 def stream_one(
     network: HasStepFunction | AnyStepFunction,
     config: NetworkConfig,
@@ -235,18 +298,17 @@ def stream_one(
             "`required_words`"
         )
     warn_of_length([len(ids)], trained)
-    constraints = constraints_of(decoding, tokenizer)
-    limit = token_limit(len(ids), n_special, decoding, config, is_prompt=is_prompt, needed=constraints.length)
+    writing = writing_of(config, ids, decoding, tokenizer, n_special=n_special, is_prompt=is_prompt, row=row)
     tokens = stream(
         network,
-        torch.tensor([list(ids)], device=device),
+        torch.tensor([writing.ids], device=device),
         strategy,
-        max_new_tokens=limit,
-        min_new_tokens=decoding.min_new_tokens,
-        eos_id=_eos_ids(decoding, constraints, config),
-        rules=rules_of(decoding, constraints, eos_id=config.eos_id, max_new_tokens=[limit]),
-        stop=StopStrings(tokenizer.decode, decoding.stop) if decoding.stop else None,
-        seed=[row_seed(decoding.seed, row)],
+        max_new_tokens=writing.max_new_tokens,
+        min_new_tokens=writing.min_new_tokens,
+        eos_id=writing.eos_ids,
+        rules=writing.rules,
+        stop=writing.stop,
+        seed=[writing.seed],
     )
     return stream_text(tokenizer, (token.id for token in tokens if token.end != "eos"), stop=decoding.stop)
 

@@ -9,7 +9,7 @@ products.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import TypeVar
@@ -27,6 +27,7 @@ from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder_decoder import EncoderDecoder
 from atento.networks.stack.positions import real_positions
 from atento.networks.steps.fast_state import ROOM, Cache, FastState
+from atento.networks.steps.joining import joined
 from atento.networks.steps.packed_linear import PackedLinear, PackedModule, Precision, pack, pack_modules
 from atento.networks.steps.plain import all_but_last, at_least_float32, last_tokens, moved_to_front
 from atento.precision import best_precision
@@ -199,41 +200,61 @@ class FastStepFunction:
     @torch.inference_mode()
     def begin(self, ids: Tensor, token_mask: Tensor | None) -> FastState:
         """ids (B,S), sources or prompts -> the state of B rows."""
+        *_, state = self.begin_in_parts(ids, token_mask, ids.shape[1])
+        assert state is not None
+        return state
+
+    @torch.inference_mode()
+    def begin_in_parts(self, ids: Tensor, token_mask: Tensor | None, size: int) -> Iterator[FastState | None]:
+        """As `begin`, where a prompt is read `size` tokens at a time: None after each part, and the state at last.
+
+        A source is encoded at once.
+        """
         count = ids.shape[0]
         shape = (count, self.kv_heads, ROOM, self.d_head)
         empty = [[torch.empty(shape, dtype=self.cache_dtype, device=ids.device) for _ in self.layers] for _ in range(2)]
         state = FastState(Cache(*empty), rows=count, beam_cache_dtype=self.beam_cache_dtype)
         state.cache.holder = state
         if self.encoder is None:
-            return self._read_prompts(ids, token_mask, state)
+            yield from self._read_prompts(ids, token_mask, state, size)
+        else:
+            self._encode(ids, token_mask, state)
+        yield state
+
+    def _encode(self, ids: Tensor, token_mask: Tensor | None, state: FastState) -> None:
+        """Set the sources of a state from ids (B,S)."""
+        assert self.encoder is not None
         ids, token_mask = moved_to_front(ids, token_mask)
         encoded = self.encoder.encode(ids, source_token_mask=token_mask).flatten(0, 1).to(self.dtype)
         for layer in self.layers:
             assert layer.cross_keys_values is not None
-            both = layer.cross_keys_values(encoded).view(count, ids.shape[1], 2 * self.kv_heads, self.d_head)
+            both = layer.cross_keys_values(encoded).view(len(ids), ids.shape[1], 2 * self.kv_heads, self.d_head)
             keys, values = both.transpose(1, 2).to(self.cache_dtype).split(self.kv_heads, dim=1)
             state.source.append((keys.contiguous(), values.contiguous()))
         if token_mask is not None and not bool(token_mask.all()):
             mask = torch.zeros(token_mask.shape, dtype=self.cache_dtype, device=ids.device)
             state.source_mask = mask.masked_fill_(~token_mask, float("-inf"))[:, None, None, :]
-        return state
 
-    def _read_prompts(self, ids: Tensor, token_mask: Tensor | None, state: FastState) -> FastState:
-        """All but each prompt's last token, in one pass; shorter prompts are moved to end at the same column."""
-        assert self.reader is not None
+    def _read_prompts(self, ids: Tensor, token_mask: Tensor | None, state: FastState, size: int) -> Iterator[None]:
+        """All but each prompt's last token, in parts; shorter prompts are moved to end at the same column."""
         ids, real = all_but_last(ids, token_mask)
         columns = ids.shape[1]
         if not columns:
-            return state
-        unpadded = bool(real.all())
-        read = self.reader(
-            ids,
-            token_mask=None if unpadded else real,
-            position_ids=None if unpadded else real_positions(real),
-            state=self.reader.begin(),
-            project=False,
-        ).state
-        caches = [block.self_attention for block in read.blocks]
+            return
+        assert self.reader is not None
+        read, unpadded = self.reader.begin(), bool(real.all())
+        for first in range(0, columns, size):
+            part = slice(first, first + size)
+            read = self.reader(
+                ids[:, part],
+                token_mask=None if unpadded else real[:, : first + size],
+                position_ids=None if unpadded else real_positions(real)[:, part],
+                state=read,
+                project=False,
+            ).state
+            if first + size < columns:
+                yield None
+        caches = [block.self_attention for block in read.blocks if block.self_attention is not None]
         cache = Cache([c.keys.to(self.cache_dtype) for c in caches], [c.values.to(self.cache_dtype) for c in caches])
         state.cache = cache.enlarged(columns, columns + ROOM)
         state.cache.holder, state.length = state, columns
@@ -242,7 +263,11 @@ class FastStepFunction:
             mask = torch.full((len(ids), 1, columns + ROOM), float("-inf"), dtype=self.cache_dtype, device=ids.device)
             mask[:, 0, :columns].masked_fill_(real, 0.0)
             state.mask = mask
-        return state
+
+    @torch.inference_mode()
+    def joined(self, states: Sequence[FastState]) -> FastState:
+        """The rows of all states in their order, in new memory (`joining.joined`)."""
+        return joined(states)
 
     @torch.inference_mode()
     def step(self, tokens: Tensor, state: FastState) -> tuple[Tensor, FastState]:

@@ -83,7 +83,7 @@ class FastState:
         width = self.width
         texts = None if count % width else rows.view(-1, width) // width  # (N',w) the text that each comes from
         if texts is None or not bool((texts == texts[:, :1]).all()):  # the beams of a text are not consecutive
-            return self._separated().select(rows)
+            return self.separated().select(rows)
         chosen = texts[:, 0]
         same = len(chosen) * width == self.rows and bool(
             (chosen == torch.arange(len(chosen), device=rows.device)).all()
@@ -147,7 +147,7 @@ class FastState:
         self.source = [(k.index_select(0, owners), v.index_select(0, owners)) for k, v in old.source]
         self.source_mask = None if self.source_mask is None else self.source_mask.index_select(0, owners)
 
-    def _separated(self) -> FastState:
+    def separated(self) -> FastState:
         """The same outputs, each with a cache of its own: the columns that its mask allows, in their order."""
         if self.width == 1:
             raise ValueError("`rows` must be numbers of rows")

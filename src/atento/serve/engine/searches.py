@@ -1,0 +1,148 @@
+"""Searches of several jobs that share the steps of one network, each written as if it were alone.
+
+A search runs in a greenlet. Where it calls `step`, it waits; when all of them wait, their rows are stepped together,
+and each goes on with its logits. So beam search, minimum Bayes risk and the exact search are those of
+`atento.decoding`, unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from greenlet import GreenletExit, getcurrent, greenlet
+from torch import Tensor
+
+from atento.decoding.contract import AnyStepFunction, Joining, first_tokens
+
+
+@dataclass(frozen=True)
+class SharedState:
+    """Rows of a state that several searches share."""
+
+    state: Any
+    rows: Tensor  # (R,)
+
+    def select(self, rows: Tensor) -> SharedState:
+        """Only those rows, in that order; they are taken from the shared state at the next step."""
+        return SharedState(self.state, self.rows[rows])
+
+
+@dataclass(eq=False)
+class _Waiting:
+    """A search that waits for a step, and what it reads."""
+
+    search: greenlet
+    tokens: Tensor
+    shared: SharedState
+
+
+class Searches:
+    """The searches under way; also the step function that they call.
+
+    Args:
+        step_function: of the network.
+        part: tokens of prompts that are read between two steps.
+        joins: whether searches share steps, if states can be joined; else each makes its own steps, in turns. A search
+            that holds many states should not share them, because a shared state holds the rows of all.
+    """
+
+    def __init__(self, step_function: AnyStepFunction, *, part: int, joins: bool = True) -> None:
+        self.inner, self.part = step_function, part
+        self._join = step_function.joined if joins and isinstance(step_function, Joining) else None
+        self.start_id, self.eos_id = step_function.start_id, step_function.eos_id
+        self.pad_id = step_function.pad_id
+        self._hub = getcurrent()
+        self._ready: list[greenlet] = []  # those that go on without a step
+        self._waiting: list[_Waiting] = []
+
+    def start(self, run: Callable[[], None]) -> greenlet:
+        """Let a search begin with the next step; `run` must raise nothing."""
+        search = greenlet(run, parent=self._hub)
+        self._ready.append(search)
+        return search
+
+    def stop(self, search: greenlet) -> None:
+        """End a search where it is."""
+        self._ready = [ready for ready in self._ready if ready is not search]
+        self._waiting = [waiting for waiting in self._waiting if waiting.search is not search]
+        search.throw(GreenletExit)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows that wait for a step, and of searches that are at the beginning."""
+        return sum(len(waiting.shared.rows) for waiting in self._waiting) + len(self._ready)
+
+    def run_step(self) -> int:
+        """Let all searches run until they wait, and make one step of all rows; the number of these."""
+        ready, self._ready = self._ready, []
+        for search in ready:
+            search.switch()
+        waiting, self._waiting = self._waiting, []
+        count = sum(len(one.tokens) for one in waiting)
+        for batch, state in self._batches(waiting):
+            logits, state = self.inner.step(torch.cat([one.tokens for one in batch]), state)
+            first = 0
+            for one in batch:
+                last = first + len(one.tokens)
+                rows = torch.arange(first, last, device=logits.device)
+                one.search.switch(logits[first:last], SharedState(state, rows))
+                first = last
+        return count
+
+    # The step function that searches call.
+
+    def first_tokens(self, ids: Tensor, token_mask: Tensor | None) -> Tensor:
+        """As the step function of the network."""
+        return first_tokens(self.inner, ids, token_mask, None)
+
+    def begin(self, ids: Tensor, token_mask: Tensor | None) -> SharedState:
+        """As the step function of the network; other searches go on between the parts of a long prompt."""
+        if not isinstance(self.inner, Joining):
+            state = self.inner.begin(ids, token_mask)
+        else:
+            for state in self.inner.begin_in_parts(ids, token_mask, max(1, self.part // len(ids))):
+                if state is None:
+                    self._ready.append(getcurrent())
+                    self._hub.switch()
+        return SharedState(state, torch.arange(len(ids), device=ids.device))
+
+    def step(self, tokens: Tensor, state: SharedState) -> tuple[Tensor, SharedState]:
+        """As the step function of the network, together with the rows of the other searches."""
+        self._waiting.append(_Waiting(getcurrent(), tokens, state))
+        result: tuple[Tensor, SharedState] = self._hub.switch()
+        return result
+
+    def _batches(self, waiting: list[_Waiting]) -> Iterator[tuple[list[_Waiting], Any]]:
+        """The searches whose rows are stepped together, with the state of these rows."""
+        if self._join is None:
+            for one in waiting:
+                yield [one], one.shared.state.select(one.shared.rows)
+            return
+        by_state: dict[tuple[int, torch.Size, int], list[_Waiting]] = {}
+        for one in waiting:
+            by_state.setdefault((id(one.shared.state), one.tokens.shape[1:], _shape(one.shared)), []).append(one)
+        by_width: dict[tuple[torch.Size, int], list[tuple[list[_Waiting], Any]]] = {}
+        for (_, shape, _), batch in by_state.items():
+            state = batch[0].shared.state.select(torch.cat([one.shared.rows for one in batch]))
+            by_width.setdefault((shape, getattr(state, "width", 1)), []).append((batch, state))
+        for parts in by_width.values():
+            state = parts[0][1] if len(parts) == 1 else self._join([state for _, state in parts])
+            yield [one for batch, _ in parts for one in batch], state
+
+
+def _shape(shared: SharedState) -> int:
+    """Rows with the same number can be selected at once, so that outputs of a text go on to share a cache.
+
+    0: all outputs of each text, in any order. Of a state without tokens: how often each text is repeated. -1: others.
+    """
+    rows, width = shared.rows, getattr(shared.state, "width", 1)
+    if width == 1 and getattr(shared.state, "length", 1) == 0:
+        repeats = int((rows == rows[0]).sum())
+        return repeats if len(rows) % repeats == 0 else -1
+    if len(rows) % width:
+        return -1
+    texts = rows.view(-1, width) // width
+    return 0 if bool((texts == texts[:, :1]).all()) else -1

@@ -1,0 +1,225 @@
+"""One served model: its worker process, which is replaced when it ends or is reloaded, and the jobs of it."""
+
+import asyncio
+import contextlib
+import time
+from collections import Counter, deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from atento.errors import AtentoError
+from atento.serve.engine.messages import event_of, job_message
+from atento.serve.engine.process import WorkerProcess
+from atento.serve.jobs import Description, Event, Failed, Job, QueueFull, Stats, Usage
+from atento.serve.settings import Limits, ModelSettings
+
+_WINDOW = 10.0  # seconds over which the rate of jobs is measured
+_LONGEST_PAUSE = 30.0  # seconds between two attempts to start a worker
+
+
+@dataclass
+class _Accepted:
+    """A job that has not ended; `worker` is the process that has it, None while there is none."""
+
+    job: Job
+    events: asyncio.Queue[Event | None] = field(default_factory=asyncio.Queue)
+    worker: WorkerProcess | None = None
+    has_started: bool = False
+    timer: asyncio.TimerHandle | None = None
+
+
+class ServedModel:
+    """The jobs of one model, and the process that computes them."""
+
+    def __init__(self, settings: ModelSettings, limits: Limits) -> None:
+        self.settings, self.limits = settings, limits
+        self.worker: WorkerProcess | None = None
+        self.description: Description | None = None
+        self._jobs: dict[str, _Accepted] = {}
+        self._is_closed = False
+        self._restarts = 0
+        self._ends = deque[float]()  # the times at which the last jobs ended
+        self._batches, self._tokens = Counter[int](), Counter[str]()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Start the worker.
+
+        Raises:
+            ModelError: the model cannot be loaded.
+        """
+        self._take_over(await self._new_worker())
+
+    async def reload(self) -> None:
+        """Start another worker, give it all later jobs, and end the old one after its last job.
+
+        Raises:
+            ModelError: the model cannot be loaded; the old worker goes on.
+        """
+        worker, old = await self._new_worker(), self.worker
+        self._take_over(worker)
+        if old is not None:
+            self._spawn(self._retire(old))
+
+    def submit(self, job: Job) -> AsyncIterator[Event]:
+        """Accept a job; its events come until it has ended or was cancelled.
+
+        Raises:
+            QueueFull: too many jobs wait.
+        """
+        if self._is_closed or self.waiting >= self.limits.queue:
+            raise QueueFull(self.settings.name, max(1.0, self.waiting / max(self.rate, 1e-3)))
+        if job.id in self._jobs:
+            raise ValueError(f"a job with the id {job.id!r} is under way")
+        accepted = self._jobs[job.id] = _Accepted(job)
+        loop = asyncio.get_running_loop()
+        if job.deadline != float("inf"):
+            left = max(0.0, job.deadline - time.monotonic())
+            accepted.timer = loop.call_later(left, self._fail_late, accepted)
+        self._send(accepted)
+        return self._events(accepted)
+
+    def cancel(self, job_id: str) -> None:
+        """End a job without a further event; its work stops within a step. No such job: nothing."""
+        accepted = self._jobs.get(job_id)
+        if accepted is not None:
+            if accepted.worker is not None:
+                accepted.worker.send({"cancel": job_id})
+            self._end(accepted)
+
+    @property
+    def waiting(self) -> int:
+        """The number of jobs that wait."""
+        return sum(not accepted.has_started for accepted in self._jobs.values())
+
+    @property
+    def rate(self) -> float:
+        """Jobs that ended, a second, over the last seconds."""
+        while self._ends and self._ends[0] < time.monotonic() - _WINDOW:
+            self._ends.popleft()
+        return len(self._ends) / _WINDOW
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a worker has loaded the model and answers."""
+        return self.worker is not None and self.worker.works
+
+    def stats(self) -> Stats:
+        """The numbers of its work."""
+        return Stats(self.waiting, len(self._jobs), dict(self._batches), dict(self._tokens), self._restarts, self.rate)
+
+    async def drain(self, seconds: float) -> None:
+        """Accept no more jobs, and wait at most so many seconds for those that are under way."""
+        self._is_closed = True
+        until = time.monotonic() + seconds
+        while self._jobs and time.monotonic() < until:
+            await asyncio.sleep(0.01)
+
+    async def close(self) -> None:
+        """End the worker; jobs that are under way fail."""
+        self._is_closed = True
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        workers = {accepted.worker for accepted in self._jobs.values() if accepted.worker is not None}
+        workers |= set() if self.worker is None else {self.worker}
+        self.worker = None
+        for worker in workers:
+            await worker.close()
+            self._fail_all(worker)
+        self._fail_all(None)
+
+    async def _new_worker(self) -> WorkerProcess:
+        return await WorkerProcess.started(self.settings, self.limits, self._receive, self._replace)
+
+    def _take_over(self, worker: WorkerProcess) -> None:
+        """Give a worker the jobs that no other one has, and all later ones."""
+        self.worker, self.description = worker, worker.description
+        for accepted in self._jobs.values():
+            if accepted.worker is None:
+                self._send(accepted)
+
+    def _send(self, accepted: _Accepted) -> None:
+        if self.worker is not None:
+            accepted.worker = self.worker
+            self.worker.send(job_message(accepted.job))
+
+    async def _events(self, accepted: _Accepted) -> AsyncIterator[Event]:
+        try:
+            while (event := await accepted.events.get()) is not None:
+                yield event
+        finally:
+            self.cancel(accepted.job.id)  # whoever stops listening needs no more of it
+
+    def _receive(self, worker: WorkerProcess, message: dict[str, Any]) -> None:
+        """Handle a message of a worker."""
+        if "pong" in message:
+            self._batches.update({int(size): count for size, count in message["batches"]})
+            self._tokens.update(message["tokens"])
+            return
+        accepted = self._jobs.get(message.get("started", message.get("of", "")))
+        if accepted is None or accepted.worker is not worker:
+            return
+        if "started" in message:
+            accepted.has_started = True
+            return
+        event = event_of(message)
+        accepted.events.put_nowait(event)
+        if isinstance(event, Usage | Failed):
+            self._ends.append(time.monotonic())
+            self._end(accepted)
+
+    def _end(self, accepted: _Accepted) -> None:
+        """Forget a job, and end its events."""
+        self._jobs.pop(accepted.job.id, None)
+        if accepted.timer is not None:
+            accepted.timer.cancel()
+        accepted.events.put_nowait(None)
+
+    def _fail(self, accepted: _Accepted, failed: Failed) -> None:
+        accepted.events.put_nowait(failed)
+        self._end(accepted)
+
+    def _fail_late(self, accepted: _Accepted) -> None:
+        """The deadline of a job has passed: its work is dropped wherever it is."""
+        if accepted.worker is not None:
+            accepted.worker.send({"cancel": accepted.job.id})
+        self._fail(accepted, Failed("deadline", "the work was not done before its deadline"))
+
+    def _fail_all(self, worker: WorkerProcess | None) -> None:
+        for accepted in [accepted for accepted in self._jobs.values() if accepted.worker is worker]:
+            self._fail(accepted, Failed("worker", "the process that computes this model ended"))
+
+    def _replace(self, worker: WorkerProcess) -> None:
+        """A worker has ended by itself, or was killed: its jobs fail, and another one is started."""
+        self._fail_all(worker)
+        if worker is self.worker:
+            self.worker = None
+            self._restarts += 1
+            self._spawn(self._restart())
+
+    async def _restart(self) -> None:
+        """Start a worker, again after a pause as long as it fails; jobs wait meanwhile, until their deadlines."""
+        pause = 1.0
+        while self.worker is None and not self._is_closed:
+            try:
+                self._take_over(await self._new_worker())
+            except (AtentoError, OSError):
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _retire(self, worker: WorkerProcess) -> None:
+        """End a worker after its last job."""
+        try:
+            while any(accepted.worker is worker for accepted in self._jobs.values()):
+                await asyncio.sleep(0.01)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                await worker.close()
+
+    def _spawn(self, work: Any) -> None:
+        """Run a coroutine beside the others, and hold it until it ends."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,211 @@
+"""What a served model can do: each verb applied to the items of a job, and the length of its texts."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from atento.config.tasks import TASKS, verb_of
+from atento.data.objectives.label_sets import KIND as SETS
+from atento.data.special_tokens import special_tokens_of
+from atento.errors import CapabilityError, TokenizerError, UsageError, nearest
+from atento.model import Model
+from atento.networks import parameter_count
+from atento.serve.engine.messages import plain
+from atento.serve.jobs import Description
+from atento.tasks.model_outputs import tokenizer_of
+from atento.tasks.regression import has_regression_head
+from atento.tasks.table import labels_of
+from atento.text.languages import languages_of
+from atento.text.tokenizer import Tokenizer
+
+WRITING = tuple(dict.fromkeys(str(spec.verb) for spec in TASKS.values() if spec.writes and spec.verb != "fill"))
+_WINDOWED = ("answer", "tag")  # they read a text of any length, in windows
+
+
+class TooLong(UsageError):
+    """A text has more tokens than the service or the model reads."""
+
+
+def _classify(model: Model, items: Sequence[Any], options: Mapping[str, Any]) -> list[Any]:
+    return model.classifications([tuple(item) if isinstance(item, list) else item for item in items], **options)
+
+
+def _tag(model: Model, items: Sequence[Any], options: Mapping[str, Any]) -> list[Any]:
+    method = model.tag_words if options.get("words") else model.tag
+    return method(list(items), **{name: value for name, value in options.items() if name != "words"})
+
+
+def _fill(model: Model, items: Sequence[Any], options: Mapping[str, Any]) -> list[Any]:
+    return [
+        [
+            {
+                "token": candidate.token,
+                "token_ids": list(candidate.ids),
+                "token_id": candidate.ids[0] if len(candidate.ids) == 1 else None,
+                "probability": candidate.probability,
+                "text": candidate.text,
+            }
+            for candidate in candidates
+        ]
+        for candidates in model.fill(list(items), **options)
+    ]
+
+
+def _paired(name: str) -> Callable[[Model, Sequence[Any], Mapping[str, Any]], list[Any]]:
+    """The method of that name, which takes two lists, for items that are pairs; for single texts, one list."""
+
+    def call(model: Model, items: Sequence[Any], options: Mapping[str, Any]) -> list[Any]:
+        if items and all(isinstance(item, str) for item in items):
+            return list(getattr(model, name)(list(items), **options))
+        if any(isinstance(item, str) or len(item) != 2 for item in items):
+            raise UsageError(f"`{name}` takes pairs of texts: got something else")
+        first, second = ([item[side] for item in items] for side in (0, 1))
+        return list(getattr(model, name)(first, second, **options))
+
+    return call
+
+
+def _tokenize(model: Model, items: Sequence[Any], options: Mapping[str, Any]) -> list[Any]:
+    tokenizer, values = tokenizer_of(model), []
+    for text in items:
+        encoded = tokenizer.encode_with_offsets(text)
+        value = {"ids": encoded.ids, "tokens": encoded.tokens, "offsets": encoded.offsets}
+        if options.get("special"):
+            ids = special_tokens_of(model.network.config, tokenizer, model.config.get("template")).apply(encoded.ids)[0]
+            front = next((at for at in range(len(ids)) if ids[at : at + len(encoded.ids)] == encoded.ids), 0)
+            behind = len(ids) - front - len(encoded.ids)
+            offsets = [(0, 0)] * front + list(encoded.offsets) + [(len(text), len(text))] * behind
+            value = {"ids": ids, "tokens": tokenizer.tokens(ids), "offsets": offsets}
+        values.append(value)
+    return values
+
+
+def _detokenize(model: Model, items: Sequence[Any], options: Mapping[str, Any]) -> list[Any]:
+    return [tokenizer_of(model).decode(ids) for ids in items]
+
+
+_CALLS: dict[str, Callable[[Model, Sequence[Any], Mapping[str, Any]], list[Any]]] = {
+    "classify": _classify,
+    "tag": _tag,
+    "fill": _fill,
+    "answer": _paired("answers"),
+    "similarity": _paired("similarity"),
+    "score": _paired("score"),
+    "tokenize": _tokenize,
+    "detokenize": _detokenize,
+}
+
+
+def check_verb(verb: str) -> None:
+    """Raises UsageError: no model does this."""
+    known = {*_CALLS, *(str(spec.verb) for spec in TASKS.values())}
+    if verb not in known:
+        raise UsageError(f"unknown verb {verb!r}{nearest(verb, sorted(known))}")
+
+
+def values_of(model: Model, verb: str, items: Sequence[Any], options: Mapping[str, Any]) -> list[Any]:
+    """The result for each item, as plain data.
+
+    Raises:
+        AtentoError: what the method of the model raises.
+    """
+    call = _CALLS.get(verb)
+    if call is not None:
+        return [plain(value) for value in call(model, items, options)]
+    return [plain(value) for value in getattr(model, verb)(list(items), **options)]
+
+
+def fitted(model: Model, verb: str, items: Sequence[Any], longest: int, truncate: str) -> tuple[list[Any], int]:
+    """The items within the limit of length, and the number of their tokens.
+
+    Args:
+        longest: the most tokens of a text, special tokens included; the positions of the network may be fewer.
+        truncate: what becomes of a longer text: "error", or "left" or "right", the end that is cut.
+
+    Raises:
+        TooLong: a text is longer and may not be cut; says both lengths. UsageError: an item is of another kind.
+    """
+    if verb == "detokenize" or model.tokenizer is None:
+        return list(items), 0
+    tokenizer, limit = model.tokenizer, model.network.config.position_limit
+    if limit is not None and verb not in _WINDOWED:
+        longest = min(longest, limit)
+    added = special_tokens_of(model.network.config, tokenizer, model.config.get("template")).added(False)
+    total, within = 0, []
+    for number, item in enumerate(items):
+        parts = item if isinstance(item, list | tuple) else [item]
+        if verb in WRITING and isinstance(item, list):  # a prompt of ids
+            _check_length(number, len(item), longest)
+            total, parts = total + len(item), []
+        lengths = [len(tokenizer.encode(_text(part))) for part in parts]
+        cut = [
+            _cut(tokenizer, part, number, longest, added, truncate) if length + added > longest else part
+            for part, length in zip(parts, lengths)
+        ]
+        total += sum(min(length + added, longest) for length in lengths)
+        within.append((cut if isinstance(item, list | tuple) else cut[0]) if parts else item)
+    return within, total
+
+
+def _text(part: object) -> str:
+    if not isinstance(part, str):
+        raise UsageError(f"a text must be a str: got {type(part).__name__}")
+    return part
+
+
+def _check_length(number: int, length: int, longest: int) -> None:
+    if length > longest:
+        raise TooLong(f"text {number} has {length} tokens: at most {longest} are read")
+
+
+def _cut(tokenizer: Tokenizer, text: str, number: int, longest: int, added: int, truncate: str) -> str:
+    """The text without its end ("right") or its beginning ("left"), as long as may be."""
+    room = longest - added
+    if truncate == "error" or room < 1:
+        _check_length(number, len(tokenizer.encode(text)) + added, longest)
+    while True:
+        offsets = tokenizer.encode_with_offsets(text).offsets
+        if len(tokenizer.encode(text)) <= room:
+            return text
+        if truncate == "right":
+            text = text[: max(0, min(offsets[room - 1][1], len(text) - 1))]
+        else:
+            text = text[max(1, offsets[-room][0]) :]
+
+
+def describe(model: Model) -> Description:
+    """What the server says of a loaded model."""
+    network, tokenizer, config = model.network.config, model.tokenizer, model.config
+    task = str(config.get("task"))
+    heads = {head.kind for head in network.heads}
+    return Description(
+        task=task,
+        verb=verb_of(task) or "embed",
+        verbs=verbs_of(model),
+        languages=sorted(languages_of(tokenizer.specials.ids)) if tokenizer is not None else [],
+        max_length=model.trained_length,
+        vocabulary=None if tokenizer is None else tokenizer.vocab_size,
+        parameters=parameter_count(model.network),
+        dtype=model.precision,
+        width=network.text_width,
+        labels=sorted(labels_of(network)),
+        multi_label=SETS in heads,
+        pairs=bool(config.get("pairs")),
+        mask_token=None if tokenizer is None else tokenizer.specials.roles.get("mask"),
+        path=str(model.path or ""),
+    )
+
+
+def verbs_of(model: Model) -> list[str]:
+    """The verbs that the model can do, that of its task first."""
+    own = verb_of(model.config.get("task"))
+    known = dict.fromkeys([*(spec.verb for spec in TASKS.values()), *_CALLS])
+    able = [verb for verb in known if verb is not None and _can(model, verb)]
+    return sorted(able, key=lambda verb: verb != own)
+
+
+def _can(model: Model, verb: str) -> bool:
+    try:
+        values_of(model, verb, ["a"] if verb in ("embed", "tokenize") else [], {})
+    except (CapabilityError, TokenizerError):
+        return False
+    return verb != "similarity" or has_regression_head(model) or _can(model, "embed")

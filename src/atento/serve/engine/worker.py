@@ -1,0 +1,149 @@
+"""A worker process of the service: it loads one model and computes the jobs that arrive on standard input.
+
+The first line has the settings of the model and the limits; after it come jobs, cancellations and questions whether the
+process still works. Standard output has the answers. No line of the log has a user's text.
+"""
+
+import os
+import signal
+import sys
+import time
+import warnings
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from atento.decoding.contract import AnyStepFunction, HasStepFunction
+from atento.errors import AtentoError
+from atento.model import Model, load
+from atento.serve.engine.inbox import Inbox
+from atento.serve.engine.messages import decoded
+from atento.serve.engine.outbox import Outbox
+from atento.serve.engine.reading import batch_of, read_batch
+from atento.serve.engine.verbs import WRITING, check_verb, describe, fitted
+from atento.serve.engine.waiting import Waiting
+from atento.serve.engine.writing import Writers
+from atento.serve.jobs import Failed, Job
+
+
+class Worker:
+    """The jobs of one model: those that wait, and those that are written step by step.
+
+    Args:
+        model: the model.
+        limits: those of `serve.settings.Limits` that the engine holds, by their names.
+        inbox, outbox: the messages from and to the server.
+    """
+
+    def __init__(self, model: Model, limits: dict[str, Any], inbox: Inbox, outbox: Outbox) -> None:
+        self.model, self.limits, self.inbox, self.outbox = model, limits, inbox, outbox
+        self.waiting: dict[str, Waiting] = {}
+        self.writers = Writers(model, outbox, limits["output_tokens"])
+
+    def run(self) -> None:
+        """Work until the process is ended."""
+        with torch.inference_mode():  # throughout, because the searches of several jobs take turns
+            while True:
+                is_idle = not self.waiting and not self.writers.rows
+                self.take(None if is_idle else 0.0)
+                self.read()
+                self.write()
+
+    def take(self, seconds: float | None) -> None:
+        """Handle the messages that have arrived; wait for one if there is nothing else to do."""
+        for message in self.inbox.take(seconds):
+            if "job" in message:
+                self.accept(Job(**message["job"]))
+            elif "cancel" in message:
+                self.waiting.pop(message["cancel"], None)
+                self.writers.cancel(message["cancel"])
+            elif "ping" in message:
+                self.model_works()
+                self.outbox.send({"pong": message["ping"], **self.outbox.report()})
+
+    def accept(self, job: Job) -> None:
+        """Let a job wait, or refuse it."""
+        try:
+            check_verb(job.verb)
+            items, tokens = fitted(
+                self.model, job.verb, job.items, self.limits["input_tokens"], self.limits["truncate"]
+            )
+        except Exception as error:
+            self.outbox.fail(job.id, error)
+        else:
+            self.waiting[job.id] = Waiting(job, items, tokens)
+
+    def read(self) -> None:
+        """Compute one batch of jobs that read, if any wait."""
+        jobs = self._ready(writing=False)
+        if not jobs:
+            return
+        batch = batch_of(jobs, self.limits["batch_tokens"], self.limits["in_flight"])
+        remaining = jobs[0].arrived + self.limits["wait_ms"] / 1000 - time.monotonic()
+        if remaining > 0 and len(batch) == len(jobs) and not self.writers.rows:
+            self.take(remaining)  # more jobs may arrive that share the batch, and some may be cancelled
+            return
+        for waiting in batch:
+            del self.waiting[waiting.job.id]
+            self.outbox.started(waiting.job.id)
+        read_batch(self.model, batch, self.outbox)
+
+    def write(self) -> None:
+        """Let the jobs in that write, as far as there is room, and do one step of all that are being written."""
+        for waiting in self._ready(writing=True):
+            if self.writers.jobs >= self.limits["in_flight"]:
+                break
+            del self.waiting[waiting.job.id]
+            self.outbox.started(waiting.job.id)
+            self.writers.add(waiting)
+        self.writers.step()
+
+    def _ready(self, *, writing: bool) -> list[Waiting]:
+        """The jobs that wait, of either kind, without those whose deadline has passed, which fail."""
+        late = [waiting.job.id for waiting in self.waiting.values() if waiting.is_late]
+        for job_id in late:
+            del self.waiting[job_id]
+            self.outbox.event(job_id, Failed("deadline", "the deadline passed before the work began"))
+        return [waiting for waiting in self.waiting.values() if (waiting.job.verb in WRITING) == writing]
+
+    def model_works(self) -> None:
+        """Run the network over one token."""
+        network = self.model.network
+        token = torch.tensor([[network.config.eos_id]], device=self.model.device)
+        if self.model.words is not None:
+            self.model.embed(["a"])
+        elif isinstance(network, HasStepFunction):
+            function: AnyStepFunction = self.model.step_function()
+            function.step(token[:, 0], function.begin(token, None))
+        else:
+            self.model.reader()(token, project=False)
+
+
+def main() -> None:
+    """Load the model that the first line of standard input names, and work until standard input ends."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # the server decides when its workers end
+    warnings.simplefilter("ignore")  # they may quote a text; what matters of them is in the results
+    stream = os.fdopen(os.dup(0), "rb", buffering=1 << 16)
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # nothing else may write to the server
+    first = decoded(stream.readline())
+    settings, outbox = first["settings"], Outbox(answers)
+    if settings["threads"]:
+        torch.set_num_threads(settings["threads"])
+    try:
+        model = load(settings["path"], device=settings["device"], precision=settings["precision"])
+        worker = Worker(model, first["limits"], Inbox(stream), outbox)
+        with torch.inference_mode():
+            worker.model_works()
+            description = asdict(describe(model))
+    except AtentoError as error:
+        outbox.send({"refused": str(error)})
+        sys.exit(2)
+    outbox.send({"loaded": description})
+    worker.run()
+
+
+if __name__ == "__main__":
+    main()

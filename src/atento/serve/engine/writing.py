@@ -1,0 +1,298 @@
+"""Jobs that write texts, continuously: they join the running batch between two steps, and leave it as they end.
+
+Greedy search and sampling share a lane, in which every output is a row; other strategies are searches that share
+steps (`searches.py`). A job's outputs are those that the methods of `atento.Model` write for the same texts.
+"""
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import compress, groupby
+from typing import Any
+
+from greenlet import greenlet
+
+from atento.config.decoding import UTILITIES
+from atento.config.tasks import task_with
+from atento.decoding import Greedy, Sample
+from atento.decoding.contract import HasStepFunction, Joining, Request
+from atento.decoding.hypothesis import Hypothesis
+from atento.decoding.lane import Lane, Output
+from atento.decoding.sampling import Drawn
+from atento.errors import AtentoError, UsageError
+from atento.model import Model
+from atento.serve.engine.outbox import Outbox
+from atento.serve.engine.searches import Searches
+from atento.serve.engine.waiting import Waiting
+from atento.serve.jobs import Job, Piece, Result, Usage
+from atento.tasks.model_outputs import tokenizer_of, write_outputs, writings
+from atento.tasks.writing import Writing, WrittenText
+from atento.text.streaming import TextStream
+
+MOST_ROWS = 128  # outputs that are written at a time
+PART = 256  # tokens of inputs that are read between two steps
+_BLANK = WrittenText("", Hypothesis([], 0.0, 0.0, []))
+
+
+@dataclass(eq=False)
+class _Item:
+    """One text of a job in the lane: its outputs, and the stream of the text if it is sent in pieces."""
+
+    job: Waiting
+    number: int
+    writing: Writing
+    outputs: list[Output]
+    stream: TextStream | None = None
+    unsent: list[Drawn] = field(default_factory=list)  # tokens whose text the stream holds back
+
+
+@dataclass
+class _Written:
+    """A job that is being written: its searches, or its items in the lane; the items that are not done."""
+
+    job: Waiting
+    searches: Searches | None = None
+    running: list[greenlet] = field(default_factory=list)
+    open: set[int] = field(default_factory=set)
+    items: list[_Item] = field(default_factory=list)
+    new_tokens: int = 0
+
+
+class Writers:
+    """The jobs of one model that are being written.
+
+    Args:
+        model: the model.
+        outbox: sends the events.
+        most_tokens: the most that an output has, whatever the model's own limit is.
+    """
+
+    def __init__(self, model: Model, outbox: Outbox, most_tokens: int) -> None:
+        self.model, self.outbox, self.most_tokens = model, outbox, most_tokens
+        self._written: dict[str, _Written] = {}
+        self._of_output: dict[int, _Item] = {}  # by the id of the output
+        self._lane: Lane | None = None
+        self._searches: Searches | None = None
+        self._exact: Searches | None = None  # exact searches, which do not share steps
+
+    @property
+    def jobs(self) -> int:
+        """The number of jobs."""
+        return len(self._written)
+
+    @property
+    def rows(self) -> int:
+        """The number of outputs."""
+        return sum(0 if part is None else part.rows for part in (self._lane, self._searches, self._exact))
+
+    def add(self, waiting: Waiting) -> None:
+        """Let a job begin, or refuse it."""
+        job = waiting.job
+        options: Any = dict(job.options)
+        n_best = options.pop("n_best", None)
+        try:
+            _check_utility(options)
+            self._begin()
+            inputs, is_cut = self._inputs(job, waiting.items, n_best, options)
+        except Exception as error:
+            self.outbox.fail(job.id, error)
+            return
+        written = self._written[job.id] = _Written(waiting, open=set(range(len(inputs))))
+        if self._lane is not None and all(one is None or isinstance(one.strategy, Greedy | Sample) for one in inputs):
+            self._add_to_lane(written, inputs)
+            return
+        searches = self._exact if options.get("exact", self.model.decoding.exact) else self._searches
+        assert searches is not None
+        written.searches = searches
+        for cut, numbers in groupby(range(len(inputs)), is_cut.__getitem__):
+            cut_options = options | ({"max_new_tokens": self.most_tokens} if cut else {})
+            run = partial(self._search, written, searches, list(numbers), n_best, cut_options)
+            written.running.append(searches.start(run))
+
+    def _inputs(
+        self, job: Job, items: list[Any], n_best: int | None, options: Any
+    ) -> tuple[list[Writing | None], list[bool]]:
+        """What is searched for each item, and whether its limit was lowered to that of the service."""
+        task = task_with(job.verb)
+        inputs = writings(self.model, task, items, n_best, 0, options)
+        is_cut = [one is not None and one.max_new_tokens > self.most_tokens for one in inputs]
+        lower = options | {"max_new_tokens": self.most_tokens}
+        for number in compress(range(len(items)), is_cut):
+            (inputs[number],) = writings(self.model, task, [items[number]], n_best, number, lower)
+        return inputs, is_cut
+
+    def cancel(self, job_id: str) -> None:
+        """Drop a job; its outputs leave before the next step."""
+        written = self._written.pop(job_id, None)
+        if written is None:
+            return
+        if written.searches is not None:
+            for search in written.running:
+                written.searches.stop(search)
+        for item in written.items:
+            for output in item.outputs:
+                output.has_ended = True
+                self._of_output.pop(id(output), None)
+
+    def step(self) -> None:
+        """One step of all outputs."""
+        if self._lane is not None and self._lane.rows:
+            try:
+                steps = self._lane.step()
+            except Exception as error:
+                self._lane = None
+                self._fail_all(error, None)
+            else:
+                self.outbox.count_batch(len(steps))
+                for output, drawn in steps:
+                    self._take(output, drawn)
+        for searches in (self._searches, self._exact):
+            if searches is not None and searches.rows:
+                try:
+                    self.outbox.count_batch(searches.run_step())
+                except Exception as error:
+                    self._fail_all(error, searches)
+
+    def _begin(self) -> None:
+        """Make the lane and the searches, at the first job or after a failure of all."""
+        network = self.model.network
+        assert isinstance(network, HasStepFunction)
+        function = self.model.step_function()
+        if self._lane is None and isinstance(function, Joining):
+            self._lane = Lane(function, part=PART, most=MOST_ROWS, device=self.model.device)
+        if self._searches is None:
+            self._searches = Searches(function, part=PART)
+            self._exact = Searches(function, part=PART, joins=False)
+
+    # The lane
+
+    def _add_to_lane(self, written: _Written, inputs: Sequence[Writing | None]) -> None:
+        assert self._lane is not None
+        for number, writing in enumerate(inputs):
+            if writing is None:  # a blank source
+                self._finish(written, number, [_BLANK])
+                continue
+            item = _Item(written.job, number, writing, self._outputs(writing))
+            written.items.append(item)
+            if written.job.job.stream and len(item.outputs) == 1:
+                item.stream = TextStream(writing.tokenizer, stop=writing.stop_strings)
+            self._of_output |= {id(output): item for output in item.outputs}
+            self._lane.add(item.outputs)
+
+    def _outputs(self, writing: Writing) -> list[Output]:
+        """The outputs of an input, one or as many as samples."""
+        assert self._searches is not None and isinstance(writing.strategy, Greedy | Sample)
+        request = Request(
+            [writing.max_new_tokens],
+            writing.min_new_tokens,
+            (self._searches.eos_id,) if writing.eos_ids is None else writing.eos_ids,
+            writing.rules,
+            seeds=(writing.seed,),
+            prompts=[writing.ids],
+            stop=writing.stop,
+        )
+        count = writing.strategy.n if isinstance(writing.strategy, Sample) else 1
+        return [Output(writing.ids, writing.strategy, request, number) for number in range(count)]
+
+    def _take(self, output: Output, drawn: Drawn | None) -> None:
+        """Take the token that an output got."""
+        item = self._of_output.get(id(output))
+        if item is None:  # cancelled
+            return
+        if output.error is not None:
+            self.cancel(item.job.job.id)
+            self.outbox.fail(item.job.job.id, output.error)
+            return
+        if item.stream is not None:
+            self._send_piece(item, item.stream, drawn, is_last=output.has_ended)
+        if output.has_ended:
+            del self._of_output[id(output)]
+            if not any(id(other) in self._of_output for other in item.outputs):
+                texts = [item.writing.written_text(other.hypothesis) for other in item.outputs]
+                self._finish(self._written[item.job.job.id], item.number, texts, in_pieces=item.stream is not None)
+
+    def _send_piece(self, item: _Item, stream: TextStream, drawn: Drawn | None, *, is_last: bool) -> None:
+        """Send the text that is certain after a token, if there is any."""
+        text = ""
+        if drawn is not None and drawn.end != "eos":
+            item.unsent.append(drawn)
+            text = stream.push(drawn.id)
+        text += stream.finish() if is_last else ""
+        if text or (is_last and item.unsent):
+            ids = [token.id for token in item.unsent]
+            scores = [token.log_prob for token in item.unsent]
+            tokens = item.writing.tokenizer.tokens(ids)
+            self.outbox.event(item.job.job.id, Piece(item.number, text, ids, tokens, scores))
+            item.unsent = []
+
+    # Searches
+
+    def _search(
+        self, written: _Written, searches: Searches, numbers: list[int], n_best: int | None, options: Any
+    ) -> None:
+        """Write the outputs of some consecutive items of a job by a search of their own; runs in a greenlet."""
+        job, items = written.job.job, [written.job.items[number] for number in numbers]
+        stepped = copy(self.model)
+        stepped.step_function = lambda: searches  # type: ignore[method-assign, assignment, return-value]
+        try:
+            outputs = write_outputs(
+                stepped, task_with(job.verb), items, n_best, numbers[0], options, embedder=_no_embedder
+            )
+        except Exception as error:
+            if self._written.pop(job.id, None) is not None:
+                self.outbox.fail(job.id, error)
+        else:
+            for number, texts in zip(numbers, outputs):
+                self._finish(written, number, texts)
+
+    # The end of an item, and of a job
+
+    def _finish(self, written: _Written, number: int, texts: list[WrittenText], *, in_pieces: bool = False) -> None:
+        """Send the outputs of an item, unless its job has failed."""
+        job = written.job.job
+        if job.id not in self._written:
+            return
+        tokenizer = tokenizer_of(self.model).target
+        if job.stream and not in_pieces:
+            self.outbox.event(job.id, Piece(number, texts[0].text))
+        self.outbox.event(
+            job.id, Result(number, [_value(text, tokenizer.tokens(text.hypothesis.ids)) for text in texts])
+        )
+        written.new_tokens += sum(len(text.hypothesis.token_scores) for text in texts)
+        written.open.discard(number)
+        if not written.open:
+            self._written.pop(job.id, None)
+            self.outbox.event(job.id, Usage(written.job.tokens, written.new_tokens))
+
+    def _fail_all(self, error: Exception, searches: Searches | None) -> None:
+        """Fail the jobs of those searches; None: those of the lane."""
+        for job_id, written in list(self._written.items()):
+            if written.searches is searches:
+                self.cancel(job_id)
+                self.outbox.fail(job_id, error)
+
+
+def _value(written: WrittenText, tokens: list[str]) -> dict[str, Any]:
+    """An output as plain data."""
+    hypothesis = written.hypothesis
+    return {
+        "text": written.text,
+        "ids": hypothesis.ids,
+        "tokens": tokens,
+        "token_scores": hypothesis.token_scores,
+        "log_prob": hypothesis.log_prob,
+        "score": hypothesis.score,
+        "finished": hypothesis.finished,
+    }
+
+
+def _check_utility(options: dict[str, Any]) -> None:
+    """Raises UsageError: `mbr` names another model, which a request must not load."""
+    utility = options.get("mbr")
+    if utility is not None and utility not in UTILITIES:
+        raise UsageError(f"`mbr` must be one of {', '.join(UTILITIES)}: got {str(utility)[:60]!r}")
+
+
+def _no_embedder(name: str) -> Any:
+    raise AtentoError("the service compares outputs by metrics alone")

@@ -1,0 +1,137 @@
+"""What passes between the HTTP side of the service and its engine: jobs, their events, descriptions; no torch."""
+
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, Literal
+
+FailureKind = Literal["request", "too_long", "deadline", "worker", "internal"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One request to one model.
+
+    Attributes:
+        id: unique among the jobs of an engine.
+        model: the name by which the model is served.
+        verb: what the model does: a verb of the table of tasks, `score`, `tokenize` or `detokenize`.
+        items: what the verb takes, one for each result: a text, a pair of texts, or a list of ids.
+        options: the options of the verb, as the method of `atento.Model` takes them.
+        stream: whether pieces of text are sent as they are written; for greedy search and sampling of one output.
+        deadline: the `time.monotonic()` after which the work is dropped.
+    """
+
+    id: str
+    model: str
+    verb: str
+    items: list[Any]
+    options: dict[str, Any] = field(default_factory=dict)
+    stream: bool = False
+    deadline: float = inf
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A piece of the output for an item, in the order written; `tokens` and `token_scores` are those it completes."""
+
+    item: int
+    text: str
+    token_ids: list[int] = field(default_factory=list)
+    tokens: list[str] = field(default_factory=list)
+    token_scores: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result for an item: plain data, or a float32 array for a vector."""
+
+    item: int
+    value: Any
+
+
+@dataclass(frozen=True)
+class Usage:
+    """The last event of a job that succeeded: tokens read, and tokens written (EOS counted), for all items."""
+
+    prompt_tokens: int
+    new_tokens: int
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The last event of a job that failed.
+
+    Attributes:
+        kind: "request", the model refuses it; "too_long", an item has too many tokens; "deadline", it was not done in
+            time; "worker", the process that computed it ended; "internal", a fault of ours.
+        message: one sentence.
+    """
+
+    kind: FailureKind
+    message: str
+
+
+Event = Piece | Result | Usage | Failed
+
+
+@dataclass(frozen=True)
+class Description:
+    """A loaded model.
+
+    Attributes:
+        task, verb: its task, and the verb of that.
+        verbs: all that it can do.
+        languages: names of a multilingual tokenizer.
+        max_length: the most tokens of a text in training, or that it has positions for; None: unknown.
+        vocabulary, parameters, dtype: of its network.
+        width: numbers of its vectors; None: it has none.
+        labels: of its head; `multi_label`: a text may have several; `pairs`: it reads pairs of texts.
+        mask_token: the token that `fill` replaces.
+        path: where it was loaded from. `fingerprint`: a hash of its configuration and weights; None: unknown.
+    """
+
+    task: str
+    verb: str
+    verbs: list[str]
+    languages: list[str] = field(default_factory=list)
+    max_length: int | None = None
+    vocabulary: int | None = None
+    parameters: int = 0
+    dtype: str = "float32"
+    width: int | None = None
+    has_chat_template: bool = False
+    labels: list[str] = field(default_factory=list)
+    multi_label: bool = False
+    pairs: bool = False
+    mask_token: str | None = None
+    path: str = ""
+    fingerprint: str | None = None
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Numbers of one model's work, for metrics.
+
+    Attributes:
+        queue: jobs that wait.
+        in_flight: jobs that were accepted and have not ended, the waiting ones included.
+        batches: size of a batch or step -> how many there were since the start.
+        tokens: "prompt" and "new" -> how many since the start.
+        restarts: how often a worker was replaced because it ended.
+        rate: jobs that ended, a second, over the last seconds.
+    """
+
+    queue: int
+    in_flight: int
+    batches: dict[int, int]
+    tokens: dict[str, int]
+    restarts: int
+    rate: float
+
+
+class QueueFull(Exception):
+    """The queue of a model is full; `retry_after` is the number of seconds until it may have room."""
+
+    def __init__(self, model: str, retry_after: float) -> None:
+        self.model, self.retry_after = model, retry_after
+        super().__init__(f"the queue of the model {model!r} is full")

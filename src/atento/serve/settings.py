@@ -1,0 +1,92 @@
+"""The settings of the service: the models it serves and the limits it holds, with their defaults."""
+
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from atento.errors import UsageError
+
+Truncate = Literal["error", "left", "right"]
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """One served model.
+
+    Attributes:
+        name: by which requests name it.
+        path: what `atento.load` takes: a run folder, a model folder or a hub name.
+        device, precision: as `atento.load` takes them.
+        threads: CPU threads of its worker; None: all cores.
+        seed: of requests that have none.
+        languages: (source, target) of a translation model whose tokenizer names no languages; None: unknown.
+    """
+
+    name: str
+    path: str
+    device: str = "auto"
+    precision: str = "float32"
+    threads: int | None = None
+    seed: int = 1
+    languages: tuple[str, str] | None = None
+
+
+def _limit(default: Any, text: str, least: float = 0, *, above: bool = False) -> Any:
+    """A field with its meaning and its least value, which it must exceed if `above`."""
+    return field(default=default, metadata={"text": text, "least": least, "above": above})
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Every limit of the service; `GET /limits` shows them, and docs/serving.md lists them.
+
+    Raises:
+        UsageError: a value out of its range.
+    """
+
+    connections: int = _limit(256, "open connections", 1)
+    header_bytes: int = _limit(16_384, "bytes of the head of a request: its line and its fields", 1024)
+    header_fields: int = _limit(64, "fields in the head of a request", 8)
+    body_bytes: int = _limit(1 << 20, "bytes of the body of a request", 1)
+    json_depth: int = _limit(16, "levels of nesting of a JSON body", 4)
+    texts: int = _limit(32, "texts of one request", 1)
+    input_tokens: int = _limit(512, "tokens of one text, special tokens included", 1)
+    output_tokens: int = _limit(256, "new tokens of one output", 1)
+    beam: int = _limit(16, "width of a beam", 1)
+    n: int = _limit(16, "outputs of one text", 1)
+    in_flight: int = _limit(8, "requests computed at a time by one model", 1)
+    queue: int = _limit(64, "requests that wait for one model", 1)
+    deadline: float = _limit(30.0, "seconds from the last byte of a request to its answer", above=True)
+    header_seconds: float = _limit(5.0, "seconds for the head of a request to arrive", above=True)
+    body_seconds: float = _limit(10.0, "seconds for the body of a request to arrive", above=True)
+    idle_seconds: float = _limit(
+        15.0, "seconds that a connection may stay without a request, or without reading its answer", above=True
+    )
+    drain_seconds: float = _limit(30.0, "seconds that running requests have to end after SIGTERM")
+    batch_tokens: int = _limit(4096, "tokens that are computed at a time", 1)
+    wait_ms: float = _limit(2.0, "milliseconds that a request waits for others to share its batch")
+    truncate: Truncate = field(
+        default="error",
+        metadata={
+            "text": "what becomes of a text that is too long: error, left or right (the end that is cut)",
+            "least": 0,
+        },
+    )
+    client_in_flight: int | None = _limit(None, "requests of one client at a time; null: no limit", 1)
+    client_per_minute: int | None = _limit(None, "requests of one client in a minute; null: no limit", 1)
+
+    def __post_init__(self) -> None:
+        if self.truncate not in ("error", "left", "right"):
+            raise UsageError(f"`truncate` must be error, left or right: got {self.truncate!r}")
+        for limit in fields(self):
+            value, least = getattr(self, limit.name), limit.metadata["least"]
+            if isinstance(value, str) or value is None:
+                continue
+            low = not least < value if limit.metadata.get("above") else not least <= value
+            if low or value == float("inf"):
+                rule = "above" if limit.metadata.get("above") else "at least"
+                raise UsageError(f"the limit `{limit.name}` must be finite and {rule} {least}: got {value}")
+
+
+def limit_texts() -> dict[str, str]:
+    """What each limit means, by its name."""
+    return {limit.name: limit.metadata["text"] for limit in fields(Limits)}

@@ -1,0 +1,150 @@
+"""What the tests of the service's engine share: tiny models, and the events of jobs as a worker sends them."""
+
+import io
+import json
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from atento.config.network import NetworkConfig, network_to_dict
+from atento.config.recipe import TokenizerConfig
+from atento.model import Model
+from atento.networks import build_network
+from atento.serve.engine.messages import decoded, event_of
+from atento.serve.engine.outbox import Outbox
+from atento.serve.jobs import Event, Failed, Job, Piece, Result, Usage
+from atento.text.tokenizer import Tokenizer
+from atento.text.training import train_tokenizer
+from atento.world import write
+
+PAIRS = write("train", 60)
+TEXTS = sorted({pair.source for pair in PAIRS}, key=lambda text: (len(text), text))
+
+
+def small_tokenizer() -> Tokenizer:
+    return train_tokenizer(
+        TokenizerConfig(kind="bpe", vocab_size=300), (t for p in PAIRS for t in (p.source, p.target))
+    )
+
+
+def small_model(tokenizer: Tokenizer, architecture: str, scale: float = 2.0, **changes: Any) -> Model:
+    """A model with random weights, large enough that different texts have different outputs."""
+    config = replace(
+        NetworkConfig(
+            architecture=architecture,
+            d_model=16,
+            d_ff=32,
+            n_heads=2,
+            n_layers=2,
+            vocab_size=tokenizer.vocab_size,
+            tokenizer_fingerprint=tokenizer.fingerprint,
+        ),
+        **changes,
+    )
+    torch.manual_seed(3)
+    network = build_network(config)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.mul_(scale)
+    task = {"encoder-decoder": "translation", "encoder": "masked-language-modeling"}.get(
+        architecture, "language-modeling"
+    )
+    if architecture == "recurrent-seq2seq":
+        task = "translation"
+    about: dict[str, Any] = {"model_type": "atento", "task": task, "name": "small", "network": network_to_dict(config)}
+    about["decoding"] = {"beam": 1, "max_new_tokens": 12}
+    return Model(network.eval().requires_grad_(False), tokenizer, about, None)
+
+
+class Sent(Outbox):
+    """An outbox that holds what it was given: the events of each job."""
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO())
+        self.events: dict[str, list[Event]] = defaultdict(list)
+
+    def send(self, message: dict[str, Any]) -> None:
+        if "of" in message:
+            # through the form in which it crosses to the server
+            message = decoded(json.dumps(message).encode("utf-8"))
+            self.events[message["of"]].append(event_of(message))
+
+
+def random_options(rng: random.Random, *, translates: bool) -> dict[str, Any]:
+    """Options of decoding: greedy search, sampling with every filter, beams, minimum Bayes risk, rules, limits."""
+    kind = rng.choice(["greedy", "greedy", "greedy", "sample", "sample", "samples", "beam", "diverse", "mbr", "exact"])
+    options: dict[str, Any] = {"max_new_tokens": rng.randint(1, 14)}
+    if kind == "greedy":
+        options["greedy"] = True
+    elif kind in ("sample", "samples"):
+        name, value = rng.choice(
+            [("temperature", 0.7), ("top_k", 5), ("top_p", 0.8), ("min_p", 0.1), ("typical_p", 0.7), ("sample", True)]
+        )
+        options |= {name: value, "seed": rng.randint(0, 5)}
+        if kind == "samples":
+            options["n_best"] = rng.randint(2, 4)
+    elif kind == "beam":
+        options["beam"] = rng.choice([2, 3, 5])
+        options["n_best"] = rng.choice([1, 2])
+        options |= {"stopping": rng.choice(["fixed", "shrinking"]), "length_penalty": rng.choice([0.0, 1.0])}
+    elif kind == "diverse":
+        options |= {"beam": 4, "groups": 2, "diversity": 0.5}
+    elif kind == "mbr":
+        options |= {"mbr": "chrf", "candidates": 3, "seed": rng.randint(0, 3)}
+        options["candidates_from"] = rng.choice(["sample", "both"])
+    else:
+        options |= {"exact": True, "beam": 2, "max_new_tokens": 3, "exact_limit": 30}
+    if kind != "exact" and rng.random() < 0.3:
+        options |= rng.choice(
+            [
+                {"repetition_penalty": 1.3},
+                {"no_repeat_ngrams": 2},
+                {"min_new_tokens": 1},
+                {"forced_eos": True},
+                {"repetition_penalty": 1.2, "count_prompt": True},
+                {"stop": ["e"]},
+            ]
+        )
+    return options
+
+
+def random_job(rng: random.Random, number: int, verb: str, texts: Sequence[str]) -> Job:
+    items = [rng.choice(texts) for _ in range(rng.choice([1, 1, 1, 2, 3]))]
+    if verb == "translate" and rng.random() < 0.05:
+        items[0] = "  "
+    options = random_options(rng, translates=verb == "translate")
+    return Job(str(number), "small", verb, items, options, stream=rng.random() < 0.3)
+
+
+def alone(model: Model, job: Job) -> list[list[Any]]:
+    """What the method of the model writes for the items of a job, and for nothing else."""
+    options = dict(job.options)
+    n_best = options.pop("n_best", None)
+    method = model.translations if job.verb == "translate" else model.generations
+    return method(job.items, n_best=n_best, **options)
+
+
+def wrong(expected: list[list[Any]], events: list[Event], tolerance: float = 1e-5) -> str:
+    """What is wrong with the events of a job; empty: nothing."""
+    if not events or not isinstance(events[-1], Usage):
+        return f"no end: {events[-1:]}"
+    results = {event.item: event.value for event in events if isinstance(event, Result)}
+    if any(isinstance(event, Failed) for event in events) or sorted(results) != list(range(len(expected))):
+        return "an item has no result"
+    for item, outputs in enumerate(expected):
+        if [value["text"] for value in results[item]] != [output.text for output in outputs]:
+            return f"{[value['text'] for value in results[item]]} is not {[output.text for output in outputs]}"
+        for value, output in zip(results[item], outputs):
+            scores = output.hypothesis.token_scores
+            if value["ids"] != output.hypothesis.ids or value["finished"] != output.hypothesis.finished:
+                return "other ids"
+            if any(abs(a - b) > tolerance for a, b in zip(value["token_scores"], scores, strict=True)):
+                return f"other scores: {value['token_scores']} and {scores}"
+        pieces = [event.text for event in events if isinstance(event, Piece) and event.item == item]
+        if pieces and "".join(pieces) != outputs[0].text:
+            return f"the pieces {pieces} are not {outputs[0].text!r}"
+    return ""

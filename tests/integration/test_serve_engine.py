@@ -1,0 +1,319 @@
+"""The engine with real worker processes: right answers under load, cancellation, deaths, reloads, isolation."""
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from atento.config.heads import HeadConfig
+from atento.errors import ModelError, UsageError
+from atento.model import Model, load
+from atento.serve.engine.engine import Engine
+from atento.serve.jobs import Event, Failed, Job, Piece, QueueFull, Result, Usage
+from atento.serve.settings import Limits, ModelSettings
+from serving import TEXTS, alone, random_job, small_model, small_tokenizer, wrong
+
+LIMITS = Limits(in_flight=64, queue=400, input_tokens=128, output_tokens=1_000_000)
+
+
+class Running:
+    """An engine on an event loop of its own thread."""
+
+    def __init__(self, folders: dict[str, Path], limits: Limits) -> None:
+        self.loop = asyncio.new_event_loop()
+        threading.Thread(target=self.loop.run_forever, daemon=True).start()
+        settings = {name: ModelSettings(name, str(folder), threads=1) for name, folder in folders.items()}
+        self.engine = Engine(settings, limits)
+
+    def run(self, work: Coroutine[Any, Any, Any], seconds: float = 60.0) -> Any:
+        future: Future[Any] = asyncio.run_coroutine_threadsafe(work, self.loop)
+        return future.result(seconds)
+
+    def events(self, *jobs: Job) -> list[list[Event]]:
+        """The events of jobs that are submitted at once."""
+
+        async def gathered() -> list[list[Event]]:
+            return list(await asyncio.gather(*(collected(self.engine.submit(job)) for job in jobs)))
+
+        return list(self.run(gathered()))
+
+    def pid(self, model: str) -> int:
+        worker = self.engine._of(model).worker
+        assert worker is not None
+        return worker.pid
+
+    def close(self) -> None:
+        self.run(self.engine.close())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+
+
+async def collected(events: AsyncIterator[Event]) -> list[Event]:
+    return [event async for event in events]
+
+
+def until(condition: Any, seconds: float) -> float:
+    """Wait until something is so, and say how long that took."""
+    start = time.monotonic()
+    while not condition():
+        assert time.monotonic() - start < seconds, "it took too long"
+        time.sleep(0.01)
+    return time.monotonic() - start
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    tokenizer, folder = small_tokenizer(), tmp_path_factory.mktemp("models")
+    writer = small_model(tokenizer, "encoder-decoder", 1.2)
+    labels = ("a", "b", "c")
+    reader = small_model(tokenizer, "encoder", heads=(HeadConfig("classification", labels=labels),))
+    reader.config["task"] = "classification"
+    writer.save(folder / "writer")
+    reader.save(folder / "reader")
+    return {"writer": folder / "writer", "reader": folder / "reader"}
+
+
+@pytest.fixture(scope="module")
+def models(folders: dict[str, Path]) -> dict[str, Model]:
+    return {name: load(folder) for name, folder in folders.items()}
+
+
+@pytest.fixture(scope="module")
+def running(folders: dict[str, Path]) -> Iterator[Running]:
+    running = Running(folders, LIMITS)
+    running.run(running.engine.start())
+    yield running
+    running.close()
+
+
+def job(job_id: str, model: str, verb: str, items: list[Any], **options: Any) -> Job:
+    return Job(job_id, model, verb, items, options)
+
+
+def test_the_engine_describes_and_refuses_in_the_models_words(running: Running, models: dict[str, Model]) -> None:
+    writer, reader = running.engine.describe("writer"), running.engine.describe("reader")
+    assert (writer.task, writer.verb, reader.verb, reader.labels) == (
+        models["writer"].config["task"],
+        "translate",
+        "classify",
+        ["a", "b", "c"],
+    )
+    assert {"translate", "score", "tokenize"} <= set(writer.verbs) and {"classify", "embed"} <= set(reader.verbs)
+    assert "translate" not in reader.verbs and "classify" not in writer.verbs
+    assert running.engine.ready() and running.engine.ready("writer")
+    with pytest.raises(UsageError, match="no model is served by the name 'wrter'; did you mean 'writer'"):
+        running.engine.submit(job("0", "wrter", "translate", ["a"]))
+    long = " ".join(TEXTS)
+    refused = running.events(
+        job("1", "writer", "translate", ["a"], beem=3),
+        job("2", "writer", "translate", ["a"], mbr="embeddings:/etc"),
+        job("3", "reader", "translate", ["a"]),
+        job("4", "reader", "clasify", ["a"]),
+        job("5", "reader", "classify", ["a", long]),
+        job("6", "reader", "classify", [["a", "b"], "a"]),
+    )
+    assert [type(events[-1]) for events in refused] == [Failed] * 6 and all(len(events) == 1 for events in refused)
+    messages = [(event.kind, event.message) for (event,) in refused if isinstance(event, Failed)]
+    assert [kind for kind, _ in messages] == ["request", "request", "request", "request", "too_long", "request"]
+    with pytest.raises(UsageError) as error:
+        models["writer"].translate("a", beem=3)  # type: ignore[call-arg]
+    assert messages[0][1] == str(error.value)
+    count = len(models["reader"].tokenizer.encode(long))  # type: ignore[union-attr]
+    assert "text 1" in messages[4][1] and "128" in messages[4][1] and str(count)[:2] in messages[4][1]
+
+
+def test_readers_share_batches_and_answer_each_in_its_order(running: Running, models: dict[str, Model]) -> None:
+    """The one at fault fails alone."""
+    reader, rng = models["reader"], random.Random(2)
+    jobs, expected = [], []
+    for number in range(60):
+        texts = [rng.choice(TEXTS) for _ in range(rng.randint(1, 4))]
+        if number % 3 == 0:
+            jobs.append(job(f"e{number}", "reader", "embed", texts, normalize=bool(number % 2)))
+            expected.append([*reader.embed(texts, normalize=bool(number % 2))])
+        else:
+            jobs.append(job(f"c{number}", "reader", "classify", texts))
+            expected.append(reader.classifications(texts))
+    jobs.append(job("bad", "reader", "embed", ["a"], pooling="sum"))
+    before = running.engine.stats("reader")
+    *results, bad = running.events(*jobs)
+    assert isinstance(bad[-1], Failed) and bad[-1].kind == "request"
+    for one, events, values in zip(jobs, results, expected):
+        assert isinstance(events[-1], Usage) and events[-1].new_tokens == 0
+        assert events[-1].prompt_tokens == sum(len(reader.tokenizer.encode(text)) for text in one.items)  # type: ignore[union-attr]
+        for event, value in zip(events[:-1], values, strict=True):
+            assert isinstance(event, Result)
+            if one.verb == "embed":
+                np.testing.assert_allclose(event.value, value, atol=1e-5)
+            else:
+                assert [label["name"] for label in event.value] == [label.name for label in value]
+    until(lambda: sum(running.engine.stats("reader").batches.values()) > sum(before.batches.values()), 3)
+    assert max(running.engine.stats("reader").batches) > 8  # items of several jobs in one batch
+
+
+def under_load(running: Running, model: Model, count: int, clients: int, seed: int) -> list[str]:
+    """What is wrong with the replies to so many clients that each send one job after the other."""
+    rng = random.Random(seed)
+    jobs = [replace(random_job(rng, n, "translate", TEXTS), id=f"{seed}.{n}", model="writer") for n in range(count)]
+    replies: dict[str, list[Event]] = {}
+    todo = iter(jobs)
+
+    async def client() -> None:
+        for one in todo:
+            replies[one.id] = await collected(running.engine.submit(one))
+
+    async def all_clients() -> None:
+        await asyncio.gather(*(client() for _ in range(clients)))
+
+    running.run(all_clients(), 600)
+    faults = [(one, wrong(alone(model, one), replies[one.id])) for one in jobs]
+    return [f"{one}: {fault}" for one, fault in faults if fault]
+
+
+@pytest.mark.filterwarnings("ignore:the exact search")
+@pytest.mark.parametrize("count", [120, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_v2_right_answers_under_load(running: Running, models: dict[str, Model], count: int) -> None:
+    assert under_load(running, models["writer"], count, 64, seed=count) == []
+    assert max(running.engine.stats("writer").batches) > 16 or count < 200
+
+
+@pytest.mark.parametrize("count", [40, pytest.param(2000, marks=pytest.mark.slow)])
+def test_v4_cancelled_work_stops_and_its_neighbours_go_on(
+    running: Running, models: dict[str, Model], count: int
+) -> None:
+    """A third of the clients vanish: in the queue, while it is computed, in the middle of a stream."""
+    rng, engine = random.Random(4), running.engine
+    long = {"greedy": True, "ignore_eos": True, "max_new_tokens": 100_000}
+
+    async def vanishing(number: int) -> None:
+        one = Job(f"gone{number}", "writer", "translate", [rng.choice(TEXTS)], long, stream=number % 2 == 0)
+        events = engine.submit(one)
+        if rng.random() < 0.3:
+            engine.cancel(one.id)
+            assert [event async for event in events] == []
+        else:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(rng.random() / 4):
+                    assert all([isinstance(event, Piece) async for event in events])
+        assert one.id not in engine._of("writer")._jobs
+
+    async def staying(number: int) -> tuple[Job, list[Event]]:
+        one = replace(random_job(rng, number, "translate", TEXTS), id=f"stays{number}", model="writer")
+        return one, await collected(engine.submit(one))
+
+    async def both() -> list[tuple[Job, list[Event]]]:
+        gone = [asyncio.create_task(vanishing(number)) for number in range(count // 3)]
+        stays = await asyncio.gather(*(staying(number) for number in range(count)))
+        await asyncio.gather(*gone)
+        return list(stays)
+
+    replies = running.run(both(), 600)
+    assert [wrong(alone(models["writer"], one), events) for one, events in replies] == [""] * count
+    assert engine.stats("writer").in_flight == 0 and engine.stats("writer").queue == 0
+    # a worker that still wrote 100,000 tokens for one of them would answer late
+    start = time.monotonic()
+    running.events(job("after", "writer", "translate", [TEXTS[0]], greedy=True))
+    assert time.monotonic() - start < 1.0
+
+
+def test_a_deadline_drops_the_work(running: Running) -> None:
+    long = {"greedy": True, "ignore_eos": True, "max_new_tokens": 100_000}
+    late = Job("late", "writer", "translate", ["a"], long, deadline=time.monotonic() + 0.2)
+    over = Job("over", "writer", "translate", ["a"], {}, deadline=time.monotonic() - 1)
+    (first,), (second,) = running.events(late, over)
+    assert isinstance(first, Failed) and first.kind == "deadline"
+    assert isinstance(second, Failed) and second.kind == "deadline"
+    assert running.engine.stats("writer").in_flight == 0
+
+
+def test_v10_no_reply_or_log_has_a_word_of_another_job(running: Running, capfd: pytest.CaptureFixture[str]) -> None:
+    """Each text has a word of its own, which `score` and `tokenize` give back token by token."""
+    words = [f"canary{number:03d}" for number in range(150)]
+    jobs = [job(word, "writer", "tokenize" if number % 2 else "score", []) for number, word in enumerate(words)]
+    jobs = [
+        replace(
+            one,
+            items=[one.id] if one.verb == "tokenize" else [[one.id, one.id]],
+            options={"bad": 1} if n % 7 == 0 else {},
+        )
+        for n, one in enumerate(jobs)
+    ]
+    tokenizer = load(Path(running.engine.describe("writer").path)).tokenizer
+    assert tokenizer is not None
+    for one, events in zip(jobs, running.events(*jobs)):
+        if isinstance(events[-1], Failed):
+            assert not any(word in events[-1].message for word in words)
+            continue
+        assert isinstance(events[0], Result)
+        ids = [tokenizer.token_id(token) for token in events[0].value["tokens"]]
+        assert tokenizer.decode([token for token in ids if token is not None]) == one.id
+    assert "canary" not in "".join(capfd.readouterr())
+
+
+def test_a_full_queue_refuses_at_once(folders: dict[str, Path], running: Running) -> None:
+    served = running.engine._of("writer")
+    served.limits = replace(LIMITS, queue=2)
+    try:
+        with pytest.raises(QueueFull) as full:
+            running.run(submitted(running.engine, 5))
+    finally:
+        served.limits = LIMITS
+        for number in range(5):
+            running.loop.call_soon_threadsafe(running.engine.cancel, f"full{number}")
+    assert full.value.retry_after >= 1
+    until(lambda: running.engine.stats("writer").in_flight == 0, 5)
+
+
+async def submitted(engine: Engine, count: int) -> None:
+    for number in range(count):
+        engine.submit(job(f"full{number}", "writer", "translate", [TEXTS[0]]))
+
+
+def test_reload_loses_no_job_and_a_killed_worker_is_replaced(
+    running: Running, models: dict[str, Model], folders: dict[str, Path]
+) -> None:
+    old = running.pid("writer")
+    reloading = asyncio.run_coroutine_threadsafe(running.engine.reload("writer"), running.loop)
+    while not reloading.done():
+        assert under_load(running, models["writer"], 20, 8, seed=random.randrange(10**6)) == []
+    assert reloading.exception() is None and running.pid("writer") != old
+    until(lambda: not Path(f"/proc/{old}").exists(), 5)
+
+    long = {"greedy": True, "ignore_eos": True, "max_new_tokens": 100_000}
+    threading.Timer(0.3, os.kill, (running.pid("writer"), signal.SIGKILL)).start()
+    (lost,) = running.events(Job("lost", "writer", "translate", ["a"], long))
+    assert lost[-1] == Failed("worker", "the process that computes this model ended")
+    assert not running.engine.ready("writer") and running.engine.ready("reader")
+    (after,) = running.events(job("waits", "writer", "translate", [TEXTS[0]]))  # waits for the new worker
+    assert isinstance(after[-1], Usage) and running.engine.stats("writer").restarts == 1
+
+
+def test_a_hung_worker_is_not_ready(running: Running) -> None:
+    pid = running.pid("reader")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        assert until(lambda: not running.engine.ready("reader"), 5.0) > 1.0
+        assert running.engine.ready("writer")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    until(lambda: running.engine.ready("reader"), 3.0)
+
+
+def test_a_model_that_cannot_be_loaded_is_refused_with_its_sentence(tmp_path: Path) -> None:
+    running = Running({"none": tmp_path / "none"}, LIMITS)
+    with pytest.raises(UsageError) as expected:
+        load(tmp_path / "none")
+    with pytest.raises(ModelError) as error:
+        running.run(running.engine.start())
+    assert str(error.value) == str(expected.value)
+    running.close()

@@ -1,0 +1,110 @@
+"""What is written side by side is what is written alone: random arrivals, cancellations, strategies and lengths.
+
+In float64, so that a fault is told from rounding.
+"""
+
+import random
+
+import pytest
+import torch
+
+from atento.config.recurrent import RecurrentConfig
+from atento.model import Model
+from atento.serve.engine.waiting import Waiting
+from atento.serve.engine.writing import Writers
+from atento.serve.jobs import Job, Result, Usage
+from atento.text.tokenizer import Tokenizer
+from serving import TEXTS, Sent, alone, random_job, small_model, small_tokenizer, wrong
+
+VERBS = {"encoder-decoder": "translate", "decoder": "generate", "recurrent-seq2seq": "translate"}
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return small_tokenizer()
+
+
+def model_of(tokenizer: Tokenizer, architecture: str) -> Model:
+    changes = {"recurrent": RecurrentConfig(), "n_heads": 1} if architecture.startswith("recurrent") else {}
+    return small_model(tokenizer, architecture, **changes).to(precision="float64")
+
+
+def interleaved(model: Model, verb: str, count: int, seed: int) -> dict[str, str]:
+    """What is wrong with each of some jobs that come and go at random."""
+    rng, sent = random.Random(seed), Sent()
+    jobs = [random_job(rng, number, verb, TEXTS) for number in range(count)]
+    writers, cancelled, waiting = Writers(model, sent, 256), set[str](), list(jobs)
+    with torch.inference_mode():
+        while waiting or writers.rows:
+            for _ in range(rng.choice([0, 0, 1, 1, 2, 5])):
+                if waiting:
+                    job = waiting.pop()
+                    writers.add(Waiting(job, job.items, 0))
+            if rng.random() < 0.1 and writers.jobs:
+                victim = rng.choice(sorted(writers._written))
+                writers.cancel(victim)
+                cancelled.add(victim)
+            writers.step()
+    assert writers.jobs == 0
+    for job_id in cancelled:
+        assert not any(isinstance(event, Usage) for event in sent.events[job_id])
+    assert len(cancelled) < count / 2
+    checked = [job for job in jobs if job.id not in cancelled]
+    faults = {job.id: wrong(alone(model, job), sent.events[job.id], 1e-10) for job in checked}
+    return {job_id: f"{jobs[int(job_id)]}: {fault}" for job_id, fault in faults.items() if fault}
+
+
+@pytest.mark.parametrize(
+    "architecture, count",
+    [
+        ("encoder-decoder", 60),
+        ("decoder", 60),
+        ("recurrent-seq2seq", 12),
+        pytest.param("encoder-decoder", 2000, marks=pytest.mark.slow),
+        pytest.param("decoder", 2000, marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:the exact search")
+def test_v9_an_output_does_not_depend_on_what_is_beside_it(tokenizer: Tokenizer, architecture: str, count: int) -> None:
+    assert interleaved(model_of(tokenizer, architecture), VERBS[architecture], count, seed=1) == {}
+
+
+def test_a_cancelled_output_leaves_before_the_next_step(tokenizer: Tokenizer) -> None:
+    model, sent = model_of(tokenizer, "encoder-decoder"), Sent()
+    writers = Writers(model, sent, 256)
+    options = {"greedy": True, "max_new_tokens": 50, "ignore_eos": True}
+    with torch.inference_mode():
+        for number in range(3):
+            writers.add(Waiting(Job(str(number), "small", "translate", [TEXTS[number]], options), [TEXTS[number]], 0))
+        writers.add(Waiting(Job("beam", "small", "translate", TEXTS[:2], {"beam": 3}), TEXTS[:2], 0))
+        for _ in range(3):
+            writers.step()
+        assert writers.rows == 3 + 2 * 3
+        writers.cancel("1")
+        writers.cancel("beam")
+        assert writers.rows == 2
+        while writers.rows:
+            writers.step()
+    assert not sent.events["1"] and not sent.events["beam"]
+    assert [type(event).__name__ for event in sent.events["0"]] == ["Result", "Usage"]
+
+
+def test_an_output_has_at_most_the_tokens_of_the_service(tokenizer: Tokenizer) -> None:
+    """Of its texts only those whose own limit is higher, whatever the strategy."""
+    model = model_of(tokenizer, "encoder-decoder")
+    model.config["decoding"] = {}
+    lengths = [len(tokenizer.encode(text)) for text in TEXTS]
+    short, long = TEXTS[0], TEXTS[lengths.index(max(lengths))]
+    most = 2 * max(lengths)  # the usual limit is 2 tokens a source token, and 16
+    assert 2 * lengths[0] + 16 < most
+    for options in ({"greedy": True}, {"beam": 2}):
+        sent = Sent()
+        writers = Writers(model, sent, most)
+        with torch.inference_mode():
+            items = [short, long, short]
+            writers.add(Waiting(Job("0", "small", "translate", items, options | {"ignore_eos": True}), items, 0))
+            while writers.rows:
+                writers.step()
+        results = {event.item: event.value for event in sent.events["0"] if isinstance(event, Result)}
+        assert [len(results[n][0]["ids"]) for n in range(3)] == [2 * lengths[0] + 16, most, 2 * lengths[0] + 16]
+        assert isinstance(sent.events["0"][-1], Usage)

@@ -1,0 +1,73 @@
+"""States that are joined give the logits of each row alone: every family, rows that come and go at any step."""
+
+import random
+from typing import Any
+
+import pytest
+import torch
+
+from atento.config.network import NetworkConfig
+from atento.networks import build_network
+from atento.networks.steps.fast import FastStepFunction
+from atento.networks.steps.joining import shortest_length
+from test_networks_fast import DECODERS, ENCODER_DECODERS, V
+
+
+class Row:
+    """A row by itself: its input, the tokens that it reads, and the logits after each of them."""
+
+    def __init__(self, steps: FastStepFunction, rng: random.Random, width: int) -> None:
+        self.ids = torch.tensor([[rng.randrange(4, V) for _ in range(rng.choice([1, 1, 2, 5, 9]))]])
+        self.width, self.read = width, 0
+        first = steps.first_tokens(self.ids, None).repeat(width)
+        later = [torch.tensor([rng.randrange(4, V) for _ in range(width)]) for _ in range(12)]
+        self.tokens = [first, *later]
+        state = steps.begin(self.ids, None).select(torch.zeros(width, dtype=torch.long))
+        self.logits = []
+        for tokens in self.tokens:
+            logits, state = steps.step(tokens, state)
+            self.logits.append(logits)
+
+
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("name", [*ENCODER_DECODERS, *DECODERS])
+def test_joined_rows_have_the_logits_of_each_alone(name: str, width: int) -> None:
+    config: NetworkConfig = (ENCODER_DECODERS | DECODERS)[name]
+    torch.manual_seed(1)
+    steps = FastStepFunction(build_network(config).eval().double())
+    rng = random.Random(5)
+    waiting = [Row(steps, rng, width) for _ in range(6)]
+    live: list[Row] = []
+    state: Any = None
+    while waiting or live:
+        arriving = [waiting.pop() for _ in range(min(len(waiting), rng.choice([0, 1, 2])))]
+        if arriving:
+            begun = [steps.begin(row.ids, None).select(torch.zeros(width, dtype=torch.long)) for row in arriving]
+            state = steps.joined(begun if state is None else [state, *begun])
+            live += arriving
+            assert state.length == max(row.read + shortest_length(steps.begin(row.ids, None)) for row in live)
+        if not live:
+            continue
+        logits, state = steps.step(torch.cat([row.tokens[row.read] for row in live]), state)
+        for row, part in zip(live, logits.split(width)):
+            torch.testing.assert_close(part, row.logits[row.read], rtol=0, atol=1e-10)
+            row.read += 1
+        rows = [number for number, row in enumerate(live) if row.read < len(row.tokens) and rng.random() < 0.9]
+        live = [live[number] for number in rows]
+        if rows:
+            state = state.select(torch.tensor([width * row + slot for row in rows for slot in range(width)]))
+        else:
+            state = None
+
+
+@pytest.mark.parametrize("name", ["gpt2", "alibi", "qwen2"])
+def test_a_prompt_read_in_parts_is_the_prompt(name: str) -> None:
+    torch.manual_seed(1)
+    steps = FastStepFunction(build_network(DECODERS[name]).eval().double())
+    ids = torch.randint(4, V, (3, 17))
+    real = torch.arange(17) < torch.tensor([[17], [9], [2]])
+    expected, _ = steps.step(steps.first_tokens(ids, real), steps.begin(ids, real))
+    *pauses, state = steps.begin_in_parts(ids, real, 5)
+    assert pauses == [None] * 3 and state is not None
+    logits, _ = steps.step(steps.first_tokens(ids, real), state)
+    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-10)
