@@ -180,7 +180,9 @@ def test_c16_a_truncated_file_is_called_that(
 
 def test_c16_convert_refuses_what_it_must(run: Command, released: Path, tmp_path: Path) -> None:
     done = run("convert", str(released), "--to", "onyx", "--out", str(tmp_path / "out"))
-    assert done.status == 2 and "`--to` must be one of atento, huggingface: got 'onyx'" in done.stderr
+    assert (
+        done.status == 2 and "`--to` must be one of atento, huggingface, ctranslate2, onnx: got 'onyx'" in done.stderr
+    )
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "kept.txt").write_text("kept")
     done = run("convert", str(released), "--to", "atento", "--out", str(tmp_path / "out"))

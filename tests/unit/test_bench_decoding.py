@@ -101,7 +101,7 @@ def test_h1_h6_ctranslate2_writes_the_same_tokens_from_the_same_folder(
     pytest.importorskip("ctranslate2")
     conversion = Conversion()
     for kind in ("float32", "int8"):
-        conversion.run((weights, tmp_path / kind, decoding.SIZES["tiny"], kind))
+        conversion.run((weights, tmp_path / kind, kind))
         side = CTranslate2()
         side.load(tmp_path / kind, kind)
         found = [side.run(work) for work in CELLS]

@@ -57,7 +57,7 @@ ROOMS: dict[str, set[str]] = {
     "demo": USED | {"model"},
     "notes": USED | {"model"},
     "laboratory": USED,
-    "bench": USED | {"model", "notes", "laboratory"},
+    "bench": USED | {"model", "notes", "laboratory", "convert"},
     "suites": USED | {"model"},
     "convert": USED | {"model"},
     "serve": USED | {"model"},
@@ -281,6 +281,7 @@ OTHER_MEANINGS = {
                 "bench/recurrence.py",
                 "config/presets.py",
                 "config/checks.py",
+                "convert/onnx_graphs.py",
             ),
             *(
                 "config/encoder_presets.py",

@@ -20,6 +20,7 @@ from atento.cli.similarity import similarity as similarity_command
 from atento.cli.train import train as train_command
 from atento.config.decoding import DecodingConfig, DecodingOptions
 from atento.config.embedding import EmbeddingConfig, EmbeddingOptions
+from atento.convert.engines import convert_for
 from atento.convert.layouts import convert
 from atento.errors import RecipeError, UsageError
 from atento.evaluation import evaluate
@@ -59,7 +60,7 @@ def test_python_has_every_flag_of_the_commands_under_its_name() -> None:
         (attend_command, [load, Model.attend, AttentionRecord.save], {"seed", "threads"}),
         (embed_command, [load, Model.embed], embedding | {"seed", "threads"}),
         (similarity_command, [load, Model.similarity], embedding | {"seed", "threads", "skip_bad"}),
-        (convert_command, [convert], set()),
+        (convert_command, [convert, convert_for], {"threads"}),
         (average_command, [average_run], set()),
     ):
         known = {name for one in functions for name in inspect.signature(one).parameters}

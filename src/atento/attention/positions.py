@@ -296,6 +296,10 @@ class Rotary(nn.Module):
             raise ValueError(f"rotary positions need a head at least 2 wide: got {d_head} and fraction {fraction}")
         self.base, self.interleaved, self.stretch = base, interleaved, stretch
 
+    def rates(self, device: torch.device | str = "cpu") -> Tensor:
+        """The angle of each pair per position, (R/2,) float64, before it is stretched."""
+        return _rates(self.width, self.base, torch.device(device))
+
     def at(self, positions: Tensor, heads: Tensor | None = None, dtype: torch.dtype = torch.float32) -> Rotation:
         """The rotation at the given positions, computed once for all layers.
 
@@ -306,7 +310,7 @@ class Rotary(nn.Module):
             heads: boolean (H,1,1), the heads that are rotated; all if not given.
             dtype: dtype of the queries and keys.
         """
-        rates = _rates(self.width, self.base, positions.device)
+        rates = self.rates(positions.device)
         rates = rates if self.stretch is None else self.stretch.scaled(rates)
         angles = positions.double().unsqueeze(-1) * rates
         angles = angles if positions.dim() == 1 else angles.unsqueeze(1)  # (B,1,L,R/2)

@@ -76,7 +76,7 @@ def measure_decoding(
         else:
             with Side(Conversion) as conversion:
                 for kind in ("float32", "int8"):
-                    conversion.run((folder / "weights", folder / kind, config, kind))
+                    conversion.run((folder / "weights", folder / kind, kind))
                     sides[f"ctranslate2 {kind}"] = (CTranslate2, (folder / kind, kind))
         for precision in precisions:
             sides[f"atento {precision}"] = (Ours, (folder / "weights", precision))

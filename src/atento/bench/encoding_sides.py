@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from atento.config.network import NetworkConfig, network_to_dict
 from atento.config.tasks import EMBEDDING
+from atento.convert.onnx_engine import quantize, write_graph
+from atento.convert.onnx_graphs import graphs_of
 from atento.model import load
 from atento.models.write import write_model
 from atento.networks import build_network
@@ -84,59 +86,19 @@ class OnnxExport:
     def run(self, work: tuple[Path, NetworkConfig, Path]) -> None:
         """Export (folder of `write_encoder`, its configuration, folder for float32.onnx and int8.onnx).
 
-        PyTorch exports `transformers`' model, ONNX Runtime's optimizer for BERT fuses it, and the weights of its
+        The graph is that of `atento convert`; ONNX Runtime's optimizer for BERT fuses it, and the weights of its
         products are quantised dynamically, as the guide of that library recommends.
         """
-        from onnx import TensorProto
-        from onnxruntime.quantization import QuantType, quantize_dynamic
         from onnxruntime.transformers.optimizer import optimize_model
 
         source, config, target = work
         target.mkdir()
         raw = target / "raw.onnx"
-        _export(source, raw)
+        [graph] = graphs_of(load(source, device="cpu").network, None).values()
+        write_graph(graph, raw, "float32")
         fused = optimize_model(str(raw), "bert", num_heads=config.n_heads, hidden_size=config.d_model)
         fused.save_model_to_file(str(target / "float32.onnx"))
-        quantize_dynamic(
-            target / "float32.onnx",
-            target / "int8.onnx",
-            weight_type=QuantType.QInt8,
-            extra_options={
-                "DefaultTensorType": TensorProto.FLOAT
-            },  # of the outputs of fused nodes, which are not inferred
-        )
-
-
-def _export(source: Path, target: Path) -> None:
-    from transformers import BertModel
-
-    model: Any = BertModel.from_pretrained(source, attn_implementation="eager", add_pooling_layer=False)
-    model.eval()
-
-    class Hidden(torch.nn.Module):
-        """ids and padding mask (B,L) -> the last layer (B,L,D)."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, ids: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
-            added = (1.0 - real[:, None, None, :].float()) * -10000.0  # the form that the optimizer recognises
-            hidden: torch.Tensor = self.model(input_ids=ids, attention_mask=added).last_hidden_state
-            return hidden
-
-    sample = torch.ones(2, 6, dtype=torch.long)
-    axes = {name: {0: "batch", 1: "length"} for name in ("ids", "real", "hidden")}
-    torch.onnx.export(
-        Hidden(),
-        (sample, sample),
-        str(target),
-        input_names=["ids", "real"],
-        output_names=["hidden"],
-        dynamic_axes=axes,
-        opset_version=17,
-        dynamo=False,  # the graph that the optimizer's patterns were written for
-    )
+        quantize(target / "float32.onnx", target / "int8.onnx")
 
 
 class OnnxRuntime:
@@ -165,7 +127,8 @@ class OnnxRuntime:
             for index, row in enumerate(batch):
                 ids[index, : len(rows[row])] = rows[row]
                 token_mask[index, : len(rows[row])] = 1
-            (hidden,) = self.session.run(None, {"ids": ids, "real": token_mask})
+            inputs = {"input_ids": ids, "attention_mask": token_mask, "token_type_ids": np.zeros_like(ids)}
+            (hidden,) = self.session.run(None, inputs)
             pooled = (hidden * token_mask[..., None]).sum(axis=1) / token_mask.sum(axis=1, keepdims=True)
             for index, row in enumerate(batch):
                 vectors[row] = pooled[index].astype(np.float32)

@@ -1,14 +1,23 @@
-"""`atento convert`: a model folder in another layout; older weight files in."""
+"""`atento convert`: a model folder in another layout, or for another inference engine; older weight files in."""
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from atento.cli.completion import words
-from atento.cli.options import AsJson, ModelArgument
+from atento.cli.options import AsJson, ModelArgument, Seed, Threads, running
 from atento.cli.outputs import output_folder
+from atento.errors import UsageError
+
+if TYPE_CHECKING:
+    from atento.convert.comparison import Comparison
+    from atento.convert.engines import Converted
+
+_LAYOUTS = ("atento", "huggingface")
+_ENGINES = ("ctranslate2", "onnx")
+_NAMES = {"ctranslate2": "CTranslate2", "onnx": "ONNX Runtime"}
 
 
 def register(app: typer.Typer) -> None:
@@ -20,13 +29,29 @@ def register(app: typer.Typer) -> None:
 def convert(
     model: ModelArgument,
     to: Annotated[
-        str, typer.Option("--to", help="atento or huggingface.", autocompletion=words("atento", "huggingface"))
+        str,
+        typer.Option(
+            "--to",
+            help="atento or huggingface; ctranslate2 or onnx (ONNX Runtime) to use the model with that engine.",
+            autocompletion=words(*_LAYOUTS, *_ENGINES),
+        ),
     ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Output folder; must not exist, or be empty.")],
     precision: Annotated[
         str | None,
-        typer.Option(help="float32, bfloat16, float16 or float64; the types of the file if not given."),
+        typer.Option(
+            help="float32, bfloat16, float16 or float64; the types of the file if not given. For ctranslate2 also "
+            "int8, for onnx float32 or int8; float32 if not given.",
+            autocompletion=words("float32", "bfloat16", "float16", "float64", "int8"),
+        ),
     ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check/--no-check",
+            help="Compare the outputs and the speed of ctranslate2 or onnx with Atento on random ids.",
+        ),
+    ] = True,
     max_shard_size: Annotated[
         str,
         typer.Option(
@@ -40,21 +65,59 @@ def convert(
     allow_unused: Annotated[
         bool, typer.Option("--allow-unused", help="Ignore weights of the file that the model does not have.")
     ] = False,
+    seed: Seed = 1,
+    threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Convert a model to another layout. Only tensors are read from older weight files (.bin)."""
-    from atento.convert.layouts import convert as run
-
+    """Convert a model to another layout or for another engine. Only tensors are read from older weight files (.bin)."""
     output_folder(out, new=True)
-    load_report = run(
-        model,
-        out,
-        to,
-        precision=precision,
-        max_shard_size=max_shard_size,
-        allow_missing=allow_missing,
-        allow_unused=allow_unused,
-    )
-    typer.echo(f"wrote {out}{f': {load_report}' if load_report else ''}", err=True)
+    if to not in (*_LAYOUTS, *_ENGINES):
+        raise UsageError(f"`--to` must be one of {', '.join((*_LAYOUTS, *_ENGINES))}: got {to!r}")
+    flags: dict[str, Any] = {"allow_missing": allow_missing, "allow_unused": allow_unused}
+    if to in _LAYOUTS:
+        from atento.convert.layouts import convert as run
+
+        load_report = run(model, out, to, precision=precision, max_shard_size=max_shard_size, **flags)
+        typer.echo(f"wrote {out}{f': {load_report}' if load_report else ''}", err=True)
+        if as_json:
+            typer.echo(json.dumps({"wrote": str(out), "layout": to, "weights": load_report}, ensure_ascii=False))
+        return
+    from atento.convert.engines import convert_for
+
+    precision = precision or "float32"
+    with running(seed, threads):
+        converted = convert_for(model, out, to, precision=precision, check=check, seed=seed, **flags)
+    typer.echo(f"wrote {out}{f': {converted.load_report}' if converted.load_report else ''}", err=True)
+    _print(converted, out, to, precision, as_json)
+
+
+def _print(converted: "Converted", out: Path, to: str, precision: str, as_json: bool) -> None:
+    """Print the files and the comparison."""
+    comparison = converted.comparison
     if as_json:
-        typer.echo(json.dumps({"wrote": str(out), "layout": to, "weights": load_report}, ensure_ascii=False))
+        record: dict[str, Any] = {
+            "wrote": str(out),
+            "engine": to,
+            "precision": precision,
+            "weights": converted.load_report,
+        }
+        record |= {"files": converted.files, "comparison": None if comparison is None else vars(comparison)}
+        typer.echo(json.dumps(record, ensure_ascii=False))
+        return
+    for name, size in converted.files.items():
+        typer.echo(f"{size:>14,} bytes  {name}")
+    if comparison is not None:
+        for line in _comparison_lines(comparison, to, precision):
+            typer.echo(line)
+
+
+def _comparison_lines(comparison: "Comparison", to: str, precision: str) -> list[str]:
+    share = f"{comparison.agreement:.1%} of the {comparison.choices} agree"
+    if comparison.choices == "directions":
+        share = f"least cosine of two vectors: {comparison.agreement:.6f}"
+    return [
+        f"{comparison.compared}: largest difference {comparison.max_difference:.2g}",
+        share,
+        f"speed: Atento float32 {comparison.before:,.0f} tokens/s, {_NAMES[to]} {precision} {comparison.after:,.0f}"
+        " tokens/s",
+    ]

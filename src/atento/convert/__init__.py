@@ -1,1 +1,1 @@
-"""Conversion of model folders between layouts; older weight files are read on the way."""
+"""Conversion of models: between layouts (older weight files are read on the way), and to other inference engines."""

@@ -48,7 +48,9 @@ _ANSWERING = (
 _SENTENCES = "from sentence_transformers import SentenceTransformer\n\nprint(SentenceTransformer('.').encode('Olá.'))\n"
 
 
-def model_card(config: Mapping[str, Any], network: NetworkConfig, *, layout: str = "atento", existing: str = "") -> str:
+def model_card(
+    config: Mapping[str, Any], network: NetworkConfig, *, layout: str = "atento", existing: str = "", usage: str = ""
+) -> str:
     """The card of a model: task, sizes, how to use it, and which Atento wrote it.
 
     Args:
@@ -57,10 +59,13 @@ def model_card(config: Mapping[str, Any], network: NetworkConfig, *, layout: str
         layout: of the folder that the card is for.
         existing: the card of the folder that the model was read from. It is preserved, and our section is added to it
             or replaces an earlier one.
+        usage: Python code that uses the folder, for the layout of another engine; empty: code for `layout`.
     """
-    section = f"{_HEADING}\n\n{_about(config, network)}\n\n{_usage(config, network, layout)}"
+    code = f"```python\n{usage}```\n" if usage else _usage(config, network, layout)
+    section = f"{_HEADING}\n\n{_about(config, network)}\n\n{code}"
     if not existing.strip():
-        library = {"atento": "atento"}.get(layout, "sentence-transformers" if "embedding" in config else "transformers")
+        theirs = "sentence-transformers" if "embedding" in config else "transformers"
+        library = theirs if layout == "huggingface" else layout
         unknown = "The training data, and so what the model may be used for, are known to whoever trained it.\n"
         return f"---\nlibrary_name: {library}\n---\n\n# {config.get('name')}\n\n{unknown}\n{section}"
     if _SECTION.search(existing):

@@ -31,7 +31,7 @@ class InputConvolution(nn.Module):
         """
         if token_mask is not None:
             inputs = inputs.masked_fill(~token_mask.unsqueeze(-1), 0.0)
-        local = self.conv(inputs.mT).mT  # over positions
+        local = self.conv(inputs.transpose(-2, -1)).transpose(-2, -1)  # over positions
         if self.training and self.dropout:
             local = dropout(local, self.dropout, fresh(random))
         out: Tensor = self.norm(x + self.activation(local))

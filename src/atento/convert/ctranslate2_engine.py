@@ -1,0 +1,171 @@
+"""Writes a model for CTranslate2, and compares what it computes with the network."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from atento.convert import ctranslate2_limits
+from atento.convert.comparison import (
+    Comparison,
+    Rows,
+    cosine,
+    greedy_outputs,
+    largest_difference,
+    new_tokens,
+    padded,
+    same_tokens,
+    sample_rows,
+    timed,
+    token_log_probs,
+)
+from atento.convert.ctranslate2_spec import specification
+from atento.convert.vocabulary import Vocabulary, vocabulary_of
+from atento.model import Model
+from atento.networks import Network
+from atento.networks.steps.choose import reader, step_function
+
+PRECISIONS = ("float32", "bfloat16", "float16", "int8")
+
+
+def why_not(model: Model) -> str | None:
+    """The first part of the model that CTranslate2 does not hold; None if it holds all."""
+    return ctranslate2_limits.why_not_held(model.network.config)
+
+
+def left_out(model: Model) -> tuple[str, ...]:
+    """The heads that are not converted: those of pretraining, on an encoder."""
+    return tuple(head.name for head in model.network.config.heads)
+
+
+def write(model: Model, folder: Path, precision: str) -> None:
+    """Write `model.bin`, the vocabulary and `config.json`."""
+    write_network(model.network, vocabulary_of(model.tokenizer, model.network.config.vocab_size), folder, precision)
+
+
+def write_network(network: Network, vocabulary: Vocabulary, folder: Path, precision: str) -> None:
+    """Write a network; in int8 its linear maps and embeddings have a scale for each row."""
+    made = specification(network, vocabulary)
+    made.validate()
+    made.optimize(quantization=precision)
+    made.save(str(folder))
+
+
+def compare(model: Model, folder: Path, seed: int) -> Comparison:
+    """Run the folder's model and the network on the same random ids."""
+    config = model.network.config
+    vocabulary = vocabulary_of(model.tokenizer, config.vocab_size)
+    compare_kind: Callable[..., Comparison] = {
+        "encoder-decoder": _compare_translator,
+        "decoder": _compare_generator,
+        "encoder": _compare_encoder,
+    }[config.architecture]
+    return compare_kind(model.network, folder, vocabulary, sample_rows(config, seed))
+
+
+def _options() -> dict[str, Any]:
+    return {"device": "cpu", "inter_threads": 1, "intra_threads": torch.get_num_threads()}
+
+
+def _names(rows: Rows, names: tuple[str, ...]) -> list[list[str]]:
+    return [[names[token] for token in row] for row in rows]
+
+
+def _compare_translator(network: Network, folder: Path, vocabulary: Vocabulary, rows: Rows) -> Comparison:
+    import ctranslate2
+
+    config, function = network.config, step_function(network)
+    expected, ours = timed(lambda: greedy_outputs(function, config, rows))
+    translator = ctranslate2.Translator(str(folder), **_options())
+    sources = _names(rows, vocabulary.source)
+    limit = new_tokens(config, rows)
+    results, theirs = timed(
+        lambda: translator.translate_batch(sources, beam_size=1, min_decoding_length=0, max_decoding_length=limit)
+    )
+    numbers = {name: number for number, name in enumerate(vocabulary.target)}
+    outputs = [[numbers[token] for token in result.hypotheses[0]] for result in results]
+    scored = translator.score_batch(sources, _names(expected, vocabulary.target))
+    log_probs = token_log_probs(network, rows, expected)
+    difference = largest_difference([np.array(r.log_probs) for r in scored], [np.array(r) for r in log_probs])
+    written, tokens = sum(map(len, expected)), sum(map(len, outputs))
+    agreement = same_tokens(outputs, expected)
+    return Comparison("log-probabilities", difference, agreement, "greedy tokens", written / ours, tokens / theirs)
+
+
+def _compare_generator(network: Network, folder: Path, vocabulary: Vocabulary, rows: Rows) -> Comparison:
+    import ctranslate2
+
+    config, function = network.config, step_function(network)
+    expected, ours = timed(lambda: greedy_outputs(function, config, rows))
+    generator = ctranslate2.Generator(str(folder), **_options())
+    prompts = _names(rows, vocabulary.target)
+    options = {"max_length": new_tokens(config, rows), "include_prompt_in_result": False}
+    results, theirs = timed(lambda: generator.generate_batch(prompts, **options))
+    outputs = [list(result.sequences_ids[0]) for result in results]
+    logits = np.array(generator.forward_batch(prompts))
+    ids, token_mask = padded(rows, config.pad_id)
+    with torch.inference_mode():
+        reference = network(ids, token_mask=token_mask).logits.numpy()
+    cut = [[vectors[: len(row)] for vectors, row in zip(side, rows)] for side in (logits, reference)]
+    difference = largest_difference(*cut)
+    written, tokens = sum(map(len, expected)), sum(map(len, outputs))
+    agreement = same_tokens(outputs, expected)
+    return Comparison("logits", difference, agreement, "greedy tokens", written / ours, tokens / theirs)
+
+
+def _compare_encoder(network: Network, folder: Path, vocabulary: Vocabulary, rows: Rows) -> Comparison:
+    import ctranslate2
+
+    config, reading = network.config, reader(network)
+    ids, token_mask = padded(rows, config.pad_id)
+    with torch.inference_mode():
+        expected, ours = timed(lambda: reading(ids, token_mask=token_mask, project=False).hidden)
+    encoder = ctranslate2.Encoder(str(folder), **_options())
+    texts = _names(rows, vocabulary.source)
+    hidden, theirs = timed(lambda: np.array(encoder.forward_batch(texts).last_hidden_state))
+    computed = [vectors[: len(row)] for vectors, row in zip(hidden, rows)]
+    references = [vectors[: len(row)].numpy() for vectors, row in zip(expected, rows)]
+    difference, tokens = largest_difference(computed, references), sum(map(len, rows))
+    return Comparison(
+        "hidden vectors", difference, cosine(computed, references), "directions", tokens / ours, tokens / theirs
+    )
+
+
+def usage(model: Model, files: set[str]) -> str:
+    """Python lines that use the folder with CTranslate2 and `tokenizers` alone."""
+    if "tokenizer.json" not in files:
+        return _WITHOUT_TOKENIZER
+    return _EXAMPLES[model.network.config.architecture]
+
+
+_START = """import ctranslate2
+from tokenizers import Tokenizer
+
+tokenizer = Tokenizer.from_file("tokenizer.json")
+"""
+_EXAMPLES = {
+    "encoder-decoder": _START
+    + """translator = ctranslate2.Translator(".")
+source = tokenizer.encode("Hello.").tokens
+output = translator.translate_batch([source], beam_size=4)[0].hypotheses[0]
+print(tokenizer.decode([tokenizer.token_to_id(token) for token in output]))
+""",
+    "decoder": _START
+    + """generator = ctranslate2.Generator(".")
+prompt = tokenizer.encode("Once").tokens
+output = generator.generate_batch([prompt], max_length=40, include_prompt_in_result=False)[0]
+print(tokenizer.decode(output.sequences_ids[0]))
+""",
+    "encoder": _START
+    + """encoder = ctranslate2.Encoder(".")
+text = tokenizer.encode("Hello.").tokens
+vectors = encoder.forward_batch([text]).last_hidden_state  # (1, tokens, width); `numpy.array` copies it
+""",
+}
+_WITHOUT_TOKENIZER = """# token names, in the order of their ids, are in the vocabulary file
+import ctranslate2
+
+print(ctranslate2.contains_model("."))
+"""

@@ -1,0 +1,173 @@
+"""Conversion of a model for another inference engine, written completely or not at all, and compared with the model."""
+
+import importlib.util
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from atento.convert import ctranslate2_engine, onnx_engine
+from atento.convert.comparison import Comparison, check_exact
+from atento.convert.reading import model_to_convert
+from atento.convert.tokenizer_files import tokenizer_files
+from atento.errors import AtentoError, CapabilityError, MissingPartError, UsageError
+from atento.model import Model
+from atento.models.card import CARD, model_card
+from atento.models.write import preserved_files
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An inference engine that models can be converted for.
+
+    Attributes:
+        name: as people write it.
+        packages: what its conversion imports.
+        precisions: of the weights in its files.
+        why_not: the first part of a model that it does not hold; None if it holds all.
+        left_out: names of the heads that are not converted.
+        write: writes a model to a folder in a precision.
+        compare: runs the folder and the model on random ids; the last argument is their seed.
+        usage: Python lines that use the folder, which has files of these names.
+    """
+
+    name: str
+    packages: tuple[str, ...]
+    precisions: tuple[str, ...]
+    why_not: Callable[[Model], str | None]
+    left_out: Callable[[Model], tuple[str, ...]]
+    write: Callable[[Model, Path, str], None]
+    compare: Callable[[Model, Path, int], Comparison]
+    usage: Callable[[Model, set[str]], str]
+
+
+ENGINES = {
+    "ctranslate2": Engine(
+        "CTranslate2",
+        ("ctranslate2",),
+        ctranslate2_engine.PRECISIONS,
+        ctranslate2_engine.why_not,
+        ctranslate2_engine.left_out,
+        ctranslate2_engine.write,
+        ctranslate2_engine.compare,
+        ctranslate2_engine.usage,
+    ),
+    "onnx": Engine(
+        "ONNX",
+        ("onnx", "onnxruntime"),
+        onnx_engine.PRECISIONS,
+        onnx_engine.why_not,
+        onnx_engine.left_out,
+        onnx_engine.write,
+        onnx_engine.compare,
+        onnx_engine.usage,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What a conversion wrote.
+
+    Attributes:
+        files: name -> bytes.
+        load_report: the load report of a model of another layout as text; "" for one of ours.
+        comparison: None if it was not compared.
+    """
+
+    files: dict[str, int]
+    load_report: str
+    comparison: Comparison | None
+
+
+def convert_for(
+    model: str | Path,
+    out: Path,
+    to: str,
+    *,
+    precision: str = "float32",
+    check: bool = True,
+    seed: int = 1,
+    allow_missing: bool = False,
+    allow_unused: bool = False,
+) -> Converted:
+    """Write a model for another engine, with its tokenizer, card and licence.
+
+    Args:
+        model: a run, a model folder or a hub name.
+        out: the folder to write; it must be empty or not exist.
+        to: a name in `ENGINES`.
+        precision: of the weights: one of the engine's.
+        check: compare the outputs of both, and their speed.
+        seed: of the random ids that are compared.
+        allow_missing, allow_unused: as in `atento.load`.
+
+    Raises:
+        UsageError: no such engine or precision, or `out` is not empty. MissingPartError: the engine is not installed.
+            CapabilityError: it does not hold the model; names the part. AtentoError: the outputs differ, or the folder
+            cannot be written; nothing remains.
+    """
+    if to not in ENGINES:
+        raise UsageError(f"`--to` must be one of {', '.join(ENGINES)}: got {to!r}")
+    engine = ENGINES[to]
+    if precision not in engine.precisions:
+        raise UsageError(
+            f"`--precision` of {engine.name} must be one of {', '.join(engine.precisions)}: got {precision!r}"
+        )
+    if any(importlib.util.find_spec(package) is None for package in engine.packages):
+        raise MissingPartError(
+            f"conversion for {engine.name} needs {' and '.join(engine.packages)}: pip install 'atento[{to}]'"
+        )
+    with model_to_convert(model, "float32", allow_missing=allow_missing, allow_unused=allow_unused) as loaded:
+        part = engine.why_not(loaded) if loaded.words is None else "word vectors"
+        if part is not None:
+            raise CapabilityError(f"{engine.name} does not hold {part}, which {model} has; nothing was written")
+        files = preserved_files(loaded.path) | tokenizer_files(loaded)
+        with _new_folder(out) as folder:
+            engine.write(loaded, folder, precision)
+            names = {file.name for file in folder.iterdir()} | files.keys()
+            card = model_card(
+                loaded.config,
+                loaded.network.config,
+                layout=to,
+                existing=files.get(CARD, b"").decode("utf-8", "replace"),
+                usage=engine.usage(loaded, names),
+            )
+            for name, content in {**files, CARD: card.encode()}.items():
+                if not (folder / name).exists():
+                    (folder / name).write_bytes(content)
+            comparison = engine.compare(loaded, folder, seed) if check else None
+            if comparison is not None:
+                check_exact(comparison, engine.name, precision)
+        heads = engine.left_out(loaded)
+    if heads:
+        _log.warning("%s: %s gives hidden vectors; left out: the head %s", out, engine.name, ", ".join(heads))
+    sizes = {file.name: file.stat().st_size for file in sorted(out.iterdir())}
+    return Converted(sizes, "" if loaded.load_report is None else str(loaded.load_report), comparison)
+
+
+@contextmanager
+def _new_folder(directory: Path) -> Iterator[Path]:
+    """A temporary folder that takes the name of `directory` at the end; it is removed after a failure.
+
+    Raises:
+        UsageError: the folder exists and is not empty. AtentoError: it cannot be written.
+    """
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise UsageError(f"{directory} exists already; give another folder")
+    temporary = directory.with_name(f".{directory.name}-{os.getpid()}")
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        if directory.exists():
+            directory.rmdir()
+        temporary.rename(directory)
+    except OSError as error:
+        raise AtentoError(f"the model folder {directory} cannot be written: {error.strerror}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

@@ -1,0 +1,42 @@
+"""Loads the model to convert; older weight files are unpickled first, in a temporary folder."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from atento.convert.unpickle import older_files
+from atento.convert.unpickling import unpickled
+from atento.model import Model, load
+from atento.models.find import find_model
+from atento.models.sentence_transformers import sentence_folder
+
+
+@contextmanager
+def model_to_convert(
+    model: str | Path, precision: str, *, allow_missing: bool = False, allow_unused: bool = False
+) -> Iterator[Model]:
+    """The model on the CPU, under the name of its folder.
+
+    Args:
+        model: a run, a model folder or a hub name.
+        precision, allow_missing, allow_unused: as in `atento.load`.
+
+    Raises:
+        ModelError: weights are missing or unused, or a file holds more than weights.
+    """
+    folder = find_model(model, older=True)
+    name = folder.name
+    modules = sentence_folder(folder)
+    parts = (folder,) if modules is None else (modules.network, *modules.dense)  # the folders that hold weights
+    with tempfile.TemporaryDirectory(prefix="atento-") as temporary:
+        if older := tuple(part for part in parts if _is_older(part)):
+            folder = unpickled(folder, older, Path(temporary))
+        loaded = load(folder, device="cpu", precision=precision, allow_missing=allow_missing, allow_unused=allow_unused)
+        loaded.config["name"] = name
+        yield loaded
+
+
+def _is_older(folder: Path) -> bool:
+    """Whether the weights of a folder are in older files alone."""
+    return bool(older_files(folder)) and not any(folder.glob("model*.safetensors"))

@@ -1,0 +1,51 @@
+"""Older weight files of a model folder as safetensors, read by a child process."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from atento.convert.unpickle import older_files
+from atento.errors import ModelError
+from atento.models.write import is_preserved
+
+
+def unpickled(folder: Path, older: Sequence[Path], temporary: Path) -> Path:
+    """A copy of the folder with safetensors in place of the older files of the folders `older` in it."""
+    copy = temporary / folder.name
+    for file in folder.rglob("*"):
+        target = copy / file.relative_to(folder)
+        needed = file.suffix in (".json", ".txt", ".model", ".spm") and not file.name.endswith(".bin.index.json")
+        if not file.is_file():
+            continue
+        if needed or is_preserved(file.name):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target)
+        elif file.suffix == ".safetensors":
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.symlink_to(file.resolve())
+    for part in older:
+        target = copy / part.relative_to(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        _unpickle(part, target)
+    return copy
+
+
+def _unpickle(folder: Path, out: Path) -> None:
+    """Write the weights of older files as safetensors, by a child process.
+
+    Raises:
+        ModelError: a file is damaged, or holds more than weights.
+    """
+    command = [sys.executable, "-m", "atento.convert.unpickle", str(folder), str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if not done.returncode:
+        return
+    last = (done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"])[-1]
+    refused = "Weights only load failed" in done.stderr  # PyTorch says so also of a file that is no pickle
+    if refused and not any(word in done.stderr for word in ("truncated", "invalid load key", "EOFError")):
+        last = "it holds more than weights, and is not loaded"
+    elif refused or "/torch/serialization.py" in done.stderr:
+        last = "it is damaged or cut short"
+    raise ModelError(f"{folder}: {', '.join(file.name for file in older_files(folder))} cannot be read: {last}")
