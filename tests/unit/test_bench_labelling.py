@@ -23,5 +23,5 @@ def test_both_sides_give_the_same_outputs(verb: str, tmp_path: Path) -> None:
     count = len(expected)
     sides = {"atento float32": ours.run(texts), "transformers float32": expected}
     rows = list(_rows(verb, count, {who: [Measurement(0.5, result, None, 0.25)] for who, result in sides.items()}))
-    assert [row.get("same_outputs") for row in rows] == [1.0, 1.0, None] and rows[2]["ratio"] == 1.0
+    assert [row.get("same_labels") for row in rows] == [1.0, 1.0, None] and rows[2]["ratio"] == 1.0
     assert rows[0]["texts_per_second"] == count * 2
