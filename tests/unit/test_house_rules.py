@@ -49,6 +49,7 @@ ROOMS: dict[str, set[str]] = {
     "training": MODELS | {"data", "metrics", "precision", "storage"},
     "inspection": LOW | {"attention", "decoding"},
     "models": MODELS | {"data", "precision", "storage", "text"},
+    "scale": {"errors", "limits", "text", "data", "storage", "models"},
     "tasks": SHOWN | {"models"},
     "runs": SHOWN | {"tasks", "models"},
     "recipes": set(),
@@ -61,7 +62,7 @@ ROOMS: dict[str, set[str]] = {
     "suites": USED | {"model"},
     "convert": USED | {"model"},
     "serve": USED | {"model"},
-    "cli": USED | {"model", "notes", "bench", "convert", "serve", "evaluation", "demo", "suites"},
+    "cli": USED | {"model", "notes", "bench", "convert", "serve", "evaluation", "demo", "suites", "scale"},
     "__init__": {"errors", "model", "runs", "text", "evaluation", "suites"},
 }
 TORCH_FREE = ("errors", "limits", "config", "text", "metrics", "world")

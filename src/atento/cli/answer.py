@@ -2,14 +2,15 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atento.cli.lines import input_lines, windows
-from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, progress, running
-from atento.cli.progress import announce_stdin, show_batches
+from atento.cli.cluster import with_cluster
+from atento.cli.lines import answer_lines
+from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, running
+from atento.cli.work import Cluster
 
 if TYPE_CHECKING:
     from atento.model import Model
@@ -21,7 +22,7 @@ _Pair = tuple[str, str]  # a question and its context; both are empty for a blan
 
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
-    app.command("answer", epilog="Example:  atento answer MODEL questions.tsv")(answer)
+    app.command("answer", epilog="Example:  atento answer MODEL questions.tsv")(with_cluster(answer))
 
 
 def answer(
@@ -63,41 +64,83 @@ def answer(
     seed: Seed = 1,
     threads: Threads = None,
     as_json: AsJson = False,
+    cluster: Cluster | None = None,
 ) -> None:
     """Print the answer to the question on each line; the line is empty where the context has no answer.
 
     With --json, print each answer with its characters (start, end) in the context and its probability.
     """
-    from atento.data.source_lines import display_name, read_lines
-    from atento.errors import UsageError, counted
-    from atento.model import load
+    from atento.errors import UsageError
 
     if (question is None) != (context is None):
         raise UsageError("--question and --context belong together: give both, or a FILE with a question a line")
+    if question is not None and cluster is not None:
+        raise UsageError("--question and --cluster exclude each other")
     if question is not None and file != "-":
         raise UsageError(f"--question and --context replace FILE: got {file}")
-    check_order(model, file)
-    bad: list[str] | None = [] if skip_bad else None
-    parse = _object if jsonl or file.endswith(_JSONL) else _row
-    text = None if context is None else "\n".join(read_lines(context))
-    lines = iter(()) if context is not None else input_lines(file, bad, parse)
     options: dict[str, Any] = {"n_best": n_best or 1, "max_answer": max_answer, "null_threshold": null_threshold}
+    if question is not None and context is not None:
+        _answer_one(model, question, context, options, n_best, as_json, device, precision, seed, threads)
+        return
+    columns = cluster is not None and cluster.columns  # which are joined by a tab
+    parse = _object if jsonl or (file.endswith(_JSONL) and not columns) else _row
+    answer_lines(
+        "answer",
+        model,
+        file,
+        lambda loaded, lines, first, bad: _show_answers(
+            loaded, lines, first, bad, parse, file, options, n_best, as_json
+        ),
+        ready=lambda loaded: loaded.answers([], [], **options),
+        check=parse,
+        skip_bad=skip_bad,
+        device=device,
+        precision=precision,
+        seed=seed,
+        threads=threads,
+        cluster=cluster,
+    )
+
+
+def _show_answers(
+    loaded: "Model",
+    lines: Sequence[str],
+    first: int,
+    bad: list[str] | None,
+    parse: Callable[[str, str], _Pair],
+    file: str,
+    options: dict[str, Any],
+    n_best: int | None,
+    as_json: bool,
+) -> None:
+    """Print the answers to the questions of some lines; `first` is the number of the first line."""
+    from atento.data.source_lines import display_name
+
+    pairs = [parse(line, "") if line.strip() else ("", "") for line in lines]
+    positions = [f"{display_name(file)}:{number}" for number in range(first, first + len(lines))]
+    _show(pairs, _answers(loaded, pairs, positions, bad, options), n_best, as_json)
+
+
+def _answer_one(
+    model: str,
+    question: str,
+    context: str,
+    options: dict[str, Any],
+    n_best: int | None,
+    as_json: bool,
+    device: str,
+    precision: str,
+    seed: int,
+    threads: int | None,
+) -> None:
+    """Answer one question about the whole text of a file."""
+    from atento.data.source_lines import read_lines
+    from atento.model import load
+
+    text = "\n".join(read_lines(context))
     with running(seed, threads):
         loaded = load(model, device=device, precision=precision)
-        loaded.answers([], [], **options)  # whether it answers is known before the first line is read
-        if question is not None and text is not None:
-            _show([(question, text)], loaded.answers([question], [text], **options), n_best, as_json)
-            return
-        announce_stdin(file)
-        done = 0
-        with show_batches("answer"):
-            for window in windows(lines, from_stdin=file == "-"):
-                pairs = [parse(line, "") if line.strip() else ("", "") for line in window]
-                positions = [f"{display_name(file)}:{number}" for number in range(done + 1, done + len(window) + 1)]
-                _show(pairs, _answers(loaded, pairs, positions, bad, options), n_best, as_json)
-                done += len(window)
-    if bad:
-        progress(f"warning: {counted(len(bad), 'bad line')} left empty, first: {bad[0]}")
+        _show([(question, text)], loaded.answers([question], [text], **options), n_best, as_json)
 
 
 def _answers(

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from atento.cli.cluster import with_cluster
 from atento.cli.lines import answer_lines
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads
+from atento.cli.work import Cluster
 
 if TYPE_CHECKING:
     from atento.model import Model
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
-    app.command("classify", epilog="Example:  atento classify MODEL reviews.txt")(classify)
+    app.command("classify", epilog="Example:  atento classify MODEL reviews.txt")(with_cluster(classify))
 
 
 def classify(
@@ -41,6 +43,7 @@ def classify(
     seed: Seed = 1,
     threads: Threads = None,
     as_json: AsJson = False,
+    cluster: Cluster | None = None,
 ) -> None:
     """Print the most probable label of each line and its probability; an empty line stays empty.
 
@@ -51,7 +54,7 @@ def classify(
         "classify",
         model,
         file,
-        lambda loaded, lines, _: _show(loaded, lines, pairs, threshold, as_json),
+        lambda loaded, lines, *_: _show(loaded, lines, pairs, threshold, as_json),
         ready=lambda loaded: loaded.classifications([]),
         check=_two_texts if pairs else None,
         skip_bad=skip_bad,
@@ -59,6 +62,7 @@ def classify(
         precision=precision,
         seed=seed,
         threads=threads,
+        cluster=cluster,
     )
 
 

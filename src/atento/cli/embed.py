@@ -2,15 +2,18 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from atento.cli.cluster import with_cluster
 from atento.cli.completion import words
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, running
 from atento.cli.outputs import output_file
 from atento.cli.progress import announce_stdin, show_batches
+from atento.cli.work import Cluster, Work
 
 Layer = Annotated[int | None, typer.Option(help="The layer, from 0; -1 is the last; the model's own if not given.")]
 _WORDS = (".txt", ".vec")
@@ -26,7 +29,7 @@ Pooling = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
-    app.command("embed", epilog="Example:  atento embed MODEL texts.txt --out vectors.npy")(embed)
+    app.command("embed", epilog="Example:  atento embed MODEL texts.txt --out vectors.npy")(with_cluster(embed))
 
 
 def embed(
@@ -39,7 +42,7 @@ def embed(
         typer.Option(
             metavar="FILE",
             help="Write a file instead: .npy (a NumPy array (N,D)), .tsv, or .txt and .vec (word2vec text format, one "
-            "word per line). Replaced if it exists.",
+            "word per line). Replaced if it exists. With --cluster: the folder of the parts.",
         ),
     ] = None,
     layer: Layer = None,
@@ -49,10 +52,23 @@ def embed(
     seed: Seed = 1,
     threads: Threads = None,
     as_json: AsJson = False,
+    cluster: Cluster | None = None,
 ) -> None:
     """Print a vector for each line: numbers separated by spaces."""
     from atento.data.source_lines import display_name, read_lines
 
+    chosen = {"layer": layer, "pooling": pooling}
+    options: Any = {name: value for name, value in chosen.items() if value is not None}
+    if cluster is not None:
+        answer = _show_json if as_json else _save
+        cluster.run(
+            Work(
+                lambda loaded, lines, *_: answer(lines, loaded.embed(lines, **options)),
+                ready=lambda loaded: loaded.embed([], **options),
+                ending=None if as_json else ".npy",
+            )
+        )
+        return
     check_order(model, file)
     if out is not None:
         output_file(out, _ENDINGS)
@@ -60,16 +76,28 @@ def embed(
     lines = read_lines(file)
     if out is not None:
         _check_words(out, lines, display_name(file))
-    vectors = _vectors(model, lines, layer, pooling, device, precision, seed, threads)
+    vectors = _vectors(model, lines, options, device, precision, seed, threads)
     if out is not None:
         _write(out, lines, vectors)
         typer.echo(f"wrote {out}: {vectors.shape[0]} x {vectors.shape[1]}", err=True)
-        return
-    for line, vector in zip(lines, vectors):
-        if as_json:
-            sys.stdout.write(json.dumps({"text": line, "vector": vector.tolist()}, ensure_ascii=False) + "\n")
-        else:
+    elif as_json:
+        _show_json(lines, vectors)
+    else:
+        for vector in vectors:
             sys.stdout.write(" ".join(f"{number:.7g}" for number in vector.tolist()) + "\n")
+
+
+def _show_json(lines: Sequence[str], vectors: Any) -> None:
+    """Write an object with the text and its vector for each line."""
+    for line, vector in zip(lines, vectors):
+        sys.stdout.write(json.dumps({"text": line, "vector": vector.tolist()}, ensure_ascii=False) + "\n")
+
+
+def _save(lines: Sequence[str], vectors: Any) -> None:
+    """Write the vectors (N,D) to standard output as a NumPy file."""
+    import numpy as np
+
+    np.save(sys.stdout.buffer, vectors)
 
 
 def _check_words(out: Path, lines: list[str], name: str) -> None:
@@ -116,8 +144,7 @@ def _write(out: Path, lines: list[str], vectors: Any) -> None:
 def _vectors(
     model: str,
     texts: list[str],
-    layer: int | None,
-    pooling: str | None,
+    options: Any,
     device: str,
     precision: str,
     seed: int,
@@ -126,8 +153,6 @@ def _vectors(
     """The vectors of the texts."""
     from atento.model import load
 
-    flags = {"layer": layer, "pooling": pooling}
-    options: Any = {name: value for name, value in flags.items() if value is not None}
     with running(seed, threads):
         loaded = load(model, device=device, precision=precision)
         with show_batches("embed"):

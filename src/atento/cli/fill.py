@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from atento.cli.cluster import with_cluster
 from atento.cli.lines import answer_lines, one_line
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads
+from atento.cli.work import Cluster
 
 if TYPE_CHECKING:
     from atento.model import Model
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
-    app.command("fill", epilog="Example:  echo 'O gato está <mask> no tapete.' | atento fill MODEL")(fill)
+    app.command("fill", epilog="Example:  echo 'O gato está <mask> no tapete.' | atento fill MODEL")(with_cluster(fill))
 
 
 def fill(
@@ -46,6 +48,7 @@ def fill(
     seed: Seed = 1,
     threads: Threads = None,
     as_json: AsJson = False,
+    cluster: Cluster | None = None,
 ) -> None:
     """Print each line with its masks filled; an empty line stays empty.
 
@@ -59,7 +62,7 @@ def fill(
         "fill",
         model,
         file,
-        lambda loaded, lines, _: _show(loaded, lines, top, iterations, as_json),
+        lambda loaded, lines, *_: _show(loaded, lines, top, iterations, as_json),
         ready=lambda loaded: loaded.fill([]),
         model_check=_reason,
         skip_bad=skip_bad,
@@ -67,6 +70,7 @@ def fill(
         precision=precision,
         seed=seed,
         threads=threads,
+        cluster=cluster,
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from atento.cli.options import check_order, progress, running
 from atento.cli.progress import announce_stdin, show_batches
+from atento.cli.work import Cluster, Work
 
 if TYPE_CHECKING:
     from atento.model import Model
@@ -21,7 +22,7 @@ def answer_lines(
     command: str,
     model: str,
     file: str,
-    answer: "Callable[[Model, list[str], int], None]",
+    answer: "Callable[[Model, list[str], int, list[str] | None], object]",
     *,
     ready: "Callable[[Model], object]",
     check: Check | None = None,
@@ -31,21 +32,29 @@ def answer_lines(
     precision: str,
     seed: int,
     threads: int | None,
+    cluster: Cluster | None = None,
+    per_line: bool = True,
 ) -> None:
     """Load a model and answer the lines of a file, or of standard input as they arrive.
 
     Args:
         command: its name, for progress.
         model, file: the arguments of the command.
-        answer: writes the outputs for some lines, given the model, the lines and the number of the first one, from 1.
+        answer: writes the outputs for some lines, given the model, the lines, the number of the first one, from 1, and
+            a list for the messages of bad lines (None: they are errors).
         ready: called with the model before the first line is read; raises CapabilityError if it cannot do the work.
         check: as in `input_lines`.
         model_check: says why the loaded model cannot read a line; None if it can.
         skip_bad, device, precision, seed, threads: the options of the command.
+        cluster: does the work in place of this process.
+        per_line: as in `Work`.
     """
     from atento.errors import counted
     from atento.model import load
 
+    if cluster is not None:
+        cluster.run(Work(_in_windows(answer), ready, check, per_line=per_line))
+        return
     check_order(model, file)
     bad: list[str] | None = [] if skip_bad else None
     lines = input_lines(file, bad, check)
@@ -58,11 +67,23 @@ def answer_lines(
         announce_stdin(file)
         with show_batches(command):
             for window in windows(lines, from_stdin=file == "-"):
-                answer(loaded, window, first)
+                answer(loaded, window, first, bad)
                 sys.stdout.flush()
                 first += len(window)
     if bad:
         progress(f"warning: {counted(len(bad), 'bad line')} left empty, first: {bad[0]}")
+
+
+def _in_windows(
+    answer: "Callable[[Model, list[str], int, list[str] | None], object]",
+) -> "Callable[[Model, list[str], int, list[str] | None], object]":
+    """The answer to the lines of a block, by windows as large as those of a file."""
+
+    def answer_block(loaded: "Model", lines: list[str], before: int, bad: list[str] | None) -> None:
+        for begin in range(0, len(lines), WINDOW):
+            answer(loaded, lines[begin : begin + WINDOW], before + begin + 1, bad)
+
+    return answer_block
 
 
 def input_lines(file: str, bad: list[str] | None, check: Check | None = None) -> Iterator[str]:
@@ -81,11 +102,8 @@ def input_lines(file: str, bad: list[str] | None, check: Check | None = None) ->
     name = display_name(file)
     if file != "-":
         lines = list(_checked(read_lines(file, bad=bad), name, bad, check))
-        if check is None and (kind := _table_kind(file, lines)) is not None:
-            progress(
-                f"warning: {name} is named {kind} and read as plain text: a whole line is the text, columns included. "
-                "Give a file with the texts alone; `atento evaluate` reads labelled data"
-            )
+        if check is None:
+            table_warning(file, next(iter(lines), ""))
         return iter(lines)
     return _during_work(_checked(iter_lines(sys.stdin.buffer, name, bad=bad), name, bad, check))
 
@@ -108,11 +126,21 @@ def _checked_by_model(
 _TABLES = (".csv", ".json", ".jsonl", ".conll", ".conllu", ".xml")
 
 
-def _table_kind(file: str, lines: list[str]) -> str | None:
+def table_warning(file: str, first: str) -> None:
+    """Warn of a file of plain text that is named as a table; `first` is its first line."""
+    kind = _table_kind(file, first)
+    if kind is not None:
+        progress(
+            f"warning: {file} is named {kind} and read as plain text: a whole line is the text, columns included. "
+            "Give a file with the texts alone; `atento evaluate` reads labelled data"
+        )
+
+
+def _table_kind(file: str, first: str) -> str | None:
     """The ending of a file that is named as a table or as records; a .tsv file has a tab in its first line."""
     name = file.lower().removesuffix(".gz").removesuffix(".zst")
     if name.endswith(".tsv"):
-        return ".tsv" if lines and "\t" in lines[0] else None
+        return ".tsv" if "\t" in first else None
     return next((ending for ending in _TABLES if name.endswith(ending)), None)
 
 

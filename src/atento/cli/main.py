@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from importlib import import_module
 from typing import Annotated
 
@@ -33,6 +34,7 @@ COMMANDS = {
     "evaluate": "evaluate",
     "glue": "glue",
     "perplexity": "perplexity",
+    "collect": "collect",
     "score": "score",
     "attend": "attend",
     "average": "average",
@@ -47,6 +49,12 @@ COMMANDS = {
     "config": "config",
     "data": "data",
 }
+
+
+def command_function(command: str) -> Callable[..., None]:
+    """The function of a command of `COMMANDS`, without the flags that decorators add to it."""
+    function: Callable[..., None] = getattr(import_module(f"atento.cli.{COMMANDS[command]}"), command)
+    return function
 
 
 def application(command: str | None = None) -> typer.Typer:

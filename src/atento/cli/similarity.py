@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from atento.cli.cluster import with_cluster
 from atento.cli.embed import Layer, Pooling
 from atento.cli.lines import answer_lines
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads
+from atento.cli.work import Cluster
 
 if TYPE_CHECKING:
     from atento.model import Model
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
-    app.command("similarity", epilog="Example:  atento similarity MODEL pairs.tsv")(similarity)
+    app.command("similarity", epilog="Example:  atento similarity MODEL pairs.tsv")(with_cluster(similarity))
 
 
 def similarity(
@@ -34,6 +36,7 @@ def similarity(
     seed: Seed = 1,
     threads: Threads = None,
     as_json: AsJson = False,
+    cluster: Cluster | None = None,
 ) -> None:
     """Print how similar the two texts of each line are; an empty line stays empty.
 
@@ -46,7 +49,7 @@ def similarity(
     chosen = {"layer": layer, "pooling": pooling}
     options = {option: value for option, value in chosen.items() if value is not None}
 
-    def answer(loaded: "Model", lines: list[str], first: int) -> None:
+    def answer(loaded: "Model", lines: list[str], first: int, bad: list[str] | None) -> None:
         _check_pairs(loaded, lines, name, first)
         _show(loaded, lines, options, as_json)
 
@@ -62,6 +65,7 @@ def similarity(
         precision=precision,
         seed=seed,
         threads=threads,
+        cluster=cluster,
     )
 
 

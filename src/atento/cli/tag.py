@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from atento.cli.cluster import with_cluster
 from atento.cli.lines import answer_lines
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads
+from atento.cli.work import Cluster
 
 if TYPE_CHECKING:
     from atento.model import Model
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
-    app.command("tag", epilog="Example:  atento tag MODEL news.txt --json")(tag)
+    app.command("tag", epilog="Example:  atento tag MODEL news.txt --json")(with_cluster(tag))
 
 
 def tag(
@@ -46,6 +48,7 @@ def tag(
     seed: Seed = 1,
     threads: Threads = None,
     as_json: AsJson = False,
+    cluster: Cluster | None = None,
 ) -> None:
     """Print each line with its entities as text/LABEL, those of several words as [two words]/LABEL.
 
@@ -61,13 +64,15 @@ def tag(
         "tag",
         model,
         file,
-        lambda loaded, lines, _: show(_tagged(loaded, lines, words, constrained, each_word=conll)),
+        lambda loaded, lines, *_: show(_tagged(loaded, lines, words, constrained, each_word=conll)),
         ready=lambda loaded: loaded.tag([], constrained=constrained),
         skip_bad=skip_bad,
         device=device,
         precision=precision,
         seed=seed,
         threads=threads,
+        cluster=cluster,
+        per_line=not conll,
     )
 
 

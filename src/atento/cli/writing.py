@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from atento.cli.cluster import with_cluster
 from atento.cli.decoding import with_decoding
 from atento.cli.lines import input_lines, one_line, windows
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, progress, running
 from atento.cli.outputs import output_file
 from atento.cli.progress import Progress, announce_stdin, show_batches
+from atento.cli.work import Cluster, Work
 
 if TYPE_CHECKING:
     from atento.model import Model
@@ -45,10 +47,12 @@ TRACED = 16  # lines that --trace takes: each page has some hundred kilobytes
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
     example = "Example:  echo 'I love NLP' | atento translate runs/demo"
-    app.command("translate", epilog=example)(with_decoding(translate))
-    app.command("summarize", epilog="Example:  atento summarize runs/news articles.txt")(with_decoding(summarize))
+    app.command("translate", epilog=example)(with_decoding(with_cluster(translate)))
+    app.command("summarize", epilog="Example:  atento summarize runs/news articles.txt")(
+        with_decoding(with_cluster(summarize))
+    )
     example = "Example:  echo 'o gato' | atento generate runs/micro-world-lm --top-p 0.9"
-    app.command("generate", epilog=example)(with_decoding(generate))
+    app.command("generate", epilog=example)(with_decoding(with_cluster(generate)))
 
 
 def translate(
@@ -66,12 +70,13 @@ def translate(
     seed: Seed = 1,
     threads: Threads = None,
     as_json: AsJson = False,
+    cluster: Cluster | None = None,
 ) -> None:
     """Translate a text line by line. Empty lines stay empty."""
     languages = {"source_language": source_language, "target_language": target_language}
     options = decoding | {"seed": seed} | {key: name for key, name in languages.items() if name is not None}
     request = _Request(model, "translate", "translations", stream, split_sentences, as_json, trace, options)
-    _run(request, file, skip_bad, device, precision, threads)
+    _run(request, file, skip_bad, device, precision, threads, cluster)
 
 
 def summarize(
@@ -86,10 +91,11 @@ def summarize(
     seed: Seed = 1,
     threads: Threads = None,
     as_json: AsJson = False,
+    cluster: Cluster | None = None,
 ) -> None:
     """Summarise a text on each line. Empty lines stay empty."""
     request = _Request(model, "summarize", "summaries", stream, False, as_json, trace, decoding | {"seed": seed})
-    _run(request, file, skip_bad, device, precision, threads)
+    _run(request, file, skip_bad, device, precision, threads, cluster)
 
 
 def generate(
@@ -104,10 +110,11 @@ def generate(
     seed: Seed = 1,
     threads: Threads = None,
     as_json: AsJson = False,
+    cluster: Cluster | None = None,
 ) -> None:
     """Continue the prompt on each line with a language model. The prompt is not repeated; it may be empty."""
     request = _Request(model, "generate", "outputs", stream, False, as_json, trace, decoding | {"seed": seed})
-    _run(request, file, skip_bad, device, precision, threads)
+    _run(request, file, skip_bad, device, precision, threads, cluster)
 
 
 @dataclass(frozen=True)
@@ -131,7 +138,15 @@ class _Request:
         return task_with(self.command)
 
 
-def _run(request: _Request, file: str, skip_bad: bool, device: str, precision: str, threads: int | None) -> None:
+def _run(
+    request: _Request,
+    file: str,
+    skip_bad: bool,
+    device: str,
+    precision: str,
+    threads: int | None,
+    cluster: Cluster | None,
+) -> None:
     """Read the lines, load the model and write its outputs."""
     from atento.errors import UsageError, counted
     from atento.model import load
@@ -140,6 +155,9 @@ def _run(request: _Request, file: str, skip_bad: bool, device: str, precision: s
         raise UsageError("--stream prints one output as text: it excludes --json and --n-best")
     if request.split_sentences and "n_best" in request.options:
         raise UsageError("--n-best and --split-sentences exclude each other")
+    if cluster is not None:
+        cluster.run(_work(request))
+        return
     check_order(request.model, file)
     _check_trace(request)
     bad: list[str] | None = [] if skip_bad else None
@@ -159,6 +177,24 @@ def _run(request: _Request, file: str, skip_bad: bool, device: str, precision: s
             _show(outputs, request)
     if bad:
         progress(f"warning: {counted(len(bad), 'bad line')} left empty, first: {bad[0]}")
+
+
+def _work(request: _Request) -> Work:
+    """What the command does with a block of lines.
+
+    Raises:
+        UsageError: an option that needs the terminal, or a page for each line.
+    """
+    from atento.errors import UsageError
+
+    for option, is_set in (("--stream", request.stream), ("--trace", request.trace is not None)):
+        if is_set:
+            raise UsageError(f"{option} and --cluster exclude each other")
+    return Work(
+        lambda loaded, lines, before, _: _show(_outputs(loaded, lines, request, before), request),
+        ready=lambda loaded: _outputs(loaded, [], request),
+        rows=(lambda line: len(_parts(line, request))) if request.split_sentences else None,
+    )
 
 
 def _stream(loaded: "Model", lines: Iterable[str], request: _Request) -> None:

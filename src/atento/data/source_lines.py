@@ -70,12 +70,11 @@ def scan(stream: BinaryIO, name: str, number: int = 0, offset: int = 0) -> Itera
         yield _nul(raw, name, number, start) if "\0" in text else text
 
 
-def scan_many(stream: BinaryIO, name: str) -> Iterator[list[str] | DataError]:
+def scan_many(stream: BinaryIO, name: str, number: int = 0, offset: int = 0) -> Iterator[list[str] | DataError]:
     """Yield the lines of a file as `scan` does, many at a time, which is many times faster.
 
     About 1 MiB is decoded and split at once; where a line of it may break a rule, `scan` reads it.
     """
-    number = offset = 0
     while raw := _read_many(stream, name):
         if len(raw) > LINE_LIMIT:  # perhaps a line without an end, which is not read whole
             yield from _listed(scan(cast(BinaryIO, _Continued(raw, stream)), name, number, offset))

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from atento.errors import AtentoError
 from atento.text.normalization import require_unicode
+from atento.text.pipes import receive, send
 from atento.text.tokenizer import Tokenizer
 from atento.text.word_table import WordTable
 
 _SEPARATOR = "\0"  # of texts; no text of a file has it
-_HEADER = 16  # bytes before a message: two lengths
 _SERVE = "import sys; from atento.text.bulk import serve; serve(sys.argv[1])"
 
 
@@ -128,8 +128,8 @@ class EncodingPool:
         worker = self._free.get()
         try:
             stdin, stdout = cast(BinaryIO, worker.stdin), cast(BinaryIO, worker.stdout)
-            _send(stdin, _SEPARATOR.join(texts).encode("utf-8"), b"")
-            message = _receive(stdout)
+            send(stdin, _SEPARATOR.join(texts).encode("utf-8"), b"")
+            message = receive(stdout)
         except OSError:
             message = None
         finally:
@@ -168,25 +168,7 @@ def _worker(folder: Path) -> "subprocess.Popen[bytes]":
 def serve(folder: str) -> None:
     """In a worker: answer each message of texts on standard input with their ids, until the input ends."""
     encoder = BulkEncoder(Tokenizer.load(folder))
-    while (message := _receive(sys.stdin.buffer)) is not None:
+    while (message := receive(sys.stdin.buffer)) is not None:
         encoded = encoder.encode_joined(message[0])
         dtype = encoded.ids.dtype.str[1:].encode("ascii")
-        _send(sys.stdout.buffer, encoded.lengths.tobytes(), dtype + encoded.ids.tobytes())
-
-
-def _send(stream: BinaryIO, first: bytes, second: bytes) -> None:
-    """Write a message of two parts, after their lengths."""
-    stream.write(len(first).to_bytes(8, "little") + len(second).to_bytes(8, "little"))
-    stream.write(first)
-    stream.write(second)
-    stream.flush()
-
-
-def _receive(stream: BinaryIO) -> tuple[bytes, bytes] | None:
-    """Read a message of two parts; None at the end of the stream."""
-    header = stream.read(_HEADER)
-    if len(header) < _HEADER:
-        return None
-    sizes = int.from_bytes(header[:8], "little"), int.from_bytes(header[8:], "little")
-    first, second = stream.read(sizes[0]), stream.read(sizes[1])
-    return (first, second) if (len(first), len(second)) == sizes else None
+        send(sys.stdout.buffer, encoded.lengths.tobytes(), dtype + encoded.ids.tobytes())

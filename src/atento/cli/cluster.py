@@ -1,0 +1,88 @@
+"""`--cluster`: a command over a file of any size, by workers side by side, with parts of the output in a folder."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from atento.cli.cluster_run import Launch
+from atento.cli.completion import words
+
+_PANEL = "Files of any size"
+_FLAGS: dict[str, Any] = {
+    "cluster": Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHERE",
+            help="Answer FILE by workers side by side: local, ray, or ray://HOST:PORT. Needs --out.",
+            autocompletion=words("local", "ray", "ray://"),
+            rich_help_panel=_PANEL,
+        ),
+    ],
+    "out": Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder of the parts; the same command makes those that are missing. `atento collect` joins them.",
+            rich_help_panel=_PANEL,
+        ),
+    ],
+    "workers": Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65536,
+            help="Number of workers, each with the model and --threads threads; one for each GPU, or for two cores.",
+            rich_help_panel=_PANEL,
+        ),
+    ],
+    "block_lines": Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Lines of a part; 1024 up to 10 million lines.", rich_help_panel=_PANEL),
+    ],
+    "columns": Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,NAME",
+            help="Keys of a .jsonl file, numbers of a .tsv file or columns of a .parquet file, in place of the line.",
+            rich_help_panel=_PANEL,
+        ),
+    ],
+}
+
+
+def with_cluster(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command with the flags of `--cluster`; its parameter `cluster` is a Cluster, or None without it.
+
+    A command with an option --out of its own gets it as it is, but for None with --cluster.
+    """
+    signature = inspect.signature(command)
+    own_out = "out" in signature.parameters
+    flags = [name for name in _FLAGS if name != "out" or not own_out]
+    parameters = [parameter for name, parameter in signature.parameters.items() if name != "cluster"]
+    parameters += [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_FLAGS[name]) for name in flags
+    ]
+
+    @functools.wraps(command)
+    def run(**options: Any) -> None:
+        from atento.errors import UsageError
+
+        values = {name: options.pop(name) for name in flags}
+        if values["cluster"] is None:
+            for name, value in values.items():
+                if value is not None:
+                    raise UsageError(f"--{name.replace('_', '-')} has no effect without --cluster")
+            command(cluster=None, **options)
+            return
+        if own_out:
+            values["out"], options["out"] = options["out"], None
+        command(cluster=Launch(command.__name__, options, **values), **options)
+
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    del run.__wrapped__
+    return run

@@ -1,0 +1,276 @@
+"""A command with `--cluster` in the process that the user started: blocks planned, workers started, parts written."""
+
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from atento.cli.options import check_order, progress
+from atento.cli.outputs import output_folder
+from atento.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from atento.cli.work import Work
+    from atento.scale.blocks import Block
+    from atento.scale.inputs import Input
+    from atento.scale.parts import Job, OutputFolder
+    from atento.scale.run import Start
+    from atento.scale.workers import Answer
+
+WORKER = "atento.cli.block_worker"
+_NOT_OF_OUTPUT = ("model", "file", "device", "threads", "out")  # options that do not change the output
+
+
+class Launch:
+    """The process that the user started: plans the blocks, starts the workers and writes the parts."""
+
+    def __init__(
+        self,
+        command: str,
+        options: Mapping[str, Any],
+        *,
+        cluster: str,
+        out: Path | None,
+        workers: int | None,
+        block_lines: int | None,
+        columns: str | None,
+    ) -> None:
+        from atento.errors import UsageError
+
+        if cluster not in ("local", "ray") and not cluster.startswith("ray://"):
+            raise UsageError(f"--cluster must be local, ray or ray://HOST:PORT: got {cluster!r}")
+        if out is None:
+            raise UsageError("--cluster needs --out DIR, the folder of the parts")
+        self.command, self.options, self.where, self.folder = command, options, cluster, out
+        self.workers, self.block_lines = workers, block_lines
+        self.columns = tuple(columns.split(",")) if columns else ()
+
+    def run(self, work: "Work") -> None:
+        """Make the parts that are missing."""
+        from atento.cli.warned import warnings_as_lines
+        from atento.errors import UsageError, counted
+        from atento.scale.inputs import Input
+        from atento.scale.model_hash import model_files
+        from atento.scale.parts import Job, OutputFolder
+        from atento.storage.lock import RunLock
+
+        model, file = self.options["model"], self.options["file"]
+        if file == "-":
+            raise UsageError("--cluster needs a FILE: standard input can be read once only")
+        check_order(model, file)
+        output_folder(self.folder)
+        path = file if "://" in file else str(Path(file).absolute())
+        source = Input(path, self.columns, name=file)
+        source.version()  # whether it is there
+        model_path, digest = model_files(model)
+        ending = work.ending or (".jsonl" if self.options.get("as_json") else ".txt")
+        job = Job(self.command, model, digest, self._output_options(), file, ending)
+        with RunLock(self.folder), warnings_as_lines():
+            output = OutputFolder(self.folder)
+            self._prepare(output, job, source, work)
+            for problem in output.check().values():
+                progress(f"warning: {problem}; it is made again")
+            todo = [block for block in output.blocks if block.number not in output.parts]
+            total = counted(len(output.blocks), "part")
+            if not todo:
+                progress(f"{self.folder}: all {total} are there already")
+                return
+            try:
+                with _stopped_by_signals():
+                    self._answer(output, todo, source, work, model_path)
+            except _Stopped as stop:
+                output.save()
+                done = len(output.parts)
+                progress(f"stopped by {stop.signal.name}: {done:,} of {total} are finished; the same command continues")
+                os.kill(os.getpid(), stop.signal)
+            except BaseException:
+                output.save()
+                raise
+            output.save()
+            _report(output)
+
+    def _output_options(self) -> dict[str, Any]:
+        """The options that decide the bytes of the parts."""
+        options = {name: value for name, value in self.options.items() if name not in _NOT_OF_OUTPUT}
+        options |= options.pop("decoding", {})
+        return options | {"columns": list(self.columns), "block_lines": self.block_lines}
+
+    def _prepare(self, output: "OutputFolder", job: "Job", source: "Input", work: "Work") -> None:
+        """Plan the blocks and write the manifest, or compare it with this command."""
+        from atento.cli.lines import table_warning
+        from atento.errors import UsageError
+        from atento.scale.blocks import Reading
+        from atento.scale.parts import refuse_difference
+
+        version = source.version()
+        if output.body is not None:
+            refuse_difference(output, job)
+            if {name: output.body["input"].get(name) for name in version} == version:
+                return
+        elif any(path.name != ".lock" for path in self.folder.iterdir()):
+            raise UsageError(f"--out {self.folder} must be a new or empty folder, or one of this command's parts")
+        with Progress(f"{self.command}: reading") as bar:
+            size = version.get("size") if not (source.is_packed or source.is_parquet) else None
+            report = (lambda done: bar.share(done, size)) if size else (lambda done: bar.count(f"{done:,}"))
+            skip_bad = bool(self.options.get("skip_bad"))
+            plan = source.plan(Reading(self.block_lines, None, work.check, work.rows, skip_bad, report))
+        if output.body is None:
+            if work.check is None and not self.columns:
+                table_warning(source.shown, plan.head)
+        elif output.body["input"]["sha256"] != plan.sha256:
+            raise UsageError(
+                f"--out {self.folder} has the parts of another run: the content of {source.shown} has changed; give "
+                "another folder"
+            )
+        output.begin(job, plan, version)
+
+    def _answer(
+        self, output: "OutputFolder", todo: "list[Block]", source: "Input", work: "Work", model_path: Path
+    ) -> None:
+        """Have workers answer the blocks, and write their parts."""
+        from atento.errors import AtentoError
+        from atento.scale.run import BlockRun
+
+        total = sum(block.lines for block in output.blocks)
+        left = sum(block.lines for block in todo)
+        heard = _Warnings()
+        version = source.version()
+        with Progress(self.command) as bar:
+
+            def done(block: "Block", answer: "Answer") -> None:
+                nonlocal left
+                _check_lines(block, answer.content, work, output.ending)
+                heard.repeat(answer)
+                output.add(block, answer.content, answer.bad)
+                left -= block.lines
+                bar.share(total - left, total)
+
+            with self._workers(len(todo), source, model_path) as (count, start):
+                blocks = _with_bytes(todo, source)
+                BlockRun(count, start, done, heard.repeat, lambda text: progress(f"warning: {text}")).run(blocks)
+        if source.version() != version:
+            raise AtentoError(f"{source.shown} has changed while it was read: delete {self.folder} and begin again")
+
+    @contextmanager
+    def _workers(self, blocks: int, source: "Input", model_path: Path) -> "Iterator[tuple[int, Start]]":
+        """The number of workers, and how one is started."""
+        from atento.scale.ray_workers import RayCluster
+        from atento.scale.workers import WorkerProcess, share_of_threads
+
+        options = {**self.options, "model": str(model_path)}
+        request = {"command": self.command, "options": options, "input": asdict(source)}
+        device, threads = self.options["device"], self.options["threads"]
+        if self.where == "local":
+            devices = _devices(device)
+            count = min(self.workers or len(devices) or max(1, _cores() // 2), blocks)
+            each = threads or share_of_threads(count, _cores())
+
+            def start(number: int) -> WorkerProcess:
+                own = {"threads": each, "device": devices[number % len(devices)] if devices else device}
+                return WorkerProcess(WORKER, {**request, "options": options | own, "quiet": number > 0}, each)
+
+            yield count, start
+            return
+        cluster = RayCluster(self.where)
+        try:
+            gpu = device.startswith(("auto", "cuda")) and cluster.gpus > 0
+            each = threads or (1 if gpu else 2)
+            count = min(self.workers or (cluster.gpus if gpu else max(1, cluster.cpus // each)), blocks)
+            asked = {**request, "options": options | {"threads": each}}
+            yield count, lambda number: cluster.start(WORKER, {**asked, "quiet": number > 0}, each, gpu)
+        finally:
+            cluster.close()
+
+
+class _Warnings:
+    """Repeats the warnings of workers in this process: those about long texts are added up, others are shown once."""
+
+    def __init__(self) -> None:
+        self._shown: set[str] = set()
+
+    def repeat(self, answer: "Answer") -> None:
+        """Warn of what a worker warned of."""
+        import warnings
+
+        from atento.errors import AtentoWarning
+        from atento.tasks.lengths import LongTextWarning
+
+        for warning in answer.warnings:
+            long_texts = warning.get("long_texts")
+            if long_texts is not None:
+                warnings.warn(LongTextWarning(**long_texts), stacklevel=2)
+            elif warning["text"] not in self._shown:
+                self._shown.add(warning["text"])
+                warnings.warn(warning["text"], AtentoWarning, stacklevel=2)
+
+
+class _Stopped(BaseException):
+    """A signal asks the run to stop."""
+
+    def __init__(self, number: int) -> None:
+        self.signal = signal.Signals(number)
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """Raise `_Stopped` at the first SIGINT or SIGTERM in this context; the second one ends the process."""
+    signals = (signal.SIGINT, signal.SIGTERM)
+
+    def stop(number: int, frame: object) -> None:
+        for name in signals:
+            signal.signal(name, signal.SIG_DFL)
+        raise _Stopped(number)
+
+    before = {name: signal.signal(name, stop) for name in signals}
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            if signal.getsignal(name) is stop:
+                signal.signal(name, handler)
+
+
+def _with_bytes(blocks: "list[Block]", source: "Input") -> "Iterator[tuple[Block, bytes]]":
+    """Each block, with its bytes if workers cannot read them by themselves."""
+    if source.is_packed:
+        yield from zip(blocks, source.bytes_in_order(iter(blocks)))
+    else:
+        yield from ((block, b"") for block in blocks)
+
+
+def _check_lines(block: "Block", content: bytes, work: "Work", ending: str) -> None:
+    """Raises AtentoError: the part has not a line for each line of the block."""
+    from atento.errors import AtentoError
+
+    if work.per_line and ending != ".npy" and content.count(b"\n") != block.lines:
+        raise AtentoError(f"{block.range} has {content.count(10):,} lines of output (a bug in Atento)")
+
+
+def _devices(device: str) -> list[str]:
+    """The GPUs of this machine that workers share; empty: the device that was named, or the CPU."""
+    if device not in ("auto", "cuda"):
+        return []
+    import torch
+
+    return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+
+
+def _cores() -> int:
+    """The processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _report(output: "OutputFolder") -> None:
+    """Print what was written, and how many lines were bad."""
+    from atento.errors import counted
+
+    bad = sum(part.bad for part in output.parts.values())
+    first = next((part.first_bad for _, part in sorted(output.parts.items()) if part.first_bad), None)
+    if bad:
+        progress(f"warning: {counted(bad, 'bad line')} left empty, first: {first}")
+    lines = sum(block.lines for block in output.blocks)
+    parts, folder = counted(len(output.blocks), "part"), output.path
+    progress(f"wrote {folder}: {parts} for {counted(lines, 'line')}; to join them: atento collect {folder}")

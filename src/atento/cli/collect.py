@@ -1,0 +1,44 @@
+"""`atento collect`: the parts of a command with --cluster as one output."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from atento.cli.options import progress
+from atento.cli.outputs import output_file
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("collect", epilog="Example:  atento collect parts --out translated.txt")(collect)
+
+
+def collect(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The --out folder of a command with --cluster.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a file instead, which is replaced when all of it is there."),
+    ] = None,
+) -> None:
+    """Print the parts of a finished run in the order of its input: line N of the output answers line N of the input.
+
+    The parts are verified by their hashes first. Vectors (.npy) are joined to one array and need --out.
+    """
+    from atento.errors import UsageError, counted
+    from atento.scale.collect import collectable, join, write_joined
+
+    if out is not None:
+        output_file(out)
+    finished = collectable(folder)
+    if out is None and finished.ending == ".npy":
+        raise UsageError("vectors need --out FILE.npy: they are no text")
+    if out is not None and finished.ending == ".npy":
+        output_file(out, (".npy",))
+    if out is None:
+        join(finished, sys.stdout.buffer)
+        sys.stdout.flush()
+        return
+    write_joined(finished, out)
+    progress(f"wrote {out}: {counted(len(finished.blocks), 'part')}")

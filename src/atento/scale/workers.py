@@ -1,0 +1,177 @@
+"""A worker process that answers blocks: how it is started and asked, and what it does."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from queue import SimpleQueue
+from typing import Any, BinaryIO, Protocol, cast
+
+from atento.errors import AtentoError, UsageError
+from atento.scale.blocks import Block
+from atento.text.pipes import receive, send
+
+
+class WorkerLost(Exception):
+    """A worker ended, or could not answer for a reason that is not the input's; another may do the block."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a worker says to a block, or, without content, after it has loaded the model.
+
+    Attributes:
+        content: the bytes of the part.
+        bad: the messages of bad lines, which are empty lines in the part.
+        warnings: what the model warned of, as the fields of each warning.
+    """
+
+    content: bytes = b""
+    bad: list[str] = field(default_factory=list)
+    warnings: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Worker(Protocol):
+    """Answers blocks with one loaded model."""
+
+    def ready(self) -> Answer:
+        """Wait until the model is loaded. Raises AtentoError: it cannot be; WorkerLost."""
+        ...
+
+    def answer(self, block: Block, raw: bytes) -> Answer:
+        """The outputs of a block; `raw` has its bytes, if workers do not read them. Raises as `ready`."""
+        ...
+
+    def close(self) -> None:
+        """End it at once."""
+        ...
+
+
+class WorkerProcess:
+    """A fresh interpreter that loads the model and answers blocks; it ends when this process ends, however it ends.
+
+    Args:
+        module: what it runs (`python -m`), which calls `serve`.
+        request: the first message, from which it knows its work.
+        threads: CPU threads of its libraries.
+    """
+
+    def __init__(self, module: str, request: Mapping[str, Any], threads: int | None = None) -> None:
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        if threads is not None:
+            environment |= {name: str(threads) for name in ("OMP_NUM_THREADS", "RAYON_NUM_THREADS")}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,  # Ctrl-C is for the process that reads the answers
+        )
+        self._stdin, self._stdout = cast(BinaryIO, self._process.stdin), cast(BinaryIO, self._process.stdout)
+        self._send(request, b"")
+
+    @property
+    def pid(self) -> int:
+        """The number of its process."""
+        return self._process.pid
+
+    def ready(self) -> Answer:
+        """Wait until the model is loaded."""
+        return self._receive()
+
+    def answer(self, block: Block, raw: bytes) -> Answer:
+        """Ask for the outputs of a block."""
+        self._send(asdict(block), raw)
+        return self._receive()
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.communicate()
+
+    def _send(self, message: Mapping[str, Any], raw: bytes) -> None:
+        try:
+            send(self._stdin, json.dumps(message).encode("utf-8"), raw)
+        except OSError:
+            return  # it has ended: the answer says how
+
+    def _receive(self) -> Answer:
+        try:
+            message = receive(self._stdout)
+        except (OSError, ValueError):  # closed by another thread
+            message = None
+        if message is None:
+            raise WorkerLost(f"its process ended {_how(self._process.wait())}")
+        reply = json.loads(message[0])
+        if "lost" in reply:
+            raise WorkerLost(reply["lost"])
+        if "error" in reply:
+            raise (UsageError if reply["status"] == UsageError.exit_status else AtentoError)(reply["error"])
+        return Answer(message[1], reply["bad"], reply["warnings"])
+
+
+def _how(status: int) -> str:
+    """How a process ended, from its exit status."""
+    if status >= 0:
+        return f"with status {status}; its error is above"
+    name = signal.Signals(-status).name
+    return f"by {name}" + (", which is what the system sends when memory runs out" if name == "SIGKILL" else "")
+
+
+class Requests:
+    """In a worker: the messages of the process that started it. The worker ends at once when that process is gone."""
+
+    def __init__(self) -> None:
+        self._out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no answer
+        self._messages: SimpleQueue[tuple[bytes, bytes]] = SimpleQueue()
+        threading.Thread(target=self._read, args=(sys.stdin.buffer,), daemon=True).start()
+
+    def first(self) -> dict[str, Any]:
+        """The message that says what the worker is for."""
+        message: dict[str, Any] = json.loads(self._messages.get()[0])
+        return message
+
+    def blocks(self) -> Iterator[tuple[Block, bytes]]:
+        """The blocks to answer, with their bytes, for ever."""
+        while True:
+            about, raw = self._messages.get()
+            yield Block(**json.loads(about)), raw
+
+    def reply(self, answer: Answer) -> None:
+        """Send an answer."""
+        about = {"bad": answer.bad, "warnings": answer.warnings}
+        send(self._out, json.dumps(about).encode("utf-8"), answer.content)
+
+    def fail(self, error: Exception) -> None:
+        """Send an error: one that the user caused, or another one, after which the worker should end."""
+        if isinstance(error, AtentoError):
+            message = {"error": str(error), "status": error.exit_status}
+        else:
+            message = {"lost": f"it failed with {type(error).__name__}: {error}"}
+        send(self._out, json.dumps(message).encode("utf-8"), b"")
+
+    def _read(self, stream: BinaryIO) -> None:
+        while (message := receive(stream)) is not None:
+            self._messages.put(message)
+        os._exit(0)
+
+
+def serve(work: Callable[[Requests, Mapping[str, Any]], object]) -> None:
+    """Run a worker process: `work` gets the requests and the first message, and answers until the process ends."""
+    requests = Requests()
+    try:
+        work(requests, requests.first())
+    except Exception as error:
+        requests.fail(error)
+        if not isinstance(error, AtentoError):
+            raise
+
+
+def share_of_threads(workers: int, cores: int) -> int:
+    """The CPU threads of each of several workers on one machine."""
+    return max(1, cores // workers)
