@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 WORKER = "atento.cli.block_worker"
 _NOT_OF_OUTPUT = ("model", "file", "device", "threads", "out")  # options that do not change the output
+_GPU_FILES = ("nvidia[0-9]*", "kfd", "dxg")  # in /dev, where there is a GPU
 
 
 class Launch:
@@ -251,8 +252,8 @@ def _check_lines(block: "Block", content: bytes, work: "Work", ending: str) -> N
 
 def _devices(device: str) -> list[str]:
     """The GPUs of this machine that workers share; empty: the device that was named, or the CPU."""
-    if device not in ("auto", "cuda"):
-        return []
+    if device not in ("auto", "cuda") or not any(any(Path("/dev").glob(name)) for name in _GPU_FILES):
+        return []  # before torch is imported, which takes seconds
     import torch
 
     return [f"cuda:{number}" for number in range(torch.cuda.device_count())]

@@ -50,11 +50,12 @@ def answer_lines(
         per_line: as in `Work`.
     """
     from atento.errors import counted
-    from atento.model import load
 
     if cluster is not None:
         cluster.run(Work(_in_windows(answer), ready, check, per_line=per_line))
         return
+    from atento.model import load  # with torch, which the process that hands out blocks does not need
+
     check_order(model, file)
     bad: list[str] | None = [] if skip_bad else None
     lines = input_lines(file, bad, check)

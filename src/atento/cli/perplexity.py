@@ -65,12 +65,13 @@ def perplexity(
 ) -> None:
     """Print the token-weighted perplexity of texts; of a masked model the pseudo-perplexity. Lower is better."""
     from atento.errors import UsageError
-    from atento.model import load
 
     options = {"window": window, "stride": stride}
     if cluster is not None:
         cluster.run(_work(file, targets, options, interval, fail_under, per_text, as_json))
         return
+    from atento.model import load  # with torch, which the process that hands out blocks does not need
+
     check_order(model, file)
     gates = parse_gates(fail_under)
     for name, _ in gates:

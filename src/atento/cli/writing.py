@@ -149,7 +149,6 @@ def _run(
 ) -> None:
     """Read the lines, load the model and write its outputs."""
     from atento.errors import UsageError, counted
-    from atento.model import load
 
     if request.stream and (request.as_json or "n_best" in request.options):
         raise UsageError("--stream prints one output as text: it excludes --json and --n-best")
@@ -158,6 +157,8 @@ def _run(
     if cluster is not None:
         cluster.run(_work(request))
         return
+    from atento.model import load  # with torch, which the process that hands out blocks does not need
+
     check_order(request.model, file)
     _check_trace(request)
     bad: list[str] | None = [] if skip_bad else None

@@ -65,7 +65,7 @@ class WorkerPool:
     def _drive(self, number: int) -> None:
         """Give one worker block after block, in a thread; a lost worker is replaced before the next block."""
         worker: Worker | None = None
-        while (item := self._blocks.get()) is not None:
+        while (item := self._blocks.get()) is not None and not self._closed:
             block, raw = item
             asked: Block | None = None
             try:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from queue import SimpleQueue
 from typing import Any, BinaryIO, Protocol, cast
@@ -89,9 +90,12 @@ class WorkerProcess:
         return self._receive()
 
     def close(self) -> None:
-        """End the process."""
+        """End the process; more than one thread may call it."""
         self._process.kill()
-        self._process.communicate()
+        self._process.wait()
+        for stream in (self._stdin, self._stdout):
+            with suppress(OSError, ValueError):
+                stream.close()
 
     def _send(self, message: Mapping[str, Any], raw: bytes) -> None:
         try:

@@ -1,0 +1,292 @@
+"""`--cluster`: the parts of a command over blocks, joined, are the bytes of the command over the file."""
+
+import gzip
+import io
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import atento
+from atento.cli.block_worker import BlockServer
+from atento.cli.main import command_function
+from atento.cli.work import Work
+from atento.scale.blocks import Block, Plan, Reading
+from atento.scale.inputs import Input
+from atento.scale.workers import Answer
+from atento.world import write
+from conftest import ForkServer, refused
+
+pytestmark = pytest.mark.integration
+
+RUN = ("--threads", "1", "--device", "cpu")
+TRANSLATE = ("translate", "run", "in.txt", "--sample", "--seed", "3", *RUN)
+CLUSTER = ("--cluster", "local", "--out", "parts", "--block-lines", "1")
+SOURCES = "".join(f"{pair.source}\n" for pair in write("train", 40, 8))
+TINY = {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1, "dropout": 0.0, "max_len": 64}
+TRAINING = {"steps": 2, "batch_tokens": 64, "warmup": 1, "precision": "float32"}
+
+
+@pytest.fixture(scope="module")
+def texts(scratch: Path) -> Path:
+    """Lines of which two are blank and one has two sentences."""
+    path = scratch / "texts.txt"
+    lines = [pair.source for pair in write("train", 19, 5)]
+    lines[4], lines[7], lines[13] = "", f"{lines[7]} {lines[8]}", "  "
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def pairs(texts: Path) -> Path:
+    """Two texts on each line, with a tab between."""
+    lines = texts.read_text(encoding="utf-8").splitlines()
+    path = texts.with_name("pairs.tsv")
+    rows = [f"{line}\t{lines[0]}" if line.strip() else "" for line in lines]
+    path.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8", newline="\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def models(scratch: Path, trained: Path, texts: Path) -> Mapping[str, str]:
+    """A tiny model of each kind."""
+    folder = scratch / "cluster-models"
+    folder.mkdir()
+    lines = [line for line in texts.read_text(encoding="utf-8").splitlines() if line.strip()]
+    (folder / "texts.txt").write_text("\n".join(lines), encoding="utf-8")
+    labelled = "".join(f"{line}\t{('long', 'short')[len(line) < 30]}\n" for line in lines)
+    (folder / "labelled.tsv").write_text(labelled, encoding="utf-8")
+    encoder = {"architecture": "encoder", **TINY, "positions": {"kind": "learned"}}
+    decoder = {"architecture": "decoder", **TINY}
+    recipes: dict[str, Any] = {
+        "language": {"task": "language-modeling", "data": {"train": "texts.txt"}, "network": decoder},
+        "masked": {"task": "masked-language-modeling", "data": {"train": "texts.txt"}, "network": encoder},
+        "labels": {
+            "task": "classification",
+            "data": {"train": {"file": "labelled.tsv", "text": 0, "label": 1}},
+            "network": encoder,
+        },
+    }
+    made = {"translator": str(trained)}
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        for name, recipe in recipes.items():
+            tokenizer = {"kind": "word", "vocab_size": 200}
+            atento.train(recipe | {"tokenizer": tokenizer, "training": TRAINING}, out=folder / name)
+            made[name] = str(folder / name)
+    finally:
+        os.chdir(before)
+    return made
+
+
+class Feed:
+    """The requests of a worker in this process: some blocks, whose answers are joined."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self.answers: list[Answer] = []
+
+    def blocks(self) -> Iterator[tuple[Block, bytes]]:
+        yield from ((block, b"") for block in self._plan.blocks)
+
+    def reply(self, answer: Answer) -> None:
+        self.answers.append(answer)
+
+
+def by_blocks(command: str, file: Path, options: Mapping[str, Any]) -> bytes:
+    """What the workers of a command write for the blocks of a file, joined."""
+    function = command_function(command)
+    work: list[Work] = []
+
+    class Planner:
+        columns = ()
+
+        def run(self, planned: Work) -> None:
+            work.append(planned)
+
+    function(file=str(file), cluster=Planner(), **options)
+    plan = Input(str(file)).plan(Reading(4, check=work[0].check, rows=work[0].rows))
+    feed = Feed(plan)
+    defaults = {"device": "cpu", "precision": "float32", "seed": 1, "threads": 1}
+    about = {
+        "options": {**defaults, **options},
+        "input": {"path": str(file), "columns": [], "name": str(file)},
+    }
+    function(file=str(file), cluster=BlockServer(feed, about), **options)  # type: ignore[arg-type]
+    return b"".join(answer.content for answer in feed.answers)
+
+
+@pytest.mark.parametrize(
+    "command, model, name, options",
+    [
+        ("translate", "translator", "texts", {"decoding": {"sample": True, "temperature": 2.0}}),
+        ("translate", "translator", "texts", {"decoding": {"sample": True}, "split_sentences": True, "seed": 7}),
+        ("translate", "translator", "texts", {"decoding": {"beam": 3, "n_best": 2}}),
+        ("generate", "language", "texts", {"decoding": {"top_p": 0.9, "max_new_tokens": 5}}),
+        ("fill", "masked", "masks", {"top": 2}),
+        ("classify", "labels", "texts", {}),
+        ("similarity", "masked", "pairs", {}),
+    ],
+)
+def test_blocks_give_the_bytes_of_the_command(
+    models: Mapping[str, str],
+    texts: Path,
+    pairs: Path,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+    model: str,
+    name: str,
+    options: dict[str, Any],
+) -> None:
+    file = {"texts": texts, "pairs": pairs, "masks": texts.with_name("masks.txt")}[name]
+    if name == "masks":
+        lines = texts.read_text(encoding="utf-8").splitlines()
+        file.write_text("".join(f"{line} <mask>\n" if line.strip() else "\n" for line in lines), encoding="utf-8")
+    options = {"model": models[model], "device": "cpu", "threads": 1, **options}
+    if "decoding" not in options and command in ("translate", "generate"):
+        options["decoding"] = {}
+    command_function(command)(file=str(file), **options)
+    expected = capsys.readouterr().out.encode()
+    assert expected.strip() and expected.count(b"\n") == 19
+    assert by_blocks(command, file, options) == expected
+
+
+@pytest.mark.parametrize("model, name", [("language", "texts"), ("translator", "pairs")])
+def test_perplexities_of_blocks_are_those_of_the_command(
+    models: Mapping[str, str], texts: Path, pairs: Path, capsys: pytest.CaptureFixture[str], model: str, name: str
+) -> None:
+    """To rounding: a block has other batches than a file. Blank lines stay blank."""
+    file = {"texts": texts, "pairs": pairs}[name]
+    options = {"model": models[model], "device": "cpu", "threads": 1, "per_text": True}
+    command_function("perplexity")(file=str(file), **options)
+    expected = capsys.readouterr().out.splitlines()
+    values = by_blocks("perplexity", file, options).decode().splitlines()
+    assert [bool(value) for value in values] == [bool(value) for value in expected] and len(values) == 19
+    assert [float(value) for value in values if value] == pytest.approx([float(v) for v in expected if v], rel=1e-5)
+
+
+def test_vectors_of_blocks_are_those_of_the_command(models: Mapping[str, str], texts: Path, tmp_path: Path) -> None:
+    """To rounding: a block has other batches than a file."""
+    options = {"model": models["masked"], "device": "cpu", "threads": 1}
+    command_function("embed")(file=str(texts), out=tmp_path / "all.npy", **options)
+    parts = io.BytesIO(by_blocks("embed", texts, options))
+    vectors = np.concatenate([np.load(parts) for _ in range(5)])
+    assert vectors.shape == (19, 16)
+    np.testing.assert_allclose(vectors, np.load(tmp_path / "all.npy"), atol=1e-6)
+
+
+def test_usage_is_checked_before_any_work(server: ForkServer, here: Path, texts: Path) -> None:
+    out = ("--cluster", "local", "--out", "parts")
+    for arguments, said in (
+        (("--workers", "2"), "--workers has no effect without --cluster"),
+        (("--cluster", "local"), "--cluster needs --out DIR"),
+        (("--cluster", "here", "--out", "parts"), "--cluster must be local, ray or ray://HOST:PORT: got 'here'"),
+        ((*out, "--stream"), "--stream and --cluster exclude each other"),
+        ((*out, "--columns", "a"), "--columns is for .jsonl, .tsv and .parquet files"),
+    ):
+        refused(server.run("translate", "run", texts, *arguments, *RUN, cwd=here), said)
+    refused(server.run("translate", "run", "-", *out, cwd=here), "--cluster needs a FILE")
+    refused(server.run("translate", "run", "none.txt", *out, cwd=here), "none.txt: no such file")
+    refused(server.run("perplexity", "run", texts, *out, cwd=here), "it needs --per-text, or --json")
+    refused(server.run("translate", "run", texts, "--cluster", "local", "--out", ".", cwd=here), "new or empty folder")
+    (here / "bad.txt").write_bytes(b"good\nb\xffd\n")
+    refused(server.run("translate", "run", "bad.txt", *out, cwd=here), "bad.txt:2: not UTF-8")
+    refused(server.run("collect", "parts", cwd=here), "parts has no manifest.json")
+
+
+def workers_of(pid: int) -> list[int]:
+    """The processes that this one started."""
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    rows = [line.split() for line in listed.splitlines()]
+    return [int(child) for child, parent in rows if int(parent) == pid]
+
+
+def wait_for(condition: Any, seconds: float = 60.0) -> None:
+    """Wait until a condition holds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def finished(folder: Path) -> int:
+    """The number of parts in a folder of a run."""
+    return len(list(folder.glob("parts/part-*")))
+
+
+def test_a_killed_worker_costs_its_block_and_the_output_is_the_same(server: ForkServer, here: Path) -> None:
+    (here / "in.txt").write_text(SOURCES, encoding="utf-8", newline="\n")
+    expected = server.run(*TRANSLATE, cwd=here).stdout
+    running = server.start(*TRANSLATE, *CLUSTER, "--workers", "1", cwd=here)
+    wait_for(lambda: finished(here / "parts") > 1)
+    os.kill(workers_of(running.pid)[0], signal.SIGKILL)
+    done = running.end()
+    assert done.status == 0 and done.stdout == "", done.stderr
+    assert done.stderr.count("which is done again: its process ended by SIGKILL") == 1
+    assert "wrote parts: 40 parts for 40 lines" in done.stderr
+    assert server.run("collect", "parts", cwd=here).stdout == expected
+
+
+@pytest.mark.slow
+def test_a_stopped_run_goes_on_and_makes_lost_parts_again(server: ForkServer, here: Path) -> None:
+    """SIGTERM and SIGINT in the middle; then a part removed and one altered, which alone are made again."""
+    (here / "in.txt").write_text(SOURCES, encoding="utf-8", newline="\n")
+    expected = server.run(*TRANSLATE, cwd=here).stdout
+    for stop, before in ((signal.SIGTERM, 1), (signal.SIGINT, 10)):
+        running = server.start(*TRANSLATE, *CLUSTER, "--workers", "2", cwd=here)
+        wait_for(lambda: finished(here / "parts") > before)  # noqa: B023
+        workers = workers_of(running.pid)
+        assert len(workers) == 2
+        os.kill(running.pid, stop)
+        done = running.end()
+        assert done.status == -stop and f"stopped by {stop.name}: " in done.stderr
+        wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))  # noqa: B023
+    assert before < finished(here / "parts") < 40
+    assert server.run(*TRANSLATE, *CLUSTER, "--workers", "3", cwd=here).status == 0
+    files = sorted((here / "parts" / "parts").iterdir())
+    files[7].unlink()
+    files[30].write_text("another text\n", encoding="utf-8")
+    times = {path.name: path.stat().st_mtime_ns for path in files if path.exists()}
+    again = server.run(*TRANSLATE, *CLUSTER, cwd=here)
+    assert again.status == 0 and again.stderr.count("it is made again") == 2
+    changed = [path.name for path in files if times.get(path.name) != path.stat().st_mtime_ns]
+    assert changed == ["part-00007.txt", "part-00030.txt"]
+    assert server.run("collect", "parts", cwd=here).stdout == expected
+
+
+@pytest.mark.slow
+def test_many_lines_in_flat_memory(server: ForkServer, here: Path) -> None:
+    """100,000 lines, packed: the process that hands them out holds a few blocks, not the file."""
+    lines = "".join(f"{pair.source} {number}\n" for number, pair in enumerate(write("train", 2000, 9))) * 50
+    with gzip.open(here / "in.txt.gz", "wt", encoding="utf-8", newline="\n") as file:
+        file.write(lines)
+    command = ("embed", "run", "in.txt.gz", *RUN, "--cluster", "local", "--workers", "2", "--out", "parts")
+    running = server.start(*command, cwd=here)
+    peaks: list[int] = []
+
+    def ended() -> bool:
+        with suppress(OSError, StopIteration):
+            status = Path(f"/proc/{running.pid}/status").read_text(encoding="ascii").splitlines()
+            peaks.append(int(next(line for line in status if line.startswith("RssAnon:")).split()[1]))
+        return (here / "parts" / "manifest.json").exists() and '"parts": [\n' in (
+            here / "parts" / "manifest.json"
+        ).read_text(encoding="utf-8")
+
+    wait_for(ended, 600)
+    assert running.end().status == 0
+    assert finished(here / "parts") == 98  # 1024 lines each
+    quarter = len(peaks) // 4
+    assert max(peaks[-quarter:]) < max(peaks[quarter : 2 * quarter]) + 20_000  # kB
+    assert server.run("collect", "parts", "--out", "all.npy", cwd=here).status == 0
+    vectors = np.load(here / "all.npy", mmap_mode="r")
+    assert vectors.shape == (100_000, 16)
+    np.testing.assert_array_equal(vectors[:1024], np.load(here / "parts" / "parts" / "part-00000.npy"))
+    np.testing.assert_allclose(vectors[:2000], vectors[98_000:], atol=1e-5)

@@ -1,0 +1,153 @@
+"""The process that a command with --cluster starts, with workers that need no model: what it makes, and refuses."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from atento.cli import cluster_run
+from atento.cli.cluster import with_cluster
+from atento.cli.collect import collect
+from atento.cli.work import Cluster, Work
+from atento.errors import AtentoWarning, UsageError
+from atento.scale.inputs import Input
+from atento.scale.workers import Answer
+from atento.tasks.lengths import LongTextWarning
+
+
+def capitals(
+    model: str,
+    file: str,
+    loudness: int = 1,
+    skip_bad: bool = False,
+    device: str = "cpu",
+    threads: int | None = 1,
+    cluster: Cluster | None = None,
+) -> None:
+    """A command whose workers answer in capitals."""
+    assert cluster is not None
+    cluster.run(Work(answer=lambda *_: None, ready=lambda _: None))
+
+
+class Made:
+    """A folder with a model, a file, and the parts of `capitals`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.file, self.out = folder, folder / "in.txt", folder / "parts"
+        (folder / "model").mkdir()
+        (folder / "model" / "config.json").write_text("{}", encoding="utf-8")
+        self.file.write_text("".join(f"line {n}\n" for n in range(10)), encoding="utf-8")
+        self._command: Any = with_cluster(capitals)
+
+    def run(self, **options: Any) -> None:
+        """Run the command with options in place of the usual ones."""
+        usual = {"cluster": "local", "out": self.out, "workers": 1, "block_lines": 3, "columns": None}
+        own = {"model": str(self.folder / "model"), "file": str(self.file), "loudness": 1, "skip_bad": False}
+        self._command(**own | {"device": "cpu", "threads": 1} | usual | options)
+
+    def times(self) -> dict[str, int]:
+        """When each part was written."""
+        return {path.name: path.stat().st_mtime_ns for path in (self.out / "parts").iterdir()}
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
+    monkeypatch.setattr(cluster_run, "WORKER", "echo_worker")
+    return Made(tmp_path)
+
+
+def test_parts_their_manifest_and_what_is_made_again(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+    made.run(workers=2)
+    said = capsys.readouterr().err
+    assert "wrote" in said and "4 parts for 10 lines" in said and "warning: loaded" in said
+    collect(made.out, made.folder / "all.txt")
+    assert (made.folder / "all.txt").read_text(encoding="utf-8") == made.file.read_text(encoding="utf-8").upper()
+    manifest = json.loads((made.out / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["job"]["options"] == {"loudness": 1, "skip_bad": False, "columns": [], "block_lines": 3}
+    before = made.times()
+    (made.out / "parts" / "part-00001.txt").unlink()
+    (made.out / "parts" / "part-00003.txt").write_text("LINE 8\n", encoding="utf-8")
+    made.run()
+    said = capsys.readouterr().err
+    assert "part-00001.txt is missing; it is made again" in said and "part-00003.txt was altered" in said
+    after = made.times()
+    assert [name for name in sorted(after) if after[name] != before[name]] == ["part-00001.txt", "part-00003.txt"]
+    collect(made.out, made.folder / "again.txt")
+    assert (made.folder / "again.txt").read_bytes() == (made.folder / "all.txt").read_bytes()
+
+
+def test_what_is_whole_is_not_made_again_and_what_differs_is_refused(
+    made: Made, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.run()
+    monkeypatch.setattr(cluster_run, "WORKER", "no_such_module")
+    made.run(threads=2, workers=2)
+    assert "all 4 parts are there already" in capsys.readouterr().err
+    made.file.touch()  # another time, the same content
+    made.run()
+    assert "all 4 parts are there already" in capsys.readouterr().err
+    for options, said in (({"loudness": 2}, "--loudness was 1 and is 2"), ({"block_lines": 4}, "--block-lines was 3")):
+        with pytest.raises(UsageError, match=said):
+            made.run(**options)
+    (made.folder / "model" / "config.json").write_text("{ }", encoding="utf-8")
+    with pytest.raises(UsageError, match="the model changed"):
+        made.run()
+    (made.folder / "model" / "config.json").write_text("{}", encoding="utf-8")
+    made.file.write_text("line\n" * 10, encoding="utf-8")
+    with pytest.raises(UsageError, match=r"the content of .* has changed"):
+        made.run()
+    assert len(made.times()) == 4
+
+
+def test_a_run_that_failed_leaves_its_parts(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line is bad where the file was changed behind the plan; the parts before it are in the manifest."""
+    plan = cluster_run.Launch._prepare
+
+    def changed_later(self: Any, *arguments: Any) -> None:
+        plan(self, *arguments)
+        content = made.file.read_bytes()
+        made.file.write_bytes(content.replace(b"7", b"\n"))
+
+    monkeypatch.setattr(cluster_run.Launch, "_prepare", changed_later)
+    with pytest.raises(UsageError, match="the file has changed: block 2"):
+        made.run()
+    manifest = json.loads((made.out / "manifest.json").read_text(encoding="utf-8"))
+    assert [part is not None for part in manifest["parts"]] == [True, True, False, False]
+
+
+def test_bad_lines_are_counted_over_all_parts(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+    made.file.write_bytes(b"good\nb\xffd\ngood\ngood\ngood\n\xff\n")
+    with pytest.raises(UsageError, match=r"in\.txt:2: not UTF-8"):
+        made.run()
+    made.run(skip_bad=True)
+    assert "warning: 2 bad lines left empty, first: " in capsys.readouterr().err
+    assert not list(made.out.glob("parts.jsonl"))
+    with pytest.raises(UsageError, match="must be a new or empty folder"):
+        made.run(out=made.folder)
+
+
+def test_workers_have_their_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr(cluster_run, "_cores", lambda: 7)
+    monkeypatch.setattr(
+        "atento.scale.workers.WorkerProcess", lambda module, request, threads: started.append((request, threads))
+    )
+    for workers, threads, blocks, count, each in ((None, None, 9, 3, 2), (2, None, 9, 2, 3), (4, 5, 3, 3, 5)):
+        options = {"model": "m", "file": "f", "device": "cpu", "threads": threads}
+        launch = cluster_run.Launch(
+            "tag", options, cluster="local", out=Path("x"), workers=workers, block_lines=None, columns=None
+        )
+        with launch._workers(blocks, Input("f"), Path("/m")) as (number, start):
+            start(0)
+        assert number == count and started[-1][1] == each and started[-1][0]["options"]["threads"] == each
+
+
+def test_a_warning_of_long_texts_is_added_up_and_others_are_shown_once() -> None:
+    heard = cluster_run._Warnings()
+    fields = {"long": 2, "total": 5, "longest": 90, "trained": 64, "result": "outputs"}
+    with pytest.warns(AtentoWarning) as warned:
+        for _ in range(2):
+            heard.repeat(Answer(warnings=[{"text": "odd"}, {"text": "long", "long_texts": fields}]))
+    assert [type(entry.message) for entry in warned] == [AtentoWarning, LongTextWarning, LongTextWarning]
+    assert str(LongTextWarning(**fields)) == str(warned[1].message)  # type: ignore[arg-type]

@@ -1,0 +1,135 @@
+"""The folder of a run: parts that are whole, a manifest that knows them, and what joins them."""
+
+import errno
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from atento.errors import AtentoError, DataError, UsageError
+from atento.scale import parts
+from atento.scale.blocks import Block, Plan
+from atento.scale.collect import collectable, join, write_joined
+from atento.scale.parts import Job, OutputFolder, refuse_difference
+
+JOB = Job("translate", "run", "0" * 64, {"seed": 1, "beam": 4}, "in.txt", ".txt")
+PLAN = Plan(tuple(Block(n, 2 * n + 1, 2, 4 * n, 4, 2 * n) for n in range(4)), "1" * 64)
+
+
+def begun(path: Path, job: Job = JOB) -> OutputFolder:
+    folder = OutputFolder(path)
+    folder.begin(job, PLAN, {"size": 16})
+    return folder
+
+
+def joined(folder: OutputFolder) -> bytes:
+    stream = io.BytesIO()
+    join(folder, stream)
+    return stream.getvalue()
+
+
+def test_parts_are_joined_in_the_order_of_their_blocks(tmp_path: Path) -> None:
+    folder = begun(tmp_path)
+    for number in (2, 0, 3, 1):
+        folder.add(PLAN.blocks[number], f"{number}\n{number}\n".encode(), [])
+    folder.save()
+    assert joined(collectable(tmp_path)) == b"0\n0\n1\n1\n2\n2\n3\n3\n"
+    write_joined(collectable(tmp_path), tmp_path / "out.txt")
+    assert (tmp_path / "out.txt").read_bytes() == joined(collectable(tmp_path))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["manifest.json", "out.txt", "parts"]
+
+
+def test_a_killed_run_is_known_by_its_journal(tmp_path: Path) -> None:
+    """The manifest is of the beginning; the last line of the journal may be cut short."""
+    folder = begun(tmp_path)
+    folder.add(PLAN.blocks[1], b"one\n", ["bad line"])
+    folder.add(PLAN.blocks[2], b"two\n", [])
+    journal = tmp_path / "parts.jsonl"
+    journal.write_bytes(journal.read_bytes()[:-20])
+    again = OutputFolder(tmp_path)
+    assert again.blocks == PLAN.blocks and again.check() == {}
+    assert {number: (part.bad, part.first_bad) for number, part in again.parts.items()} == {1: (1, "bad line")}
+    again.save()
+    assert not journal.exists() and OutputFolder(tmp_path).parts == again.parts
+
+
+def test_missing_and_altered_parts_are_named(tmp_path: Path) -> None:
+    folder = begun(tmp_path)
+    with pytest.raises(DataError, match="0 parts of 4 can be joined: part 0-3 are not finished"):
+        collectable(tmp_path)
+    for block in PLAN.blocks[:3]:
+        folder.add(block, b"text\n", [])
+    folder.save()
+    folder.part_path(0).unlink()
+    folder.part_path(2).write_bytes(b"tExt\n")
+    said = "part-00000.txt is missing; part-00002.txt was altered: its SHA-256 .*; part 3 is not finished; run the same"
+    with pytest.raises(DataError, match=said):
+        collectable(tmp_path)
+    assert sorted(OutputFolder(tmp_path).check()) == [0, 2]
+    with pytest.raises(UsageError, match=r"has no manifest\.json"):
+        collectable(tmp_path / "parts")
+
+
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        ({"command": "summarize"}, "the command was translate and is summarize"),
+        ({"model": "other", "model_sha256": "2" * 64}, "the model was run and is other"),
+        ({"model_sha256": "2" * 64}, "the model changed"),
+        ({"options": {"seed": 2, "beam": 4}}, "--seed was 1 and is 2"),
+        ({"options": {"seed": 1, "beam": 4, "top_p": 0.9}}, "--top-p was None and is 0.9"),
+        ({"options": {"seed": 1}}, "--beam was 4 and is None"),
+    ],
+)
+def test_another_job_is_refused_with_the_difference(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    begun(tmp_path)
+    refuse_difference(OutputFolder(tmp_path), replace(JOB, model="renamed", input="moved.txt"))  # the same bytes
+    with pytest.raises(UsageError, match=f"has the parts of another run: {said}; give another folder"):
+        refuse_difference(OutputFolder(tmp_path), replace(JOB, **changes))
+
+
+def test_a_malformed_manifest_is_refused(tmp_path: Path) -> None:
+    begun(tmp_path)
+    path = tmp_path / "manifest.json"
+    body = json.loads(path.read_text(encoding="utf-8"))
+    for wrong in ("[]", "{", json.dumps(body | {"format": "other"}), json.dumps(body | {"blocks": [[1]]})):
+        path.write_text(wrong, encoding="utf-8")
+        with pytest.raises(DataError, match=r"manifest\.json"):
+            OutputFolder(tmp_path)
+
+
+def test_a_full_disk_costs_the_part_that_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = begun(tmp_path)
+    folder.add(PLAN.blocks[0], b"text\n", [])
+
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(parts.os, "fsync", full)
+    with pytest.raises(AtentoError, match="the disk is full; the parts written so far are good"):
+        folder.add(PLAN.blocks[1], b"text\n", [])
+    assert [path.name for path in (tmp_path / "parts").iterdir()] == ["part-00000.txt"]
+    assert list(OutputFolder(tmp_path).parts) == [0]
+
+
+def test_arrays_are_joined_to_the_bytes_that_numpy_writes_for_all_of_them(tmp_path: Path) -> None:
+    folder = begun(tmp_path, replace(JOB, ending=".npy"))
+    vectors = np.random.default_rng(1).standard_normal((11, 3)).astype(np.float32)
+    for block, rows in zip(PLAN.blocks, np.split(vectors, [2, 7, 7])):
+        stream = io.BytesIO()
+        np.save(stream, rows)
+        folder.add(block, stream.getvalue(), [])
+    folder.save()
+    expected = io.BytesIO()
+    np.save(expected, vectors)
+    assert joined(collectable(tmp_path)) == expected.getvalue()
+    stream = io.BytesIO()
+    np.save(stream, vectors[:, :2])
+    folder.add(PLAN.blocks[3], stream.getvalue(), [])
+    folder.save()
+    with pytest.raises(AtentoError, match=r"part-00003\.npy: its vectors do not fit those before"):
+        joined(collectable(tmp_path))

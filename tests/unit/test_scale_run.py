@@ -1,0 +1,96 @@
+"""Blocks handed out to worker processes: all are answered, whichever worker is lost, or the error names the block."""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from atento.errors import AtentoError, UsageError
+from atento.scale.blocks import Block
+from atento.scale.run import BlockRun
+from atento.scale.workers import Answer, WorkerProcess
+
+BLOCKS = [(Block(n, 10 * n + 1, 10, 0, 0, 0), f"block {n}".encode()) for n in range(6)]
+RIGHT = {n: f"BLOCK {n}".encode() for n in range(6)}
+
+
+class Recorded:
+    """A run with workers of `echo_worker`, and what it called."""
+
+    def __init__(self, folder: Path, workers: int, **about: Any) -> None:
+        self.answers: dict[int, bytes] = {}
+        self.lost: list[str] = []
+        self.loaded = 0
+        self.started: list[WorkerProcess] = []
+
+        def start(number: int) -> WorkerProcess:
+            self.started.append(WorkerProcess("echo_worker", {"marks": str(folder), **about}))
+            return self.started[-1]
+
+        self.run = BlockRun(workers, start, self._done, self._heard, self.lost.append)
+
+    def _done(self, block: Block, answer: Answer) -> None:
+        assert block.number not in self.answers
+        self.answers[block.number] = answer.content
+
+    def _heard(self, answer: Answer) -> None:
+        assert answer.warnings == [{"text": "loaded"}]
+        self.loaded += 1
+
+    def ended(self) -> bool:
+        """Whether no worker is left."""
+        return all(not Path(f"/proc/{worker.pid}").exists() for worker in self.started)
+
+
+def test_a_killed_worker_costs_its_block_which_another_does(tmp_path: Path) -> None:
+    run = Recorded(tmp_path, 2, die_once=[1, 4])
+    run.run.run(BLOCKS)
+    assert run.answers == RIGHT
+    assert len(run.lost) == 2 and all("SIGKILL" in text and "which is done again" in text for text in run.lost)
+    assert run.loaded in (3, 4) and run.ended()
+
+
+def test_a_block_that_fails_three_times_is_named_and_the_others_are_done(tmp_path: Path) -> None:
+    run = Recorded(tmp_path, 2, die_always=[2])
+    with pytest.raises(AtentoError, match=r"block 2 \(lines 21-30\) failed 3 times; the last time .*SIGKILL"):
+        run.run.run(BLOCKS)
+    assert run.answers == {n: content for n, content in RIGHT.items() if n != 2}
+    assert len(run.lost) == 2 and run.ended()
+
+
+def test_an_unexpected_error_counts_as_a_lost_worker(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run = Recorded(tmp_path, 1, **{"raise": [0]})
+    with pytest.raises(
+        AtentoError, match=r"block 0 .* failed 3 times; the last time it failed with MemoryError: no room"
+    ):
+        run.run.run(BLOCKS[:2])
+    assert run.answers == {1: b"BLOCK 1"}
+
+
+def test_a_worker_that_cannot_load_the_model_ends_the_run(tmp_path: Path) -> None:
+    run = Recorded(tmp_path, 1, no_model=True)
+    with pytest.raises(
+        AtentoError, match="the model could not be loaded in 3 workers; the last time its process ended"
+    ):
+        run.run.run(BLOCKS)
+    assert len(run.started) in (3, 4) and run.answers == {}  # a fourth may be starting
+
+
+def test_an_error_of_the_user_ends_the_run_with_its_kind(tmp_path: Path) -> None:
+    run = Recorded(tmp_path, 2, wrong=[3])
+    with pytest.raises(UsageError, match=r"^line 31 is wrong$"):
+        run.run.run(BLOCKS)
+    assert run.ended()
+
+
+def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
+    """As when that process is killed: its end of the pipe is closed."""
+    worker = WorkerProcess("echo_worker", {"marks": str(tmp_path)})
+    worker.ready()
+    os.close(worker._stdin.fileno())
+    deadline = time.monotonic() + 10
+    while worker._process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert worker._process.poll() == 0
