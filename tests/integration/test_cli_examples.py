@@ -42,6 +42,7 @@ READ_ONLY = {
     "fill",
     "answer",
     "glue",
+    "collect",
 }
 
 

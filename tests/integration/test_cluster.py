@@ -18,6 +18,7 @@ import atento
 from atento.cli.block_worker import BlockServer
 from atento.cli.main import command_function
 from atento.cli.work import Work
+from atento.errors import DataError
 from atento.scale.blocks import Block, Plan, Reading
 from atento.scale.inputs import Input
 from atento.scale.workers import Answer
@@ -181,6 +182,15 @@ def test_vectors_of_blocks_are_those_of_the_command(models: Mapping[str, str], t
     vectors = np.concatenate([np.load(parts) for _ in range(5)])
     assert vectors.shape == (19, 16)
     np.testing.assert_allclose(vectors, np.load(tmp_path / "all.npy"), atol=1e-6)
+
+
+def test_a_line_that_the_model_cannot_read_is_named_by_its_number_in_the_file(
+    models: Mapping[str, str], tmp_path: Path
+) -> None:
+    file = tmp_path / "masks.txt"
+    file.write_text("a <mask>\n" * 5 + "no place\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"masks\.txt:6: the text has no <mask> to fill"):
+        by_blocks("fill", file, {"model": models["masked"], "device": "cpu"})
 
 
 def test_usage_is_checked_before_any_work(server: ForkServer, here: Path, texts: Path) -> None:

@@ -53,7 +53,7 @@ def test_python_has_every_flag_of_the_commands_under_its_name() -> None:
     assert "split_sentences" in inspect.signature(Model.translate).parameters
     embedding = {*EmbeddingOptions.__annotations__}
     decoding = {*DecodingOptions.__annotations__}
-    files = {"out", "file", "as_json", "report", "confusion"}  # what becomes of results is not Python's
+    files = {"out", "file", "as_json", "report", "confusion", "cluster"}  # where results go is not Python's
     for command, functions, more in (
         (train_command, [train, cross_validate], {"nproc"}),  # a script is started by torchrun
         (evaluate_command, [evaluate], decoding | {"fail_under"}),

@@ -52,7 +52,7 @@ def answer_lines(
     from atento.errors import counted
 
     if cluster is not None:
-        cluster.run(Work(_in_windows(answer), ready, check, per_line=per_line))
+        cluster.run(Work(_in_windows(answer, model_check, file), ready, check, per_line=per_line))
         return
     from atento.model import load  # with torch, which the process that hands out blocks does not need
 
@@ -77,10 +77,15 @@ def answer_lines(
 
 def _in_windows(
     answer: "Callable[[Model, list[str], int, list[str] | None], object]",
+    model_check: "Callable[[Model, str], str | None] | None",
+    file: str,
 ) -> "Callable[[Model, list[str], int, list[str] | None], object]":
     """The answer to the lines of a block, by windows as large as those of a file."""
 
     def answer_block(loaded: "Model", lines: list[str], before: int, bad: list[str] | None) -> None:
+        if model_check is not None:
+            reason = partial(model_check, loaded)
+            lines = list(_checked_by_model(iter(lines), file, bad, reason, before + 1))
         for begin in range(0, len(lines), WINDOW):
             answer(loaded, lines[begin : begin + WINDOW], before + begin + 1, bad)
 
@@ -110,7 +115,7 @@ def input_lines(file: str, bad: list[str] | None, check: Check | None = None) ->
 
 
 def _checked_by_model(
-    lines: Iterator[str], file: str, bad: list[str] | None, reason: Callable[[str], str | None]
+    lines: Iterator[str], file: str, bad: list[str] | None, reason: Callable[[str], str | None], first: int = 1
 ) -> Iterator[str]:
     """The lines after a check that needs the model; all lines of a file are checked before work begins."""
     from atento.data.source_lines import display_name
@@ -120,7 +125,7 @@ def _checked_by_model(
         if (why := reason(line)) is not None:
             raise DataError(f"{place}: the text {why}: {line[:60]!r}")
 
-    checked = _checked(lines, display_name(file), bad, check)
+    checked = _checked(lines, display_name(file), bad, check, first)
     return _during_work(checked) if file == "-" else iter(list(checked))
 
 
@@ -175,10 +180,13 @@ def one_line(text: str) -> str:
     return text.replace("\n", " ").replace("\r", " ")
 
 
-def _checked(lines: Iterable[str], name: str, bad: list[str] | None, check: Check | None) -> Iterator[str]:
+def _checked(
+    lines: Iterable[str], name: str, bad: list[str] | None, check: Check | None, first: int = 1
+) -> Iterator[str]:
+    """The lines after a check; `first` is the number of the first one."""
     from atento.errors import DataError
 
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(lines, first):
         if check is not None and line.strip():
             try:
                 check(line, f"{name}:{number}")
