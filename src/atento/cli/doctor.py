@@ -3,13 +3,19 @@
 import json
 import platform
 import sys
+from dataclasses import asdict
 from importlib import metadata, util
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import atento
-from atento.cli.options import AsJson
+from atento.cli.options import AsJson, Device
 
+if TYPE_CHECKING:
+    from atento.training.replica.health import Health
+
+_PATIENCE = 60.0  # seconds that the processes wait for each other
 EXTRAS = {"plot": "matplotlib", "bench": "transformers"}
 
 
@@ -18,8 +24,74 @@ def register(app: typer.Typer) -> None:
     app.command("doctor", epilog="Example:  atento doctor --json")(doctor)
 
 
-def doctor(as_json: AsJson = False) -> None:
-    """Print versions, processor features, memory, the precision that `auto` chooses, and optional packages."""
+def doctor(
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="Check the processes that train together, as torchrun starts them.")
+    ] = False,
+    nproc: Annotated[
+        int | None, typer.Option(metavar="N", min=2, max=1024, help="With --cluster: start N processes here.")
+    ] = None,
+    folder: Annotated[
+        str, typer.Option(metavar="FOLDER", help="With --cluster: the folder of the run, which all machines share.")
+    ] = ".",
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Print versions, processor features, memory, the precision that `auto` chooses, and optional packages.
+
+    With --cluster, print the links between the processes of a run, their clocks, what the shared folder can do, and
+    whether versions and random numbers are equal. The exit status is 1 if something is wrong.
+    """
+    if cluster:
+        _check_cluster(nproc, folder, device, as_json)
+        return
+    _check_machine(as_json)
+
+
+def _check_cluster(nproc: int | None, folder: str, device: str, as_json: bool) -> None:
+    """Check the processes that a launcher has started, or start them; the first one prints the table."""
+    from pathlib import Path
+
+    from atento.cli.options import progress
+    from atento.config.parallel import ParallelConfig
+    from atento.errors import UsageError
+    from atento.precision import resolve_device
+    from atento.training.replica import environment
+    from atento.training.replica.health import examine
+    from atento.training.replica.joined import joined
+    from atento.training.replica.launch import launch
+    from atento.training.replica.processes import Processes
+
+    if not environment.launched() and nproc is not None:
+        raise typer.Exit(launch(nproc, "atento.cli.start", sys.argv[1:], progress))
+    if environment.world_size() < 2:
+        raise UsageError("--cluster checks several processes: give --nproc N, or start it by torchrun on all machines")
+    kind = resolve_device(device)
+    with joined(ParallelConfig(timeout=_PATIENCE), kind) as processes:
+        assert isinstance(processes, Processes)
+        health = examine(processes, Path(folder), atento.__version__, kind)
+    if environment.rank() == 0:
+        typer.echo(json.dumps(asdict(health), ensure_ascii=False) if as_json else _cluster_table(health))
+    if health.differences:
+        raise typer.Exit(1)
+
+
+def _cluster_table(health: "Health") -> str:
+    """Return the lines of what was measured."""
+    lines = []
+    for rank, facts in enumerate(health.processes):
+        versions = ", ".join(f"{name} {facts[name]}" for name in ("python", "torch", "atento"))
+        lines.append(f"{f'process {rank}':<29} {facts['host']}, {facts['processor']}, {versions}")
+    for rank, (delay, speed) in enumerate(health.links, start=1):
+        lines.append(f"{f'link 0 - {rank}':<29} {delay * 1e6:,.0f} us there and back, {speed / 2**20:,.0f} MiB/s")
+    lines.append(f"{'clocks':<29} {max(health.clocks) - min(health.clocks):.3f} s apart")
+    lines += [f"{f'folder: {what}':<29} {seconds * 1e3:,.1f} ms" for what, seconds in health.folder.items()]
+    lines += [f"wrong: {difference}" for difference in health.differences] or ["all processes can train together"]
+    return "\n".join(lines)
+
+
+def _check_machine(as_json: bool) -> None:
+    """Print the facts of this machine."""
     import os
 
     import torch

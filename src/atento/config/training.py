@@ -181,6 +181,27 @@ class TrainingConfig:
             raise RecipeError(f"`training.decay` must be above 0 and at most 1: got {self.decay}")
         if self.epochs is not None and not 0 < self.epochs < float("inf"):
             raise RecipeError(f"`training.epochs` must be above 0: got {self.epochs}")
+        if self.parallel.shard > 1:
+            _check_divided(self)
+
+
+def _check_divided(config: TrainingConfig) -> None:
+    """Check what cannot be done with divided weights. Raises RecipeError: says why."""
+    for key, used, why in (
+        ("optimizer", config.optimizer != "adamw", "it computes with whole matrices, and a process has some rows"),
+        ("compile", config.compile, "compiled blocks that gather their weights have not been tested"),
+        (
+            "log_gradient_noise",
+            config.log_gradient_noise,
+            "gradients of single parts are summed over processes at once",
+        ),
+        ("log_update_ratios", config.log_update_ratios, "a process sees the change of some rows of each weight alone"),
+    ):
+        if used:
+            value = f" {config.optimizer}" if key == "optimizer" else ""
+            raise RecipeError(
+                f"`training.{key}`{value} cannot be used with `training.parallel.shard` {config.parallel.shard}: {why}"
+            )
 
 
 def without_effect(config: TrainingConfig) -> Iterator[tuple[str, str]]:

@@ -31,6 +31,7 @@ MAY_CHANGE = (
     "training.non_finite",
     "training.async_checkpoints",
     "training.parallel.replicate",
+    "training.parallel.shard",
     "training.parallel.timeout",
     "training.log_gradient_noise",
     "training.log_update_ratios",

@@ -23,6 +23,7 @@ from atento.models.write import terms
 from atento.networks import build_network, parameter_count
 from atento.networks.frozen import frozen
 from atento.runs.classifier import classifier_of
+from atento.runs.divided import check_divided
 from atento.runs.finish import RunResult, already_finished, finish_run
 from atento.runs.fitting import fitted_to
 from atento.runs.frozen import cached_config, frozen_vectors, saved_config
@@ -208,6 +209,7 @@ def configure_network(setup: Setup) -> None:
     with torch.device("meta"):
         network = build_network(setup.config)
         trained = tune(setup.recipe, network, 1.0)  # refuses what the network does not have
+    check_divided(recipe, network, setup.branch)
     check_memory(parameter_count(network), trained_count(network, trained), setup.device)
 
 
@@ -302,13 +304,14 @@ def open_run(setup: Setup) -> Run:
     updater = Updater(network, recipe.training, str(setup.identity["precision"]), setup.trained, setup.replica)
     if recipe.training.compile:
         compile_blocks(updater.compute_network)
+    share = setup.replica if setup.replica.size > 1 else None
     return Run(
         folder=setup.folder,
         config=recipe.training,
         steps=steps,
         updater=updater,
         batches=setup.batches,
-        validate=None if valid is None else lambda: evaluate(network, tokenizer, valid, recipe),
+        validate=None if valid is None else lambda: evaluate(network, tokenizer, valid, recipe, share),
         score_name=recipe.metrics[0] if recipe.metrics else "nll",
         model_config=model_config(
             recipe,

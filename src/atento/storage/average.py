@@ -10,7 +10,7 @@ from torch import Tensor
 
 from atento.errors import UsageError
 from atento.storage.catalogue import list_checkpoints
-from atento.storage.checkpoint import CHECKPOINT_FILES, load_checkpoint, save_checkpoint
+from atento.storage.checkpoint import is_own, load_checkpoint, save_checkpoint
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def average_run(
             total[name] = value.double() if name not in total else total[name] + value.double()
     weights = {name: (value / len(paths)).to(newest.weights[name].dtype) for name, value in total.items()}
     mean_score = None if score is None else score(weights)
-    files = {path.name: path.read_bytes() for path in newest.path.iterdir() if path.name not in CHECKPOINT_FILES}
+    files = {path.name: path.read_bytes() for path in newest.path.iterdir() if not is_own(path.name)}
     state = {"score": mean_score, "averaged": [path.name for path in paths]}
     with torch.no_grad():
         path = save_checkpoint(

@@ -10,10 +10,10 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -22,6 +22,7 @@ from atento.storage.catalogue import STATE, best, clean, discard, newest
 from atento.storage.manifest import (
     JSON_LIMIT,
     MANIFEST,
+    FileEntry,
     directory,
     is_plain_name,
     read_json,
@@ -31,7 +32,8 @@ from atento.storage.manifest import (
     write_file,
     write_manifest,
 )
-from atento.storage.tensorfile import Chunk, byte_size, read_safetensors, safetensors_chunks, to_bytes
+from atento.storage.parts import is_part, read_parts
+from atento.storage.tensorfile import Chunk, byte_size, safetensors_chunks, to_bytes
 
 __all__ = ["Checkpoint", "best", "clean", "load_checkpoint", "newest", "save_checkpoint"]
 
@@ -44,6 +46,8 @@ _TRANSIENT = {
     *(errno.ETIMEDOUT, errno.ESTALE, errno.ENFILE, errno.EMFILE),
 }
 _PAUSES = (0.1, 0.5, 2.0)  # seconds before each further attempt
+T = TypeVar("T")
+Files = Mapping[str, list[Chunk]]
 _log = logging.getLogger(__name__)
 
 
@@ -89,13 +93,25 @@ def save_checkpoint(
         CheckpointError: a value that is not finite, a name or value that cannot be stored, too little free space,
             or the disk failed; the message names path, bytes needed and the last valid step. Nothing is left behind.
     """
-    files = _contents(step, config, weights, optimizer, state, extra or {})
+    files = json_files(step, config, state, extra or {}) | {
+        WEIGHTS: safetensors_chunks(WEIGHTS, weights),
+        OPTIMIZER: safetensors_chunks(OPTIMIZER, optimizer),
+    }
     target = folder / f"step-{step:08d}"
-    _refuse_other_run(target, run_id)
-    needed = _check_space(folder, target, step, files)
+    refuse_other_run(target, run_id)
+    needed = check_space(folder, target, step, [byte_size(chunks) for chunks in files.values()])
+    return retried(lambda: _write(folder, target, step, run_id, files), target, step, needed)
+
+
+def retried(write: Callable[[], T], target: Path, step: int, needed: int) -> T:
+    """Write, and try again if the disk fails for a moment or is full.
+
+    Raises:
+        CheckpointError: it failed; the message names path, bytes needed and the last valid step.
+    """
     for attempt in range(len(_PAUSES) + 1):
         try:
-            return _write(folder, target, step, run_id, files)
+            return write()
         except (OSError, CheckpointError) as error:
             reason = error if isinstance(error, OSError) else error.__cause__
             if not isinstance(reason, OSError):
@@ -104,7 +120,7 @@ def save_checkpoint(
                 file_note = f" ({reason.filename})" if reason.filename else ""
                 raise CheckpointError(
                     f"cannot save step {step} to {target}: {reason.strerror}{file_note}; "
-                    f"{needed} bytes are needed; {_last_valid(folder)}"
+                    f"{needed} bytes are needed; {_last_valid(target.parent)}"
                 ) from reason
             _log.warning("saving step %d failed (%s), trying again", step, reason.strerror)
             time.sleep(_PAUSES[attempt])
@@ -122,20 +138,20 @@ def load_checkpoint(path: Path) -> Checkpoint:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         manifest = verify(path)
         config, state = (read_json(path, manifest, name) for name in (CONFIG, STATE))
-        for name in (WEIGHTS, OPTIMIZER):
-            if manifest.entry(name) is None:
-                raise CheckpointError(
-                    f"checkpoint {path}: {name} is not part of it; a checkpoint has {', '.join(CHECKPOINT_FILES[:-1])}"
-                )
         if state.get("step") != manifest.step:
             raise CheckpointError(
                 f"checkpoint {path}: {STATE} says step {state.get('step')}, {MANIFEST} {manifest.step}"
             )
-        weights, optimizer = (read_safetensors(path, fd, name) for name in (WEIGHTS, OPTIMIZER))
+        weights, optimizer = (read_parts(path, fd, manifest, name) for name in (WEIGHTS, OPTIMIZER))
     return Checkpoint(manifest.step, manifest.run_id, config, weights, optimizer, state, path)
 
 
-def _refuse_other_run(target: Path, run_id: str) -> None:
+def is_own(name: str) -> bool:
+    """Whether a file of a checkpoint is written by `save_checkpoint` itself, and none of its `extra` files."""
+    return name in CHECKPOINT_FILES or is_part(name)
+
+
+def refuse_other_run(target: Path, run_id: str) -> None:
     """Raises CheckpointError: a checkpoint of this step is there and belongs to another run."""
     if not target.exists():
         return
@@ -149,15 +165,10 @@ def _refuse_other_run(target: Path, run_id: str) -> None:
         )
 
 
-def _contents(
-    step: int,
-    config: Mapping[str, Any],
-    weights: Mapping[str, Tensor],
-    optimizer: Mapping[str, Tensor],
-    state: Mapping[str, Any],
-    extra: Mapping[str, bytes],
+def json_files(
+    step: int, config: Mapping[str, Any], state: Mapping[str, Any], extra: Mapping[str, bytes]
 ) -> dict[str, list[Chunk]]:
-    """Every file as the chunks it is made of, all checked before anything is written."""
+    """The files without tensors as the chunks they are made of, all checked before anything is written."""
     if step < 0:
         raise CheckpointError(f"`step` must not be negative: got {step}")
     if state.get("step", step) != step:
@@ -166,7 +177,7 @@ def _contents(
     if score is not None and (isinstance(score, bool) or not isinstance(score, int | float)):
         raise CheckpointError(f"`state['score']` must be a number or None: got {score!r}")
     for name in extra:
-        if not is_plain_name(name) or name in CHECKPOINT_FILES:
+        if not is_plain_name(name) or is_own(name):
             raise CheckpointError(
                 f"extra file {name!r}: the name must match [A-Za-z0-9._-]+ and be none of a checkpoint's own"
             )
@@ -174,8 +185,6 @@ def _contents(
         CONFIG: [_json_bytes(CONFIG, dict(config))],
         STATE: [_json_bytes(STATE, {"score": None, **state, "step": step})],
         **{name: [content] for name, content in extra.items()},
-        WEIGHTS: safetensors_chunks(WEIGHTS, weights),
-        OPTIMIZER: safetensors_chunks(OPTIMIZER, optimizer),
     }
 
 
@@ -204,11 +213,11 @@ def _check_plain(value: Any, where: str) -> None:
             _check_plain(item, f"{where}.{key}" if where else str(key))
 
 
-def _check_space(folder: Path, target: Path, step: int, files: Mapping[str, list[Chunk]]) -> int:
-    """The bytes that the checkpoint needs. Raises CheckpointError: there is too little free space."""
+def check_space(folder: Path, target: Path, step: int, sizes: Sequence[int]) -> int:
+    """The bytes that files of these sizes need. Raises CheckpointError: there is too little free space."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        needed, free = _bytes_on_disk(folder, files), _free_bytes(folder)
+        needed, free = _bytes_on_disk(folder, sizes), _free_bytes(folder)
         if free is not None and free < needed * _MARGIN:
             clean(folder)  # leftovers of a killed process may take the space
             free = _free_bytes(folder)
@@ -224,10 +233,10 @@ def _check_space(folder: Path, target: Path, step: int, files: Mapping[str, list
     return needed
 
 
-def _bytes_on_disk(folder: Path, files: Mapping[str, list[Chunk]]) -> int:
+def _bytes_on_disk(folder: Path, sizes: Sequence[int]) -> int:
     """The size of the files in whole blocks, and two blocks for the manifest and the directory."""
     block = max(os.statvfs(folder).f_frsize, 1)
-    return sum(-(-byte_size(chunks) // block) * block for chunks in files.values()) + 2 * block
+    return sum(-(-size // block) * block for size in sizes) + 2 * block
 
 
 def _free_bytes(folder: Path) -> int | None:
@@ -247,28 +256,48 @@ def _last_valid(folder: Path) -> str:
         return "the earlier checkpoints cannot be read now"
 
 
-def _write(folder: Path, target: Path, step: int, run_id: str, files: Mapping[str, list[Chunk]]) -> Path:
+def _write(folder: Path, target: Path, step: int, run_id: str, files: Files) -> Path:
     """One attempt to write the checkpoint. Raises OSError: it failed; nothing is left behind."""
+    with temporary_folder(folder, step) as (temporary, fd):
+        entries = [write_file(fd, name, to_bytes(chunks)) for name, chunks in files.items()]
+        commit(temporary, fd, target, step, run_id, entries)
+    return target
+
+
+@contextlib.contextmanager
+def temporary_folder(folder: Path, step: int) -> Iterator[tuple[Path, int]]:
+    """A folder for the files of a checkpoint and its descriptor; deleted if it is not committed."""
     temporary = folder / f".tmp-{step}-{uuid.uuid4().hex}"
-    old = target.with_name(target.name + ".old")
     try:
         temporary.mkdir()
         with directory(temporary) as fd:
             with contextlib.suppress(OSError):  # held until this process ends: `clean` checks it
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            entries = [write_file(fd, name, to_bytes(chunks)) for name, chunks in files.items()]
-            write_manifest(temporary, step=step, run_id=run_id, entries=entries)
-            sync(fd)
+            yield temporary, fd
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def commit(temporary: Path, fd: int, target: Path, step: int, run_id: str, entries: Sequence[FileEntry]) -> None:
+    """Write the manifest of all files, and let the folder have its name.
+
+    Raises:
+        OSError: it failed; the checkpoint of before is there.
+    """
+    old = target.with_name(target.name + ".old")
+    try:
+        write_manifest(temporary, step=step, run_id=run_id, entries=entries)
+        sync(fd)
         if target.exists():  # two renames; `list_checkpoints` knows both names, so one of them is always there
             if old.exists():
                 discard(target)
             else:
                 target.rename(old)
         temporary.rename(target)
-        with directory(folder) as fd:
-            sync(fd)
+        with directory(target.parent) as parent:
+            sync(parent)
     except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
         if old.exists() and not target.exists():
             with contextlib.suppress(OSError):  # `newest` finds it under either name
                 old.rename(target)
@@ -276,4 +305,3 @@ def _write(folder: Path, target: Path, step: int, run_id: str, files: Mapping[st
     if old.exists():
         with contextlib.suppress(OSError):
             discard(old)
-    return target

@@ -19,6 +19,7 @@ from atento.data.records import Split
 from atento.data.special_tokens import template_for
 from atento.metrics import Score, metric_named
 from atento.networks.network import Network
+from atento.tasks.grouping import Share, all_results, batches_shared
 from atento.tasks.table import VERBS
 from atento.text.tokenizer import Tokenizer
 from atento.training.losses import Call, Sums, losses
@@ -46,9 +47,12 @@ class Evaluation:
     gold: Sequence[Any] = ()
 
 
-def evaluate(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe) -> dict[str, float]:
-    """Return the scores of `evaluation_of`."""
-    return evaluation_of(network, tokenizer, split, recipe).scores
+def evaluate(
+    network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe, share: Share | None = None
+) -> dict[str, float]:
+    """Return the scores of `evaluation_of`; processes may share the batches."""
+    with batches_shared(share):
+        return evaluation_of(network, tokenizer, split, recipe).scores
 
 
 def evaluation_of(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe) -> Evaluation:
@@ -125,11 +129,15 @@ def score_outputs(
 def mean_losses(network: Network, batches: Iterable[Batch]) -> dict[str, float]:
     """Return the mean loss per target of each head in nats, without dropout or label smoothing."""
     device = next(network.parameters()).device
+
+    def compute(batch: Batch) -> dict[str, tuple[float, float, int]]:
+        counts, computed = batch.counts(), losses(network, batch.to(device), Call())
+        return {head: (float(loss), float(nll), counts[head]) for head, (loss, nll) in computed.items()}
+
     sums: dict[str, Sums] = {}
-    for batch in batches:
-        counts = batch.counts()
-        for head, (loss, nll) in losses(network, batch.to(device), Call()).items():
-            sums.setdefault(head, Sums()).add(Sums(float(loss), float(nll), counts[head]))
+    for by_head in all_results(batches, compute):
+        for head, values in by_head.items():
+            sums.setdefault(head, Sums()).add(Sums(*values))
     return {head: head_sums.nll / max(1, head_sums.targets) for head, head_sums in sums.items()}
 
 

@@ -10,7 +10,7 @@ from atento.config.heads import HeadConfig
 from atento.data.objectives.labels import inputs_of, texts_as_store
 from atento.errors import AtentoWarning, UsageError, counted
 from atento.networks.network import Network
-from atento.tasks.grouping import by_length
+from atento.tasks.grouping import by_length, results_of
 from atento.tasks.model_outputs import LoadedModel
 from atento.tasks.verbs import listed
 from atento.text.tokenizer import Tokenizer
@@ -45,12 +45,15 @@ def text_outputs(
         warnings.warn(f"{cut} of {counted(len(texts), 'text')} cut to {longest} tokens", AtentoWarning, stacklevel=4)
     device = next(network.parameters()).device
     outputs: list[list[float]] = [[] for _ in texts]
-    for rows in by_length(store["ids"].lengths.tolist(), _TOKENS):
+
+    def compute(rows: list[int]) -> list[list[float]]:
         inputs = {name: value.to(device) for name, value in inputs_of(store, rows, network.config, head).items()}
         token_mask = inputs.get("token_mask", inputs.get("source_token_mask"))
-        logits = network.read(head.name, network(**inputs, project=False), token_mask)
-        for row, numbers in zip(rows, logits.double().tolist()):
-            outputs[row] = numbers
+        logits: torch.Tensor = network.read(head.name, network(**inputs, project=False), token_mask)
+        return logits.double().tolist()
+
+    for row, numbers in results_of(by_length(store["ids"].lengths.tolist(), _TOKENS), compute):
+        outputs[row] = numbers
     return outputs
 
 

@@ -3,7 +3,7 @@
 import reprlib
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from atento.decoding.strategies import Strategy
 from atento.decoding.stream import stream
 from atento.decoding.trace import Trace
 from atento.errors import AtentoWarning, UsageError, counted
-from atento.tasks.grouping import by_length
+from atento.tasks.grouping import by_length, results_of
 from atento.tasks.lengths import warn_of_length
 from atento.tasks.strategies import NO_CONSTRAINTS, Constraints, ToText, Utility, constraints_of, rules_of, strategy_of
 from atento.text.streaming import stream_text
@@ -94,9 +94,13 @@ def write_all(
     if beam is not None:  # request all hypotheses: several may be the same text in other tokens
         strategy = beam = replace(beam, n_best=beam.width)
     results: list[list[WrittenText]] = [[] for _ in inputs]
-    for rows in by_length(lengths, decoding.batch_tokens // decoding.rows):
-        for row, outputs in zip(rows, writer.write(rows, strategy)):
-            results[row] = outputs if beam is None else _distinct(outputs, decoding.n_best)
+    for row, outputs in results_of(
+        by_length(lengths, decoding.batch_tokens // decoding.rows),
+        lambda rows: writer.write(rows, strategy),
+        pack=lambda outputs: [asdict(output) for output in outputs],
+        unpack=lambda values: [WrittenText(value["text"], Hypothesis(**value["hypothesis"])) for value in values],
+    ):
+        results[row] = outputs if beam is None else _distinct(outputs, decoding.n_best)
     if beam is not None:
         _fill_up(results, writer, beam)
     if writer.stopped_early:

@@ -2,6 +2,7 @@
 
 import gc
 import math
+from functools import partial
 
 import torch
 
@@ -31,8 +32,9 @@ def take_update(run: Run, step: int, rate: float) -> dict[str, Sums]:
         pieces = run.config.micro_batches * run.progress.splits
         parts = list(run.batches.parts(step - 1, pieces, run.replica.ours()))
         run.updater.one_by_one = run.progress.splits > 1
+        spare = partial(next, run.batches.parts(step - 1, pieces))
         try:
-            sums, _ = run.updater.update(parts, step, rate, step / run.steps)
+            sums, _ = run.updater.update(parts, step, rate, step / run.steps, spare)
         except NotFinite as error:
             _skip(run, step, error)
             return {}

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from atento.errors import AtentoError, CheckpointError, TrainingStopped
+from atento.errors import AtentoError, TrainingStopped
 from atento.metrics.table import signed
 from atento.training.faults import take_update
 from atento.training.losses import Sums
@@ -83,7 +83,7 @@ def finished_writing(run: Run) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with suppress(CheckpointError):
+        with suppress(AtentoError):
             finish_writing(run, wait=True)
         raise
     finish_writing(run, wait=True)
@@ -134,7 +134,7 @@ def validate(run: Run) -> None:
         return
     progress = run.progress
     with run.updater.evaluated_weights():
-        scores = run.replica.main_does(run.validate)
+        scores = run.replica.all_do(run.validate)
         samples = _samples(run) if run.replica.main else []
     event: dict[str, Any] = {"event": "valid", "step": progress.step}
     numbered = enumerate(samples, start=1)

@@ -12,6 +12,7 @@ from atento.networks.levels import levels_of
 from atento.networks.network import Network
 from atento.training.trained import TrainedWeights
 
+Parameters = Mapping[str, Tensor]  # by the names of the weights
 Group = dict[str, Any]  # a parameter group: `params`, `scale` (the factor of its learning rate) and options
 
 
@@ -22,14 +23,21 @@ class Optimizer:
         network: the network, on the device to train on.
         config: the section `training` of the recipe.
         trained: the weights to train, and the factors of their learning rates.
+        parameters: the tensors to change, by the names of the weights: a shard of each; None: the weights themselves.
 
     Raises:
         RecipeError: the optimizer cannot train a network of this architecture.
     """
 
-    def __init__(self, network: Network, config: TrainingConfig, trained: TrainedWeights) -> None:
-        self.parameters = dict(network.named_parameters())
-        self.optimizers = OPTIMIZERS[config.optimizer](network, config, trained)
+    def __init__(
+        self,
+        network: Network,
+        config: TrainingConfig,
+        trained: TrainedWeights,
+        parameters: Parameters | None = None,
+    ) -> None:
+        self.parameters: Parameters = dict(network.named_parameters()) if parameters is None else parameters
+        self.optimizers = OPTIMIZERS[config.optimizer](network, config, trained, self.parameters)
 
     def step(self, rate: float) -> None:
         """Take one step at a learning rate.
@@ -111,9 +119,11 @@ def _pair(parameters: Mapping[str, Tensor], trained: TrainedWeights, scale: floa
         yield {"params": vectors, "scale": scale, "weight_decay": 0.0}
 
 
-def adamw(network: Network, config: TrainingConfig, trained: TrainedWeights) -> list[torch.optim.Optimizer]:
+def adamw(
+    network: Network, config: TrainingConfig, trained: TrainedWeights, parameters: Parameters
+) -> list[torch.optim.Optimizer]:
     """AdamW for all weights (Loshchilov & Hutter 2019)."""
-    return [_adamw(parameter_groups(dict(network.named_parameters()), trained), config)]
+    return [_adamw(parameter_groups(parameters, trained), config)]
 
 
 def _adamw(groups: Iterable[Group], config: TrainingConfig) -> torch.optim.Optimizer:
@@ -122,16 +132,20 @@ def _adamw(groups: Iterable[Group], config: TrainingConfig) -> torch.optim.Optim
     )
 
 
-def adafactor(network: Network, config: TrainingConfig, trained: TrainedWeights) -> list[torch.optim.Optimizer]:
+def adafactor(
+    network: Network, config: TrainingConfig, trained: TrainedWeights, parameters: Parameters
+) -> list[torch.optim.Optimizer]:
     """Adafactor for all weights: the second moment of a matrix as the product of a column and a row, no first moment.
 
     A step changes a tensor by about `learning_rate` times its root mean square (Shazeer & Stern 2018).
     """
-    groups = parameter_groups(dict(network.named_parameters()), trained)
+    groups = parameter_groups(parameters, trained)
     return [torch.optim.Adafactor(groups, lr=config.learning_rate, weight_decay=config.weight_decay)]
 
 
-def muon(network: Network, config: TrainingConfig, trained: TrainedWeights) -> list[torch.optim.Optimizer]:
+def muon(
+    network: Network, config: TrainingConfig, trained: TrainedWeights, parameters: Parameters
+) -> list[torch.optim.Optimizer]:
     """Muon for the matrices of the layers, AdamW for the other weights: embeddings, heads, positions, biases, norms.
 
     Muon orthogonalizes the momentum of a matrix (Jordan et al. 2024). Its step is scaled to the root mean square of a
@@ -140,7 +154,6 @@ def muon(network: Network, config: TrainingConfig, trained: TrainedWeights) -> l
     Raises:
         RecipeError: the layers of the network have no matrices that are trained.
     """
-    parameters = dict(network.named_parameters())
     hidden = {name: parameters[name] for name in hidden_matrices(network) if name in trained.scales}
     if not hidden:
         raise RecipeError(
@@ -170,7 +183,8 @@ def hidden_matrices(network: Network) -> list[str]:
     ]
 
 
-OPTIMIZERS: dict[str, Callable[[Network, TrainingConfig, TrainedWeights], list[torch.optim.Optimizer]]] = {
+MakesOptimizers = Callable[[Network, TrainingConfig, TrainedWeights, Parameters], list[torch.optim.Optimizer]]
+OPTIMIZERS: dict[str, MakesOptimizers] = {
     "adamw": adamw,
     "adafactor": adafactor,
     "muon": muon,

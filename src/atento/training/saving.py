@@ -10,6 +10,7 @@ from atento.config.renamed import VERSION
 from atento.errors import TokenizerError, UsageError, counted
 from atento.storage.checkpoint import load_checkpoint, save_checkpoint
 from atento.storage.retention import retain
+from atento.storage.shards import save_shards
 from atento.storage.writer import snapshot
 from atento.training.run import Progress, Run
 from atento.training.schedule import learning_rate
@@ -26,7 +27,10 @@ def save(run: Run, *, beside: bool = False) -> None:
     Raises:
         CheckpointError: the checkpoint, or the one before it, could not be written.
     """
-    run.replica.main_does(partial(_save, run, beside))
+    if run.replica.writers is None:
+        run.replica.main_does(partial(_save, run, beside))
+    else:  # each process has a part of the weights
+        _save(run, beside)
 
 
 def _save(run: Run, beside: bool) -> None:
@@ -47,7 +51,8 @@ def _save(run: Run, beside: bool) -> None:
         **run.identity,
     }
     run_id = str(run.identity["run_id"])
-    run.journal.flush()  # after a power cut, the journal must hold every event up to the checkpoint
+    if run.replica.main:
+        run.journal.flush()  # after a power cut, the journal must hold every event up to the checkpoint
     weights, optimizer = run.updater.checkpoint_tensors()
     step = progress.step
     if beside:
@@ -56,8 +61,11 @@ def _save(run: Run, beside: bool) -> None:
         except (RuntimeError, MemoryError):  # too little memory for a copy
             beside = False
 
+    writers = run.replica.writers
+    to_disk = save_checkpoint if writers is None else partial(save_shards, writers=writers)
+
     def write() -> None:
-        save_checkpoint(
+        to_disk(
             run.checkpoints,
             step,
             config=run.model_config,
@@ -67,7 +75,8 @@ def _save(run: Run, beside: bool) -> None:
             extra=run.model_files,
             run_id=run_id,
         )
-        delete_old(run, step)
+        if run.replica.main:
+            delete_old(run, step)
 
     if beside:
         run.journal.hold()

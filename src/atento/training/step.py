@@ -1,10 +1,9 @@
 """One training step: compute losses and gradients of the parts of an update, then clip and take an optimizer step."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from contextvars import copy_context
-from copy import deepcopy
 from functools import partial
 
 import torch
@@ -81,14 +80,14 @@ class Updater:
         self.network, self.config = network, config
         self.replica = Local(config.parallel.exact) if replica is None else replica
         self.device = next(network.parameters()).device
-        self.parameters = dict(network.named_parameters())
-        self.compute_network = network if precision == "float32" else deepcopy(network).to(DTYPES[precision])
+        self.weights = self.replica.weights(network, DTYPES[precision])
+        self.compute_network, self.parameters = self.weights.network, self.weights.parameters
         self.compute_network.train()
         if config.activation_checkpointing:
             recompute(self.compute_network)
         self.trained = all_weights(network) if trained is None else trained
         self._stage = -1  # of the last update; the next one sets what needs gradients
-        self.optimizer = Optimizer(network, config, self.trained)
+        self.optimizer = Optimizer(network, config, self.trained, self.parameters)
         self.noise = GradientNoise() if config.log_gradient_noise else None
         self.one_by_one = False  # parts are computed one by one, to save memory
         trained_parameters = {name: self.parameters[name] for name in self.trained.begins}
@@ -106,7 +105,12 @@ class Updater:
         self._stage = stage
 
     def update(
-        self, parts: Iterable[Part], step: int, rate: float, progress: float = 0.0
+        self,
+        parts: Iterable[Part],
+        step: int,
+        rate: float,
+        progress: float = 0.0,
+        spare: Callable[[], Part] | None = None,
     ) -> tuple[dict[str, Sums], float]:
         """Take one optimizer step on the parts of an update.
 
@@ -119,6 +123,7 @@ class Updater:
             step: number of the update, from 1; dropout is a function of it and the seed.
             rate: learning rate.
             progress: share of the run that is done, 0 to 1.
+            spare: returns any part, for a process that has none of an update whose weights are divided.
 
         Returns:
             The summed losses of each head over all processes, and the norm of the gradient before clipping.
@@ -145,10 +150,15 @@ class Updater:
         if self.noise is not None:
             self.noise.begin()
         self.network.zero_grad(set_to_none=True)  # an interrupted update may have left gradients
-        gradient_sum = self.replica.gradient_sum(parameters, len(counted))
-        for part_sums in self.replica.together(
-            lambda: self._add_gradients(gradient_sum, parts, step, progress, scales, sum(counts.values()))
-        ):
+        gradient_sum = self.replica.gradient_sum(self.weights, len(counted))
+
+        def compute() -> list[dict[str, tuple[float, float, int]]]:
+            computed = self._add_gradients(gradient_sum, parts, step, progress, scales, sum(counts.values()))
+            if self.replica.lacks_part(len(parts), len(counted)):
+                self._compute_along(parts[-1] if parts or spare is None else spare(), step, progress)
+            return computed
+
+        for part_sums in self.replica.together(compute):
             for head, values in part_sums.items():
                 sums[head].add(Sums(*values))
         gradient_sum.finish()
@@ -184,6 +194,11 @@ class Updater:
             part_sums.append({head: (sums.loss, sums.nll, sums.targets) for head, sums in sums.items()})
         return part_sums
 
+    def _compute_along(self, part: Part, step: int, progress: float) -> None:
+        """Add zeros to the gradients: all processes gather divided weights, also one that has no part left."""
+        call = Call(Randomness(self.config.seed, step, 0), step=step, progress=progress)
+        self._part_gradients(part, call, dict.fromkeys(part.batch.labels, 0.0))
+
     def _gradients(
         self,
         parts: list[Part],
@@ -205,8 +220,8 @@ class Updater:
             Call(Randomness(seed, step, number), smoothing, step, progress, own(part))
             for number, part in zip(numbers, parts)
         ]
-        # compiled code is traced in one thread at a time
-        several = self.device.type == "cpu" and not self.config.compile
+        # compiled code is traced in one thread at a time, and divided weights are gathered in one order
+        several = self.device.type == "cpu" and not self.config.compile and not self.weights.divided
         concurrent = min(len(parts), torch.get_num_threads(), MAX_WORKERS) if several else 1
         if concurrent <= 1:
             yield from (self._part_gradients(part, call, scales) for part, call in zip(parts, calls))
@@ -238,11 +253,7 @@ class Updater:
             total = torch.stack(
                 [loss * (part.weights.get(head, 1.0) * scales[head]) for head, (loss, _) in head_losses.items()]
             ).sum()
-        parameters = list(self.compute_network.parameters())
-        trainable = [parameter for parameter in parameters if parameter.requires_grad]
-        # autograd.grad returns gradients instead of adding to `.grad`, so that threads can share the network
-        trainable_gradients = iter(torch.autograd.grad(total, trainable, allow_unused=True))
-        gradients = [next(trainable_gradients) if parameter.requires_grad else None for parameter in parameters]
+        gradients = self.weights.gradients(total)
         counts = part.batch.counts()
         sums = {head: Sums(float(loss.detach()), float(nll), counts[head]) for head, (loss, nll) in head_losses.items()}
         return sums, gradients
@@ -251,7 +262,7 @@ class Updater:
         """Divide the gradients, check them and clip them in place; return their norm before clipping."""
         grads = [p.grad for p in self.parameters.values() if p.grad is not None]
         torch._foreach_div_(grads, float(divisor))
-        norm = float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads))))
+        norm = self.weights.norm(grads)
         finite = all(abs(head_sums.loss) < float("inf") for head_sums in sums.values())
         if not (norm < float("inf") and finite):  # NaN fails both
             raise self._not_finite(sums, norm, step, "gradient" if finite else "loss")
@@ -275,11 +286,9 @@ class Updater:
             names[0] if names else "",
         )
 
-    @torch.no_grad()
     def copy_weights(self) -> None:
         """Copy the weights to the network that computes in bfloat16; in float32 it is the same network."""
-        if self.compute_network is not self.network:
-            torch._foreach_copy_(list(self.compute_network.parameters()), list(self.parameters.values()))
+        self.weights.copy()
 
     def copied_weights(self) -> dict[str, Tensor]:
         """Return copies of the weights by name."""
@@ -287,7 +296,7 @@ class Updater:
 
     def evaluated_weights(self) -> AbstractContextManager[None]:
         """Let the network have the weights that validation scores meanwhile: their moving average, if there is one."""
-        return nullcontext() if self.average is None else self.average.in_place()
+        return self.weights.evaluated(self.average)
 
     def checkpoint_tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Return the weights by name, and what else an update depends on.
@@ -295,25 +304,28 @@ class Updater:
         With a moving average, the weights are the average, and those that are trained stand beside the optimizer's
         state.
         """
-        weights, optimizer = self.network.state_dict(keep_vars=True), self.optimizer_tensors()
-        if self.average is None:
+        names = {id(value): name for name, value in self.network.named_parameters()}
+        averages = {} if self.average is None else self.average.averages
+        ours = {**self.parameters, **averages}
+        state = self.network.state_dict(keep_vars=True)
+        weights = {name: ours[names[id(value)]] if id(value) in names else value for name, value in state.items()}
+        optimizer = {**self.optimizer_tensors(), **({} if self.average is None else self.average.raw())}
+        if self.replica.main:
             return weights, optimizer
-        averages = {id(self.parameters[name]): average for name, average in self.average.averages.items()}
-        return {name: averages.get(id(value), value) for name, value in weights.items()}, {
-            **optimizer,
-            **self.average.raw(),
-        }
+        # of divided weights, the first process saves what each process has whole: buffers and counters
+        rows = {name: value for name, value in weights.items() if id(state[name]) in names}
+        return rows, {name: value for name, value in optimizer.items() if value.dim()}
 
     def load(self, weights: dict[str, Tensor], optimizer: dict[str, Tensor]) -> None:
         """Load what `checkpoint_tensors` returned."""
         raw, state = divide(optimizer)
-        self.network.load_state_dict(weights)
+        self.weights.load(weights)
         if self.average is not None:
             self.average.start()
         with torch.no_grad():
-            for name, value in raw.items():
+            for name, value in self.weights.own(raw).items():
                 self.parameters[name].copy_(value)
-        self.load_optimizer_tensors(state)
+        self.load_optimizer_tensors(self.weights.own(state))
         self.copy_weights()
 
     def optimizer_tensors(self) -> dict[str, Tensor]:

@@ -16,6 +16,7 @@ from atento.errors import AtentoError, UsageError, counted
 from atento.training.replica import environment
 from atento.training.replica.local import Local, Replica
 from atento.training.replica.messages import LostProcess, answered
+from atento.training.replica.parent import end_with_parent
 from atento.training.replica.processes import Processes
 
 STATUS_FILE = "ATENTO_STATUS_FILE"  # environment variable: where the first process writes the exit status of a failure
@@ -37,17 +38,22 @@ def joined(config: ParallelConfig, device: str) -> Iterator[Replica]:
         LostProcess: the other processes do not answer.
     """
     rank, size = environment.rank(), environment.world_size()
-    if config.replicate not in ("auto", size):
+    needed = config.shard if config.replicate == "auto" else config.replicate * config.shard
+    if size % config.shard if config.replicate == "auto" else size != needed:
+        named = {"replicate": config.replicate, "shard": config.shard}
+        keys = [f"`training.parallel.{key}` is {value}" for key, value in named.items() if value not in ("auto", 1)]
         raise UsageError(
-            f"`training.parallel.replicate` is {config.replicate}, and {counted(size, 'process', 'processes')} "
-            f"{'was' if size == 1 else 'were'} started: give --nproc {config.replicate}, or start as many by torchrun"
+            f"{' and '.join(keys) or '`training.parallel.replicate` is 1'}, and "
+            f"{counted(size, 'process', 'processes')} {'was' if size == 1 else 'were'} started: give --nproc {needed}"
+            f"{' or a multiple of it' if config.replicate == 'auto' else ''}, or start as many by torchrun"
         )
     if size == 1:
         yield Local(config.exact)
         return
+    end_with_parent()
     _connect(config, device, rank, size)
     try:
-        yield Processes(config)
+        yield Processes(config, torch.device(device).type)
     except AtentoError as error:
         # a launcher sends SIGTERM to all as soon as one process has ended; each may end by itself
         if threading.current_thread() is threading.main_thread():

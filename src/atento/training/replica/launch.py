@@ -15,6 +15,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from atento.training.replica.joined import STATUS_FILE
+from atento.training.replica.parent import LAUNCHER
 
 RESTARTS = 3  # how often a run is started again after a process was killed
 SAVING = 600  # seconds that a signal leaves the processes to save a checkpoint
@@ -37,6 +38,7 @@ def launch(processes: int, module: str, arguments: Sequence[str], report: Callab
         The exit status: 0, or that of the first process, or 128 and the number of the signal that ended it.
     """
     logging.disable(logging.ERROR)  # the agent logs what is reported here
+    os.environ[LAUNCHER] = str(os.getpid())
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _processors() // processes)))
     for restarts_left in reversed(range(RESTARTS + 1)):
         again = [argument for argument in arguments if argument != "--force"]  # the folder is that of this run

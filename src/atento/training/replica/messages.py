@@ -64,6 +64,11 @@ class Channel:
             yield
 
 
+def is_of_network(error: Exception) -> bool:
+    """Return whether a collective operation has failed, and not a computation of this process."""
+    return isinstance(error, dist.DistError) or "gloo" in str(error) or "NCCL" in str(error)
+
+
 @contextmanager
 def answered(rank: int, size: int, seconds: float) -> Iterator[None]:
     """Turn the error of a collective operation into one that says what has happened.

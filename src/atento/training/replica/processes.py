@@ -1,8 +1,10 @@
 """Several processes that train one network: its parts are dealt out, and gradients are summed over all of them."""
 
 import itertools
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
@@ -11,6 +13,9 @@ from torch import Tensor
 
 from atento.config.parallel import ParallelConfig
 from atento.errors import AtentoError, TrainingError
+from atento.networks.network import Network
+from atento.storage.shards import Writers
+from atento.training.replica.divided import DividedSum, DividedWeights, shards_of
 from atento.training.replica.gradient_sum import (
     Gradients,
     GradientSum,
@@ -21,13 +26,19 @@ from atento.training.replica.gradient_sum import (
     flat,
     in_full_precision,
 )
-from atento.training.replica.messages import Channel, answered
+from atento.training.replica.messages import Channel, LostProcess, answered, is_of_network
+from atento.training.replica.weights import Weights, WholeWeights
 
 T = TypeVar("T")
 
 CHECK_EVERY = 100  # updates between two comparisons of the weights
 PATIENCE = 6 * 3600.0  # seconds that processes wait while the first one prepares, validates or saves
+SAVING = 600.0  # seconds that processes wait for each other while they save shards
 BUCKET = 1 << 26  # bytes that are sent at a time
+
+
+_LOST = "another process has ended, or has not answered"
+_AGAIN = "run the same command to continue from the last checkpoint"
 
 
 class OtherProcess(AtentoError):
@@ -39,7 +50,7 @@ class OtherProcess(AtentoError):
 
 
 class Processes:
-    """One of several processes, each with a copy of the network (see `Replica`).
+    """One of several processes, each with a copy of the network or a shard of a copy (see `Replica`).
 
     Part n of an update is computed by process n modulo the number of processes. In exact mode that number is first
     rounded up to a power of two, 2^k, and process r also has the parts of the others that leave the remainder r. So
@@ -47,17 +58,27 @@ class Processes:
 
     Args:
         config: the section `training.parallel` of the recipe.
+        device: "cpu" or "cuda".
     """
 
-    def __init__(self, config: ParallelConfig) -> None:
+    def __init__(self, config: ParallelConfig, device: str = "cpu") -> None:
         self.config = config
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.main = self.rank == 0
         self.brisk, self.patient = Channel(config.timeout), Channel(PATIENCE)
         self.levels = (self.size - 1).bit_length() if config.exact else 0
         self.slots = 1 << self.levels if config.exact else self.size
+        self.shards = None if config.shard == 1 else shards_of(device, config.shard, self._group, self.answered)
+        self.writers: Writers | None = (
+            None if self.shards is None else SavingProcesses(self.shards.writes, self.shards.count)
+        )
         self._checked = False  # whether the weights have been compared since the start
+        self._told: Exception | None = None  # by another process, in `all_do`
         self._in_turn = False  # in `main_first`: nobody waits for what the first process alone does
+
+    def _group(self, ranks: list[int]) -> dist.ProcessGroup:
+        """Return a group of some of the processes, with the time limit of an update."""
+        return dist.new_group(ranks, timeout=timedelta(seconds=self.config.timeout))  # type: ignore[no-any-return]
 
     def _owner(self, number: int) -> int:
         return number % self.slots % self.size
@@ -71,8 +92,18 @@ class Processes:
         ours = (number for number in itertools.count() if self._owner(number) == self.rank)
         return list(itertools.islice(ours, count))
 
+    def lacks_part(self, own: int, total: int) -> bool:
+        """Return whether this process has a part less than the first one, and weights are divided."""
+        return self.shards is not None and own < -(-total // self.size)
+
+    def weights(self, network: Network, dtype: torch.dtype) -> Weights:
+        """Return the weights, whole or divided."""
+        return WholeWeights(network, dtype) if self.shards is None else DividedWeights(network, dtype, self.shards)
+
     def check(self, step: int, parameters: Sequence[Tensor]) -> None:
         """Compare a sum of the bits of all weights, at the first update after a start and every 100 updates.
+
+        A shard is compared with the same shard of the other copies.
 
         Raises:
             TrainingError: the weights or the steps of two processes differ.
@@ -84,10 +115,11 @@ class Processes:
         for rank, (other_step, sum_of_bits) in enumerate(everyones):
             if other_step != everyones[0][0]:
                 raise TrainingError(f"process {rank} is at step {other_step}, and process 0 at {everyones[0][0]}")
-            if sum_of_bits != everyones[0][1]:
+            first = rank % self.config.shard  # the process of the first copy with the same weights
+            if sum_of_bits != everyones[first][1]:
                 raise TrainingError(
-                    f"step {step}: the weights of process {rank} are not those of process 0; run the same command to "
-                    "continue from the last checkpoint"
+                    f"step {step}: the weights of process {rank} are not those of process {first}; run the same "
+                    "command to continue from the last checkpoint"
                 )
 
     def exchange(self, values: list[T]) -> list[T]:
@@ -116,6 +148,8 @@ class Processes:
         try:
             values = compute()
         except Exception as error:  # the others must not wait for this process
+            if self.shards is not None:  # they wait for its part, and end when it ends
+                raise self._ended(error) from error
             failure = error
         everyones = self.brisk.gather([values, None if failure is None else _description(failure)])
         if failure is not None:
@@ -125,8 +159,19 @@ class Processes:
                 raise _as_here(rank, *description)
         return self._in_order([values for values, _ in everyones])
 
-    def gradient_sum(self, parameters: Sequence[Tensor], parts: int) -> GradientSum:
+    def _ended(self, error: Exception) -> LostProcess:
+        """Return the error of a process that cannot compute its part of divided weights."""
+        who = f"process {self.rank} of {self.size}"
+        if is_of_network(error):
+            return LostProcess(f"{who}: {_LOST} ({error!s:.160}); {_AGAIN}")
+        what = str(error) if isinstance(error, AtentoError) else f"{type(error).__name__}: {error}"
+        return LostProcess(f"{who}: {what:.300}; weights are divided, so that all processes end; {_AGAIN}")
+
+    def gradient_sum(self, weights: Weights, parts: int) -> GradientSum:
         """Return a sum over all parts of an update on all processes."""
+        if isinstance(weights, DividedWeights):
+            return DividedSum(weights)
+        parameters = list(weights.parameters.values())
         return ExactSum(self, parameters, parts) if self.config.exact else FastSum(self, parameters)
 
     def highest(self, value: int) -> int:
@@ -157,6 +202,39 @@ class Processes:
             raise _as_here(0, *description)
         return result if self.main else of_main  # type: ignore[no-any-return]
 
+    def gather(self, value: T) -> list[T]:
+        """Give plain data to all processes, and get what each has given, by its number.
+
+        Raises:
+            The exception of another process whose `work` of `all_do` has raised one.
+        """
+        everyones = self.patient.gather([value, None])
+        for rank, (_, description) in enumerate(everyones):
+            if description is not None:
+                self._told = _as_here(rank, *description)
+                raise self._told
+        return [value for value, _ in everyones]
+
+    def all_do(self, work: Callable[[], T]) -> T:
+        """Do something on all processes at the same time, and return the result of this one.
+
+        What the first process says with warnings, the others do not repeat.
+
+        Raises:
+            An exception on all processes, if `work` raises one on any.
+        """
+        try:
+            with warnings.catch_warnings():
+                if not self.main:
+                    warnings.simplefilter("ignore")
+                result = work()
+        except Exception as error:
+            if error is not self._told and not isinstance(error, LostProcess):
+                self.patient.gather([None, _description(error)])
+            raise
+        self.gather(None)
+        return result
+
     def main_first(self, work: Callable[[], T]) -> T:
         """Do something on the first process, then on the others at the same time.
 
@@ -185,6 +263,40 @@ class Processes:
     def answered(self) -> AbstractContextManager[None]:
         """Turn the error of a collective operation in an update into one that says what has happened."""
         return answered(self.rank, self.size, self.config.timeout)
+
+
+class SavingProcesses:
+    """The processes as they save a checkpoint together, also in threads (`atento.storage.shards.Writers`).
+
+    Args:
+        writes: whether this process has the first copy of its shard, which is saved.
+        shards: number of shards.
+    """
+
+    def __init__(self, writes: bool, shards: int) -> None:
+        self.channel = Channel(SAVING)  # of their own, since threads use it
+        self.main, self.shards = self.channel.rank == 0, shards
+        self.shard = self.channel.rank if writes else None
+
+    def all_do(self, work: Callable[[], T]) -> list[T]:
+        """Do something on all processes, and return the plain results of all.
+
+        Raises:
+            An exception on all processes, if `work` raises one on any.
+        """
+        failure: Exception | None = None
+        result: Any = None
+        try:
+            result = work()
+        except Exception as error:
+            failure = error
+        everyones = self.channel.gather([result, None if failure is None else _description(failure)])
+        if failure is not None:
+            raise failure
+        for rank, (_, description) in enumerate(everyones):
+            if description is not None:
+                raise _as_here(rank, *description)
+        return [result for result, _ in everyones]
 
 
 class FastSum:

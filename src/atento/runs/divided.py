@@ -1,0 +1,43 @@
+"""What a run with divided weights cannot do (`training.parallel.shard`)."""
+
+from atento.config.recipe import Recipe
+from atento.config.tasks import objectives_of
+from atento.errors import RecipeError
+from atento.networks.network import Network
+from atento.runs.branch import BranchPoint
+from atento.training.replica.divided import check_network
+
+_CONTRASTIVE = ("multiple-negatives", "cosine")  # objectives whose pairs are one part, read in several passes
+
+
+def check_divided(recipe: Recipe, network: Network, branch: BranchPoint | None) -> None:
+    """Check that the weights of a run can be divided, if its recipe says so.
+
+    All processes must gather the same weights in the same order, so every part of an update must run the same blocks.
+
+    Raises:
+        RecipeError: they cannot; the message says why.
+    """
+    shards = recipe.training.parallel.shard
+    if shards == 1:
+        return
+    kinds = [objective.kind for objective in objectives_of(recipe.task, recipe.objective)]
+    init = recipe.init
+    for what, used, why in (
+        (
+            "several objectives",
+            len(kinds) > 1,
+            "their parts train different heads, and all processes must sum the same",
+        ),
+        (f"the objective {kinds[0]}", kinds[0] in _CONTRASTIVE, "its update is one part, which cannot be dealt out"),
+        ("`init.cache`", init is not None and init.cache is not None, "the frozen blocks are not computed"),
+        ("`init.classifier`", init is not None and init.classifier is not None, "it is fitted by one process"),
+        (
+            "--from",
+            branch is not None,
+            "it saves a checkpoint before the processes train: begin with shard 1, then go on",
+        ),
+    ):
+        if used:
+            raise RecipeError(f"{what} cannot be used with `training.parallel.shard` {shards}: {why}")
+    check_network(network)

@@ -1,0 +1,156 @@
+"""Checkpoints of divided weights: each process writes the files of its shard, and the first one commits all."""
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from torch import Tensor
+
+from atento.errors import CheckpointError
+from atento.storage.checkpoint import (
+    OPTIMIZER,
+    WEIGHTS,
+    Files,
+    check_space,
+    commit,
+    json_files,
+    refuse_other_run,
+    retried,
+    temporary_folder,
+)
+from atento.storage.manifest import FileEntry, directory, write_file
+from atento.storage.parts import part_name
+from atento.storage.tensorfile import byte_size, safetensors_chunks, to_bytes
+
+T = TypeVar("T")
+
+
+class Writers(Protocol):
+    """One of the processes that save a checkpoint together.
+
+    Attributes:
+        main: whether this process commits the checkpoint.
+        shard: number of the shard that this process writes, from 0; None: another process writes it.
+        shards: number of shards.
+    """
+
+    main: bool
+    shard: int | None
+    shards: int
+
+    def all_do(self, work: Callable[[], T]) -> list[T]:
+        """Do something on all processes, and return the plain results of all.
+
+        Raises:
+            An exception on all processes, if `work` raises one on any.
+        """
+
+
+def save_shards(
+    folder: Path,
+    step: int,
+    *,
+    config: Mapping[str, Any],
+    weights: Mapping[str, Tensor],
+    optimizer: Mapping[str, Tensor],
+    state: Mapping[str, Any],
+    extra: Mapping[str, bytes],
+    run_id: str,
+    writers: Writers,
+) -> Path:
+    """Write `folder/step-00000500/` on all processes; they share the folder. See `checkpoint.save_checkpoint`.
+
+    The manifest is written after all processes have written their files and synced them to the disk. So a checkpoint is
+    complete at any time, whichever process ends.
+
+    Args:
+        folder, step, config, state, extra, run_id: as for one process; those of the first process count.
+        weights, optimizer: the rows of each tensor that this process has; the first process also has the tensors that
+            are not divided.
+        writers: the processes.
+
+    Raises:
+        CheckpointError: on all processes, if any of them fails. Nothing is left behind.
+    """
+    target = folder / f"step-{step:08d}"
+    files: Files = {}
+
+    def prepare() -> list[int]:
+        nonlocal files
+        files = _files(step, config, weights, optimizer, state, extra, writers)
+        return [byte_size(chunks) for chunks in files.values()]
+
+    sizes = [size for own in writers.all_do(prepare) for size in own]
+    with ExitStack() as stack:
+        opened: list[tuple[Path, int]] = []
+
+        def begin() -> str:
+            if not writers.main:
+                return ""
+            refuse_other_run(target, run_id)
+            needed = check_space(folder, target, step, sizes)
+            opened.append(retried(lambda: stack.enter_context(temporary_folder(folder, step)), target, step, needed))
+            return opened[0][0].name
+
+        temporary = folder / writers.all_do(begin)[0]
+
+        def write() -> list[list[Any]]:
+            entries = retried(lambda: _write(temporary, files), target, step, sum(map(byte_size, files.values())))
+            return [[entry.name, entry.size, entry.sha256] for entry in entries]
+
+        entries = [FileEntry(*entry) for own in writers.all_do(write) for entry in own]
+
+        def finish() -> None:
+            if writers.main:
+                _check_seen(temporary, entries)
+                retried(lambda: commit(*opened[0], target, step, run_id, entries), target, step, sum(sizes))
+
+        writers.all_do(finish)
+    return target
+
+
+def _files(
+    step: int,
+    config: Mapping[str, Any],
+    weights: Mapping[str, Tensor],
+    optimizer: Mapping[str, Tensor],
+    state: Mapping[str, Any],
+    extra: Mapping[str, bytes],
+    writers: Writers,
+) -> Files:
+    """The files that this process writes."""
+    files = json_files(step, config, state, extra) if writers.main else {}
+    if writers.shard is not None:
+        for name, tensors in ((WEIGHTS, weights), (OPTIMIZER, optimizer)):
+            file = part_name(name, writers.shard, writers.shards)
+            files[file] = safetensors_chunks(file, tensors)
+    return files
+
+
+def _write(temporary: Path, files: Files) -> list[FileEntry]:
+    """One attempt to write the files of this process. Raises OSError: it failed; none of them is left behind."""
+    with directory(temporary) as fd:
+        try:
+            return [write_file(fd, name, to_bytes(chunks)) for name, chunks in files.items()]
+        except OSError:
+            for name in files:
+                with suppress(OSError):
+                    os.unlink(name, dir_fd=fd)
+            raise
+
+
+def _check_seen(temporary: Path, entries: list[FileEntry]) -> None:
+    """Check that this process sees the files of all.
+
+    Raises:
+        CheckpointError: it does not see one; the processes have no folder in common.
+    """
+    for entry in entries:
+        path = temporary / entry.name
+        if not path.is_file() or path.stat().st_size != entry.size:
+            raise CheckpointError(
+                f"{path} was written by another process, and the first one does not see it: the run folder must be on "
+                "a disk that all machines share"
+            )
