@@ -70,7 +70,8 @@ def signalled(step: int, rank: int, number: int) -> None:
 
 def mean_of_means() -> None:
     """Each process divides by its own targets, and the means are averaged."""
-    from atento.training.replica.processes import FastSum, Processes
+    from atento.training.replica.processes import Processes
+    from atento.training.replica.sums import FastSum
     from atento.training.step import Updater
 
     real_exchange, real_finish, real_update = Processes.exchange, FastSum.finish, Updater.update
@@ -121,7 +122,8 @@ def dropout_by_rank() -> None:
 
 def sum_by_rank() -> None:
     """In exact mode: the sums of the processes are added by an all-reduce of running sums."""
-    from atento.training.replica.processes import FastSum, Processes
+    from atento.training.replica.processes import Processes
+    from atento.training.replica.sums import FastSum
 
     Processes.gradient_sum = lambda self, parameters, parts: FastSum(self, parameters)  # type: ignore[method-assign]
 

@@ -8,6 +8,7 @@ from atento.runs.branch import BranchPoint
 from atento.training.replica.divided import check_network
 
 _CONTRASTIVE = ("multiple-negatives", "cosine")  # objectives whose pairs are one part, read in several passes
+_OUTSIDE = "it reads weights outside of a pass of the network, for which they are gathered"
 
 
 def check_divided(recipe: Recipe, network: Network, branch: BranchPoint | None) -> None:
@@ -30,6 +31,8 @@ def check_divided(recipe: Recipe, network: Network, branch: BranchPoint | None) 
             "their parts train different heads, and all processes must sum the same",
         ),
         (f"the objective {kinds[0]}", kinds[0] in _CONTRASTIVE, "its update is one part, which cannot be dealt out"),
+        (f"the objective {kinds[0]}", kinds[0] == "replaced-token", _OUTSIDE),
+        ("`training.scheduled_sampling`", recipe.training.scheduled_sampling.share > 0, _OUTSIDE),
         ("`init.cache`", init is not None and init.cache is not None, "the frozen blocks are not computed"),
         ("`init.classifier`", init is not None and init.classifier is not None, "it is fitted by one process"),
         (

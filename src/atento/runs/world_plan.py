@@ -7,7 +7,7 @@ from typing import Any
 from atento.config.loading import LoadedRecipe
 from atento.errors import UsageError, nearest
 from atento.runs.plan import Plan, plan_recipe
-from atento.training.replica.processes import BUCKET
+from atento.training.replica.sums import BUCKET
 
 UTILIZATION = 0.4  # of the peak; torchtitan reports 33 to 39 % for Llama 3 8B on H100, and small networks reach less
 MACHINE = 8  # GPUs of a machine, which are linked by NVLink

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from torch import Tensor
 
@@ -22,30 +22,9 @@ from atento.storage.checkpoint import (
 )
 from atento.storage.manifest import FileEntry, directory, write_file
 from atento.storage.parts import part_name
-from atento.storage.tensorfile import byte_size, safetensors_chunks, to_bytes
+from atento.storage.tensorfile import Chunk, byte_size, safetensors_chunks, to_bytes
 
-T = TypeVar("T")
-
-
-class Writers(Protocol):
-    """One of the processes that save a checkpoint together.
-
-    Attributes:
-        main: whether this process commits the checkpoint.
-        shard: number of the shard that this process writes, from 0; None: another process writes it.
-        shards: number of shards.
-    """
-
-    main: bool
-    shard: int | None
-    shards: int
-
-    def all_do(self, work: Callable[[], T]) -> list[T]:
-        """Do something on all processes, and return the plain results of all.
-
-        Raises:
-            An exception on all processes, if `work` raises one on any.
-        """
+AllDo = Callable[[Callable[[], Any]], list[Any]]
 
 
 def save_shards(
@@ -58,7 +37,10 @@ def save_shards(
     state: Mapping[str, Any],
     extra: Mapping[str, bytes],
     run_id: str,
-    writers: Writers,
+    main: bool,
+    shard: int | None,
+    shards: int,
+    all_do: AllDo,
 ) -> Path:
     """Write `folder/step-00000500/` on all processes; they share the folder. See `checkpoint.save_checkpoint`.
 
@@ -69,64 +51,63 @@ def save_shards(
         folder, step, config, state, extra, run_id: as for one process; those of the first process count.
         weights, optimizer: the rows of each tensor that this process has; the first process also has the tensors that
             are not divided.
-        writers: the processes.
+        main: whether this is the process that commits the checkpoint; it has shard 0.
+        shard: number of the shard that this process writes; None: another process writes it.
+        shards: number of shards.
+        all_do: does something on all processes and returns the plain results of all; raises an exception on all, if
+            it is raised on any.
 
     Raises:
         CheckpointError: on all processes, if any of them fails. Nothing is left behind.
     """
     target = folder / f"step-{step:08d}"
-    files: Files = {}
+    files: dict[str, list[Chunk]] = {}
 
     def prepare() -> list[int]:
         nonlocal files
-        files = _files(step, config, weights, optimizer, state, extra, writers)
+        files = dict(json_files(step, config, state, extra)) if main else {}
+        if shard is not None:
+            files |= _files_of_shard(weights, optimizer, shard, shards)
         return [byte_size(chunks) for chunks in files.values()]
 
-    sizes = [size for own in writers.all_do(prepare) for size in own]
+    sizes = [size for own in all_do(prepare) for size in own]
     with ExitStack() as stack:
         opened: list[tuple[Path, int]] = []
 
         def begin() -> str:
-            if not writers.main:
+            if not main:
                 return ""
             refuse_other_run(target, run_id)
             needed = check_space(folder, target, step, sizes)
             opened.append(retried(lambda: stack.enter_context(temporary_folder(folder, step)), target, step, needed))
             return opened[0][0].name
 
-        temporary = folder / writers.all_do(begin)[0]
+        temporary = folder / all_do(begin)[0]
 
         def write() -> list[list[Any]]:
             entries = retried(lambda: _write(temporary, files), target, step, sum(map(byte_size, files.values())))
             return [[entry.name, entry.size, entry.sha256] for entry in entries]
 
-        entries = [FileEntry(*entry) for own in writers.all_do(write) for entry in own]
+        entries = [FileEntry(*entry) for own in all_do(write) for entry in own]
 
         def finish() -> None:
-            if writers.main:
+            if main:
                 _check_seen(temporary, entries)
-                retried(lambda: commit(*opened[0], target, step, run_id, entries), target, step, sum(sizes))
+                try:
+                    commit(*opened[0], target, step, run_id, entries)
+                except OSError as error:
+                    raise CheckpointError(f"cannot save step {step} to {target}: {error.strerror}") from error
 
-        writers.all_do(finish)
+        all_do(finish)
     return target
 
 
-def _files(
-    step: int,
-    config: Mapping[str, Any],
-    weights: Mapping[str, Tensor],
-    optimizer: Mapping[str, Tensor],
-    state: Mapping[str, Any],
-    extra: Mapping[str, bytes],
-    writers: Writers,
-) -> Files:
-    """The files that this process writes."""
-    files = json_files(step, config, state, extra) if writers.main else {}
-    if writers.shard is not None:
-        for name, tensors in ((WEIGHTS, weights), (OPTIMIZER, optimizer)):
-            file = part_name(name, writers.shard, writers.shards)
-            files[file] = safetensors_chunks(file, tensors)
-    return files
+def _files_of_shard(
+    weights: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], shard: int, shards: int
+) -> dict[str, list[Chunk]]:
+    """The files of a shard as the chunks they are made of."""
+    tensors = {part_name(WEIGHTS, shard, shards): weights, part_name(OPTIMIZER, shard, shards): optimizer}
+    return {name: safetensors_chunks(name, values) for name, values in tensors.items()}
 
 
 def _write(temporary: Path, files: Files) -> list[FileEntry]:

@@ -1,6 +1,7 @@
 """Checkpoints of a run: saved in turn or beside the next steps, finished after a kill, and restored."""
 
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -62,7 +63,11 @@ def _save(run: Run, beside: bool) -> None:
             beside = False
 
     writers = run.replica.writers
-    to_disk = save_checkpoint if writers is None else partial(save_shards, writers=writers)
+    to_disk: Callable[..., Path] = save_checkpoint
+    if writers is not None:
+        to_disk = partial(
+            save_shards, main=writers.main, shard=writers.shard, shards=writers.shards, all_do=writers.all_do
+        )
 
     def write() -> None:
         to_disk(

@@ -4,19 +4,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor
 
 from atento.errors import RecipeError
 from atento.networks.network import Network
 from atento.training.ema import MovingAverage
 from atento.training.replica.gradient_sum import Gradients
-from atento.training.replica.weights import Tensors
+from atento.training.replica.local import Tensors
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Shards:
         answered: turns the error of a collective operation into one that says what has happened.
     """
 
-    mesh: DeviceMesh
+    mesh: "DeviceMesh"
     group: dist.ProcessGroup
     index: int
     count: int
@@ -62,6 +64,8 @@ def shards_of(
         grouped: makes a group of processes; all processes call it for all groups.
         answered: turns the error of a collective operation into one that says what has happened.
     """
+    from torch.distributed.device_mesh import DeviceMesh  # late: it takes tenths of a second
+
     rank, size = dist.get_rank(), dist.get_world_size()
     copies = size // count
     ranks = torch.arange(size).reshape(copies, count)
@@ -214,8 +218,10 @@ def check_network(network: Network) -> None:
         raise RecipeError(f"`training.parallel.shard` divides the rows of weights, and {scalars[0]} is a single number")
 
 
-def _divided(network: Network, dtype: torch.dtype, mesh: DeviceMesh) -> Network:
+def _divided(network: Network, dtype: torch.dtype, mesh: "DeviceMesh") -> Network:
     """Return a network with the same structure, whose parameters are shards of those of the network."""
+    from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard  # late, as the mesh
+
     # the parameters themselves are taken over, so that there is no second copy of all weights
     divided = deepcopy(network, {id(parameter): parameter for parameter in network.parameters()})
     policy = MixedPrecisionPolicy()

@@ -152,7 +152,11 @@ def examine_folder(processes: Processes, folder: Path) -> tuple[dict[str, float]
     try:
         step("write and sync", lambda: _written(ours, f"{name} {processes.rank}"), "a file cannot be written")
         expected = [f"{name} {rank}" for rank in range(processes.size)]
-        step("read all", lambda: [path.read_text() for path in theirs] == expected, "files of others are not seen")
+        step(
+            "read all",
+            lambda: [path.read_text(encoding="ascii") for path in theirs] == expected,
+            "files of others are not seen",
+        )
         if not faults:
             step("lock", lambda: not processes.main or _lock(theirs[0], locked), "a file cannot be locked")
             step(

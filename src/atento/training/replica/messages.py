@@ -11,9 +11,21 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from atento.errors import TrainingError
+from atento.errors import AtentoError, TrainingError
 
 SHORT = 1016  # bytes of a message that needs one collective operation
+
+
+LOST = "another process has ended, or has not answered"
+AGAIN = "run the same command to continue from the last checkpoint"
+
+
+class OtherProcess(AtentoError):
+    """Another process has failed, and says why."""
+
+    def __init__(self, message: str, exit_status: int) -> None:
+        super().__init__(message)
+        self.exit_status = exit_status
 
 
 class LostProcess(TrainingError):
@@ -85,3 +97,21 @@ def answered(rank: int, size: int, seconds: float) -> Iterator[None]:
             f"process {rank} of {size}: another process has ended, or has not answered within {seconds:g} s "
             f"({reason:.160}); run the same command to continue from the last checkpoint"
         ) from error
+
+
+def description_of(error: Exception) -> list[Any]:
+    """Return an exception as plain data: kind, text, exit status."""
+    if isinstance(error, AtentoError):
+        return ["", str(error), error.exit_status]
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return ["memory", text, 1]
+    return ["runtime" if isinstance(error, RuntimeError) else "", text, 1]
+
+
+def as_here(rank: int, kind: str, text: str, exit_status: int) -> Exception:
+    """Return the exception of another process as one of this process; memory that ran out there has run out here."""
+    message = f"process {rank}: {text}"
+    if kind == "memory":
+        return MemoryError(message)
+    return RuntimeError(message) if kind == "runtime" else OtherProcess(message, exit_status)

@@ -14,39 +14,28 @@ from torch import Tensor
 from atento.config.parallel import ParallelConfig
 from atento.errors import AtentoError, TrainingError
 from atento.networks.network import Network
-from atento.storage.shards import Writers
 from atento.training.replica.divided import DividedSum, DividedWeights, shards_of
 from atento.training.replica.gradient_sum import (
-    Gradients,
     GradientSum,
-    RunningSum,
-    Tree,
-    buckets,
-    copy_from_flat,
-    flat,
-    in_full_precision,
 )
-from atento.training.replica.messages import Channel, LostProcess, answered, is_of_network
-from atento.training.replica.weights import Weights, WholeWeights
+from atento.training.replica.local import Weights, WholeWeights, Writers
+from atento.training.replica.messages import (
+    AGAIN,
+    LOST,
+    Channel,
+    LostProcess,
+    answered,
+    as_here,
+    description_of,
+    is_of_network,
+)
+from atento.training.replica.saving import SavingProcesses
+from atento.training.replica.sums import ExactSum, FastSum
 
 T = TypeVar("T")
 
 CHECK_EVERY = 100  # updates between two comparisons of the weights
 PATIENCE = 6 * 3600.0  # seconds that processes wait while the first one prepares, validates or saves
-SAVING = 600.0  # seconds that processes wait for each other while they save shards
-BUCKET = 1 << 26  # bytes that are sent at a time
-
-
-_LOST = "another process has ended, or has not answered"
-_AGAIN = "run the same command to continue from the last checkpoint"
-
-
-class OtherProcess(AtentoError):
-    """Another process has failed, and says why."""
-
-    def __init__(self, message: str, exit_status: int) -> None:
-        super().__init__(message)
-        self.exit_status = exit_status
 
 
 class Processes:
@@ -151,21 +140,21 @@ class Processes:
             if self.shards is not None:  # they wait for its part, and end when it ends
                 raise self._ended(error) from error
             failure = error
-        everyones = self.brisk.gather([values, None if failure is None else _description(failure)])
+        everyones = self.brisk.gather([values, None if failure is None else description_of(failure)])
         if failure is not None:
             raise failure
         for rank, (_, description) in enumerate(everyones):
             if description is not None:
-                raise _as_here(rank, *description)
+                raise as_here(rank, *description)
         return self._in_order([values for values, _ in everyones])
 
     def _ended(self, error: Exception) -> LostProcess:
         """Return the error of a process that cannot compute its part of divided weights."""
         who = f"process {self.rank} of {self.size}"
         if is_of_network(error):
-            return LostProcess(f"{who}: {_LOST} ({error!s:.160}); {_AGAIN}")
+            return LostProcess(f"{who}: {LOST} ({error!s:.160}); {AGAIN}")
         what = str(error) if isinstance(error, AtentoError) else f"{type(error).__name__}: {error}"
-        return LostProcess(f"{who}: {what:.300}; weights are divided, so that all processes end; {_AGAIN}")
+        return LostProcess(f"{who}: {what:.300}; weights are divided, so that all processes end; {AGAIN}")
 
     def gradient_sum(self, weights: Weights, parts: int) -> GradientSum:
         """Return a sum over all parts of an update on all processes."""
@@ -195,11 +184,11 @@ class Processes:
                 result = work()
             except Exception as error:
                 failure = error
-        of_main, description = self.patient.gather([result, None if failure is None else _description(failure)])[0]
+        of_main, description = self.patient.gather([result, None if failure is None else description_of(failure)])[0]
         if failure is not None:
             raise failure
         if description is not None:
-            raise _as_here(0, *description)
+            raise as_here(0, *description)
         return result if self.main else of_main  # type: ignore[no-any-return]
 
     def gather(self, value: T) -> list[T]:
@@ -211,7 +200,7 @@ class Processes:
         everyones = self.patient.gather([value, None])
         for rank, (_, description) in enumerate(everyones):
             if description is not None:
-                self._told = _as_here(rank, *description)
+                self._told = as_here(rank, *description)
                 raise self._told
         return [value for value, _ in everyones]
 
@@ -230,7 +219,7 @@ class Processes:
                 result = work()
         except Exception as error:
             if error is not self._told and not isinstance(error, LostProcess):
-                self.patient.gather([None, _description(error)])
+                self.patient.gather([None, description_of(error)])
             raise
         self.gather(None)
         return result
@@ -252,135 +241,17 @@ class Processes:
                     failure = error
                 finally:
                     self._in_turn = False
-            everyones = self.patient.gather(None if failure is None else _description(failure))
+            everyones = self.patient.gather(None if failure is None else description_of(failure))
             if failure is not None:
                 raise failure
             for rank, description in enumerate(everyones):
                 if description is not None:
-                    raise _as_here(rank, *description)
+                    raise as_here(rank, *description)
         return results[0]
 
     def answered(self) -> AbstractContextManager[None]:
         """Turn the error of a collective operation in an update into one that says what has happened."""
         return answered(self.rank, self.size, self.config.timeout)
-
-
-class SavingProcesses:
-    """The processes as they save a checkpoint together, also in threads (`atento.storage.shards.Writers`).
-
-    Args:
-        writes: whether this process has the first copy of its shard, which is saved.
-        shards: number of shards.
-    """
-
-    def __init__(self, writes: bool, shards: int) -> None:
-        self.channel = Channel(SAVING)  # of their own, since threads use it
-        self.main, self.shards = self.channel.rank == 0, shards
-        self.shard = self.channel.rank if writes else None
-
-    def all_do(self, work: Callable[[], T]) -> list[T]:
-        """Do something on all processes, and return the plain results of all.
-
-        Raises:
-            An exception on all processes, if `work` raises one on any.
-        """
-        failure: Exception | None = None
-        result: Any = None
-        try:
-            result = work()
-        except Exception as error:
-            failure = error
-        everyones = self.channel.gather([result, None if failure is None else _description(failure)])
-        if failure is not None:
-            raise failure
-        for rank, (_, description) in enumerate(everyones):
-            if description is not None:
-                raise _as_here(rank, *description)
-        return [result for result, _ in everyones]
-
-
-class FastSum:
-    """Adds the gradients of the parts of each process in order, then those of all processes (all-reduce)."""
-
-    def __init__(self, processes: Processes, parameters: Sequence[Tensor]) -> None:
-        self.processes, self.parameters, self.local = processes, parameters, RunningSum(parameters)
-
-    def add(self, number: int, gradients: Gradients) -> None:
-        """Take in the gradients of a part."""
-        self.local.add(number, gradients)
-
-    def finish(self) -> None:
-        """Sum the gradients over all processes, in place."""
-        present = present_anywhere(self.processes, [parameter.grad is not None for parameter in self.parameters])
-        for parameter, has_gradient in zip(self.parameters, present):
-            if has_gradient and parameter.grad is None:  # no part of this process has one
-                parameter.grad = torch.zeros_like(parameter)
-        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-        for bucket in buckets(gradients, BUCKET):
-            vector = flat(bucket)
-            with self.processes.answered():
-                dist.all_reduce(vector)
-            copy_from_flat(bucket, vector)
-
-
-class ExactSum:
-    """Adds gradients in the tree over the numbers of the parts, whose upper levels reach over the processes.
-
-    For these, each process gets a share of the elements from all others, adds it up, and gives the sum to all. So it
-    sends and receives about as much as in an all-reduce.
-    """
-
-    def __init__(self, processes: Processes, parameters: Sequence[Tensor], parts: int) -> None:
-        self.processes, self.parameters, self.parts = processes, parameters, parts
-        self.tree = Tree(parts, highest=processes.levels)
-
-    def add(self, number: int, gradients: Gradients) -> None:
-        """Take in the gradients of a part."""
-        self.tree.add(number, in_full_precision(self.parameters, gradients))
-
-    def finish(self) -> None:
-        """Set `.grad` of each parameter to the sum of the nodes of all processes."""
-        nodes = list(self.tree.nodes.values())
-        ours = [any(node[index] is not None for node in nodes) for index in range(len(self.parameters))]
-        present = present_anywhere(self.processes, ours)
-        for parameter, has_gradient in zip(self.parameters, present):
-            parameter.grad = torch.empty_like(parameter) if has_gradient else None
-        indices = {id(parameter.grad): index for index, parameter in enumerate(self.parameters)}
-        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-        for bucket in buckets(gradients, BUCKET):
-            self._finish_bucket(bucket, [indices[id(gradient)] for gradient in bucket])
-
-    def _finish_bucket(self, bucket: list[Tensor], indices: list[int]) -> None:
-        size, elements = self.processes.size, sum(gradient.numel() for gradient in bucket)
-        share = -(-elements // size)  # elements that each process adds up
-        tree = Tree(self.parts, lowest=self.processes.levels)
-        for first in range(0, min(self.processes.slots, self.parts), size):
-            node = self.tree.nodes.get(first + self.processes.rank)
-            # -0.0 is neutral in a sum, also of -0.0; 0.0 is not
-            sent = torch.full((size * share,), -0.0, dtype=bucket[0].dtype, device=bucket[0].device)
-            if node is not None:
-                for index, part in zip(indices, sent[:elements].split([g.numel() for g in bucket])):
-                    if (value := node[index]) is not None:
-                        part.copy_(value.reshape(-1))
-            received = torch.empty_like(sent)
-            with self.processes.answered():
-                dist.all_to_all_single(received, sent)
-            for number, values in enumerate(received.split(share), start=first):
-                if number < min(self.processes.slots, self.parts):
-                    tree.add(number, [values])
-        (total,) = tree.nodes[0]
-        assert total is not None
-        shares = [torch.empty_like(total) for _ in range(size)]
-        with self.processes.answered():
-            dist.all_gather(shares, total)
-        copy_from_flat(bucket, torch.cat(shares))
-
-
-def present_anywhere(processes: Processes, present: Sequence[bool]) -> list[bool]:
-    """Return for each parameter whether any process has a gradient."""
-    flags = torch.tensor(present, dtype=torch.uint8)
-    processes.brisk.highest(flags)
-    return [bool(flag) for flag in flags.tolist()]
 
 
 def checksum(parameters: Sequence[Tensor]) -> int:
@@ -391,21 +262,3 @@ def checksum(parameters: Sequence[Tensor]) -> int:
         bits = parameter.detach().contiguous().view(integers[parameter.element_size()])
         total += (2 * index + 1) * int(bits.sum(dtype=torch.int64))
     return total & (1 << 64) - 1
-
-
-def _description(error: Exception) -> list[Any]:
-    """Return an exception as plain data: kind, text, exit status."""
-    if isinstance(error, AtentoError):
-        return ["", str(error), error.exit_status]
-    text = f"{type(error).__name__}: {error}"
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return ["memory", text, 1]
-    return ["runtime" if isinstance(error, RuntimeError) else "", text, 1]
-
-
-def _as_here(rank: int, kind: str, text: str, exit_status: int) -> Exception:
-    """Return the exception of another process as one of this process; memory that ran out there has run out here."""
-    message = f"process {rank}: {text}"
-    if kind == "memory":
-        return MemoryError(message)
-    return RuntimeError(message) if kind == "runtime" else OtherProcess(message, exit_status)
