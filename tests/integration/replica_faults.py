@@ -1,7 +1,10 @@
 """Faults of one process of several, and the bugs that training in several processes is known for."""
 
+import json
 import os
+import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 
@@ -125,7 +128,55 @@ def sum_by_rank() -> None:
     from atento.training.replica.processes import Processes
     from atento.training.replica.sums import FastSum
 
-    Processes.gradient_sum = lambda self, parameters, parts: FastSum(self, parameters)  # type: ignore[method-assign]
+    Processes.gradient_sum = lambda self, weights, parts: FastSum(  # type: ignore[method-assign]
+        self, list(weights.parameters.values())
+    )
+
+
+def killed_while_saving(step: int, rank: int) -> None:
+    """One process is killed when it has written half of its files of a checkpoint."""
+    from atento.storage import shards
+
+    real = shards.write_file
+
+    def write_file(fd: int, name: str, chunks: Any) -> Any:
+        entry = real(fd, name, chunks)
+        if (
+            Path(f"/proc/self/fd/{fd}").readlink().name.startswith(f".tmp-{step}-")
+            and int(os.environ.get("RANK", "0")) == rank
+        ):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return entry
+
+    shards.write_file = write_file
+
+
+def bytes_recorded(folder: str) -> None:
+    """No fault: each process writes down the bytes of its weights, gradients and optimizer state after an update."""
+    from atento.training.optimizer import Optimizer
+
+    real = Optimizer.step
+
+    def step(self: Optimizer, rate: float) -> None:
+        gradients = [value.grad for value in self.parameters.values() if value.grad is not None]
+        real(self, rate)
+        counted = {
+            "weights": sum(value.untyped_storage().nbytes() for value in self.parameters.values()),
+            "gradients": sum(gradient.nbytes for gradient in gradients),
+            "optimizer": sum(value.nbytes for value in self.tensors().values()),
+        }
+        path = Path(folder) / f"bytes-{os.environ['RANK']}.json"
+        path.write_text(json.dumps(counted), encoding="utf-8")
+
+    Optimizer.step = step  # type: ignore[method-assign]
+
+
+def other_version(rank: int) -> None:
+    """One process has another version of Python."""
+    from atento.training.replica import health
+
+    if int(os.environ.get("RANK", "0")) == rank:
+        health.platform = type("", (), {"python_version": lambda: "2.7.18", "machine": lambda: "vax"})  # type: ignore[assignment]
 
 
 FAULTS: dict[str, Callable[..., None]] = {
@@ -139,5 +190,8 @@ FAULTS: dict[str, Callable[..., None]] = {
         counts_not_reduced,
         dropout_by_rank,
         sum_by_rank,
+        killed_while_saving,
+        bytes_recorded,
+        other_version,
     )
 }

@@ -7,6 +7,7 @@ from typing import Any
 from safetensors.torch import load_file
 
 from atento.storage.catalogue import newest
+from atento.storage.checkpoint import load_checkpoint
 from atento.training.journal import read_journal
 
 CLOCK = ("tokens_per_second", "seconds")  # what is measured, not computed
@@ -26,10 +27,15 @@ def last(run: Path) -> Path:
 
 
 def tensors(path: Path) -> dict[str, bytes]:
-    """Every tensor of a safetensors file as its bytes, its type and its shape: what compares bit for bit."""
+    """Every tensor of a safetensors file, or of the shards of it, as its bytes, its type and its shape."""
+    if path.exists():
+        content = load_file(path)
+    else:
+        checkpoint = load_checkpoint(path.parent)
+        content = checkpoint.weights if path.name.startswith("model") else checkpoint.optimizer
     return {
-        name: f"{value.dtype} {tuple(value.shape)} ".encode() + value.numpy().tobytes()
-        for name, value in load_file(path).items()
+        name: f"{value.dtype} {tuple(value.shape)} ".encode() + value.contiguous().numpy().tobytes()
+        for name, value in content.items()
     }
 
 

@@ -1,0 +1,188 @@
+"""Weights divided among processes: the same run as with copies, checkpoints of shards, and processes that fail."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+import atento
+from conftest import ForkServer, refused
+from runs import differences, events, last
+from test_replicas import SMALL, TINY, finished, free_port, start, train
+
+# parts are dealt unevenly: 5 to 2 processes
+SETTINGS = ("training.micro_batches=5", "training.steps=12", "training.checkpoint_every=4", "training.validate_every=6")
+DIVIDED = (*SETTINGS, "training.parallel.shard=2")
+
+
+@pytest.fixture(scope="module")
+def whole(server: ForkServer, data: Path, scratch: Path) -> Path:
+    """The run in one process."""
+    done = server.run("train", "tiny.yaml", "--out", scratch / "whole", *SETTINGS, cwd=data)
+    assert done.status == 0, done.stderr
+    return scratch / "whole"
+
+
+def furthest(one: Path, two: Path, kind: str = "train") -> float:
+    """The largest difference of the losses of two runs, relative to the loss."""
+    pairs = list(zip(events(one, kind), events(two, kind), strict=True))
+    assert pairs
+    return max(abs(a["loss"] - b["loss"]) / a["loss"] for a, b in pairs)
+
+
+def test_divided_weights_train_as_whole_ones_and_any_number_of_processes_continues(
+    server: ForkServer, place: Path, whole: Path
+) -> None:
+    """Stopped on 2 processes that divide the weights, continued on 1, stopped again, continued on 2."""
+    file = "model-00002-of-00002.safetensors"
+    for size, step, settings, expected in ((2, 3, DIVIDED, file), (1, 7, SETTINGS, "model.safetensors")):
+        fault = {"fault": "signalled", "step": step, "rank": size - 1, "number": int(signal.SIGTERM)}
+        done = [running.end() for running in start(server, size, "--out", "run", *settings, cwd=place, **fault)]
+        assert [process.status for process in done] == [75] * size, done
+        assert (place / f"run/checkpoints/step-{step:08d}" / expected).exists()
+    finished(train(server, 2, "--out", "run", *DIVIDED, cwd=place, fault="bytes_recorded", folder=str(place)))
+    assert 0 <= furthest(whole, place / "run") < 5e-5 and furthest(whole, place / "run", "valid") < 5e-5
+    scores = [[event["chrf"] for event in events(run, "valid")] for run in (whole, place / "run")]
+    assert scores[0] == pytest.approx(scores[1], abs=0.5)  # a rounding may change a word
+    check_bytes(place, whole)
+    model = atento.load(place / "run")
+    assert model.translate("o gato") == model.translate("o gato")
+    shown = server.run("runs", "show", "run", cwd=place)
+    assert shown.status == 0 and "12" in shown.stdout, shown.stderr
+    averaged = server.run("average", "run", "--last", "2", cwd=place)
+    assert averaged.status == 0, averaged.stderr
+
+
+def check_bytes(folder: Path, whole: Path) -> None:
+    """Each process has about half of the weights, the gradients and the optimizer's state."""
+    parameters = sum(value.numel() for value in atento.load(whole).network.parameters())
+    for rank in (0, 1):
+        counted = json.loads((folder / f"bytes-{rank}.json").read_text(encoding="utf-8"))
+        for name, size in (("weights", 4), ("gradients", 4), ("optimizer", 8)):
+            assert counted[name] == pytest.approx(size * parameters / 2, rel=0.05), (rank, name)
+
+
+def test_a_process_that_is_killed_while_it_saves_leaves_the_checkpoint_before(
+    server: ForkServer, place: Path, whole: Path
+) -> None:
+    fault = {"fault": "killed_while_saving", "step": 8, "rank": 1}
+    done = train(server, 2, "--out", "run", *DIVIDED, cwd=place, **fault)
+    assert done[1].status == -signal.SIGKILL
+    refused(done[0], "another process has ended", status=1)
+    assert last(place / "run").name == "step-00000006"
+    finished(train(server, 1, "--out", "run", *SETTINGS, cwd=place))
+    assert 0 <= furthest(whole, place / "run") < 5e-5
+
+
+@pytest.mark.slow
+def test_a_process_that_cannot_compute_its_part_ends_all(server: ForkServer, place: Path) -> None:
+    done = train(server, 2, "--out", "run", *DIVIDED, cwd=place, fault="memory_runs_out", step=6, rank=1)
+    assert [process.status for process in done] == [1, 1], done
+    assert "process 1 of 2: RuntimeError: DefaultCPUAllocator" in done[1].stderr
+    assert "weights are divided, so that all processes end" in done[1].stderr
+    assert "another process has ended" in done[0].stderr
+
+
+@pytest.mark.slow
+def test_a_loss_that_is_not_finite_on_one_process_is_skipped_by_all(server: ForkServer, place: Path) -> None:
+    for policy, action in (("skip", "the update is skipped"), ("rewind", "those of step 4 again")):
+        settings = (*DIVIDED, f"training.non_finite={policy}")
+        done = train(server, 2, "--out", policy, *settings, cwd=place, fault="loss_not_finite", step=5, rank=1)
+        finished(done)
+        assert done[0].stderr.count(action) == 1
+
+
+@pytest.mark.slow
+def test_shards_that_drift_apart_end_a_run_of_two_copies(server: ForkServer, place: Path) -> None:
+    done = train(server, 4, "--out", "run", *DIVIDED, cwd=place, fault="weights_drift", step=6, rank=3)
+    refused(done[0], "step 8: the weights of process 3 are not those of process 1", status=1)
+
+
+FAST = tuple(setting for setting in SMALL if "exact" not in setting)
+LM, MLM, TENSE = "micro-world-lm", "micro-world-mlm", "micro-world-tense"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "size, recipe, more",
+    [
+        (2, LM, ("training.ema=0.9", *TINY)),
+        (2, LM, ("network.output.tied=false", "training.activation_checkpointing=true", *TINY)),
+        (2, LM, ("network.shared_layers=true", *TINY, "network.n_layers=2")),
+        (2, LM, ("training.batch_tokens=60", "training.micro_batches=1", *TINY)),  # an update is one part
+        (3, LM, TINY),
+        (4, LM, ("training.precision=bfloat16", *TINY)),  # two copies of two shards
+        (2, MLM, ("training.precision=bfloat16", *TINY)),
+        (2, "micro-world-en-pt", ("training.precision=bfloat16", *TINY)),
+        (2, "micro-world-pos", TINY),
+        (2, "micro-world-answers", TINY),
+        (2, TENSE, ("init.model=base", "init.lora={}")),
+        (4, TENSE, ("init.model=base", "init.lora={}")),
+        (2, TENSE, ("init.model=base", "init.train=head")),
+        (2, TENSE, ("init.model=base", "init.unfreeze.steps=1")),
+    ],
+)
+def test_divided_weights_train_as_whole_ones_for_any_task(
+    server: ForkServer, place: Path, size: int, recipe: str, more: tuple[str, ...]
+) -> None:
+    if "init.model=base" in more:
+        finished(train(server, 1, "--out", "base", *FAST, *TINY, cwd=place, recipe=MLM))
+    shards = size if size != 4 else 2
+    finished(train(server, 1, "--out", "whole", *FAST, *more, cwd=place, recipe=recipe))
+    settings = (*FAST, *more, f"training.parallel.shard={shards}")
+    finished(train(server, size, "--out", "run", *settings, cwd=place, recipe=recipe))
+    for kind in ("train", "valid"):
+        assert 0 <= furthest(place / "whole", place / "run", kind) < 5e-5
+
+
+@pytest.mark.slow
+def test_a_run_of_shards_that_was_killed_has_the_bits_of_one_that_was_not(server: ForkServer, place: Path) -> None:
+    for step, rank in ((4, 0), (4, 1), (8, 0), (12, 1)):
+        fault = {"fault": "killed_while_saving", "step": step, "rank": rank}
+        done = train(server, 2, "--out", f"run-{step}-{rank}", *DIVIDED, cwd=place, **fault)
+        assert done[rank].status == -signal.SIGKILL
+        finished(train(server, 2, "--out", f"run-{step}-{rank}", *DIVIDED, cwd=place))
+    finished(train(server, 2, "--out", "run", *DIVIDED, cwd=place))
+    for step, rank in ((4, 0), (4, 1), (8, 0), (12, 1)):
+        assert differences(place / "run", place / f"run-{step}-{rank}") == []
+
+
+def test_what_cannot_be_divided_is_refused_with_the_reason(server: ForkServer, place: Path) -> None:
+    shard = "training.parallel.shard=2"
+    for setting, message in (
+        ("training.optimizer=muon", "it computes with whole matrices"),
+        ("training.parallel.exact=true", "summed where each shard is"),
+        ("training.log_update_ratios=true", "some rows of each weight"),
+    ):
+        refused(server.run("train", "tiny.yaml", shard, setting, cwd=place), message)
+    refused(
+        server.run("train", "tiny.yaml", shard, cwd=place), "shard` is 2, and 1 process was started: give --nproc 2"
+    )
+    done = train(server, 2, "--out", "run", shard, "training.scheduled_sampling.share=0.5", cwd=place)
+    refused(done[0], "weights outside of a pass")
+    assert done[1].status == 2 and done[1].stderr == ""
+
+
+def test_the_check_of_a_cluster_finds_a_difference(server: ForkServer, place: Path) -> None:
+    for fault, status in ((None, 0), ("other_version", 1)):
+        world = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        details = {} if fault is None else {"rank": 1}
+        running = [
+            server.start(
+                *("doctor", "--cluster", "--folder", str(place)),
+                cwd=place,
+                fault=fault,
+                env=world | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+                **details,
+            )
+            for rank in range(2)
+        ]
+        done = [process.end() for process in running]
+        assert [process.status for process in done] == [status] * 2, done
+        assert done[1].stdout == "" and "link 0 - 1" in done[0].stdout and "folder: lock" in done[0].stdout
+        if fault is None:
+            assert done[0].stdout.endswith("all processes can train together\n")
+        else:
+            assert "wrong: python differs: " in done[0].stdout and "2.7.18 on process 1" in done[0].stdout
+    assert not list(place.glob(".atento-*"))
