@@ -146,6 +146,15 @@ def test_an_unused_pooler_is_not_in_the_file(tmp_path: Path) -> None:
     assert not [w for w in weights if w.shape == pooler.shape and (np.allclose(w, pooler) or np.allclose(w.T, pooler))]
 
 
+def test_a_tied_matrix_is_stored_once(tmp_path: Path) -> None:
+    model = tiny_model(changed(HELD["gpt2"], vocab_size=2000))
+    onnx_engine.write(model, tmp_path, "float32")
+    assert exact(onnx_engine.compare(model, tmp_path, 1))
+    table = model.network.state_dict()["embedding.weight"]
+    size = (tmp_path / "model.onnx").stat().st_size
+    assert table.nbytes < size < 1.5 * table.nbytes + 100_000
+
+
 def test_batch_and_length_are_free(tmp_path: Path) -> None:
     """Sizes that were not recorded, one token and one text among them, and padding on either side."""
     model = tiny_model(HELD["roberta-base"])

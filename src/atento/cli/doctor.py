@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from atento.training.replica.health import Health
 
 _PATIENCE = 60.0  # seconds that the processes wait for each other
-EXTRAS = {"plot": "matplotlib", "bench": "transformers"}
+EXTRAS = {"plot": "matplotlib", "bench": "transformers", "ctranslate2": "ctranslate2", "onnx": "onnxruntime"}
 
 
 def register(app: typer.Typer) -> None:

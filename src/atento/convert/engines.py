@@ -13,6 +13,7 @@ from atento.convert import ctranslate2_engine, onnx_engine
 from atento.convert.comparison import Comparison, check_exact
 from atento.convert.reading import model_to_convert
 from atento.convert.tokenizer_files import tokenizer_files
+from atento.convert.usage import ctranslate2_usage, onnx_usage
 from atento.errors import AtentoError, CapabilityError, MissingPartError, UsageError
 from atento.model import Model
 from atento.models.card import CARD, model_card
@@ -55,7 +56,7 @@ ENGINES = {
         ctranslate2_engine.left_out,
         ctranslate2_engine.write,
         ctranslate2_engine.compare,
-        ctranslate2_engine.usage,
+        ctranslate2_usage,
     ),
     "onnx": Engine(
         "ONNX",
@@ -65,7 +66,7 @@ ENGINES = {
         onnx_engine.left_out,
         onnx_engine.write,
         onnx_engine.compare,
-        onnx_engine.usage,
+        onnx_usage,
     ),
 }
 

@@ -10,13 +10,13 @@ import logging
 import warnings
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from atento.config.network import NetworkConfig, network_to_dict
 from atento.config.positions import ADDED
 from atento.convert.onnx_graphs import Graph, graphs_of, head_names, ordered, text_vectors_of
 from atento.convert.onnx_sessions import compare as compare
-from atento.convert.onnx_usage import usage as usage
 from atento.errors import ModelError
 from atento.model import Model
 from atento.networks import parameter_count
@@ -96,9 +96,32 @@ def write_graph(graph: Graph, file: Path, precision: str) -> None:
             opset_version=_OPSET,
             dynamo=False,
         )
-    if target != file:
+    if precision == "float32":
+        share_transposed(file)
+    else:
         quantize(target, file)
         target.unlink()
+
+
+def share_transposed(file: Path) -> None:
+    """Store a matrix that is another one transposed as an operation on it: a tied output matrix and the embedding.
+
+    Engines compute it once, when they load the file.
+    """
+    import onnx
+
+    model = onnx.load(str(file))
+    graph = model.graph
+    matrices = [tensor for tensor in graph.initializer if len(tensor.dims) == 2]
+    values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in matrices}
+    looked_up = [node.input[0] for node in graph.node if node.op_type == "Gather" and node.input[0] in values]
+    for table in dict.fromkeys(looked_up):
+        for tensor in matrices:
+            value = values[tensor.name]
+            if tensor.name not in looked_up and np.array_equal(value.T, values[table]):
+                graph.initializer.remove(tensor)
+                graph.node.insert(0, onnx.helper.make_node("Transpose", [table], [tensor.name], perm=[1, 0]))
+    onnx.save(model, str(file))
 
 
 def quantize(source: Path, target: Path) -> None:

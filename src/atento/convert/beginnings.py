@@ -1,0 +1,107 @@
+"""How texts begin for a multilingual model, and how its tokenizer is run without Atento: parts of the model card."""
+
+from dataclasses import dataclass
+
+from atento.data.special_tokens import special_tokens_of
+from atento.model import Model
+from atento.text.languages import chooses_by_source, languages_of
+from atento.text.tokenizer import Tokenizer
+
+_PORTUGUESE = ("por_Latn", "pt_XX", "pt", "por")  # the target language of the example, where a model has it
+
+
+@dataclass(frozen=True)
+class TokenizerLines:
+    """Python that turns a text into tokens and back.
+
+    Attributes:
+        setup: lines that make the tokenizer.
+        tokens: an expression: the names of the tokens of a text, special ones included, for `{text}`.
+        ids: an expression: their ids.
+        from_tokens, from_ids: expressions: the text of `output`, names or ids.
+    """
+
+    setup: str
+    tokens: str
+    ids: str
+    from_tokens: str
+    from_ids: str
+
+
+def output_prefix(model: Model) -> tuple[str, ...]:
+    """The tokens that every output begins with, behind the start token: a target language, where the model takes one.
+
+    The language of the example is Portuguese or, where there is none, the first.
+    """
+    tokenizer = model.tokenizer
+    if tokenizer is None or not model.network.config.reads_source:
+        return ()
+    forced = model.decoding.forced_bos
+    languages = languages_of(tokenizer.specials.ids)
+    begins = model.network.config.start_id in {tokenizer.specials.ids[token] for token in languages.values()}
+    if forced is not None or not languages or begins or _in_source(languages):
+        return () if forced is None else (forced,)
+    return (_language(languages),)
+
+
+def source_prefix(model: Model) -> tuple[str, ...]:
+    """The token of the target language, which some of Marian's models read in front of the source."""
+    languages = {} if model.tokenizer is None else languages_of(model.tokenizer.specials.ids)
+    return (_language(languages),) if _in_source(languages) else ()
+
+
+def _in_source(languages: dict[str, str]) -> bool:
+    return any(chooses_by_source(token) for token in languages.values())
+
+
+def _language(languages: dict[str, str]) -> str:
+    return languages[next((name for name in _PORTUGUESE if name in languages), min(languages))]
+
+
+def tokenizer_lines(model: Model, files: set[str]) -> TokenizerLines | None:
+    """The lines for the tokenizer of a folder that has files of these names; None: it has none."""
+    tokenizer = model.tokenizer
+    if tokenizer is None:
+        return None
+    before = source_prefix(model)
+    if "tokenizer.json" not in files:
+        return _sentencepiece(model, tokenizer, files, before)
+    named, numbered = "", ""
+    if before:
+        named, numbered = f"{list(before)} + ", f"[tokenizer.token_to_id({before[0]!r})] + "
+    return TokenizerLines(
+        'from tokenizers import Tokenizer\n\ntokenizer = Tokenizer.from_file("tokenizer.json")\n',
+        named + 'tokenizer.encode("{text}").tokens',
+        numbered + 'tokenizer.encode("{text}").ids',
+        "tokenizer.decode([tokenizer.token_to_id(token) for token in output])",
+        "tokenizer.decode(output)",
+    )
+
+
+def _sentencepiece(
+    model: Model, tokenizer: Tokenizer, files: set[str], before: tuple[str, ...]
+) -> TokenizerLines | None:
+    """Lines for the package `sentencepiece`, with the special tokens that the model reads around a text."""
+    models: list[str] = [name for name in ("source.spm", "target.spm") if name in files]
+    models = models or [name for name in files if name.endswith((".model", ".spm"))][:1] * 2
+    if len(models) != 2 or "vocab.json" not in files:
+        return None
+    template = special_tokens_of(model.network.config, tokenizer, model.config.get("template")).single
+    contents = [content for content, _ in template]
+    text = contents.index("A")
+    before_ids = [tokenizer.specials.ids[token] for token in before]
+    first_ids = [*before_ids, *(content for content in contents[:text] if isinstance(content, int))]
+    last_ids = [content for content in contents[text + 1 :] if isinstance(content, int)]
+    first, last = tokenizer.tokens(first_ids), tokenizer.tokens(last_ids)
+    pieces = 'source.encode("{text}", out_type=str)'
+    return TokenizerLines(
+        "import json\nfrom pathlib import Path\n\nfrom sentencepiece import SentencePieceProcessor\n\n"
+        f'source = SentencePieceProcessor(model_file="{models[0]}")\n'
+        f'target = SentencePieceProcessor(model_file="{models[1]}")\n'
+        'vocabulary = json.loads(Path("vocab.json").read_text(encoding="utf-8"))\n'
+        "pieces = {number: piece for piece, number in vocabulary.items()}\n",
+        f"[*{first}, *{pieces}, *{last}]",
+        f"[*{first_ids}, *(vocabulary.get(piece, {tokenizer.unk_id}) for piece in {pieces}), *{last_ids}]",
+        "target.decode(output)",
+        'target.decode([pieces.get(number, "") for number in output])',
+    )
