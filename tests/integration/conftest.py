@@ -229,3 +229,13 @@ def browser() -> Iterator[Any]:
         opened = started.chromium.launch(executable_path=str(CHROMIUM), args=SWITCHES)
         yield opened
         opened.close()
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A service with small models, for tests that leave it as it was; the folders of the models in `folders`."""
+    pytest.importorskip("fastapi", reason="the extra serve is not installed")
+    from http_service import shared_service
+
+    with shared_service(tmp_path_factory.mktemp("served")) as running:
+        yield running

@@ -39,6 +39,7 @@ COMMANDS = {
     "attend": "attend",
     "average": "average",
     "convert": "convert",
+    "serve": "serve",
     "runs": "runs",
     "notes": "notes",
     "doctor": "doctor",

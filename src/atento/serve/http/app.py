@@ -1,0 +1,106 @@
+"""The application: all routes over one engine, with one form of error."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+import atento
+from atento.serve.http import chat, health, hugging_face, libretranslate, openai, tokens
+from atento.serve.http.body import read_object
+from atento.serve.http.errors import ServiceError, error_body
+from atento.serve.http.fields import Fields, read
+from atento.serve.http.middleware import Observed, answer
+from atento.serve.http.service import Service, note
+
+_MESSAGES = {404: "there is no such path; GET /docs lists the routes", 405: "this path does not take that method"}
+
+
+def application(service: Service, *, origins: Sequence[str] = ()) -> ASGIApp:
+    """The application of the public address.
+
+    Args:
+        service: what the routes share.
+        origins: web pages that may call it (CORS); by default none.
+    """
+    pulse = health.Pulse()
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        beating = asyncio.create_task(pulse.run())
+        yield
+        beating.cancel()
+        with suppress(asyncio.CancelledError):
+            await beating
+
+    app = FastAPI(title="Atento", version=atento.__version__, lifespan=lifespan, redirect_slashes=False, redoc_url=None)
+    _add_errors(app)
+    for routes in (openai, chat, libretranslate, tokens, hugging_face):
+        routes.add_routes(app, service)
+    health.add_routes(app, service, pulse)
+    if origins:
+        app.add_middleware(
+            CORSMiddleware, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=["*"]
+        )
+    return Observed(app, service.limits, service.metrics, service.log)
+
+
+class _Reload(Fields):
+    model: str
+
+
+def admin_application(service: Service) -> ASGIApp:
+    """The application of the admin socket: `POST /models/reload`."""
+    app = FastAPI(title="Atento: administration", openapi_url=None, redirect_slashes=False)
+    _add_errors(app)
+
+    @app.post("/models/reload")
+    async def reload(request: Request) -> Response:
+        fields = read(_Reload, await read_object(request, service.limits))
+        service.describe(fields.model)
+        try:
+            await service.engine.reload(fields.model)
+        except atento.AtentoError as error:
+            raise ServiceError(409, f"the model was not replaced: {error}", "reload_failed") from None
+        return JSONResponse({"model": fields.model, "status": "reloaded"})
+
+    return Observed(app, service.limits, service.metrics, service.log)
+
+
+class _Refusal(Response):
+    """The answer of an error."""
+
+    def __init__(self, error: ServiceError) -> None:
+        super().__init__(status_code=error.status)
+        self._error = error
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        await answer(self._error, scope, receive, send)
+
+
+def _add_errors(app: FastAPI) -> None:
+    async def refused(request: Request, error: Exception) -> Response:
+        assert isinstance(error, ServiceError)
+        note(request, code=error.code)
+        return _Refusal(error)
+
+    async def no_route(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        code = {404: "not_found", 405: "wrong_method"}.get(error.status_code, "refused")
+        message = _MESSAGES.get(error.status_code, str(error.detail))
+        return JSONResponse(error_body(error.status_code, message, code), error.status_code, error.headers)
+
+    async def failed(request: Request, error: Exception) -> Response:
+        number = request.scope["atento"]["id"]
+        return JSONResponse(error_body(500, f"the service failed (request {number}); its log says where", "bug"), 500)
+
+    app.add_exception_handler(ServiceError, refused)
+    app.add_exception_handler(HTTPException, no_route)
+    app.add_exception_handler(Exception, failed)

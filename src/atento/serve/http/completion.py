@@ -1,0 +1,204 @@
+"""One completion of OpenAI's API: its fields, the work that they ask for, the choices of its answer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from atento.serve.http.decoding import SEED_LIMIT, check_decoding, stop_strings
+from atento.serve.http.errors import too_long, wrong_field
+from atento.serve.http.fields import Fields, Prompts, Texts, bounded, listed
+from atento.serve.http.work import Outcome, Work
+from atento.serve.settings import Limits
+
+_DEFAULT_TOKENS = 16  # OpenAI's default
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "suffix": ("",),
+    "presence_penalty": (0.0,),
+    "frequency_penalty": (0.0,),
+    "logit_bias": ({},),
+}
+"""Fields of OpenAI's API that are not supported, with the values that ask for nothing."""
+
+
+class StreamOptions(Fields):
+    """`stream_options` of a completion."""
+
+    include_usage: bool = False
+    include_obfuscation: bool = False
+
+
+class CompletionFields(Fields):
+    """The body of `POST /v1/completions`; `top_k` and the fields after it are ours."""
+
+    model: str
+    prompt: Prompts = ""
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    n: int | None = None
+    best_of: int | None = None
+    logprobs: int | None = None
+    echo: bool | None = None
+    stop: Texts | None = None
+    seed: int | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    user: str | None = None
+    suffix: str | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    beam_size: int | None = None
+    length_penalty: float | None = None
+    repetition_penalty: float | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The work that a completion asks for.
+
+    Attributes:
+        prompts: texts or lists of ids.
+        options: of `Model.generate`.
+        n: choices of each prompt. best_of: outputs that they are chosen from.
+        repeats: how often each prompt is an item of the job: once for a beam, which gives all outputs itself.
+        writes: whether anything is written; with `max_tokens` 0 the prompts are only scored.
+    """
+
+    prompts: list[Any]
+    options: dict[str, Any]
+    n: int
+    best_of: int
+    repeats: int
+    writes: bool
+
+    def best(self, outputs: Sequence[Any]) -> list[Any]:
+        """The `n` choices of a prompt among its outputs; without output, one that is empty."""
+        if not outputs:
+            return [{"text": "", "ids": [], "tokens": [], "token_scores": [], "log_prob": 0.0, "finished": False}]
+        if self.best_of == self.n or self.repeats == 1:
+            return list(outputs[: self.n])
+        return sorted(outputs, key=lambda output: -output["log_prob"] / max(1, len(output["token_scores"])))[: self.n]
+
+
+def planned(fields: CompletionFields, limits: Limits) -> Plan:
+    """The work that a completion asks for.
+
+    Without `temperature` it is 1, as in OpenAI's API; 0 is greedy search; `beam_size` is beam search.
+
+    Raises:
+        ServiceError: 422, a field out of its range, or fields that exclude each other; 413, too many outputs.
+    """
+    max_tokens = _DEFAULT_TOKENS if fields.max_tokens is None else fields.max_tokens
+    bounded("max_tokens", max_tokens, 0 if fields.echo else 1, limits.output_tokens)
+    bounded("temperature", fields.temperature, 0, 100)
+    bounded("logprobs", fields.logprobs, 0, 1)
+    n = 1 if fields.n is None else fields.n
+    best_of = n if fields.best_of is None else fields.best_of
+    bounded("n", n, 1, limits.n)
+    bounded("best_of", best_of, n, limits.n)
+    check_decoding(limits, max_new_tokens=None, beam=("beam_size", fields.beam_size), seed=None)
+    prompts = listed(fields.prompt)
+    if not prompts:
+        raise wrong_field("/prompt", "`prompt` must have at least one text: got none")
+    if len(prompts) * best_of > limits.texts:
+        raise too_long(
+            f"a request may have at most {limits.texts:,} outputs: got {len(prompts):,} prompts of {best_of}", "/prompt"
+        )
+    options: dict[str, Any] = {"max_new_tokens": max_tokens}
+    if fields.seed is not None:
+        options["seed"] = fields.seed % SEED_LIMIT
+    stop = stop_strings(fields.stop, "stop")
+    options |= {"stop": stop} if stop else {}
+    if fields.repetition_penalty is not None:
+        options["repetition_penalty"] = fields.repetition_penalty
+    options |= _beam(fields, n, best_of) if fields.beam_size is not None else _sampling(fields)
+    repeats = 1 if fields.beam_size is not None else best_of
+    return Plan(prompts, options, n, best_of, repeats, max_tokens > 0)
+
+
+def _beam(fields: CompletionFields, n: int, best_of: int) -> dict[str, Any]:
+    for name in ("temperature", "top_p", "top_k", "min_p"):
+        if getattr(fields, name) is not None:
+            raise wrong_field(
+                f"/{name}", f"`{name}` and `beam_size` exclude each other: one samples, the other searches"
+            )
+    if best_of != n:
+        raise wrong_field("/best_of", "`best_of` and `beam_size` exclude each other: a beam ranks its outputs itself")
+    assert fields.beam_size is not None
+    if n > fields.beam_size:
+        raise wrong_field("/n", f"`n` must not exceed `beam_size`: got {n} and {fields.beam_size}")
+    penalty = {} if fields.length_penalty is None else {"length_penalty": fields.length_penalty}
+    return {"beam": fields.beam_size} | penalty | ({"n_best": n} if n > 1 else {})
+
+
+def _sampling(fields: CompletionFields) -> dict[str, Any]:
+    if fields.length_penalty is not None:
+        raise wrong_field("/length_penalty", "`length_penalty` takes `beam_size`: without a beam it has no effect")
+    if fields.temperature == 0:
+        return {"greedy": True}
+    values = {name: getattr(fields, name) for name in ("top_p", "top_k", "min_p")}
+    temperature = 1.0 if fields.temperature is None else fields.temperature
+    return {"sample": True, "temperature": temperature} | {
+        name: value for name, value in values.items() if value is not None
+    }
+
+
+def finish_reason(output: dict[str, Any]) -> str:
+    """Why an output ended, in OpenAI's words."""
+    return "stop" if output["finished"] else "length"
+
+
+async def echoed(work: Work, fields: CompletionFields, prompts: list[str], verb: str) -> Outcome:
+    """The tokens of each prompt with their log-probabilities, if they are asked for; else None for each.
+
+    Raises:
+        ServiceError: 422, the model reads its prompts as sources, whose tokens have no probability.
+    """
+    if fields.logprobs is None:
+        return Outcome([None] * len(prompts))
+    if work.service.describe(fields.model).verb != "generate" or verb != "generate":
+        raise wrong_field("/echo", "`echo` with `logprobs` takes a language model: this model reads prompts as sources")
+    outcome = await work.run(fields.model, "score", [["", prompt] for prompt in prompts])
+    outcome.values = [
+        list(zip(value["tokens"], value["log_probs"]))[:-1] for value in outcome.values
+    ]  # EOS is not there
+    return outcome
+
+
+def choice(
+    index: int, prompt: Any, output: dict[str, Any], before: list[tuple[str, float]] | None, fields: CompletionFields
+) -> dict[str, Any]:
+    """One entry of `choices`.
+
+    Args:
+        index: its number.
+        prompt: the prompt, a text where `echo` puts it before the output.
+        output: of the engine.
+        before: the tokens of the prompt with their log-probabilities, for `echo` with `logprobs`.
+        fields: of the request.
+    """
+    text = (prompt if fields.echo else "") + output["text"]
+    logs = None
+    if fields.logprobs is not None:
+        logs = log_probs([*(before or []), *zip(output["tokens"], output["token_scores"])], 0)
+    return {"index": index, "text": text, "logprobs": logs, "finish_reason": finish_reason(output)}
+
+
+def log_probs(tokens: Sequence[tuple[str, float]], offset: int) -> dict[str, Any]:
+    """`logprobs` of a choice: tokens, their log-probabilities by the model, and where each begins in the text.
+
+    `top_logprobs` is null: alternatives are not computed.
+    """
+    offsets = []
+    for text, _ in tokens:
+        offsets.append(offset)
+        offset += len(text)
+    return {
+        "tokens": [text for text, _ in tokens],
+        "token_logprobs": [score for _, score in tokens],
+        "top_logprobs": None,
+        "text_offset": offsets,
+    }

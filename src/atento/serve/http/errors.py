@@ -1,0 +1,62 @@
+"""What the service answers instead of a result: statuses, and the error body of OpenAI's API for all of them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+_KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+
+
+class ServiceError(Exception):
+    """A request that is refused or failed.
+
+    Attributes:
+        status: the HTTP status.
+        message: one sentence for the client. It may quote the request, so it is not logged.
+        param: a pointer to the field, such as `/messages/0/content`; None if it is not about a field.
+        code: a word for programs, which is also logged.
+        headers: further fields of the answer.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        code: str,
+        *,
+        param: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.code, self.param = status, message, code, param
+        self.headers = dict(headers or {})
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The answer: `{"error": {"message", "type", "param", "code"}}`."""
+        return error_body(self.status, self.message, self.code, self.param)
+
+
+def error_body(status: int, message: str, code: str, param: str | None = None) -> dict[str, Any]:
+    """The error body of OpenAI's API."""
+    kind = _KINDS.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def wrong_field(pointer: str, message: str) -> ServiceError:
+    """422: a field that is missing, unknown, of the wrong type or out of range."""
+    return ServiceError(422, message, "wrong_field", param=pointer)
+
+
+def too_long(message: str, pointer: str | None = None) -> ServiceError:
+    """413: a body or a text that is too long; the message says both lengths."""
+    return ServiceError(413, message, "too_long", param=pointer)
+
+
+def busy(message: str, seconds: float, code: str = "busy") -> ServiceError:
+    """503 with `Retry-After` in whole seconds, 1 at least."""
+    return ServiceError(503, message, code, headers={"Retry-After": retry_after(seconds)})
+
+
+def retry_after(seconds: float) -> str:
+    """The value of `Retry-After`: whole seconds, 1 at least."""
+    return str(max(1, int(-(-seconds // 1))))

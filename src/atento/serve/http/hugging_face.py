@@ -1,0 +1,147 @@
+"""The task payloads of Hugging Face: `POST /models/{id}` and `POST /{task}`.
+
+A payload is chosen by the verb of the task (`atento.config.tasks`), so a new task with a verb of the table is served
+without a line here.
+"""
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from atento.config.tasks import TASKS, task_with
+from atento.serve.http.body import read_object
+from atento.serve.http.errors import ServiceError, wrong_field
+from atento.serve.http.fields import Fields, described, read
+from atento.serve.http.payload_generation import Call, generation
+from atento.serve.http.payloads import PAYLOADS, feature_extraction, plain_payload, sentence_similarity, zero_shot
+from atento.serve.http.service import Service
+from atento.serve.http.work import Work, unless_gone
+
+Payload = Callable[[Call], Coroutine[Any, Any, Any]]
+ZERO_SHOT = "zero-shot-classification"
+_TAGS = {  # the names of Hugging Face for the tasks of a verb, where they are not ours
+    "fill": "fill-mask",
+    "classify": "text-classification",
+    "tag": "token-classification",
+    "generate": "text-generation",
+    "embed": "feature-extraction",
+    "similarity": "sentence-similarity",
+}
+_KEYS = {"inputs", "parameters", "options", "stream"}
+_SCHEMA = {
+    "type": "object",
+    "required": ["inputs"],
+    "properties": {
+        "inputs": {"description": "What the task takes: a text, a list of texts, or an object."},
+        "parameters": {"type": "object"},
+        "options": {"type": "object"},
+        "stream": {"type": "boolean"},
+    },
+}
+
+
+def names() -> dict[str, str]:
+    """The names of tasks in paths, ours and Hugging Face's, and the verb of each."""
+    verbs = {name: str(spec.verb) for name, spec in TASKS.items() if spec.verb is not None}
+    tags = {tag: verb for verb, tag in _TAGS.items()}
+    return verbs | tags | {ZERO_SHOT: "classify"}
+
+
+def tag_of(verb: str) -> str:
+    """The name of Hugging Face for what a verb does: "fill-mask"; ours where it has the same."""
+    return _TAGS.get(verb) or task_with(verb)
+
+
+def add_routes(app: FastAPI, service: Service) -> None:
+    """Add the routes of the payloads."""
+    extra = {"requestBody": {"required": True, "content": {"application/json": {"schema": _SCHEMA}}}}
+
+    async def of_model(request: Request) -> Response:
+        name, _, task = request.path_params["id"].partition("/pipeline/")
+        if task and task not in names():
+            raise ServiceError(
+                404, f"there is no task {task[:60]!r}: known are {', '.join(sorted(names()))}", "not_found"
+            )
+        return await _answer(service, request, name, task or None)
+
+    async def of_root(request: Request) -> Response:
+        if len(service.models) > 1:
+            known = ", ".join(service.models)
+            raise ServiceError(400, f"name a model: POST /models/NAME; this service has {known}", "no_model")
+        return await _answer(service, request, next(iter(service.models)), None)
+
+    shared: dict[str, Any] = {"methods": ["POST"], "tags": ["Hugging Face"], "openapi_extra": extra}
+    app.add_api_route("/models/{id:path}", of_model, summary="The task of a model", **shared)
+    app.add_api_route("/", of_root, summary="The task of the only model", **shared)
+    for task in names():
+        app.add_api_route(f"/{task}", _of_task(service, task), summary=f"The task {task}", **shared)
+
+
+def _of_task(service: Service, task: str) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    async def of_task(request: Request) -> Response:
+        return await _answer(service, request, None, task)
+
+    return of_task
+
+
+async def _answer(service: Service, request: Request, model: str | None, task: str | None) -> Response:
+    """Answer a payload by a model, or by the first that does the task."""
+    key = service.clients.authenticate(request)
+    if model is not None:
+        service.describe(model)
+    with service.clients.share(request, key):
+        value = await read_object(request, service.limits)
+        inputs, parameters, stream = _parts(value)
+        if task is None:
+            assert model is not None
+            verb = service.describe(model).verb
+        else:
+            verb = names()[task]
+        payload = _payload(verb, task, inputs, parameters)
+        if payload is sentence_similarity:
+            verb = "similarity"
+        elif payload is feature_extraction:
+            verb = "embed"
+        model = service.model_for(verb, model)
+        call = Call(service, Work(service, request), model, verb, inputs, parameters)
+        if stream:
+            return await generation(call, stream=True)
+        return JSONResponse(await unless_gone(request, payload(call)))
+
+
+class _Any(Fields):
+    """Any object; its keys are checked by hand, because those of a payload may stand beside its inputs."""
+
+    model_config = Fields.model_config | {"extra": "allow"}
+
+
+def _parts(value: object) -> tuple[Any, dict[str, Any], bool]:
+    """Inputs, parameters (those beside the inputs with them) and whether a stream is asked for."""
+    fields: Mapping[str, Any] = read(_Any, value).model_extra or {}
+    if "inputs" not in fields:
+        raise wrong_field("/inputs", "`inputs` is missing")
+    for name in ("parameters", "options"):
+        if not isinstance(fields.get(name) or {}, dict):
+            raise wrong_field(f"/{name}", f"`{name}` must be an object: got {described(fields[name])}")
+    stream = fields.get("stream") or False
+    if not isinstance(stream, bool):
+        raise wrong_field("/stream", f"`stream` must be true or false: got {described(stream)}")
+    parameters = dict(fields.get("parameters") or {})
+    parameters |= {name: field for name, field in fields.items() if name not in _KEYS}
+    return fields["inputs"], parameters, stream
+
+
+def _payload(verb: str, task: str | None, inputs: object, parameters: Mapping[str, Any]) -> Payload:
+    if task == ZERO_SHOT or (verb == "classify" and "candidate_labels" in parameters):
+        return zero_shot
+    if verb in ("embed", "similarity") and task in (None, tag_of("embed"), tag_of("similarity")):
+        pairs = isinstance(inputs, dict) and "source_sentence" in inputs
+        return sentence_similarity if pairs or task == tag_of("similarity") else _embedding(verb)
+    return PAYLOADS.get(verb, plain_payload)
+
+
+def _embedding(verb: str) -> Payload:
+    return feature_extraction if verb == "embed" else plain_payload

@@ -1,0 +1,191 @@
+"""The API of LibreTranslate: `POST /translate`, `POST /detect`, `GET /languages`; JSON and forms."""
+
+import html
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from atento.config.tasks import verb_of
+from atento.serve.http.body import read_object
+from atento.serve.http.detection import Detected, detect
+from atento.serve.http.errors import ServiceError, wrong_field
+from atento.serve.http.fields import Fields, Texts, bounded, listed, read
+from atento.serve.http.language_codes import NAMES, code_of, pair_in
+from atento.serve.http.routes import accepts
+from atento.serve.http.service import Service
+from atento.serve.http.work import Work, check_texts, unless_gone
+
+_VERB = "translate"
+
+
+class TranslateFields(Fields):
+    """The body of `POST /translate`."""
+
+    q: Texts
+    source: str = "auto"
+    target: str
+    format: Literal["text", "html"] = "text"
+    alternatives: int = 0
+    api_key: str | None = None
+
+
+class DetectFields(Fields):
+    """The body of `POST /detect`."""
+
+    q: Texts
+    api_key: str | None = None
+
+
+@dataclass(frozen=True)
+class Direction:
+    """A translation that a model does: from one language to another, by their codes.
+
+    `source_name` and `target_name` are the names of a multilingual tokenizer; None where it has none.
+    """
+
+    model: str
+    source: str
+    target: str
+    source_name: str | None = None
+    target_name: str | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of `Model.translate`."""
+        names = {"source_language": self.source_name, "target_language": self.target_name}
+        return {option: name for option, name in names.items() if name is not None}
+
+
+def directions(service: Service) -> Iterator[Direction]:
+    """All translations that the service does, in the order of its models."""
+    for name, settings in service.models.items():
+        description = service.engine.describe(name)
+        if verb_of(description.task) != _VERB:
+            continue
+        languages = description.languages
+        pair = settings.languages or pair_in(name)
+        if not languages and pair is not None:
+            yield Direction(name, code_of(pair[0]), code_of(pair[1]))
+        for source in languages:
+            for target in languages:
+                if code_of(source) != code_of(target):
+                    yield Direction(name, code_of(source), code_of(target), source, target)
+
+
+def add_routes(app: FastAPI, service: Service) -> None:
+    """Add the routes."""
+
+    async def languages(request: Request) -> Response:
+        service.clients.authenticate(request)
+        targets: dict[str, list[str]] = {}
+        for direction in directions(service):
+            targets.setdefault(direction.source, [])
+            if direction.target not in targets[direction.source]:
+                targets[direction.source].append(direction.target)
+        rows = [{"code": code, "name": NAMES.get(code, code), "targets": codes} for code, codes in targets.items()]
+        return JSONResponse(rows)
+
+    async def detected(request: Request) -> Response:
+        fields = await _fields(service, request, DetectFields)
+        texts = listed(fields.q)
+        check_texts(service, len(texts), "/q")
+        rows = [[_shown(language) for language in detect(text)] for text in texts]
+        return JSONResponse(rows[0] if isinstance(fields.q, str) else rows)
+
+    async def translated(request: Request) -> Response:
+        fields = await _fields(service, request, TranslateFields)
+        return JSONResponse(await _translate(service, request, fields))
+
+    tags: dict[str, Any] = {"tags": ["LibreTranslate"]}
+    app.add_api_route("/languages", languages, methods=["GET"], summary="Languages and their targets", **tags)
+    app.add_api_route(
+        "/detect",
+        detected,
+        methods=["POST"],
+        summary="The language of a text",
+        openapi_extra=accepts(DetectFields, form=True),
+        **tags,
+    )
+    app.add_api_route(
+        "/translate",
+        translated,
+        methods=["POST"],
+        summary="A translation",
+        openapi_extra=accepts(TranslateFields, form=True),
+        **tags,
+    )
+
+
+async def _fields(service: Service, request: Request, kind: type[Any]) -> Any:
+    """The fields of a request whose key may stand in its body."""
+    value = await read_object(request, service.limits, form=True)
+    form = request.headers.get("content-type", "").lower().startswith("application/x-www-form-urlencoded")
+    if form and isinstance(value.get("alternatives"), str):
+        text = value["alternatives"]
+        value["alternatives"] = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text
+    service.clients.authenticate(request, value.get("api_key") if isinstance(value, dict) else None)
+    return read(kind, value)
+
+
+async def _translate(service: Service, request: Request, fields: TranslateFields) -> dict[str, Any]:
+    key = service.clients.authenticate(request, fields.api_key)
+    with service.clients.share(request, key):
+        texts = listed(fields.q)
+        check_texts(service, len(texts), "/q")
+        bounded("alternatives", fields.alternatives, 0, service.limits.n - 1)
+        if fields.format == "html" and any("<" in text for text in texts):
+            raise wrong_field("/format", "`format` html is for texts without tags here: got one with <")
+        served = dict.fromkeys(known.source for known in directions(service))
+        languages = [detect(text, served)[0] if fields.source == "auto" else None for text in texts]
+        sources = [language.code if language else code_of(fields.source) for language in languages]
+        outputs: list[Any] = [None] * len(texts)
+        work = Work(service, request)
+        for source in dict.fromkeys(sources):
+            rows = [row for row, code in enumerate(sources) if code == source]
+            direction = _direction(service, source, fields.target)
+            plain = [html.unescape(texts[row]) if fields.format == "html" else texts[row] for row in rows]
+            options = direction.options
+            if fields.alternatives:
+                options |= {"n_best": fields.alternatives + 1, "beam": max(4, fields.alternatives + 1)}
+            outcome = await unless_gone(request, work.run(direction.model, _VERB, plain, options))
+            for row, value in zip(rows, outcome.values):
+                texts_out = [output["text"] for output in value] or [""]
+                outputs[row] = (
+                    [html.escape(text, quote=False) for text in texts_out] if fields.format == "html" else texts_out
+                )
+        return _body(fields, outputs, languages)
+
+
+def _body(fields: TranslateFields, outputs: list[list[str]], languages: list[Detected | None]) -> dict[str, Any]:
+    single = isinstance(fields.q, str)
+    body: dict[str, Any] = {"translatedText": outputs[0][0] if single else [texts[0] for texts in outputs]}
+    if fields.alternatives:
+        further = [texts[1:] for texts in outputs]
+        body["alternatives"] = further[0] if single else further
+    if fields.source == "auto":
+        shown = [_shown(language) for language in languages if language is not None]
+        body["detectedLanguage"] = shown[0] if single else shown
+    return body
+
+
+def _direction(service: Service, source: str, target: str) -> Direction:
+    """The translation by the first model that does it. Raises ServiceError: 400, there is none."""
+    known = list(directions(service))
+    for direction in known:
+        if direction.source == source and direction.target == code_of(target):
+            return direction
+    pairs = ", ".join(dict.fromkeys(f"{pair.source}-{pair.target}" for pair in known[:20])) or "none"
+    raise ServiceError(
+        400,
+        f"no model of this service translates from {source[:20]!r} to {target[:20]!r}: it translates {pairs}",
+        "unknown_language",
+        param="/target",
+    )
+
+
+def _shown(language: Detected) -> dict[str, Any]:
+    return {"language": language.code, "confidence": language.confidence}

@@ -1,0 +1,115 @@
+"""The payload of text generation, whole or streamed as text-generation-inference does; the call that payloads share."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.responses import StreamingResponse
+
+from atento.serve.http.decoding import GenerationFields, decoding_options
+from atento.serve.http.errors import wrong_field
+from atento.serve.http.fields import described, read
+from atento.serve.http.service import Service
+from atento.serve.http.work import Work, check_texts, event_stream
+from atento.serve.jobs import Piece, Result
+
+
+@dataclass(frozen=True)
+class Call:
+    """A payload on its way: for which model and verb, its inputs and parameters, still unchecked."""
+
+    service: Service
+    work: Work
+    model: str
+    verb: str
+    inputs: Any
+    parameters: dict[str, Any]
+
+
+def inputs_of(call: Call) -> tuple[list[str], bool]:
+    """The inputs as a list of texts, and whether it was one text.
+
+    Raises:
+        ServiceError: 422, they are something else; 413, too many.
+    """
+    single = isinstance(call.inputs, str)
+    texts = [call.inputs] if single else call.inputs
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise wrong_field("/inputs", f"`inputs` must be a text or a list of texts: got {described(call.inputs)}")
+    check_texts(call.service, len(texts), "/inputs")
+    return texts, single
+
+
+def of_inputs(values: list[Any], single: bool) -> Any:
+    """The value of the only text, or the list of values."""
+    return values[0] if single else values
+
+
+async def generate(call: Call) -> Any:
+    """[{generated_text}], one a prompt and output."""
+    fields = read(GenerationFields, call.parameters, "/parameters")
+    texts, _ = inputs_of(call)
+    outcome = await call.work.run(call.model, call.verb, texts, decoding_options(fields, call.service.limits))
+    return [
+        {"generated_text": _shown(prompt, output["text"], fields)} | _details(output, fields)
+        for prompt, outputs in zip(texts, outcome.values)
+        for output in outputs
+    ]
+
+
+def _shown(prompt: str, text: str, fields: GenerationFields) -> str:
+    return prompt + text if fields.return_full_text else text
+
+
+def _details(output: dict[str, Any], fields: GenerationFields) -> dict[str, Any]:
+    if not fields.details:
+        return {}
+    tokens = [
+        {"id": number, "text": text, "logprob": score, "special": False}
+        for number, text, score in zip(output["ids"], output["tokens"], output["token_scores"])
+    ]
+    return {
+        "details": {
+            "finish_reason": "eos_token" if output["finished"] else "length",
+            "generated_tokens": len(output["ids"]),
+            "prefill": [],
+            "seed": fields.seed,
+            "tokens": tokens,
+        }
+    }
+
+
+async def generation(call: Call, *, stream: bool) -> StreamingResponse:
+    """A stream of `{"token": {...}}`, the last with `generated_text`; for one prompt and one output."""
+    fields = read(GenerationFields, call.parameters, "/parameters")
+    texts, _ = inputs_of(call)
+    if len(texts) != 1:
+        raise wrong_field("/inputs", f"a stream is of one text: got {len(texts)}")
+    options = decoding_options(fields, call.service.limits)
+    job = call.work.job(call.model, call.verb, texts, options, stream=stream)
+
+    async def chunks() -> AsyncIterator[dict[str, Any]]:
+        index = 0
+        async for event in call.work.events(job):
+            if isinstance(event, Piece):
+                index += 1
+                yield _chunk(index, event)
+            elif isinstance(event, Result):
+                output = event.value[0]
+                last = Piece(0, "")
+                reason = "eos_token" if output["finished"] else "length"
+                details = {"finish_reason": reason, "generated_tokens": len(output["ids"]), "input_length": 0}
+                text = _shown(texts[0], output["text"], fields)
+                yield _chunk(index + 1, last) | {"generated_text": text, "details": details | {"seed": fields.seed}}
+
+    return await event_stream(call.work, chunks(), done=False)
+
+
+def _chunk(index: int, piece: Piece) -> dict[str, Any]:
+    token = {
+        "id": piece.token_ids[-1] if piece.token_ids else 0,
+        "text": piece.text,
+        "logprob": sum(piece.token_scores),
+        "special": not piece.text,
+    }
+    return {"index": index, "token": token, "generated_text": None, "details": None}

@@ -1,0 +1,100 @@
+"""What all routes share: the engine, the limits, the clients, the metrics; which model a request is for."""
+
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from starlette.requests import Request
+
+from atento.serve.http.clients import Clients
+from atento.serve.http.errors import ServiceError, busy
+from atento.serve.http.logs import Log
+from atento.serve.http.metrics import Metrics
+from atento.serve.jobs import Description, Event, Job, Stats
+from atento.serve.settings import Limits, ModelSettings
+
+
+class Engine(Protocol):
+    """What is used here of `atento.serve.engine`."""
+
+    def submit(self, job: Job) -> AsyncIterator[Event]:
+        """Begin a job. Raises QueueFull."""
+
+    def cancel(self, job_id: str) -> None:
+        """Stop a job."""
+
+    def describe(self, model: str) -> Description:
+        """A model."""
+
+    def ready(self, model: str | None = None) -> bool:
+        """Whether a model, or each, answers."""
+
+    async def reload(self, model: str) -> None:
+        """Load a model again."""
+
+    def stats(self, model: str) -> Stats:
+        """Numbers of a model."""
+
+
+@dataclass
+class Service:
+    """The parts that routes share.
+
+    Attributes:
+        engine: computes.
+        models: name -> settings, in the order of the command line.
+        limits, clients, metrics, log: as their classes say.
+        stopping: whether SIGTERM has come: no new work.
+        started: the time of the start, in seconds since 1970.
+    """
+
+    engine: Engine
+    models: Mapping[str, ModelSettings]
+    limits: Limits
+    clients: Clients
+    metrics: Metrics
+    log: Log
+    stopping: bool = False
+    started: float = field(default_factory=time.time)
+
+    def describe(self, name: str) -> Description:
+        """A model by name. Raises ServiceError: 404; names those that there are."""
+        if name not in self.models:
+            raise ServiceError(
+                404,
+                f"there is no model {name[:80]!r}: this service has {', '.join(self.models)}",
+                "unknown_model",
+                param="/model",
+            )
+        return self.engine.describe(name)
+
+    def model_for(self, verb: str, name: str | None = None) -> str:
+        """The model that does a verb: the named one, else the first whose own verb it is, else the first that can.
+
+        Raises:
+            ServiceError: 404, no such model; 400, it does not do this.
+        """
+        if name is not None:
+            description = self.describe(name)
+            if verb not in description.verbs:
+                can = ", ".join(description.verbs)
+                raise ServiceError(
+                    400, f"the model {name!r} cannot {verb}: it can {can}", "wrong_model", param="/model"
+                )
+            return name
+        own = [name for name in self.models if self.engine.describe(name).verb == verb]
+        able = [name for name in self.models if verb in self.engine.describe(name).verbs]
+        if not able:
+            raise ServiceError(404, f"no model of this service can {verb}", "unknown_model")
+        return (own or able)[0]
+
+    def check_open(self) -> None:
+        """Raises ServiceError: 503, the service is stopping."""
+        if self.stopping:
+            raise busy("the service is stopping", 5, "stopping")
+
+
+def note(request: Request, **values: Any) -> None:
+    """Add values to the line of log of a request; never a user's text."""
+    request.scope["atento"]["notes"].update(values)

@@ -1,0 +1,214 @@
+"""Jobs of a request: submitted to the engine, their results collected or streamed, cancelled when the client leaves."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+
+from atento.serve.http.body import gone
+from atento.serve.http.errors import ServiceError, busy, too_long, wrong_field
+from atento.serve.http.middleware import CLOSED_BY_CLIENT
+from atento.serve.http.service import Service, note
+from atento.serve.jobs import Failed, Job, Piece, QueueFull, Result, Usage
+
+PING_SECONDS = 15.0
+_GRACE = 1.0  # seconds after the deadline in which the engine itself reports it
+T = TypeVar("T")
+
+
+@dataclass
+class Outcome:
+    """What a job gave: a value for each item, tokens read and written."""
+
+    values: list[Any]
+    prompt_tokens: int = 0
+    new_tokens: int = 0
+
+
+@dataclass
+class Work:
+    """The jobs of one request.
+
+    Attributes:
+        service: the service.
+        request: the request; its number names the jobs.
+    """
+
+    service: Service
+    request: Request
+    _begun: dict[str, None] = field(default_factory=dict)  # jobs that have not ended
+    _count: int = 0
+
+    def job(self, model: str, verb: str, items: list[Any], options: dict[str, Any], *, stream: bool = False) -> Job:
+        """A job of this request, with the deadline of the service."""
+        self._count += 1
+        number = f"{self.request.scope['atento']['id']}-{self._count}"
+        note(self.request, model=model, verb=verb, items=len(items), characters=_characters(items))
+        if self.service.log.texts:
+            note(self.request, texts=items)
+        return Job(number, model, verb, items, options, stream, time.monotonic() + self.service.limits.deadline)
+
+    async def run(self, model: str, verb: str, items: list[Any], options: dict[str, Any] | None = None) -> Outcome:
+        """The values of all items.
+
+        Raises:
+            ServiceError: as `events` says.
+        """
+        outcome = Outcome([None] * len(items))
+        async for event in self.events(self.job(model, verb, items, options or {})):
+            if isinstance(event, Result):
+                outcome.values[event.item] = event.value
+            elif isinstance(event, Usage):
+                outcome.prompt_tokens, outcome.new_tokens = event.prompt_tokens, event.new_tokens
+        note(self.request, prompt_tokens=outcome.prompt_tokens, new_tokens=outcome.new_tokens)
+        return outcome
+
+    async def events(self, job: Job) -> AsyncIterator[Piece | Result | Usage]:
+        """The events of a job.
+
+        Raises:
+            ServiceError: 503 the queue is full or the worker ended; 422 the model refuses the items or options; 413 a
+                text has too many tokens; 504 the deadline passed.
+        """
+        self.service.check_open()
+        try:
+            events = self.service.engine.submit(job)
+        except QueueFull as error:
+            most = self.service.limits.queue
+            message = f"the model {job.model!r} has {most:,} requests waiting"
+            raise busy(message, error.retry_after) from None
+        self._begun[job.id] = None
+        try:
+            async with asyncio.timeout(job.deadline - time.monotonic() + _GRACE):
+                async for event in events:
+                    if isinstance(event, Failed):
+                        raise self._failure(event)
+                    yield event
+            del self._begun[job.id]
+        except TimeoutError:
+            raise self._failure(Failed("deadline", "")) from None
+        finally:
+            self.stop()
+
+    def stop(self) -> None:
+        """Cancel the jobs that have not ended."""
+        for number in list(self._begun):
+            del self._begun[number]
+            self.service.engine.cancel(number)
+
+    def _failure(self, failed: Failed) -> ServiceError:
+        if failed.kind == "request":
+            return wrong_field("", failed.message)
+        if failed.kind == "too_long":
+            return too_long(failed.message)
+        if failed.kind == "deadline":
+            seconds = self.service.limits.deadline
+            return ServiceError(504, f"the answer was not ready in {seconds:g} seconds", "deadline")
+        if failed.kind == "worker":
+            return busy("the process that computed the answer ended; it is being replaced", 2, "worker_ended")
+        note(self.request, error="the worker raised it; its own line of the log names it")
+        return ServiceError(500, "the service failed; its log says where", "bug")
+
+
+async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """The result of some work, which is cancelled when the client closes the connection.
+
+    Raises:
+        ServiceError: of status 499, the client has gone.
+    """
+    task = asyncio.ensure_future(work)
+    watch = asyncio.ensure_future(gone(request.receive))
+    try:
+        await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise ServiceError(CLOSED_BY_CLIENT, "the client has gone", "client_gone")
+    finally:
+        for future in (task, watch):
+            future.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await future
+
+
+Chunks = AsyncIterator[dict[str, Any]]
+
+
+async def event_stream(
+    work: Work, chunks: Chunks, *, done: bool = True, began: Callable[[], None] = lambda: None
+) -> StreamingResponse:
+    """An answer of server-sent events, one a chunk; failures before the first chunk have their own status.
+
+    Args:
+        work: the jobs behind the chunks, which are cancelled when the client goes.
+        chunks: JSON objects.
+        done: whether the stream ends with `data: [DONE]`, as OpenAI's.
+        began: called when the first chunk is there.
+
+    Raises:
+        ServiceError: the first chunk fails.
+    """
+    first = await unless_gone(work.request, _next(chunks))
+    began()
+
+    async def lines() -> AsyncIterator[str]:
+        upcoming: asyncio.Future[dict[str, Any]] | None = None
+        try:
+            yield _line(first)
+            while True:
+                upcoming = upcoming or asyncio.ensure_future(anext(chunks))
+                if not (await asyncio.wait({upcoming}, timeout=PING_SECONDS))[0]:
+                    yield ": ping\n\n"
+                    continue
+                try:
+                    yield _line(upcoming.result())
+                except StopAsyncIteration:
+                    break
+                except ServiceError as error:
+                    note(work.request, code=error.code)
+                    yield _line(error.body)
+                    return
+                upcoming = None
+            if done:
+                yield "data: [DONE]\n\n"
+        finally:
+            if upcoming is not None:
+                upcoming.cancel()
+            work.stop()
+
+    return StreamingResponse(lines(), media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+
+
+async def _next(chunks: Chunks) -> dict[str, Any]:
+    return await anext(chunks)
+
+
+def _line(chunk: dict[str, Any]) -> str:
+    return f"data: {json.dumps(chunk, ensure_ascii=False, separators=(',', ':'))}\n\n"
+
+
+def _characters(items: list[Any]) -> int:
+    return sum(len(part) for item in items for part in _parts(item))
+
+
+def _parts(item: Any) -> Iterator[str]:
+    if isinstance(item, str):
+        yield item
+    elif isinstance(item, list | tuple):
+        yield from (part for part in item if isinstance(part, str))
+
+
+def check_texts(service: Service, count: int, pointer: str) -> None:
+    """Raises ServiceError: 413, a request has too many texts; 422, it has none."""
+    if count > service.limits.texts:
+        raise too_long(f"a request may have at most {service.limits.texts:,} texts: got {count:,}", pointer)
+    if count == 0:
+        raise wrong_field(pointer, "a request must have at least one text: got none")
+
+
+Handler = Callable[[Request], Awaitable[Any]]

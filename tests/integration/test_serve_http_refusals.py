@@ -1,0 +1,294 @@
+"""Bad requests to a real service: the exact status and error of each, and the next good request answered (V1)."""
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from http_service import Served
+
+JSON = {"content-type": "application/json"}
+GOOD = {"model": "lm", "prompt": "I love", "max_tokens": 4, "temperature": 0}
+
+
+def completion(**changes: Any) -> bytes:
+    return json.dumps(GOOD | changes).encode()
+
+
+def body(**fields: Any) -> bytes:
+    return json.dumps(fields).encode()
+
+
+NESTED = b'{"model": "lm", "prompt": ' + b"[" * 40 + b'"a"' + b"]" * 40 + b"}"
+DEEP = b"[" * 100_000 + b"]" * 100_000
+LONG = "I love you . " * 400  # tokens, far above the limit
+C, T, E = "/v1/completions", "/translate", "/v1/embeddings"
+
+# name, path, body, status, code, pointer
+BODIES: list[tuple[str, str, bytes, int, str, str | None]] = [
+    ("no body", C, b"", 400, "invalid_json", None),
+    ("cut short", C, b'{"model": "lm", "prompt": "a', 400, "invalid_json", None),
+    ("trailing text", C, completion() + b"x", 400, "invalid_json", None),
+    ("single quotes", C, b"{'model': 'lm'}", 400, "invalid_json", None),
+    ("bad UTF-8", C, b'{"model": "lm", "prompt": "\xff\xfe"}', 400, "invalid_json", None),
+    ("UTF-16", C, json.dumps(GOOD).encode("utf-16"), 400, "invalid_json", None),
+    ("half of a surrogate pair", C, b'{"model": "lm", "prompt": "\\ud800"}', 400, "invalid_json", None),
+    ("half of a pair in a key", C, b'{"model": "lm", "\\udc00": 1}', 400, "invalid_json", None),
+    ("NaN", C, b'{"model": "lm", "prompt": "a", "temperature": NaN}', 400, "invalid_json", None),
+    ("infinity", C, b'{"model": "lm", "prompt": "a", "temperature": -Infinity}', 400, "invalid_json", None),
+    ("1e999", C, b'{"model": "lm", "prompt": "a", "temperature": 1e999}', 400, "invalid_json", None),
+    ("5,000 digits", C, b'{"model": "lm", "prompt": "a", "seed": ' + b"9" * 5000 + b"}", 400, "invalid_json", None),
+    ("65 bits", C, b'{"model": "lm", "prompt": "a", "seed": 18446744073709551616}', 400, "invalid_json", None),
+    ("40 levels", C, NESTED, 400, "invalid_json", None),
+    ("100,000 levels", C, DEEP, 400, "invalid_json", None),
+    ("a key twice", C, b'{"model": "lm", "model": "lm", "prompt": "a"}', 400, "invalid_json", None),
+    ("a list", C, b"[]", 422, "wrong_field", ""),
+    ("a text", C, b'"a"', 422, "wrong_field", ""),
+    ("null", C, b"null", 422, "wrong_field", ""),
+    ("no model", C, body(prompt="a"), 422, "wrong_field", "/model"),
+    ("model is a number", C, body(model=1, prompt="a"), 422, "wrong_field", "/model"),
+    ("no such model", C, completion(model="gpt-9"), 404, "unknown_model", "/model"),
+    ("a model that does not write", C, completion(model="encoder"), 400, "wrong_model", "/model"),
+    ("prompt is null", C, completion(prompt=None), 422, "wrong_field", "/prompt"),
+    ("prompt is an object", C, completion(prompt={}), 422, "wrong_field", "/prompt"),
+    ("prompt is an empty list", C, completion(prompt=[]), 422, "wrong_field", "/prompt"),
+    ("prompts of two kinds", C, completion(prompt=["a", 1]), 422, "wrong_field", "/prompt"),
+    ("prompts nested twice", C, completion(prompt=[[[1]]]), 422, "wrong_field", "/prompt"),
+    ("an id outside the vocabulary", C, completion(prompt=[1_000_000]), 422, "wrong_field", "/prompt"),
+    ("a NUL character", C, completion(prompt="a\0b"), 422, "wrong_field", ""),
+    ("33 prompts", C, completion(prompt=["a"] * 33), 413, "too_long", "/prompt"),
+    ("16 prompts of 3", C, completion(prompt=["a"] * 16, n=3), 413, "too_long", "/prompt"),
+    ("a prompt of too many tokens", C, completion(prompt=LONG), 413, "too_long", None),
+    ("a prompt of too many ids", C, completion(prompt=[5] * 600), 413, "too_long", "/prompt"),
+    ("max_tokens 0", C, completion(max_tokens=0), 422, "wrong_field", "/max_tokens"),
+    ("max_tokens -1", C, completion(max_tokens=-1), 422, "wrong_field", "/max_tokens"),
+    ("max_tokens 1e9", C, completion(max_tokens=10**9), 422, "wrong_field", "/max_tokens"),
+    ("max_tokens is a text", C, completion(max_tokens="4"), 422, "wrong_field", "/max_tokens"),
+    ("max_tokens is 4.5", C, completion(max_tokens=4.5), 422, "wrong_field", "/max_tokens"),
+    ("max_tokens is true", C, completion(max_tokens=True), 422, "wrong_field", "/max_tokens"),
+    ("temperature below 0", C, completion(temperature=-1), 422, "wrong_field", "/temperature"),
+    ("temperature is a list", C, completion(temperature=[1]), 422, "wrong_field", "/temperature"),
+    ("top_p 0", C, completion(temperature=1, top_p=0), 422, "wrong_field", ""),
+    ("top_p 2", C, completion(temperature=1, top_p=2), 422, "wrong_field", ""),
+    ("n 10,000", C, completion(n=10_000), 422, "wrong_field", "/n"),
+    ("n 0", C, completion(n=0), 422, "wrong_field", "/n"),
+    ("best_of below n", C, completion(n=3, best_of=2), 422, "wrong_field", "/best_of"),
+    ("beam 17", C, body(model="lm", prompt="a", beam_size=17), 422, "wrong_field", "/beam_size"),
+    ("a beam and a temperature", C, completion(beam_size=2), 422, "wrong_field", "/temperature"),
+    ("logprobs 5", C, completion(logprobs=5), 422, "wrong_field", "/logprobs"),
+    ("stop is a number", C, completion(stop=1), 422, "wrong_field", "/stop"),
+    ("an empty stop", C, completion(stop=["a", ""]), 422, "wrong_field", "/stop/1"),
+    ("17 stops", C, completion(stop=["a"] * 17), 422, "wrong_field", "/stop"),
+    ("stream is a text", C, completion(stream="yes"), 422, "wrong_field", "/stream"),
+    ("stream_options is a text", C, completion(stream_options="x"), 422, "wrong_field", "/stream_options"),
+    ("unknown stream option", C, completion(stream_options={"x": 1}), 422, "wrong_field", "/stream_options/x"),
+    ("unknown field", C, completion(max_token=4), 422, "wrong_field", "/max_token"),
+    ("logit_bias", C, completion(logit_bias={"5": 1.0}), 422, "wrong_field", "/logit_bias"),
+    ("frequency_penalty", C, completion(frequency_penalty=0.5), 422, "wrong_field", "/frequency_penalty"),
+    (
+        "chat without a template",
+        "/v1/chat/completions",
+        body(model="lm", messages=[]),
+        400,
+        "no_chat_template",
+        "/model",
+    ),
+    ("chat without messages", "/v1/chat/completions", body(model="lm"), 422, "wrong_field", "/messages"),
+    ("embeddings without input", E, body(model="encoder"), 422, "wrong_field", "/input"),
+    ("embeddings of nothing", E, body(model="encoder", input=[]), 422, "wrong_field", "/input"),
+    ("dimensions 0", E, body(model="encoder", input="a", dimensions=0), 422, "wrong_field", "/dimensions"),
+    ("dimensions 17 of 16", E, body(model="encoder", input="a", dimensions=17), 422, "wrong_field", "/dimensions"),
+    (
+        "encoding_format",
+        E,
+        body(model="encoder", input="a", encoding_format="x"),
+        422,
+        "wrong_field",
+        "/encoding_format",
+    ),
+    ("no target", T, body(q="a", source="en"), 422, "wrong_field", "/target"),
+    ("q is a number", T, body(q=1, source="en", target="pt"), 422, "wrong_field", "/q"),
+    ("no such language", T, body(q="a", source="en", target="xx"), 400, "unknown_language", "/target"),
+    (
+        "alternatives 10,000",
+        T,
+        body(q="a", source="en", target="pt", alternatives=10_000),
+        422,
+        "wrong_field",
+        "/alternatives",
+    ),
+    ("html with tags", T, body(q="<b>a</b>", source="en", target="pt", format="html"), 422, "wrong_field", "/format"),
+    ("33 texts", T, body(q=["a"] * 33, source="en", target="pt"), 413, "too_long", "/q"),
+    ("no inputs", "/models/encoder", body(parameters={}), 422, "wrong_field", "/inputs"),
+    ("parameters is a list", "/models/encoder", body(inputs="a", parameters=[1]), 422, "wrong_field", "/parameters"),
+    (
+        "unknown parameter",
+        "/models/encoder",
+        body(inputs="a", parameters={"x": 1}),
+        422,
+        "wrong_field",
+        "/parameters/x",
+    ),
+    ("no mask", "/fill-mask", body(inputs="I love you"), 422, "wrong_field", ""),
+    ("top_k 0", "/fill-mask", body(inputs="<mask>", parameters={"top_k": 0}), 422, "wrong_field", "/parameters/top_k"),
+    ("no context", "/question-answering", body(inputs={"question": "a"}), 422, "wrong_field", "/inputs/context"),
+    ("no labels", "/zero-shot-classification", body(inputs="a"), 422, "wrong_field", "/parameters/candidate_labels"),
+    ("no such model by path", "/models/gpt-9", body(inputs="a"), 404, "unknown_model", "/model"),
+    ("no such task by path", "/models/lm/pipeline/x", body(inputs="a"), 404, "not_found", None),
+    ("root of several models", "/", body(inputs="a"), 400, "no_model", None),
+    ("ids out of range", "/detokenize", body(ids=[-1], model="lm"), 422, "wrong_field", "/ids/0"),
+    ("ids are texts", "/detokenize", body(ids=["a"], model="lm"), 422, "wrong_field", "/ids/0"),
+]
+
+
+def check_error(status: int, content: dict[str, Any], expected: int, code: str) -> None:
+    assert status == expected, content
+    assert set(content) == {"error"} and set(content["error"]) == {"message", "type", "param", "code"}
+    error = content["error"]
+    assert error["code"] == code and error["message"] and "\n" not in error["message"]
+    assert not any(word in error["message"].lower() for word in ("pydantic", "traceback", "valueerror", "input should"))
+
+
+def check_good(service: Served) -> None:
+    done = service.post(C, GOOD)
+    assert done.status_code == 200, done.text
+    assert done.json()["choices"][0]["finish_reason"] in ("stop", "length")
+
+
+def test_v1_each_bad_body_has_its_status_and_error_and_the_next_request_is_answered(service: Served) -> None:
+    with httpx.Client(base_url=service.url, timeout=30) as client:
+        expected = client.post(C, json=GOOD).json()["choices"]
+        memory = _memory(service)
+        for name, path, content, status, code, pointer in BODIES:
+            done = client.post(path, content=content, headers=JSON)
+            assert done.headers["content-type"] == "application/json", name
+            check_error(done.status_code, done.json(), status, code)
+            assert done.json()["error"]["param"] == pointer, (name, done.json())
+        assert client.post(C, json=GOOD).json()["choices"] == expected
+    assert _memory(service) - memory < 32 << 20
+    assert len(BODIES) >= 80
+
+
+def test_v1_paths_methods_and_types(service: Served) -> None:
+    cases = [
+        ("GET", "/nothing", {}, b"", 404, "not_found"),
+        ("POST", "/v1/nothing", JSON, completion(), 404, "not_found"),
+        ("GET", C, {}, b"", 405, "wrong_method"),
+        ("DELETE", "/v1/models", {}, b"", 405, "wrong_method"),
+        ("POST", C, {"content-type": "text/plain"}, completion(), 415, "wrong_content_type"),
+        ("POST", C, {}, completion(), 415, "wrong_content_type"),
+        ("POST", C, JSON | {"content-encoding": "gzip"}, completion(), 415, "wrong_content_type"),
+        ("POST", T, {"content-type": "multipart/form-data; boundary=x"}, b"--x--", 415, "wrong_content_type"),
+        ("POST", T, {"content-type": "application/x-www-form-urlencoded"}, b"q=%ff", 400, "invalid_form"),
+        ("GET", "/v1/models/nothing", {}, b"", 404, "unknown_model"),
+    ]
+    for method, path, headers, content, status, code in cases:
+        done = httpx.request(method, service.url + path, headers=headers, content=content, timeout=10)
+        check_error(done.status_code, done.json(), status, code)
+    check_good(service)
+
+
+def raw(service: Served, data: bytes, *, more: bytes = b"", seconds: float = 5.0) -> tuple[int, dict[str, Any]]:
+    """Send bytes and read the answer until the service closes the connection."""
+    parts = urlsplit(service.url)
+    with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=seconds) as connection:
+        try:
+            connection.sendall(data)
+            for start in range(0, len(more), 1 << 16):
+                connection.sendall(more[start : start + (1 << 16)])
+        except OSError:
+            pass  # refused while it is sent: the answer is there
+        received = b""
+        while True:
+            try:
+                part = connection.recv(1 << 16)
+            except ConnectionResetError:
+                break
+            if not part:
+                break
+            received += part
+            head, _, content = received.partition(b"\r\n\r\n")
+            length = next((line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), b"")
+            if length and len(content) >= int(length.partition(b":")[2]):
+                break
+    head, _, content = received.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(content)
+
+
+def request(path: str, *headers: str, method: str = "POST") -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", "Host: x", *headers, "", ""]
+    return "\r\n".join(lines).encode()
+
+
+def test_v1_heads_and_sizes(service: Served) -> None:
+    kind = "Content-Type: application/json"
+    chunk = b"%x\r\n" % (1 << 16) + b" " * (1 << 16) + b"\r\n"
+    cases: list[tuple[str, bytes, bytes, int, str]] = [
+        ("2 GiB declared", request(C, kind, f"Content-Length: {2 << 30}"), b"", 413, "too_long"),
+        ("more digits than a number", request(C, kind, "Content-Length: " + "9" * 19), b"", 413, "too_long"),
+        (
+            "2 GiB declared, continue expected",
+            request(C, kind, f"Content-Length: {2 << 30}", "Expect: 100-continue"),
+            b"",
+            413,
+            "too_long",
+        ),
+        ("chunks without an end", request(C, kind, "Transfer-Encoding: chunked"), chunk * 40, 413, "too_long"),
+        ("a field of 1 MiB", request(C, kind, "X: " + "a" * (1 << 20)), b"", 431, "head_too_large"),
+        (
+            "a field of 20 KiB",
+            request(C, kind, "X: " + "a" * (20 << 10), "Content-Length: 0"),
+            b"",
+            431,
+            "head_too_large",
+        ),
+        ("20,000 fields", request(C, kind, *["X: a"] * 20_000), b"", 431, "head_too_large"),
+        ("80 fields", request(C, kind, *["X: a"] * 80, "Content-Length: 0"), b"", 431, "head_too_large"),
+        ("no HTTP", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", b"", 400, "invalid_http"),
+        ("two lengths", request(C, kind, "Content-Length: 5", "Content-Length: 6"), b"", 400, "invalid_http"),
+        ("a length that is no number", request(C, kind, "Content-Length: five"), b"", 400, "invalid_http"),
+        ("a chunk that is no number", request(C, kind, "Transfer-Encoding: chunked"), b"zz\r\n", 400, "invalid_http"),
+        ("a body that does not come", request(C, kind, "Content-Length: 50"), b"{", 408, "slow_request"),
+        ("a head that does not end", b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n", b"", 408, "slow_request"),
+    ]
+    memory = _memory(service)
+    for name, data, more, status, code in cases:
+        got, content = raw(service, data, more=more)
+        check_error(got, content, status, code)
+        assert (status != 413) or "at most 1,048,576" in content["error"]["message"], name
+    assert _memory(service) - memory < 32 << 20
+    check_good(service)
+
+
+def test_v1_pipelined_requests_are_answered_in_order(service: Served) -> None:
+    parts = urlsplit(service.url)
+    bad = b'{"model": "lm"'
+    one = request(C, "Content-Type: application/json", f"Content-Length: {len(bad)}") + bad
+    with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=10) as connection:
+        connection.sendall(request("/version", method="GET") + one + request("/version", method="GET"))
+        received = b""
+        while received.count(b"HTTP/1.1 ") < 3:
+            received += connection.recv(1 << 16)
+    assert [int(part.split()[0]) for part in received.split(b"HTTP/1.1 ")[1:]] == [200, 400, 200]
+
+
+def test_v10_no_text_of_a_request_is_in_the_log(service: Served) -> None:
+    canary = "zebrafinch7"
+    service.post(C, GOOD | {"prompt": canary})
+    service.post(C, GOOD | {"prompt": canary, canary: 1})
+    service.post("/fill-mask", {"inputs": canary})
+    service.get(f"/{canary}?q={canary}")
+    log = "\n".join(service.lines)
+    assert '"status": 422' in log and canary not in log
+    assert (
+        service.get("/metrics").text.count("atento_requests_total{") > 3 and canary not in service.get("/metrics").text
+    )
+
+
+def _memory(service: Served) -> int:
+    """Resident bytes of the server process."""
+    lines = Path(f"/proc/{service.process.pid}/status").read_text(encoding="utf-8").splitlines()
+    return 1024 * int(next(line for line in lines if line.startswith("VmRSS")).split()[1])
