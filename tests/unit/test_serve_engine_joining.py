@@ -1,6 +1,7 @@
 """States that are joined give the logits of each row alone: every family, rows that come and go at any step."""
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from atento.config.network import NetworkConfig
 from atento.networks import build_network
 from atento.networks.steps.fast import FastStepFunction
 from atento.networks.steps.joining import shortest_length
+from atento.networks.steps.prompts import RememberingSteps
 from test_networks_fast import DECODERS, ENCODER_DECODERS, V
 
 
@@ -29,6 +31,7 @@ class Row:
             self.logits.append(logits)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("width", [1, 3])
 @pytest.mark.parametrize("name", [*ENCODER_DECODERS, *DECODERS])
 def test_joined_rows_have_the_logits_of_each_alone(name: str, width: int) -> None:
@@ -56,6 +59,10 @@ def test_joined_rows_have_the_logits_of_each_alone(name: str, width: int) -> Non
         live = [live[number] for number in rows]
         if rows:
             state = state.select(torch.tensor([width * row + slot for row in rows for slot in range(width)]))
+            apart = state.separated() if state.width > 1 else state  # outputs of a text may part at any time
+            assert apart.width == 1 and shortest_length(apart) == shortest_length(state)
+            if rng.random() < 0.2:
+                state = apart
         else:
             state = None
 
@@ -71,3 +78,24 @@ def test_a_prompt_read_in_parts_is_the_prompt(name: str) -> None:
     assert pauses == [None] * 3 and state is not None
     logits, _ = steps.step(steps.first_tokens(ids, real), state)
     torch.testing.assert_close(logits, expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "alibi", "qwen2"])
+def test_prompts_that_begin_alike_are_read_once_and_give_the_same_logits(name: str) -> None:
+    torch.manual_seed(1)
+    steps = FastStepFunction(build_network(replace(DECODERS[name], max_len=128)).eval().double())
+    remembering = RememberingSteps(steps, 200)
+    common = torch.randint(4, V, (40,)).tolist()
+    prompts = [[*common, *torch.randint(4, V, (n,)).tolist()] for n in (5, 1, 9)] + [[5, 6], common, common[:36]]
+    for _ in range(2):
+        longest = max(map(len, prompts))
+        ids = torch.tensor([[*prompt, *[0] * (longest - len(prompt))] for prompt in prompts])
+        real = torch.arange(longest) < torch.tensor([len(prompt) for prompt in prompts]).unsqueeze(1)
+        expected, _ = steps.step(steps.first_tokens(ids, real), steps.begin(ids, real))
+        *pauses, state = remembering.begin_in_parts(ids, real, 16)
+        assert set(pauses) == {None} and state is not None
+        logits, _ = remembering.step(remembering.first_tokens(ids, real), state)
+        torch.testing.assert_close(logits, expected, rtol=0, atol=1e-10)
+    # all but the first one's 44 tokens, and what differs in the others: 0 and 8 of the 2nd and 3rd
+    assert remembering.skipped >= 2 * (40 + 40 + 39 + 35)
+    assert sum(map(len, remembering._read)) <= 200

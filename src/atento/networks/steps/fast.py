@@ -18,11 +18,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from atento.attention.multihead import KeyValues
 from atento.attention.positions import Rotation
 from atento.attention.relative import Shaw
 from atento.attention.relative_terms import ProjectedScheme, QueryKeyPositions
 from atento.errors import CapabilityError
-from atento.networks.stack.block import Block
+from atento.networks.stack.block import Block, BlockState
 from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder_decoder import EncoderDecoder
 from atento.networks.stack.positions import real_positions
@@ -205,10 +206,13 @@ class FastStepFunction:
         return state
 
     @torch.inference_mode()
-    def begin_in_parts(self, ids: Tensor, token_mask: Tensor | None, size: int) -> Iterator[FastState | None]:
+    def begin_in_parts(
+        self, ids: Tensor, token_mask: Tensor | None, size: int, known: Sequence[KeyValues] = ()
+    ) -> Iterator[FastState | None]:
         """As `begin`, where a prompt is read `size` tokens at a time: None after each part, and the state at last.
 
-        A source is encoded at once.
+        A source is encoded at once. `known` are the keys and values of every layer for the first tokens of a prompt,
+        which is then the only row; these tokens are not read.
         """
         count = ids.shape[0]
         shape = (count, self.kv_heads, ROOM, self.d_head)
@@ -216,7 +220,7 @@ class FastStepFunction:
         state = FastState(Cache(*empty), rows=count, beam_cache_dtype=self.beam_cache_dtype)
         state.cache.holder = state
         if self.encoder is None:
-            yield from self._read_prompts(ids, token_mask, state, size)
+            yield from self._read_prompts(ids, token_mask, state, size, known)
         else:
             self._encode(ids, token_mask, state)
         yield state
@@ -235,7 +239,9 @@ class FastStepFunction:
             mask = torch.zeros(token_mask.shape, dtype=self.cache_dtype, device=ids.device)
             state.source_mask = mask.masked_fill_(~token_mask, float("-inf"))[:, None, None, :]
 
-    def _read_prompts(self, ids: Tensor, token_mask: Tensor | None, state: FastState, size: int) -> Iterator[None]:
+    def _read_prompts(
+        self, ids: Tensor, token_mask: Tensor | None, state: FastState, size: int, known: Sequence[KeyValues]
+    ) -> Iterator[None]:
         """All but each prompt's last token, in parts; shorter prompts are moved to end at the same column."""
         ids, real = all_but_last(ids, token_mask)
         columns = ids.shape[1]
@@ -243,7 +249,12 @@ class FastStepFunction:
             return
         assert self.reader is not None
         read, unpadded = self.reader.begin(), bool(real.all())
-        for first in range(0, columns, size):
+        if known:
+            read.blocks = [
+                BlockState(KeyValues(part.keys.to(self.dtype), part.values.to(self.dtype))) for part in known
+            ]
+            read.length = known[0].keys.shape[2]
+        for first in range(read.length, columns, size):
             part = slice(first, first + size)
             read = self.reader(
                 ids[:, part],

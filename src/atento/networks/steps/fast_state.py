@@ -154,7 +154,13 @@ class FastState:
         assert self.mask is not None
         width, used = self.width, self.length * self.width
         visible = self.mask[:, :, :used].reshape(self.rows, used) == 0  # (R,t·w), True t times in each row
-        columns = visible.nonzero()[:, 1].view(self.rows, self.length)  # ascending: the order of time
+        mask = None
+        if self.starts is None:
+            columns = visible.nonzero()[:, 1].view(self.rows, self.length)  # ascending: the order of time
+        else:  # True less often in shorter rows: their own columns are the last ones
+            columns = visible.byte().argsort(dim=1, stable=True)[:, used - self.length :]
+            mask = self.mask.new_full((self.rows, 1, self.length + ROOM), float("-inf"))
+            mask[:, 0, : self.length].masked_fill_(visible.gather(1, columns), 0.0)
         texts = torch.arange(self.rows, device=columns.device) // width
 
         def past_of_each(old: Tensor) -> Tensor:
@@ -167,7 +173,7 @@ class FastState:
             [past_of_each(tensor) for tensor in self.cache.keys], [past_of_each(tensor) for tensor in self.cache.values]
         )
         separated = FastState(
-            cache, 1, self.length, None, self.starts, self.source, self.source_mask, self.rows, self.beam_cache_dtype
+            cache, 1, self.length, mask, self.starts, self.source, self.source_mask, self.rows, self.beam_cache_dtype
         )
         cache.holder = separated
         return separated

@@ -109,9 +109,13 @@ def values_of(model: Model, verb: str, items: Sequence[Any], options: Mapping[st
         AtentoError: what the method of the model raises.
     """
     call = _CALLS.get(verb)
-    if call is not None:
-        return [plain(value) for value in call(model, items, options)]
-    return [plain(value) for value in getattr(model, verb)(list(items), **options)]
+    try:
+        values = getattr(model, verb)(list(items), **options) if call is None else call(model, items, options)
+    except TypeError as error:
+        if "unexpected keyword argument" not in str(error):
+            raise
+        raise UsageError(f"`{verb}` has no option {str(error).rpartition(' ')[2]}") from None
+    return [plain(value) for value in values]
 
 
 def fitted(model: Model, verb: str, items: Sequence[Any], longest: int, truncate: str) -> tuple[list[Any], int]:

@@ -16,12 +16,14 @@ from greenlet import greenlet
 from atento.config.decoding import UTILITIES
 from atento.config.tasks import task_with
 from atento.decoding import Greedy, Sample
-from atento.decoding.contract import HasStepFunction, Joining, Request
+from atento.decoding.contract import AnyStepFunction, Joining, Request
 from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.lane import Lane, Output
 from atento.decoding.sampling import Drawn
 from atento.errors import AtentoError, UsageError
 from atento.model import Model
+from atento.networks.steps.fast import FastStepFunction
+from atento.networks.steps.prompts import RememberingSteps
 from atento.serve.engine.outbox import Outbox
 from atento.serve.engine.searches import Searches
 from atento.serve.engine.waiting import Waiting
@@ -31,6 +33,7 @@ from atento.tasks.writing import Writing, WrittenText
 from atento.text.streaming import TextStream
 
 MOST_ROWS = 128  # outputs that are written at a time
+REMEMBERED = 2048  # tokens of prompts whose keys and values are held, for prompts that begin alike
 PART = 256  # tokens of inputs that are read between two steps
 _BLANK = WrittenText("", Hypothesis([], 0.0, 0.0, []))
 
@@ -156,9 +159,11 @@ class Writers:
 
     def _begin(self) -> None:
         """Make the lane and the searches, at the first job or after a failure of all."""
-        network = self.model.network
-        assert isinstance(network, HasStepFunction)
-        function = self.model.step_function()
+        if self._lane is not None and self._searches is not None:
+            return
+        function: AnyStepFunction = self.model.step_function()
+        if isinstance(function, FastStepFunction) and function.reader is not None:  # of prompts
+            function = RememberingSteps(function, REMEMBERED)
         if self._lane is None and isinstance(function, Joining):
             self._lane = Lane(function, part=PART, most=MOST_ROWS, device=self.model.device)
         if self._searches is None:
