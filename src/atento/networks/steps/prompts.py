@@ -1,5 +1,4 @@
-"""The fast steps of a decoder with the prompts that it read last: the tokens that a new one begins with are not read
-again.
+"""The prompts that a decoder read last: tokens that a new prompt has in common with one of them are not read again.
 
 Prompts often begin alike, with the same instructions or the same examples. Their keys and values are the same too,
 because a token attends to none behind it.
