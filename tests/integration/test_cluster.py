@@ -212,11 +212,15 @@ def test_usage_is_checked_before_any_work(server: ForkServer, here: Path, texts:
     refused(server.run("collect", "parts", cwd=here), "parts has no manifest.json")
 
 
-def workers_of(pid: int) -> list[int]:
-    """The processes that this one started."""
-    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
-    rows = [line.split() for line in listed.splitlines()]
-    return [int(child) for child, parent in rows if int(parent) == pid]
+def descendants(pid: int) -> list[tuple[int, str]]:
+    """The processes that this one started, and those that they started, with their command lines."""
+    listed = subprocess.run(["ps", "-A", "-ww", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
+    rows = [line.split(maxsplit=2) for line in listed.stdout.splitlines()]
+    ours, count = {pid}, 0
+    while len(ours) > count:
+        count = len(ours)
+        ours |= {int(child) for child, parent, _ in rows if int(parent) in ours}
+    return [(int(child), command) for child, _, command in rows if int(child) in ours - {pid}]
 
 
 def wait_for(condition: Any, seconds: float = 60.0) -> None:
@@ -232,15 +236,36 @@ def finished(folder: Path) -> int:
     return len(list(folder.glob("parts/part-*")))
 
 
-def test_a_killed_worker_costs_its_block_and_the_output_is_the_same(server: ForkServer, here: Path) -> None:
+def test_the_parts_of_a_worker_joined_are_the_output_of_the_command(server: ForkServer, here: Path) -> None:
     (here / "in.txt").write_text(SOURCES, encoding="utf-8", newline="\n")
     expected = server.run(*TRANSLATE, cwd=here).stdout
-    running = server.start(*TRANSLATE, *CLUSTER, "--workers", "1", cwd=here)
-    wait_for(lambda: finished(here / "parts") > 1)
-    os.kill(workers_of(running.pid)[0], signal.SIGKILL)
-    done = running.end()
+    done = server.run(*TRANSLATE, *CLUSTER, "--workers", "1", cwd=here)
     assert done.status == 0 and done.stdout == "", done.stderr
-    assert done.stderr.count("which is done again: its process ended by SIGKILL") == 1
+    assert done.stderr == "wrote parts: 40 parts for 40 lines; to join them: atento collect parts\n"
+    assert server.run("collect", "parts", cwd=here).stdout == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cluster", ["local", "ray"])
+def test_a_killed_worker_costs_its_block_and_the_output_is_the_same(
+    server: ForkServer, here: Path, cluster: str
+) -> None:
+    """On Ray, its actor is killed, which holds the worker."""
+    if cluster == "ray":
+        pytest.importorskip("ray", reason="needs ray")
+    (here / "in.txt").write_text(SOURCES, encoding="utf-8", newline="\n")
+    expected = server.run(*TRANSLATE, cwd=here).stdout
+    where = ("--cluster", cluster, *CLUSTER[2:], "--workers", "1")
+    running = server.start(*TRANSLATE, *where, cwd=here)
+    wait_for(lambda: finished(here / "parts") > 1, 120)
+    name = "block_worker" if cluster == "local" else "ray::WorkerProcess"
+    workers = [pid for pid, command in descendants(running.pid) if name in command]
+    assert len(workers) == 1
+    os.kill(workers[0], signal.SIGKILL)
+    done = running.end(120)
+    assert done.status == 0 and done.stdout == "", done.stderr
+    lost = "its process ended by SIGKILL" if cluster == "local" else "its actor ended: "
+    assert done.stderr.count(f"which is done again: {lost}") == 1, done.stderr
     assert "wrote parts: 40 parts for 40 lines" in done.stderr
     assert server.run("collect", "parts", cwd=here).stdout == expected
 
@@ -253,7 +278,7 @@ def test_a_stopped_run_goes_on_and_makes_lost_parts_again(server: ForkServer, he
     for stop, before in ((signal.SIGTERM, 1), (signal.SIGINT, 10)):
         running = server.start(*TRANSLATE, *CLUSTER, "--workers", "2", cwd=here)
         wait_for(lambda: finished(here / "parts") > before)  # noqa: B023
-        workers = workers_of(running.pid)
+        workers = [pid for pid, _ in descendants(running.pid)]
         assert len(workers) == 2
         os.kill(running.pid, stop)
         done = running.end()

@@ -2,8 +2,9 @@
 
 import os
 import signal
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -175,15 +176,12 @@ class Launch:
 
             yield count, start
             return
-        cluster = RayCluster(self.where)
-        try:
+        with redirect_stdout(sys.stderr), closing(RayCluster(self.where)) as cluster:  # Ray prints to standard output
             gpu = device.startswith(("auto", "cuda")) and cluster.gpus > 0
             each = threads or (1 if gpu else 2)
             count = min(self.workers or (cluster.gpus if gpu else max(1, cluster.cpus // each)), blocks)
             asked = {**request, "options": options | {"threads": each}}
             yield count, lambda number: cluster.start(WORKER, {**asked, "quiet": number > 0}, each, gpu)
-        finally:
-            cluster.close()
 
 
 class _Warnings:
