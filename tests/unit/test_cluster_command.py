@@ -61,7 +61,10 @@ def test_parts_their_manifest_and_what_is_made_again(made: Made, capsys: pytest.
     made.run(workers=2)
     said = capsys.readouterr().err
     assert "wrote" in said and "4 parts for 10 lines" in said and "warning: loaded" in said
-    collect(made.out, made.folder / "all.txt")
+    collect(made.out, made.folder / "all.txt", as_json=True)
+    assert json.loads(capsys.readouterr().out)["lines"] == 10
+    with pytest.raises(UsageError, match="--json prints what was written"):
+        collect(made.out, as_json=True)
     assert (made.folder / "all.txt").read_text(encoding="utf-8") == made.file.read_text(encoding="utf-8").upper()
     manifest = json.loads((made.out / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["job"]["options"] == {"loudness": 1, "skip_bad": False, "columns": [], "block_lines": 3}

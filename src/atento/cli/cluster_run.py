@@ -103,7 +103,7 @@ class Launch:
     def _prepare(self, output: "OutputFolder", job: "Job", source: "Input", work: "Work") -> None:
         """Plan the blocks and write the manifest, or compare it with this command."""
         from atento.cli.lines import table_warning
-        from atento.errors import UsageError
+        from atento.errors import UsageError, counted
         from atento.scale.blocks import Reading
         from atento.scale.parts import refuse_difference
 
@@ -116,7 +116,11 @@ class Launch:
             raise UsageError(f"--out {self.folder} must be a new or empty folder, or one of this command's parts")
         with Progress(f"{self.command}: reading") as bar:
             size = version.get("size") if not (source.is_packed or source.is_parquet) else None
-            report = (lambda done: bar.share(done, size)) if size else (lambda done: bar.count(f"{done:,}"))
+            report = (
+                (lambda done: bar.share(done, size))
+                if size
+                else (lambda done: bar.count(counted(done, "row" if source.is_parquet else "byte")))
+            )
             skip_bad = bool(self.options.get("skip_bad"))
             plan = source.plan(Reading(self.block_lines, None, work.check, work.rows, skip_bad, report))
         if output.body is None:

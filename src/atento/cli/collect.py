@@ -1,12 +1,13 @@
 """`atento collect`: the parts of a command with --cluster as one output."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from atento.cli.options import progress
+from atento.cli.options import AsJson, progress
 from atento.cli.outputs import output_file
 
 
@@ -21,6 +22,7 @@ def collect(
         Path | None,
         typer.Option(metavar="FILE", help="Write a file instead, which is replaced when all of it is there."),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Print the parts of a finished run in the order of its input: line N of the output answers line N of the input.
 
@@ -32,6 +34,8 @@ def collect(
     if out is not None:
         output_file(out)
     finished = collectable(folder)
+    if out is None and as_json:
+        raise UsageError("--json prints what was written to --out FILE: it needs that option")
     if out is None and finished.ending == ".npy":
         raise UsageError("vectors need --out FILE.npy: they are no text")
     if out is not None and finished.ending == ".npy":
@@ -41,4 +45,8 @@ def collect(
         sys.stdout.flush()
         return
     write_joined(finished, out)
-    progress(f"wrote {out}: {counted(len(finished.blocks), 'part')}")
+    lines = sum(block.lines for block in finished.blocks)
+    if as_json:
+        typer.echo(json.dumps({"out": str(out), "parts": len(finished.blocks), "lines": lines}))
+        return
+    progress(f"wrote {out}: {counted(len(finished.blocks), 'part')} for {counted(lines, 'line')}")
