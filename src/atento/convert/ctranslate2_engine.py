@@ -35,9 +35,10 @@ def why_not(model: Model) -> str | None:
     return ctranslate2_limits.why_not_held(model.network.config)
 
 
-def left_out(model: Model) -> tuple[str, ...]:
+def warnings_of(model: Model) -> tuple[str, ...]:
     """The heads that are not converted: those of pretraining, on an encoder."""
-    return tuple(head.name for head in model.network.config.heads)
+    heads = ", ".join(head.name for head in model.network.config.heads)
+    return (f"CTranslate2 gives hidden vectors; left out: the head {heads}",) if heads else ()
 
 
 def write(model: Model, folder: Path, precision: str) -> None:

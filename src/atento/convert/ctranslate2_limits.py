@@ -42,7 +42,10 @@ def _not_held(config: NetworkConfig) -> Iterator[str]:
 
 
 def _masks(config: NetworkConfig) -> Iterator[str]:
-    """Masks beside the usual one of the architecture."""
+    """Masks beside the usual one of the architecture.
+
+    The engine has a window for decoders, but reads prompts of several lengths in one batch wrongly with it.
+    """
     mask, usual = config.mask, "causal" if config.architecture == "decoder" else "bidirectional"
     if mask is not None and mask.kind != usual:
         yield f"a {mask.kind} mask"

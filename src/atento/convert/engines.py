@@ -31,7 +31,7 @@ class Engine:
         packages: what its conversion imports.
         precisions: of the weights in its files.
         why_not: the first part of a model that it does not hold; None if it holds all.
-        left_out: names of the heads that are not converted.
+        warnings_of: sentences about what a converted model does not do as the model does.
         write: writes a model to a folder in a precision.
         compare: runs the folder and the model on random ids; the last argument is their seed.
         usage: Python lines that use the folder, which has files of these names.
@@ -41,7 +41,7 @@ class Engine:
     packages: tuple[str, ...]
     precisions: tuple[str, ...]
     why_not: Callable[[Model], str | None]
-    left_out: Callable[[Model], tuple[str, ...]]
+    warnings_of: Callable[[Model], tuple[str, ...]]
     write: Callable[[Model, Path, str], None]
     compare: Callable[[Model, Path, int], Comparison]
     usage: Callable[[Model, set[str]], str]
@@ -53,7 +53,7 @@ ENGINES = {
         ("ctranslate2",),
         ctranslate2_engine.PRECISIONS,
         ctranslate2_engine.why_not,
-        ctranslate2_engine.left_out,
+        ctranslate2_engine.warnings_of,
         ctranslate2_engine.write,
         ctranslate2_engine.compare,
         ctranslate2_usage,
@@ -63,7 +63,7 @@ ENGINES = {
         ("onnx", "onnxruntime"),
         onnx_engine.PRECISIONS,
         onnx_engine.why_not,
-        onnx_engine.left_out,
+        onnx_engine.warnings_of,
         onnx_engine.write,
         onnx_engine.compare,
         onnx_usage,
@@ -145,9 +145,9 @@ def convert_for(
             comparison = engine.compare(loaded, folder, seed) if check else None
             if comparison is not None:
                 check_exact(comparison, engine.name, precision)
-        heads = engine.left_out(loaded)
-    if heads:
-        _log.warning("%s: %s gives hidden vectors; left out: the head %s", out, engine.name, ", ".join(heads))
+        warnings = engine.warnings_of(loaded)
+    for sentence in warnings:
+        _log.warning("%s: %s", out, sentence)
     sizes = {file.name: file.stat().st_size for file in sorted(out.iterdir())}
     return Converted(sizes, "" if loaded.load_report is None else str(loaded.load_report), comparison)
 

