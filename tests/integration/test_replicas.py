@@ -1,5 +1,6 @@
 """Training in several processes: the same run as in one, and what happens when one of them fails."""
 
+import json
 import os
 import signal
 import socket
@@ -199,6 +200,9 @@ def test_a_process_that_hangs_ends_the_run_in_time(server: ForkServer, place: Pa
     os.kill(world[1].pid, signal.SIGKILL)
     world[1].end()
     refused(done, "another process has ended, or has not answered within 2 s", status=1)
+    assert "the last update begun is 6, and by process 1 update 5" in done.stderr
+    record = json.loads((place / "run" / "flight-recorder-0.json").read_text(encoding="utf-8"))
+    assert {entry["profiling_name"] for entry in record["entries"]} >= {"gloo:all_gather", "gloo:all_reduce"}
     assert time.monotonic() - started < 20
 
 
@@ -233,6 +237,8 @@ def test_what_processes_are_refused(server: ForkServer, place: Path) -> None:
     refused(done, "give one of the two")
     done = server.run("train", "tiny.yaml", cwd=place, env={"WORLD_SIZE": "2", "RANK": "0"})
     refused(done, "MASTER_ADDR and MASTER_PORT are not set")
+    both = train(server, 2, "training.report_to=[wandb]", "training.stops=3", cwd=place)
+    assert [process.status for process in both] == [2, 2] and both[0].stderr.count("error:") == 1 and not both[1].stderr
     (place / "bad.tsv").write_text("one column alone\n")
     both = train(server, 2, "--out", "run", "data.train={file: bad.tsv, source: 0, target: 1}", cwd=place)
     refused(both[0], "bad.tsv:1")
@@ -257,6 +263,23 @@ def test_the_launcher_restarts_after_a_kill_and_passes_signals_on(server: ForkSe
     finished(train(server, 1, *settings, cwd=place))
     finished(train(server, 1, *settings[:-1], "never-stopped", cwd=place))
     assert differences(place / "never-stopped", place / "run") == []
+
+
+@pytest.mark.slow
+def test_processes_end_with_a_checkpoint_when_their_launcher_is_killed(server: ForkServer, place: Path) -> None:
+    settings = (*EXACT, "training.steps=4000", "training.validate_every=4000", "training.checkpoint_every=100")
+    command = [sys.executable, "-m", "atento.cli.start", "train", "tiny.yaml", "--out", "run", "--nproc", "2"]
+    with subprocess.Popen([*command, *settings], cwd=place, stderr=subprocess.PIPE, text=True) as launcher:
+        wait_for(place / "run", 100, launcher)
+        workers = children(launcher.pid)
+        launcher.kill()
+        launcher.wait(10)
+    deadline = time.monotonic() + 60
+    while any(Path(f"/proc/{worker}").exists() for worker in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    last_step = events(place / "run", "checkpoint")[-1]["step"]
+    assert last_step % 100 and (place / f"run/checkpoints/step-{last_step:08d}").exists()  # saved because of SIGTERM
 
 
 def wait_for(run: Path, step: int, launcher: "subprocess.Popen[str]") -> None:

@@ -92,8 +92,10 @@ def test_a_plan_for_several_processes_sends_what_an_all_reduce_in_a_ring_sends()
     memory, alone = many["memory"], one["memory"]
     assert isinstance(memory, dict) and isinstance(alone, dict)
     assert memory["weights"] == alone["weights"] == 4 * int(str(many["parameters"]))
-    divided = sum(memory[name] for name in ("weights", "gradients", "optimizer"))
-    assert many["sharded"] == sum(memory.values()) - divided + divided // 4
+    sharded = planned("training.micro_batches=6", "training.parallel.shard=4", "--world", "4", "--device", "h100")
+    divided = sharded["memory"]
+    assert isinstance(divided, dict) and many["sharded"] == sharded["sharded"] == sum(divided.values())
+    assert all(divided[name] == -(-memory[name] // 4) for name in ("weights", "gradients", "optimizer"))
     parts = int(str(many["parts"]))
     assert parts == 6 and float(str(many["computation"])) == pytest.approx(float(str(one["computation"])) * 2 / 6)
 
@@ -103,5 +105,8 @@ def test_the_table_of_several_processes_says_what_does_not_fit() -> None:
     done = CliRunner().invoke(application(), words)
     assert done.exit_code == 0, done.output
     assert "estimates for each of 64 processes on a100" in done.stdout and "fewer parts than processes" in done.stdout
+    assert "times below a millisecond are not to be believed" in done.stdout
+    done = CliRunner().invoke(application(), [*words, "training.parallel.shard=3"])
+    assert "--world must be a multiple of `training.parallel.shard`, 3: got 64" in str(done.exception)
     done = CliRunner().invoke(application(), ["plan", *RECIPE, "--world", "2", "--device", "h10"])
     assert "got 'h10'; did you mean 'h100'?" in str(done.exception)

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from atento.runs.world_plan import WorldPlan
 
 
+_BELIEVED = 1e-3  # seconds of an update, below which the peak of a GPU says nothing
+
+
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
     app.command("plan", epilog="Example:  atento plan micro-world-en-pt training.batch_tokens=8192")(plan)
@@ -110,12 +113,14 @@ def _world_table(estimate: "WorldPlan") -> str:
         "",
         f"estimates for each of {estimate.processes:,} processes on {estimate.device}:",
         *_memory(estimate.memory),
-        f"divided among all    {estimate.sharded / 2**20:>15,.1f}  MiB with divided weights (not supported yet)",
+        f"divided among all    {estimate.sharded / 2**20:>15,.1f}  MiB with shard={estimate.processes}",
         f"sent an update       {estimate.sent / 2**20:>15,.1f}  MiB",
         f"computation          {estimate.computation * 1e3:>15,.2f}  ms an update, at 40 % of the peak",
         f"communication        {estimate.communication * 1e3:>15,.2f}  ms an update",
         f"training             {duration(estimate.seconds):>15}  without validations and checkpoints",
     ]
+    if estimate.computation < _BELIEVED:
+        lines.append("times below a millisecond are not to be believed: starting the kernels takes longer")
     if not estimate.fits:
         lines.append("this does not fit into the memory of the GPU")
     if estimate.plan.parts < estimate.processes:

@@ -28,6 +28,7 @@ from atento.training.losses import Call, losses
 from atento.training.optimizer import hidden_matrices
 from atento.training.peak import PeakMemory
 from atento.training.progress import duration
+from atento.training.replica.divided import gathered_sizes
 from atento.training.step import DTYPES, MAX_WORKERS, recompute
 from atento.training.trained import TrainedWeights, all_weights
 
@@ -48,6 +49,8 @@ class Plan:
         updates_per_epoch: updates in a pass over the training data.
         tokens_per_update: real targets of the first update.
         parts: parts of the first update, which several processes share.
+        outside_blocks: number of parameters that are gathered for the whole pass where weights are divided.
+        largest_block: number of parameters of the largest block.
         memory: bytes by part; `activations` are those of the parts that are computed at the same time, with their
             gradients.
         flops_per_update: floating-point operations of an update: 6 for each trained weight of a matrix and each token
@@ -61,6 +64,8 @@ class Plan:
     updates_per_epoch: float
     tokens_per_update: int
     parts: int
+    outside_blocks: int
+    largest_block: int
     memory: dict[str, int]
     flops_per_update: float
     seconds_per_update: float
@@ -145,6 +150,7 @@ def plan_run(
         program = max(program, resident() - peak - memory["weights"])
         memory["program and data"] = max(0, program - sum(memory.get(name, 0) for name in ours))
     matrices = sum(p.numel() for name, p in network.named_parameters() if p.dim() > 1 and name in trained.begins)
+    outside_blocks, largest_block = gathered_sizes(network)
     share = sum(read_by_part) / max(1, read_by_part[largest])  # the update in units of the measured part
     return Plan(
         parameters=parameter_count(network),
@@ -153,6 +159,8 @@ def plan_run(
         updates_per_epoch=batches.updates_per_epoch,
         tokens_per_update=sum(count for part in parts for count in part.batch.counts().values()),
         parts=len(parts),
+        outside_blocks=outside_blocks,
+        largest_block=largest_block,
         memory=memory,
         flops_per_update=6.0 * matrices * sum(read_by_part),
         seconds_per_update=seconds * share,

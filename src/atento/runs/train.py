@@ -25,7 +25,7 @@ from atento.storage.lock import RunLock
 from atento.training.allocator import keep_programs
 from atento.training.progress import Reporter
 from atento.training.replica.environment import restarted
-from atento.training.replica.joined import joined
+from atento.training.replica.joined import joined, said_once
 from atento.training.replica.local import Replica
 from atento.training.run import Run
 from atento.training.trackers import check_trackers
@@ -119,11 +119,12 @@ def train(
             changes.append(f"{key}={value}")
     if not 0 < share <= 1:
         raise UsageError(f"`share` must lie above 0 and at most at 1: got {share}")
-    memory = by_split(data)
-    loaded = load_recipe(recipe, changes, memory=memory)
-    check_trackers(loaded.recipe.training.report_to)
-    device = resolve_device(device)
-    branch = None if from_ is None else branch_point(from_)
+    with said_once():
+        memory = by_split(data)
+        loaded = load_recipe(recipe, changes, memory=memory)
+        check_trackers(loaded.recipe.training.report_to)
+        device = resolve_device(device)
+        branch = None if from_ is None else branch_point(from_)
     default: str | Path = Path("runs") / loaded.recipe.name
     if isinstance(recipe, str | Path) and loaded.path is not None and Path(recipe).is_dir():
         default = recipe  # a run folder: resume it
@@ -135,7 +136,7 @@ def train(
     if parallel.exact and threads not in (None, 1):
         raise UsageError(f"`training.parallel.exact` computes on one CPU thread a process: got {threads} threads")
     threads = 1 if parallel.exact else threads
-    with joined(parallel, device) as replica, thread_scope(threads), ExitStack() as files:
+    with joined(parallel, device, folder) as replica, thread_scope(threads), ExitStack() as files:
         reporter = _open(folder, partial(data_of, loaded, lambda _: None, memory), used, force, replica, files)
         keep_programs()
         setup = Setup(loaded, memory, branch, folder, device, threads, reporter, files, share, replica=replica)

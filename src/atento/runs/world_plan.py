@@ -12,6 +12,7 @@ from atento.training.replica.sums import BUCKET
 UTILIZATION = 0.4  # of the peak; torchtitan reports 33 to 39 % for Llama 3 8B on H100, and small networks reach less
 MACHINE = 8  # GPUs of a machine, which are linked by NVLink
 
+DIVIDED = ("weights", "gradients", "optimizer", "moving average")  # parts of a plan that shards divide
 ON_THE_HOST = ("copy for a checkpoint", "program and data")  # parts of a plan that are not in the memory of the GPU
 
 
@@ -48,9 +49,11 @@ class WorldPlan:
         processes: number of processes, one for each GPU.
         device: name of the GPU.
         memory: bytes by part on each GPU.
+        shards: processes that the weights of a copy are divided among (`training.parallel.shard`).
         sharded: bytes on each GPU if weights, gradients and the optimizer's state were divided among all.
         fits: whether the memory is that of the GPU at most.
-        sent: bytes that each process sends in an update: an all-reduce of the gradients in float32, in a ring.
+        sent: bytes that each process sends in an update, in rings: an all-reduce of the gradients in float32; or of
+            divided weights, for each part, the weights twice and the gradients once.
         computation: time of the process with the most parts, at 40 % of the peak.
         communication: time to send the gradients, which comes after the computation.
     """
@@ -59,6 +62,7 @@ class WorldPlan:
     processes: int
     device: str
     memory: dict[str, int]
+    shards: int
     sharded: int
     fits: bool
     sent: float
@@ -86,30 +90,62 @@ def plan_world(loaded: LoadedRecipe, device: str, processes: int, report: Callab
             f"--world needs the name of a GPU as --device: got {device!r}{nearest(device, [*ACCELERATORS])}"
         )
     training = loaded.recipe.training
+    shards = training.parallel.shard
+    if processes % shards:
+        raise UsageError(
+            f"--world must be a multiple of `training.parallel.shard`, {shards}: got {processes}; each copy has as many"
+        )
     if training.precision == "auto":  # as on such a GPU
         training = replace(training, precision="bfloat16")
     recipe = replace(loaded.recipe, training=training)
-    return estimated(plan_recipe(replace(loaded, recipe=recipe), "cuda", 1, report), device, processes)
+    return estimated(plan_recipe(replace(loaded, recipe=recipe), "cuda", 1, report), device, processes, shards)
 
 
-def estimated(plan: Plan, device: str, processes: int) -> WorldPlan:
+def estimated(plan: Plan, device: str, processes: int, shards: int = 1) -> WorldPlan:
     """Return the estimate for each of `processes` processes, from the plan of one."""
     gpu = ACCELERATORS[device]
-    memory = {name: size for name, size in plan.memory.items() if name not in ON_THE_HOST}
-    if processes > 1:
-        memory["gradients to send"] = min(BUCKET, 4 * plan.trained)
-    divided = sum(size for name, size in memory.items() if name in ("weights", "gradients", "optimizer"))
-    total = sum(memory.values())
-    busiest = -(-plan.parts // processes) / plan.parts  # share of the parts
-    sent = 2 * (processes - 1) / processes * 4.0 * plan.trained
+    memory = memory_of_process(plan, processes, shards)
+    rounds = -(-plan.parts // processes)  # parts of the process with the most
+    sent = sent_by_process(plan, processes, shards) * (rounds if shards > 1 else 1)
     return WorldPlan(
         plan=plan,
         processes=processes,
         device=device,
         memory=memory,
-        sharded=total - divided + divided // processes,
-        fits=total <= gpu.memory,
+        shards=shards,
+        sharded=sum(memory_of_process(plan, processes, processes).values()),
+        fits=sum(memory.values()) <= gpu.memory,
         sent=sent,
-        computation=plan.flops_per_update * busiest / (gpu.flops * UTILIZATION),
+        computation=plan.flops_per_update * rounds / plan.parts / (gpu.flops * UTILIZATION),
         communication=sent / (gpu.link if processes <= MACHINE else gpu.network),
     )
+
+
+def memory_of_process(plan: Plan, processes: int, shards: int) -> dict[str, int]:
+    """Return the bytes by part on each of several GPUs, whose weights may be divided."""
+    memory = {name: size for name, size in plan.memory.items() if name not in ON_THE_HOST}
+    if shards == 1:
+        return memory | ({"gradients to send": min(BUCKET, 4 * plan.trained)} if processes > 1 else {})
+    width = _width(plan)
+    memory.pop("weights in bfloat16", None)  # they are gathered when they are needed
+    memory = {name: -(-size // shards) if name in DIVIDED else size for name, size in memory.items()}
+    # a block is gathered while another one computes; of the one that computes, there are gradients too, and their copy
+    # in float32 that is sent
+    memory["gathered weights"] = width * (plan.outside_blocks + 2 * plan.largest_block)
+    memory["gradients to send"] = (width + 4) * (plan.outside_blocks + plan.largest_block)
+    return memory
+
+
+def sent_by_process(plan: Plan, processes: int, shards: int) -> float:
+    """Return the bytes that a process sends: in an update, or for each of its parts where weights are divided."""
+    if shards == 1:
+        return 2 * (processes - 1) / processes * 4.0 * plan.trained
+    blocks, copies = plan.parameters - plan.outside_blocks, processes // shards
+    gathered = _width(plan) * (plan.parameters + blocks)  # blocks once more in the backward pass
+    in_a_copy = (shards - 1) / shards * (gathered + 4.0 * plan.trained)
+    return in_a_copy + 2 * (copies - 1) / copies * 4.0 * plan.trained / shards
+
+
+def _width(plan: Plan) -> int:
+    """Bytes of a weight as it computes."""
+    return 2 if "weights in bfloat16" in plan.memory else 4

@@ -218,6 +218,18 @@ def check_network(network: Network) -> None:
         raise RecipeError(f"`training.parallel.shard` divides the rows of weights, and {scalars[0]} is a single number")
 
 
+def gathered_sizes(network: Network) -> tuple[int, int]:
+    """Return the parameters that are gathered for the whole pass, and those of the largest block."""
+    total = sum(parameter.numel() for parameter in network.parameters())
+    stacks = [module for module in network.modules() if hasattr(module, "recompute")]
+    blocks = [
+        sum(parameter.numel() for parameter in block.parameters())
+        for stack in stacks
+        for block in stack.blocks  # type: ignore[union-attr]
+    ]
+    return total - sum(blocks), max(blocks, default=0)
+
+
 def _divided(network: Network, dtype: torch.dtype, mesh: "DeviceMesh") -> Network:
     """Return a network with the same structure, whose parameters are shards of those of the network."""
     from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard  # late, as the mesh

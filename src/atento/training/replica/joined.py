@@ -15,6 +15,7 @@ from atento.config.parallel import ParallelConfig
 from atento.errors import AtentoError, UsageError, counted
 from atento.training.replica import environment
 from atento.training.replica.local import Local, Replica
+from atento.training.replica.lost import begun, write_record
 from atento.training.replica.messages import LostProcess, answered
 from atento.training.replica.parent import end_with_parent
 from atento.training.replica.processes import Processes
@@ -23,7 +24,18 @@ STATUS_FILE = "ATENTO_STATUS_FILE"  # environment variable: where the first proc
 
 
 @contextmanager
-def joined(config: ParallelConfig, device: str) -> Iterator[Replica]:
+def said_once() -> Iterator[None]:
+    """Let the first process of a machine alone say why it is refused: the others have the same command and recipe."""
+    try:
+        yield
+    except AtentoError as error:
+        if not environment.launched() or environment.local_rank() == 0:
+            raise
+        raise SystemExit(error.exit_status) from error
+
+
+@contextmanager
+def joined(config: ParallelConfig, device: str, folder: Path | None = None) -> Iterator[Replica]:
     """Join the processes that train together, as the environment names them; a process alone joins nobody.
 
     The first process says why a run ends. The others end with the same exit status and say nothing, unless they lost
@@ -32,6 +44,7 @@ def joined(config: ParallelConfig, device: str) -> Iterator[Replica]:
     Args:
         config: the section `training.parallel` of the recipe.
         device: "cpu" or "cuda"; each process of a machine gets a GPU of its own.
+        folder: where a process that has lost another writes its last collective operations; None: nowhere.
 
     Raises:
         UsageError: the number of processes is not that of the recipe, or there are fewer GPUs than processes.
@@ -55,12 +68,17 @@ def joined(config: ParallelConfig, device: str) -> Iterator[Replica]:
     try:
         yield Processes(config, torch.device(device).type)
     except AtentoError as error:
+        if isinstance(error, LostProcess):
+            error = LostProcess(f"{error}{begun(size)}")
+            write_record(folder, rank)
         # a launcher sends SIGTERM to all as soon as one process has ended; each may end by itself
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if rank == 0 and STATUS_FILE in os.environ:
             Path(os.environ[STATUS_FILE]).write_text(str(error.exit_status), encoding="ascii")
-        if rank == 0 or isinstance(error, LostProcess):
+        if isinstance(error, LostProcess):
+            raise error from None
+        if rank == 0:
             raise
         raise SystemExit(error.exit_status) from error
     else:

@@ -19,6 +19,7 @@ from atento.training.replica.gradient_sum import (
     GradientSum,
 )
 from atento.training.replica.local import Weights, WholeWeights, Writers
+from atento.training.replica.lost import begin
 from atento.training.replica.messages import (
     AGAIN,
     LOST,
@@ -97,6 +98,7 @@ class Processes:
         Raises:
             TrainingError: the weights or the steps of two processes differ.
         """
+        begin(step)
         if self._checked and step % CHECK_EVERY:
             return
         self._checked = True
