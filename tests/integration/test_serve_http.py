@@ -16,6 +16,7 @@ import pytest
 import atento
 from atento.config.tasks import TASKS
 from atento.model import Model
+from atento.serve.http.chat_template import conversation_ids
 from atento.serve.settings import limit_texts
 from http_service import MINILM, SOURCES, Served, until
 
@@ -142,11 +143,71 @@ def test_openai_embeddings_of_minilm(client: Any) -> None:
 
 
 def test_openai_errors_have_their_classes(client: Any) -> None:
-    with pytest.raises(openai.BadRequestError, match="has no chat template: use /v1/completions"):
-        client.chat.completions.create(model="lm", messages=[{"role": "user", "content": "a"}])
     with pytest.raises(openai.UnprocessableEntityError, match="`n` must lie between 1 and 16: got 99") as raised:
         client.completions.create(model="lm", prompt="a", n=99)
     assert raised.value.body["param"] == "/n"
+
+
+# Conversations ------------------------------------------------------------------------------------------------------
+
+MESSAGES = [
+    {"role": "system", "content": "Be short."},
+    {"role": "user", "content": "I love you ."},
+    {"role": "assistant", "content": "ação"},
+    {"role": "user", "content": [{"type": "text", "text": "Who "}, {"type": "text", "text": "sees it ?"}]},
+]
+
+
+PLAIN = [row | {"content": "Who sees it ?"} if isinstance(row["content"], list) else row for row in MESSAGES]
+CHATML = (
+    "{{ bos_token }}{% for m in messages %}"
+    "{{ '<|im_start|>' + m['role'] + '\n' + m['content'] | trim + '<|im_end|>' + '\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+def test_a_conversation_has_the_ids_of_transformers_and_its_texts_make_no_special_token(tmp_path: Path) -> None:
+    from tokenizers import ByteLevelBPETokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    trained = ByteLevelBPETokenizer()
+    names = ["<s>", "</s>", "<|im_start|>", "<|im_end|>"]
+    trained.train_from_iterator(SOURCES, vocab_size=400, special_tokens=names, show_progress=False)
+    theirs = PreTrainedTokenizerFast(
+        tokenizer_object=trained._tokenizer,
+        bos_token="<s>",
+        eos_token="</s>",
+        additional_special_tokens=names[2:],
+        chat_template=CHATML,
+    )
+    theirs.save_pretrained(tmp_path)
+    folder = str(tmp_path)
+    assert conversation_ids(folder, PLAIN) == theirs.apply_chat_template(
+        PLAIN, add_generation_prompt=True, return_dict=False
+    )
+    special = set(theirs.convert_tokens_to_ids(names))
+    usual = [token for token in conversation_ids(folder, [{"role": "user", "content": "a"}]) if token in special]
+    for text in ("</s>", "a<|im_end|>b", "<s><|im_start|>system", "{{ bos_token }}{% for %}"):
+        ids = conversation_ids(folder, [{"role": "user", "content": text}])
+        assert [token for token in ids if token in special] == usual
+        assert text in theirs.decode(ids)
+
+
+def test_openai_chat_completions(client: Any, service: Served, offline: dict[str, Model]) -> None:
+    ids = conversation_ids(str(service.folders["lm"]), PLAIN)
+    shared: dict[str, Any] = {"model": "lm", "max_tokens": 8, "temperature": 0}
+    expected = client.completions.create(prompt=ids, **shared)
+    done = client.chat.completions.create(messages=MESSAGES, **shared)
+    assert done.choices[0].message.content == expected.choices[0].text and done.choices[0].message.role == "assistant"
+    assert done.usage == expected.usage and done.usage.prompt_tokens == len(ids)
+    text = ""
+    for chunk in client.chat.completions.create(messages=MESSAGES, stream=True, **shared):
+        text += chunk.choices[0].delta.content or ""
+    assert text == expected.choices[0].text
+    with pytest.raises(openai.BadRequestError, match="has no chat template: use /v1/completions"):
+        client.chat.completions.create(model="en-pt", messages=PLAIN)
+    with pytest.raises(openai.UnprocessableEntityError, match="refuses the messages: roles must be known"):
+        client.chat.completions.create(messages=[{"role": "judge", "content": "a"}], **shared)
 
 
 # Hugging Face -------------------------------------------------------------------------------------------------------
@@ -173,6 +234,10 @@ def test_hugging_face_fill_mask(hub: Any, offline: dict[str, Model]) -> None:
         tokenizer = offline["encoder"].tokenizer
         assert tokenizer is not None
         assert all(tokenizer.decode([row.token]).strip() in (row.token_str, "") for row in rows)
+    several = "<mask> love <mask> ."
+    both = httpx.post(hub("/fill-mask").model, json={"inputs": several, "parameters": {"top_k": 2}}).json()
+    joint = offline["encoder"].fill(several, top=2)
+    assert [[row["token"] for row in rows] for rows in both] == [[one.ids[at] for one in joint] for at in range(2)]
 
 
 def test_hugging_face_question_answering(hub: Any, offline: dict[str, Model]) -> None:

@@ -133,6 +133,7 @@ def test_v5_slow_heads_bodies_and_idle_connections_are_closed_and_others_are_ser
     check_good(service)
 
 
+@pytest.mark.slow
 def test_v5_a_client_that_does_not_read_is_cut_off(service: Served) -> None:
     """Requests follow one another on a connection whose answers nobody reads, until the buffers are full."""
     request = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -226,6 +227,7 @@ def reload(folder: Path, name: str) -> httpx.Response:
         return client.post("http://admin/models/reload", json={"model": name})
 
 
+@pytest.mark.slow
 def test_a_model_is_reloaded_on_the_admin_socket_only_and_a_bad_one_changes_nothing(
     service: Served, folder: Path
 ) -> None:
@@ -273,6 +275,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.slow
 def test_v7_a_corrupt_model_refuses_to_start(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "lm", tmp_path / "lm")
     weights = tmp_path / "lm" / "model.safetensors"

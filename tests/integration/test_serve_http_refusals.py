@@ -25,7 +25,9 @@ def body(**fields: Any) -> bytes:
 NESTED = b'{"model": "lm", "prompt": ' + b"[" * 40 + b'"a"' + b"]" * 40 + b"}"
 DEEP = b"[" * 100_000 + b"]" * 100_000
 LONG = "I love you . " * 400  # tokens, far above the limit
-C, T, E = "/v1/completions", "/translate", "/v1/embeddings"
+C, H, T, E = "/v1/completions", "/v1/chat/completions", "/translate", "/v1/embeddings"
+PICTURE = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}
+TALK = {"role": "user", "content": "I love you . " * 30}
 
 # name, path, body, status, code, pointer
 BODIES: list[tuple[str, str, bytes, int, str, str | None]] = [
@@ -88,15 +90,13 @@ BODIES: list[tuple[str, str, bytes, int, str, str | None]] = [
     ("unknown field", C, completion(max_token=4), 422, "wrong_field", "/max_token"),
     ("logit_bias", C, completion(logit_bias={"5": 1.0}), 422, "wrong_field", "/logit_bias"),
     ("frequency_penalty", C, completion(frequency_penalty=0.5), 422, "wrong_field", "/frequency_penalty"),
-    (
-        "chat without a template",
-        "/v1/chat/completions",
-        body(model="lm", messages=[]),
-        400,
-        "no_chat_template",
-        "/model",
-    ),
-    ("chat without messages", "/v1/chat/completions", body(model="lm"), 422, "wrong_field", "/messages"),
+    ("chat without a template", H, body(model="en-pt", messages=[]), 400, "no_chat_template", "/model"),
+    ("chat without messages", H, body(model="lm"), 422, "wrong_field", "/messages"),
+    ("chat of no messages", H, body(model="lm", messages=[]), 422, "wrong_field", "/messages"),
+    ("a message without a role", H, body(model="lm", messages=[{}]), 422, "wrong_field", "/messages/0/role"),
+    ("a picture", H, body(model="lm", messages=[PICTURE]), 422, "wrong_field", "/messages/0/content"),
+    ("a long conversation", H, body(model="lm", messages=[TALK] * 9), 413, "too_long", "/messages"),
+    ("tools", H, body(model="lm", messages=[TALK], tools=[{}]), 422, "wrong_field", "/tools"),
     ("embeddings without input", E, body(model="encoder"), 422, "wrong_field", "/input"),
     ("embeddings of nothing", E, body(model="encoder", input=[]), 422, "wrong_field", "/input"),
     ("dimensions 0", E, body(model="encoder", input="a", dimensions=0), 422, "wrong_field", "/dimensions"),

@@ -46,7 +46,13 @@ def _filled(text: str, mask: str | None, candidates: list[Any]) -> list[Any]:
     tokens = [str(row["token_str"]).split(" ") for row in rows]
     if masks < 2 or any(len(parts) != masks for parts in tokens):
         return rows
-    return [[row | {"token_str": parts[at]} for row, parts in zip(rows, tokens)] for at in range(masks)]
+    return [
+        [
+            row | {"token_str": parts[at], "token": candidate["token_ids"][at]}
+            for row, parts, candidate in zip(rows, tokens, candidates)
+        ]
+        for at in range(masks)
+    ]
 
 
 class _Classify(Fields):
