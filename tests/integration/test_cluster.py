@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 import atento
+from atento.cli import lines as cli_lines
 from atento.cli.block_worker import BlockServer
 from atento.cli.main import command_function
 from atento.cli.work import Work
@@ -64,7 +66,13 @@ def models(scratch: Path, trained: Path, texts: Path) -> Mapping[str, str]:
     (folder / "texts.txt").write_text("\n".join(lines), encoding="utf-8")
     labelled = "".join(f"{line}\t{('long', 'short')[len(line) < 30]}\n" for line in lines)
     (folder / "labelled.tsv").write_text(labelled, encoding="utf-8")
-    encoder = {"architecture": "encoder", **TINY, "positions": {"kind": "learned"}}
+    tagged = "".join("".join(f"{word}\t{'OX'[word < 'm']}\n" for word in line.split()) + "\n" for line in lines)
+    (folder / "tagged.conll").write_text(tagged, encoding="utf-8")
+    asked = [
+        {"question": "who ?", "context": line, "answers": [{"text": line[:3], "answer_start": 0}]} for line in lines
+    ]
+    (folder / "asked.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in asked), encoding="utf-8")
+    encoder = {"architecture": "encoder", **TINY, "positions": {"kind": "learned"}, "embedding": {"segments": 2}}
     decoder = {"architecture": "decoder", **TINY}
     recipes: dict[str, Any] = {
         "language": {"task": "language-modeling", "data": {"train": "texts.txt"}, "network": decoder},
@@ -74,6 +82,8 @@ def models(scratch: Path, trained: Path, texts: Path) -> Mapping[str, str]:
             "data": {"train": {"file": "labelled.tsv", "text": 0, "label": 1}},
             "network": encoder,
         },
+        "tags": {"task": "tagging", "data": {"train": "tagged.conll"}, "network": encoder},
+        "answers": {"task": "question-answering", "data": {"train": "asked.jsonl"}, "network": encoder},
     }
     made = {"translator": str(trained)}
     before = Path.cwd()
@@ -102,8 +112,8 @@ class Feed:
         self.answers.append(answer)
 
 
-def by_blocks(command: str, file: Path, options: Mapping[str, Any]) -> bytes:
-    """What the workers of a command write for the blocks of a file, joined."""
+def by_blocks(command: str, file: Path, options: Mapping[str, Any], bad: list[str] | None = None) -> bytes:
+    """What the workers of a command write for the blocks of a file, joined; `bad` gets the messages of bad lines."""
     function = command_function(command)
     work: list[Work] = []
 
@@ -114,7 +124,7 @@ def by_blocks(command: str, file: Path, options: Mapping[str, Any]) -> bytes:
             work.append(planned)
 
     function(file=str(file), cluster=Planner(), **options)
-    plan = Input(str(file)).plan(Reading(4, check=work[0].check, rows=work[0].rows))
+    plan = Input(str(file)).plan(Reading(4, None, work[0].check, work[0].rows, bad is not None))
     feed = Feed(plan)
     defaults = {"device": "cpu", "precision": "float32", "seed": 1, "threads": 1}
     about = {
@@ -122,6 +132,8 @@ def by_blocks(command: str, file: Path, options: Mapping[str, Any]) -> bytes:
         "input": {"path": str(file), "columns": [], "name": str(file)},
     }
     function(file=str(file), cluster=BlockServer(feed, about), **options)  # type: ignore[arg-type]
+    if bad is not None:
+        bad += [message for answer in feed.answers for message in answer.bad]
     return b"".join(answer.content for answer in feed.answers)
 
 
@@ -133,8 +145,10 @@ def by_blocks(command: str, file: Path, options: Mapping[str, Any]) -> bytes:
         ("translate", "translator", "texts", {"decoding": {"beam": 3, "n_best": 2}}),
         ("generate", "language", "texts", {"decoding": {"top_p": 0.9, "max_new_tokens": 5}}),
         ("fill", "masked", "masks", {"top": 2}),
-        ("classify", "labels", "texts", {}),
-        ("similarity", "masked", "pairs", {}),
+        ("classify", "labels", "texts", {"as_json": True}),
+        ("similarity", "masked", "pairs", {"as_json": True}),
+        ("tag", "tags", "texts", {"as_json": True}),
+        ("answer", "answers", "pairs", {"as_json": True, "n_best": 2}),
     ],
 )
 def test_blocks_give_the_bytes_of_the_command(
@@ -142,11 +156,14 @@ def test_blocks_give_the_bytes_of_the_command(
     texts: Path,
     pairs: Path,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
     command: str,
     model: str,
     name: str,
     options: dict[str, Any],
 ) -> None:
+    """All digits of those that read a window of lines at a time: a block has the batches of whole windows."""
+    monkeypatch.setattr(cli_lines, "WINDOW", 2)
     file = {"texts": texts, "pairs": pairs, "masks": texts.with_name("masks.txt")}[name]
     if name == "masks":
         lines = texts.read_text(encoding="utf-8").splitlines()
@@ -182,6 +199,23 @@ def test_vectors_of_blocks_are_those_of_the_command(models: Mapping[str, str], t
     vectors = np.concatenate([np.load(parts) for _ in range(5)])
     assert vectors.shape == (19, 16)
     np.testing.assert_allclose(vectors, np.load(tmp_path / "all.npy"), atol=1e-6)
+
+
+def test_bad_lines_are_empty_in_blocks_as_in_the_command(
+    models: Mapping[str, str], pairs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those that break a rule of files, of the command, and of the model."""
+    file = pairs.with_name("bad.tsv")
+    lines = pairs.read_bytes().splitlines(keepends=True)
+    lines[3], lines[6], lines[9] = b"\xff\n", b"no tab\n", b"who " * 70 + b"?\tlong question\n"
+    file.write_bytes(b"".join(lines))
+    options = {"model": models["answers"], "device": "cpu", "threads": 1, "skip_bad": True}
+    command_function("answer")(file=str(file), **options)
+    printed = capsys.readouterr()
+    assert "3 bad lines left empty" in printed.err
+    bad: list[str] = []
+    assert by_blocks("answer", file, options, bad) == printed.out.encode()
+    assert [message.split(": ")[0].rsplit(":")[-1] for message in bad] == ["4", "7", "10"]
 
 
 def test_a_line_that_the_model_cannot_read_is_named_by_its_number_in_the_file(

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from atento.cli import cluster_run
+from atento.cli import cluster_run, lines
 from atento.cli.cluster import with_cluster
 from atento.cli.collect import collect
 from atento.cli.work import Cluster, Work
 from atento.errors import AtentoWarning, UsageError
+from atento.scale import blocks
 from atento.scale.inputs import Input
 from atento.scale.workers import Answer
 from atento.tasks.lengths import LongTextWarning
@@ -130,18 +131,22 @@ def test_bad_lines_are_counted_over_all_parts(made: Made, capsys: pytest.Capture
         made.run(out=made.folder)
 
 
+def test_blocks_are_whole_windows_of_the_commands() -> None:
+    assert blocks.STEP % lines.WINDOW == 0
+
+
 def test_workers_have_their_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[Any] = []
     monkeypatch.setattr(cluster_run, "_cores", lambda: 7)
     monkeypatch.setattr(
         "atento.scale.workers.WorkerProcess", lambda module, request, threads: started.append((request, threads))
     )
-    for workers, threads, blocks, count, each in ((None, None, 9, 3, 2), (2, None, 9, 2, 3), (4, 5, 3, 3, 5)):
+    for workers, threads, size, count, each in ((None, None, 9, 3, 2), (2, None, 9, 2, 3), (4, 5, 3, 3, 5)):
         options = {"model": "m", "file": "f", "device": "cpu", "threads": threads}
         launch = cluster_run.Launch(
             "tag", options, cluster="local", out=Path("x"), workers=workers, block_lines=None, columns=None
         )
-        with launch._workers(blocks, Input("f"), Path("/m")) as (number, start):
+        with launch._workers(size, Input("f"), Path("/m")) as (number, start):
             start(0)
         assert number == count and started[-1][1] == each and started[-1][0]["options"]["threads"] == each
 

@@ -96,7 +96,13 @@ def test_a_malformed_manifest_is_refused(tmp_path: Path) -> None:
     begun(tmp_path)
     path = tmp_path / "manifest.json"
     body = json.loads(path.read_text(encoding="utf-8"))
-    for wrong in ("[]", "{", json.dumps(body | {"format": "other"}), json.dumps(body | {"blocks": [[1]]})):
+    for wrong in (
+        "[]",
+        "{",
+        json.dumps(body | {"format": "other"}),
+        json.dumps(body | {"blocks": [[1]]}),
+        json.dumps(body | {"ending": "/../../../secret"}),
+    ):
         path.write_text(wrong, encoding="utf-8")
         with pytest.raises(DataError, match=r"manifest\.json"):
             OutputFolder(tmp_path)

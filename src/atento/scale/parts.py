@@ -16,6 +16,7 @@ from atento.storage.manifest import strict_json
 
 MANIFEST = "manifest.json"
 PARTS = "parts"
+ENDINGS = (".txt", ".jsonl", ".npy")
 _JOURNAL = "parts.jsonl"  # a line for each part that was finished since the manifest was written
 _FORMAT = "atento-parts-1"
 _BLOCK = [field for field in Block.__dataclass_fields__ if field != "number"]  # a block in the manifest is a list
@@ -197,6 +198,8 @@ def _read(path: Path) -> dict[str, Any] | None:
             raise DataError(f"{path}: its format must be {_FORMAT}: got {body['format']!r}")
         if body["fields"] != _BLOCK or not all(len(values) == len(_BLOCK) for values in body["blocks"]):
             raise ValueError("its blocks are not those of this version")
+        if body["ending"] not in ENDINGS:  # it is a part of file names
+            raise ValueError(f"`ending` must be one of {', '.join(ENDINGS)}: got {body['ending']!r}")
         if not isinstance(body["job"], dict) or not isinstance(body["input"], dict):
             raise ValueError("`job` and `input` must be objects")
         [Part(**part) for part in body["parts"] if part is not None]
