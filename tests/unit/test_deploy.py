@@ -4,6 +4,8 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterable
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
@@ -68,26 +70,29 @@ def test_the_health_check_of_the_image_is_a_program() -> None:
 @pytest.mark.skipif("+cpu" not in torch.__version__, reason="this build of PyTorch is not the one of the image")
 def test_the_image_stays_under_its_limit() -> None:
     """By the installed sizes of all that the service needs, without what the image removes."""
-    total = _BASE + sum(size(package) for package in needed("atento", {"serve"}))
+    project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    packages = needed([*project["dependencies"], *project["optional-dependencies"]["serve"]])
+    assert {"torch", "fastapi", "uvicorn", "tokenizers"} <= packages.keys()
+    total = _BASE + sum(map(size, packages.values()))
     assert 0.6e9 < total < _LIMIT, f"{total / 1e9:.2f} GB"
 
 
-def needed(name: str, extras: set[str], seen: dict[str, Distribution] | None = None) -> list[Distribution]:
-    """The installed packages that a package requires, itself included."""
-    seen = {} if seen is None else seen
-    for line in distribution(name).requires or ():
+def needed(requirements: Iterable[str], extras: frozenset[str] = frozenset()) -> dict[str, Distribution]:
+    """The installed packages that these requirements bring, by name."""
+    packages: dict[str, Distribution] = {}
+    queue = [(line, extras) for line in requirements]
+    while queue:
+        line, wanted_by = queue.pop()
         requirement = Requirement(line)
-        marker = requirement.marker
-        if marker is not None and not any(marker.evaluate({"extra": extra}) for extra in (extras or {""})):
+        name, marker = requirement.name.lower().replace("_", "-"), requirement.marker
+        if name in packages or (marker and not any(marker.evaluate({"extra": e}) for e in wanted_by or ("",))):
             continue
-        key = requirement.name.lower().replace("_", "-")
-        if key not in seen:
-            try:
-                seen[key] = distribution(requirement.name)
-            except PackageNotFoundError:
-                continue
-            needed(requirement.name, set(requirement.extras), seen)
-    return [*seen.values()]
+        try:
+            packages[name] = distribution(name)
+        except PackageNotFoundError:
+            continue
+        queue += [(line, frozenset(requirement.extras)) for line in packages[name].requires or ()]
+    return packages
 
 
 def size(package: Distribution) -> int:
