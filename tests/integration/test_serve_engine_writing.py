@@ -57,9 +57,9 @@ def interleaved(model: Model, verb: str, count: int, seed: int) -> dict[str, str
 @pytest.mark.parametrize(
     "architecture, count",
     [
-        ("encoder-decoder", 60),
-        ("decoder", 60),
-        ("recurrent-seq2seq", 12),
+        ("encoder-decoder", 40),
+        ("decoder", 40),
+        ("recurrent-seq2seq", 8),
         pytest.param("encoder-decoder", 2000, marks=pytest.mark.slow),
         pytest.param("decoder", 2000, marks=pytest.mark.slow),
     ],

@@ -7,6 +7,7 @@ one step share the network and nothing else.
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from atento.errors import AtentoError
 
 _GREEDY = Sample(temperature=0.0)
 _ALIKE = 1.25  # inputs that are read together differ in length by at most this factor
+_SHARE, _STEPS = 8, 4  # rows change when one in 8 does, or after 4 steps: each time, all of the state is copied
 
 
 @dataclass(eq=False)
@@ -78,6 +80,15 @@ class Output:
         return hypothesis(ids, [token.log_prob for token in self.drawn], end in ("eos", "stop"), 0.0)
 
 
+@dataclass
+class _Begun:
+    """Outputs whose inputs were read: what they read first (R,), and their state."""
+
+    outputs: list[Output]
+    first: Tensor
+    state: Any
+
+
 class Lane:
     """The outputs that are being written by one step function.
 
@@ -95,6 +106,8 @@ class Lane:
         self.state: Any = None
         self.tokens = torch.empty(0, dtype=torch.long, device=device)  # what the next step reads
         self._new: list[Output] = []
+        self._begun: list[_Begun] = []  # the outputs whose inputs were read, and that are not in `state` yet
+        self._unchanged = 0  # steps since the rows of `state` changed
         self._reading: deque[tuple[list[Output], Iterator[Any]]] = deque()
 
     def add(self, outputs: Sequence[Output]) -> None:
@@ -104,13 +117,15 @@ class Lane:
     @property
     def rows(self) -> int:
         """The number of outputs that have not ended."""
-        waiting = sum(len(outputs) for outputs, _ in self._reading)
-        return sum(not output.has_ended for output in self.outputs) + waiting + len(self._new)
+        outputs = chain(self.outputs, *(outputs for outputs, _ in self._reading), self._new)
+        begun = (output for begun in self._begun for output in begun.outputs)
+        return sum(not output.has_ended for output in chain(outputs, begun))
 
     def step(self) -> list[tuple[Output, Drawn | None]]:
         """One token of each output, or part of a prompt; None for an output that ended without another token."""
         self._begin_new()
-        self._let_go_and_join(self._read_part())
+        self._read_part()
+        self._change_rows()
         if not self.outputs:
             return []
         logits, self.state = self.step_function.step(self.tokens, self.state)
@@ -139,9 +154,9 @@ class Lane:
             alike = [outputs for outputs in inputs if len(outputs[0].input_ids) <= _ALIKE * shortest]
             batch = alike[: max(1, self.part // shortest)]
             inputs = inputs[len(batch) :]
-            self._reading.append(([output for outputs in batch for output in outputs], self._begun(batch)))
+            self._reading.append(([output for outputs in batch for output in outputs], self._read(batch)))
 
-    def _begun(self, batch: list[list[Output]]) -> Iterator[Any]:
+    def _read(self, batch: list[list[Output]]) -> Iterator[Any]:
         """Read inputs, each with its outputs: None after each part, then the state of the outputs and their tokens."""
         lengths = torch.tensor([len(outputs[0].input_ids) for outputs in batch], device=self.device)
         columns = torch.arange(int(lengths.max()), device=self.device)
@@ -153,38 +168,41 @@ class Lane:
         for state in self.step_function.begin_in_parts(ids, real, self.part):
             yield None if state is None else (first, state)
 
-    def _read_part(self) -> list[tuple[list[Output], Tensor, Any]]:
-        """Read a part of the oldest inputs; the outputs that can begin, with the tokens that they read and a state."""
-        begun: list[tuple[list[Output], Tensor, Any]] = []
+    def _read_part(self) -> None:
+        """Read about `part` tokens of the oldest inputs."""
         count = 0
         while self._reading and count < self.part:
             outputs, parts = self._reading[0]
             count += sum(map(len, {id(output.input_ids): output.input_ids for output in outputs}.values()))
             read = next(parts) if any(not output.has_ended for output in outputs) else ()
             if read is None:
-                break  # a long prompt: its next part after the next step
+                return  # a long prompt: its next part after the next step
             self._reading.popleft()
             if read:
                 first, state = read
                 inputs = list(dict.fromkeys(id(output.input_ids) for output in outputs))
                 live = [output for output in outputs if not output.has_ended]
                 rows = torch.tensor([inputs.index(id(output.input_ids)) for output in live], device=self.device)
-                begun.append((live, first[rows], state.select(rows)))
-        return begun
+                self._begun.append(_Begun(live, first[rows], state.select(rows)))
 
-    def _let_go_and_join(self, begun: list[tuple[list[Output], Tensor, Any]]) -> None:
-        """Drop the outputs that have ended, and take in those that begin."""
+    def _change_rows(self) -> None:
+        """Drop the outputs that have ended, and take in those that begin, unless these are too few to copy the rest."""
         rows = [row for row, output in enumerate(self.outputs) if not output.has_ended]
+        changes = len(self.outputs) - len(rows) + sum(len(begun.outputs) for begun in self._begun)
+        self._unchanged += 1
+        if not changes or (rows and changes * _SHARE < len(self.outputs) and self._unchanged < _STEPS):
+            return
+        self._unchanged = 0
         if len(rows) < len(self.outputs):
             index = torch.tensor(rows, dtype=torch.long, device=self.device)
             self.outputs, self.tokens = [self.outputs[row] for row in rows], self.tokens[index]
             self.state = self.state.select(index) if rows else None
-        if begun:
-            self.state = self.step_function.joined(
-                [*([] if self.state is None else [self.state]), *(state for _, _, state in begun)]
-            )
-            self.tokens = torch.cat([self.tokens, *(first for _, first, _ in begun)])
-            self.outputs += [output for outputs, _, _ in begun for output in outputs]
+        if self._begun:
+            states = [begun.state for begun in self._begun]
+            self.state = self.step_function.joined(states if self.state is None else [self.state, *states])
+            self.tokens = torch.cat([self.tokens, *(begun.first for begun in self._begun)])
+            self.outputs += [output for begun in self._begun for output in begun.outputs]
+            self._begun = []
 
     def _fail_where_not_numbers(self, log_probs: Tensor) -> None:
         """End the outputs whose logits are NaN or infinite; they fail."""

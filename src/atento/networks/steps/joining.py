@@ -110,7 +110,7 @@ def _join_sources(result: FastState, states: Sequence[FastState], dtype: torch.d
             tuple(  # type: ignore[arg-type]
                 torch.cat(
                     [
-                        _padded(state.source[layer][part].to(dtype), longest).repeat_interleave(count, dim=0)
+                        _repeated(_padded(state.source[layer][part].to(dtype), longest), count)
                         for state, count in zip(states, repeats)
                     ]
                 )
@@ -119,13 +119,19 @@ def _join_sources(result: FastState, states: Sequence[FastState], dtype: torch.d
         )
     if any(state.source_mask is not None or state.source[0][0].shape[2] < longest for state in states):
         result.source_mask = torch.cat(
-            [_source_mask(state, longest, dtype).repeat_interleave(n, dim=0) for state, n in zip(states, repeats)]
+            [_repeated(_source_mask(state, longest, dtype), count) for state, count in zip(states, repeats)]
         )
 
 
 def _padded(tensor: Tensor, length: int) -> Tensor:
     """Keys or values (M,Hkv,S,K) of sources with zeros up to `length`."""
-    return torch.nn.functional.pad(tensor, (0, 0, 0, length - tensor.shape[2]))
+    missing = length - tensor.shape[2]
+    return torch.nn.functional.pad(tensor, (0, 0, 0, missing)) if missing else tensor
+
+
+def _repeated(tensor: Tensor, count: int) -> Tensor:
+    """Each row so many times in a row."""
+    return tensor if count == 1 else tensor.repeat_interleave(count, dim=0)
 
 
 def _source_mask(state: FastState, length: int, dtype: torch.dtype) -> Tensor:

@@ -147,7 +147,7 @@ class Writers:
                 self._lane = None
                 self._fail_all(error, None)
             else:
-                self.outbox.count_batch(len(steps))
+                self.outbox.count_batch(sum(drawn is not None for _, drawn in steps))
                 for output, drawn in steps:
                     self._take(output, drawn)
         for searches in (self._searches, self._exact):
