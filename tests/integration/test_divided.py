@@ -120,7 +120,8 @@ LM, MLM, TENSE = "micro-world-lm", "micro-world-mlm", "micro-world-tense"
         (2, TENSE, ("init.model=base", "init.lora={}")),
         (4, TENSE, ("init.model=base", "init.lora={}")),
         (2, TENSE, ("init.model=base", "init.train=head")),
-        (2, TENSE, ("init.model=base", "init.unfreeze.steps=1")),
+        (2, TENSE, ("init.model=base", "init.unfreeze.steps=1", "training.precision=float32")),
+        (2, TENSE, ("init.model=base", "init.unfreeze.steps=1", "training.precision=bfloat16")),
     ],
 )
 def test_divided_weights_train_as_whole_ones_for_any_task(

@@ -108,6 +108,7 @@ class DividedWeights:
             name: nn.Parameter(_local(value), requires_grad=value.requires_grad)
             for name, value in self._sharded.items()
         }
+        self._trained: list[bool] | None = None  # which shards the last update has trained
         self._free()
 
     def copy(self) -> None:
@@ -117,6 +118,24 @@ class DividedWeights:
         """Add the gradients of the parts that all processes compute now to those of the shards."""
         loss.backward()
         return []
+
+    def begin(self) -> None:
+        """Begin an update: free gradients, and let `fully_shard` see which weights are trained now.
+
+        It chooses the data types of a block's gradients when the block is first gathered, by the weights that are
+        trained then; gathering a block by hand makes it choose anew.
+        """
+        from torch.distributed.fsdp import FSDPModule  # late, as in `_divided`
+
+        self.network.zero_grad(set_to_none=True)
+        trained = [value.requires_grad for value in self._sharded.values()]
+        if self._trained not in (None, trained):
+            for module in self.network.modules():
+                if isinstance(module, FSDPModule):
+                    with self.shards.answered():
+                        module.unshard()
+                    module.reshard()
+        self._trained = trained
 
     def norm(self, gradients: Sequence[Tensor]) -> float:
         """Return the norm of the gradients of all shards together."""
@@ -191,7 +210,7 @@ class DividedSum:
 
     def __init__(self, weights: DividedWeights) -> None:
         self.weights = weights
-        weights.network.zero_grad(set_to_none=True)
+        weights.begin()
 
     def add(self, number: int, gradients: Gradients) -> None:
         """The backward pass has added them."""
