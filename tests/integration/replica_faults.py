@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,20 @@ def memory_runs_out(step: int, rank: int) -> None:
         if call.step == step and int(os.environ.get("RANK", "0")) == rank and not failed[0]:
             failed[0] = True
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+        return real(self, part, call, scales)
+
+    Updater._part_gradients = part_gradients  # type: ignore[method-assign]
+
+
+def computes_slowly(rank: int) -> None:
+    """One process takes 50 ms longer for each part."""
+    from atento.training.step import Updater
+
+    real = Updater._part_gradients
+
+    def part_gradients(self: Updater, part: Any, call: Any, scales: Any) -> Any:
+        if int(os.environ.get("RANK", "0")) == rank:
+            time.sleep(0.05)
         return real(self, part, call, scales)
 
     Updater._part_gradients = part_gradients  # type: ignore[method-assign]
@@ -190,6 +205,7 @@ FAULTS: dict[str, Callable[..., None]] = {
         counts_not_reduced,
         dropout_by_rank,
         sum_by_rank,
+        computes_slowly,
         killed_while_saving,
         bytes_recorded,
         other_version,

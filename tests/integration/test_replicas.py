@@ -190,6 +190,16 @@ def test_weights_that_drift_apart_end_the_run(server: ForkServer, place: Path) -
     assert done[1].status == 1 and done[1].stderr == ""
 
 
+@pytest.mark.slow
+def test_a_process_that_is_slow_is_named_once(server: ForkServer, place: Path) -> None:
+    settings = (*SETTINGS, "training.steps=20")
+    done = train(server, 2, "--out", "run", *settings, cwd=place, fault="computes_slowly", rank=1)
+    finished(done)
+    assert done[0].stderr.count("they wait for it") == 1 and "warning: process 1 takes" in done[0].stderr
+    done = train(server, 2, "--out", "even", *SETTINGS, cwd=place)
+    finished(done)
+
+
 def test_a_process_that_hangs_ends_the_run_in_time(server: ForkServer, place: Path) -> None:
     settings = (*SETTINGS, "training.parallel.timeout=2")
     world = start(

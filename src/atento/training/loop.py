@@ -54,6 +54,8 @@ def fit(run: Run) -> Progress:
             if logged:
                 more = {} if before is None else {"update_ratios": update_ratios(before, run.updater.parameters)}
                 log(run, rate, tokens / (time.monotonic() - started), more)
+                if slow := run.replica.slow_process():
+                    run.reporter.line(f"warning: {slow}")
                 started, tokens = time.monotonic(), 0
             if _validation_due(run) and _stop_signal(run, stop) is None:
                 pause = time.monotonic()

@@ -126,6 +126,9 @@ class Replica(Protocol):
     def gradient_sum(self, weights: Weights, parts: int) -> GradientSum:
         """Return a sum over all parts of an update, of which there are `parts` on all processes together."""
 
+    def slow_process(self) -> str | None:
+        """Return a sentence about a process that computes much slower than the others, once; None: there is none."""
+
     def highest(self, value: int) -> int:
         """Return the highest of the values of all processes."""
 
@@ -247,6 +250,9 @@ class Local:
         """Return a sum in the order of the parts, or in exact mode in a tree over their numbers."""
         parameters = list(weights.parameters.values())
         return TreeSum(parameters, parts) if self.exact else RunningSum(parameters)
+
+    def slow_process(self) -> None:
+        """There are no other processes."""
 
     def highest(self, value: int) -> int:
         """Return the value."""

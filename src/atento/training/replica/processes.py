@@ -1,6 +1,7 @@
 """Several processes that train one network: its parts are dealt out, and gradients are summed over all of them."""
 
 import itertools
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -30,6 +31,7 @@ from atento.training.replica.messages import (
     description_of,
     is_of_network,
 )
+from atento.training.replica.pace import Pace
 from atento.training.replica.saving import SavingProcesses
 from atento.training.replica.sums import ExactSum, FastSum
 
@@ -62,6 +64,7 @@ class Processes:
         self.writers: Writers | None = (
             None if self.shards is None else SavingProcesses(self.shards.writes, self.shards.count)
         )
+        self.pace = Pace(self.size)
         self._checked = False  # whether the weights have been compared since the start
         self._told: Exception | None = None  # by another process, in `all_do`
         self._in_turn = False  # in `main_first`: nobody waits for what the first process alone does
@@ -136,19 +139,22 @@ class Processes:
         """
         failure: Exception | None = None
         values: list[T] = []
+        started = time.perf_counter()
         try:
             values = compute()
         except Exception as error:  # the others must not wait for this process
             if self.shards is not None:  # they wait for its part, and end when it ends
                 raise self._ended(error) from error
             failure = error
-        everyones = self.brisk.gather([values, None if failure is None else description_of(failure)])
+        seconds = time.perf_counter() - started
+        everyones = self.brisk.gather([values, None if failure is None else description_of(failure), seconds])
         if failure is not None:
             raise failure
-        for rank, (_, description) in enumerate(everyones):
+        for rank, (_, description, _) in enumerate(everyones):
             if description is not None:
                 raise as_here(rank, *description)
-        return self._in_order([values for values, _ in everyones])
+        self.pace.add([(len(values), seconds) for values, _, seconds in everyones])
+        return self._in_order([values for values, _, _ in everyones])
 
     def _ended(self, error: Exception) -> LostProcess:
         """Return the error of a process that cannot compute its part of divided weights."""
@@ -164,6 +170,13 @@ class Processes:
             return DividedSum(weights)
         parameters = list(weights.parameters.values())
         return ExactSum(self, parameters, parts) if self.config.exact else FastSum(self, parameters)
+
+    def slow_process(self) -> str | None:
+        """Return a sentence about a process that computes much slower than the others, once.
+
+        With divided weights, all processes wait for the slowest one at each block, and nobody knows which it is.
+        """
+        return self.pace.slow_process() if self.shards is None else None
 
     def highest(self, value: int) -> int:
         """Return the highest of the values of all processes."""
