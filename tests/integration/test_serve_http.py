@@ -76,6 +76,17 @@ def test_openai_streams_the_text_that_it_gives_at_once(client: Any, options: dic
     assert usage == at_once.usage
 
 
+def test_the_time_of_the_first_piece_is_measured(client: Any, service: Served) -> None:
+    def count() -> float:
+        lines = service.get("/metrics").text.splitlines()
+        return sum(float(line.split()[-1]) for line in lines if line.startswith("atento_ttft_seconds_count"))
+
+    before = count()
+    for _ in client.completions.create(model="lm", prompt="I love", max_tokens=2, stream=True):
+        pass
+    assert count() == before + 1
+
+
 def test_openai_samples_by_seed_and_best_of_takes_the_most_probable(client: Any) -> None:
     shared = {"model": "lm", "prompt": SOURCES[1], "max_tokens": 8, "seed": 5, "logprobs": 1}
     every = client.completions.create(**shared, n=6).choices
@@ -237,7 +248,9 @@ def test_hugging_face_fill_mask(hub: Any, offline: dict[str, Model]) -> None:
     several = "<mask> love <mask> ."
     both = httpx.post(hub("/fill-mask").model, json={"inputs": several, "parameters": {"top_k": 2}}).json()
     joint = offline["encoder"].fill(several, top=2)
-    assert [[row["token"] for row in rows] for rows in both] == [[one.ids[at] for one in joint] for at in range(2)]
+    assert [[row["token"] for row in rows] for rows in both] == [
+        [candidate.ids[at] for candidate in joint] for at in range(2)
+    ]
 
 
 def test_hugging_face_question_answering(hub: Any, offline: dict[str, Model]) -> None:

@@ -42,7 +42,7 @@ def service(folder: Path) -> Iterator[Served]:
     (folder / "keys").write_text(KEYS, encoding="utf-8")
     limits = [word for name, value in LIMITS.items() for word in ("--limit", f"{name}={value}")]
     paths = ["--api-keys", str(folder / "keys"), "--admin-socket", str(folder / "admin.sock")]
-    with served([str(folder / "lm"), *paths, *limits]) as running:
+    with served([str(folder / "lm"), *paths, *limits, "--log-text"]) as running:
         yield running
 
 
@@ -84,6 +84,7 @@ def test_keys_are_needed_and_each_has_its_share(service: Served) -> None:
         assert running.result().status_code == 200
     assert ask(service, GOOD, "narrow").status_code == 200
     assert "key-of" not in "\n".join(service.lines)
+    assert [SOURCES[0]] in [event.get("texts") for event in service.events()]  # as --log-text allows
 
 
 # Slow clients -------------------------------------------------------------------------------------------------------

@@ -266,9 +266,9 @@ def test_v1_heads_and_sizes(service: Served) -> None:
 def test_v1_pipelined_requests_are_answered_in_order(service: Served) -> None:
     parts = urlsplit(service.url)
     bad = b'{"model": "lm"'
-    one = request(C, "Content-Type: application/json", f"Content-Length: {len(bad)}") + bad
+    middle = request(C, "Content-Type: application/json", f"Content-Length: {len(bad)}") + bad
     with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=10) as connection:
-        connection.sendall(request("/version", method="GET") + one + request("/version", method="GET"))
+        connection.sendall(request("/version", method="GET") + middle + request("/version", method="GET"))
         received = b""
         while received.count(b"HTTP/1.1 ") < 3:
             received += connection.recv(1 << 16)

@@ -53,7 +53,7 @@ class Limits:
     output_tokens: int = _limit(256, "new tokens of one output", 1)
     beam: int = _limit(16, "width of a beam", 1)
     n: int = _limit(16, "outputs of one text", 1)
-    in_flight: int = _limit(8, "requests computed at a time by one model", 1)
+    in_flight: int = _limit(64, "requests computed at a time by one model", 1)
     queue: int = _limit(64, "requests that wait for one model", 1)
     deadline: float = _limit(30.0, "seconds from the last byte of a request to its answer", above=True)
     header_seconds: float = _limit(5.0, "seconds for the head of a request to arrive", above=True)

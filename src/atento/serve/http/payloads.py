@@ -199,8 +199,8 @@ async def question_answering(call: Call) -> Any:
     single = not isinstance(call.inputs, list)
     inputs = [call.inputs] if single else call.inputs
     check_texts(call.service, len(inputs), "/inputs")
-    places = ["/inputs"] if single else [f"/inputs/{number}" for number in range(len(inputs))]
-    questions = [read(_Question, value, place) for value, place in zip(inputs, places)]
+    pointers = ["/inputs"] if single else [f"/inputs/{number}" for number in range(len(inputs))]
+    questions = [read(_Question, value, pointer) for value, pointer in zip(inputs, pointers)]
     options: dict[str, Any] = {"n_best": (fields.top_k or 1) + 1}  # one may be "no answer", which is left out
     if fields.max_answer_len is not None:
         options["max_answer"] = fields.max_answer_len
