@@ -11,7 +11,7 @@ import torch
 from atento.config.recurrent import RecurrentConfig
 from atento.model import Model
 from atento.serve.engine.waiting import Waiting
-from atento.serve.engine.writing import Writers
+from atento.serve.engine.writing import MOST_ROWS, Writers
 from atento.serve.jobs import Job, Result, Usage
 from atento.text.tokenizer import Tokenizer
 from serving import TEXTS, Sent, alone, random_job, small_model, small_tokenizer, wrong
@@ -108,3 +108,21 @@ def test_an_output_has_at_most_the_tokens_of_the_service(tokenizer: Tokenizer) -
         results = {event.item: event.value for event in sent.events["0"] if isinstance(event, Result)}
         assert [len(results[n][0]["ids"]) for n in range(3)] == [2 * lengths[0] + 16, most, 2 * lengths[0] + 16]
         assert isinstance(sent.events["0"][-1], Usage)
+
+
+def test_further_jobs_wait_where_a_step_would_write_too_many_outputs(tokenizer: Tokenizer) -> None:
+    """Each of the jobs of one text, of a search as wide as its options say."""
+    model, most = model_of(tokenizer, "decoder"), 0
+    for kind in ({"beam": 16}, {"sample": True, "n_best": 16}, {"mbr": "chrf", "candidates": 16}):
+        options = kind | {"max_new_tokens": 2}
+        writers = Writers(model, Sent(), 256)
+        with torch.inference_mode():
+            for number in range(100):
+                if writers.is_full:
+                    break
+                writers.add(Waiting(Job(str(number), "small", "generate", [TEXTS[0]], options), [TEXTS[0]], 0))
+            assert writers.jobs == MOST_ROWS // 16
+            while writers.rows:
+                writers.step()
+                most = max(most, writers.rows)
+        assert writers.jobs == 0 and most <= MOST_ROWS

@@ -92,7 +92,7 @@ class Worker:
     def write(self) -> None:
         """Let the jobs in that write, as far as there is room, and do one step of all that are being written."""
         for waiting in self._ready(writing=True):
-            if self.writers.jobs >= self.limits["in_flight"]:
+            if self.writers.jobs >= self.limits["in_flight"] or self.writers.is_full:
                 break
             del self.waiting[waiting.job.id]
             self.outbox.started(waiting.job.id)

@@ -15,11 +15,12 @@ from greenlet import greenlet
 
 from atento.config.decoding import UTILITIES
 from atento.config.tasks import task_with
-from atento.decoding import Greedy, Sample
+from atento.decoding import MBR, Beam, Greedy, Sample
 from atento.decoding.contract import AnyStepFunction, Joining, Request
 from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.lane import Lane, Output
 from atento.decoding.sampling import Drawn
+from atento.decoding.strategies import Strategy
 from atento.errors import AtentoError, UsageError
 from atento.model import Model
 from atento.networks.steps.fast import FastStepFunction
@@ -32,7 +33,7 @@ from atento.tasks.model_outputs import tokenizer_of, write_outputs, writings
 from atento.tasks.writing import Writing, WrittenText
 from atento.text.streaming import TextStream
 
-MOST_ROWS = 128  # outputs that are written at a time
+MOST_ROWS = 256  # outputs that are written at a time, unless one job alone has more
 REMEMBERED = 2048  # tokens of prompts whose keys and values are held, for prompts that begin alike
 PART = 256  # tokens of inputs that are read between two steps
 _BLANK = WrittenText("", Hypothesis([], 0.0, 0.0, []))
@@ -57,6 +58,7 @@ class _Written:
     job: Waiting
     searches: Searches | None = None
     running: list[greenlet] = field(default_factory=list)
+    width: int = 1  # outputs of an item that are written side by side
     open: set[int] = field(default_factory=set)
     items: list[_Item] = field(default_factory=list)
     new_tokens: int = 0
@@ -85,8 +87,14 @@ class Writers:
         return len(self._written)
 
     @property
+    def is_full(self) -> bool:
+        """Whether further jobs should wait, because the memory of their states grows with the outputs."""
+        outputs = sum(len(written.open) * written.width for written in self._written.values())
+        return outputs >= MOST_ROWS
+
+    @property
     def rows(self) -> int:
-        """The number of outputs."""
+        """The number of outputs that a step writes."""
         return sum(0 if part is None else part.rows for part in (self._lane, self._searches, self._exact))
 
     def add(self, waiting: Waiting) -> None:
@@ -101,7 +109,8 @@ class Writers:
         except Exception as error:
             self.outbox.fail(job.id, error)
             return
-        written = self._written[job.id] = _Written(waiting, open=set(range(len(inputs))))
+        width = max((_width(one.strategy) for one in inputs if one is not None), default=1)
+        written = self._written[job.id] = _Written(waiting, open=set(range(len(inputs))), width=width)
         if self._lane is not None and all(one is None or isinstance(one.strategy, Greedy | Sample) for one in inputs):
             self._add_to_lane(written, inputs)
             return
@@ -276,6 +285,14 @@ class Writers:
             if written.searches is searches:
                 self.cancel(job_id)
                 self.outbox.fail(job_id, error)
+
+
+def _width(strategy: Strategy) -> int:
+    """How many outputs of a text a strategy writes side by side."""
+    if isinstance(strategy, MBR):
+        writers = [strategy.candidates] if isinstance(strategy.candidates, Sample | Beam) else strategy.candidates
+        return max(map(_width, writers))
+    return strategy.width if isinstance(strategy, Beam) else strategy.n if isinstance(strategy, Sample) else 1
 
 
 def _value(written: WrittenText, tokens: list[str]) -> dict[str, Any]:
