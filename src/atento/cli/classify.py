@@ -15,10 +15,15 @@ from atento.cli.work import Cluster
 if TYPE_CHECKING:
     from atento.model import Model
 
+EPILOG = (
+    "Examples:  atento classify MODEL reviews.txt; "
+    "a file of any size: atento classify MODEL reviews.txt --cluster local --out parts"
+)
+
 
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
-    app.command("classify", epilog="Example:  atento classify MODEL reviews.txt")(with_cluster(classify))
+    app.command("classify", epilog=EPILOG)(with_cluster(classify))
 
 
 def classify(

@@ -48,9 +48,11 @@ def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
     example = "Example:  echo 'I love NLP' | atento translate runs/demo"
     app.command("translate", epilog=example)(with_decoding(with_cluster(translate)))
-    app.command("summarize", epilog="Example:  atento summarize runs/news articles.txt")(
-        with_decoding(with_cluster(summarize))
+    example = (
+        "Examples:  atento summarize runs/news articles.txt; "
+        "a file of any size: atento summarize runs/news articles.txt --cluster local --out parts"
     )
+    app.command("summarize", epilog=example)(with_decoding(with_cluster(summarize)))
     example = "Example:  echo 'o gato' | atento generate runs/micro-world-lm --top-p 0.9"
     app.command("generate", epilog=example)(with_decoding(with_cluster(generate)))
 
