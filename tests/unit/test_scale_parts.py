@@ -59,7 +59,7 @@ def test_a_killed_run_is_known_by_its_journal(tmp_path: Path) -> None:
 
 def test_missing_and_altered_parts_are_named(tmp_path: Path) -> None:
     folder = begun(tmp_path)
-    with pytest.raises(DataError, match="0 parts of 4 can be joined: part 0-3 are not finished"):
+    with pytest.raises(DataError, match="0 parts of 4 can be joined: parts 0-3 are not finished"):
         collectable(tmp_path)
     for block in PLAN.blocks[:3]:
         folder.add(block, b"text\n", [])

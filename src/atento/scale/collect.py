@@ -28,7 +28,7 @@ def collectable(path: Path) -> OutputFolder:
     wrong = folder.check()
     absent = [block.number for block in folder.blocks if block.number not in folder.parts.keys() | wrong.keys()]
     if wrong or absent:
-        problems = [*wrong.values(), *(f"part {numbers} {verb} not finished" for numbers, verb in _ranges(absent))]
+        problems = [*wrong.values(), *(f"{numbers} not finished" for numbers in _ranges(absent))]
         more = len(problems) - _LISTED
         shown = "; ".join(problems[:_LISTED]) + (f"; and {more} more" if more > 0 else "")
         raise DataError(
@@ -101,11 +101,11 @@ def _read_header(part: BinaryIO) -> tuple[tuple[int, ...], np.dtype[np.generic]]
     return shape, dtype
 
 
-def _ranges(numbers: list[int]) -> Iterator[tuple[str, str]]:
-    """Numbers as ranges: "3", "5-9", each with the verb that fits it."""
+def _ranges(numbers: list[int]) -> Iterator[str]:
+    """Numbers as ranges, each with its verb: "part 3 is", "parts 5-9 are"."""
     start = 0
     for index, number in enumerate(numbers):
         if index + 1 == len(numbers) or numbers[index + 1] != number + 1:
             first = numbers[start]
-            yield (f"{first}", "is") if first == number else (f"{first}-{number}", "are")
+            yield f"part {first} is" if first == number else f"parts {first}-{number} are"
             start = index + 1
