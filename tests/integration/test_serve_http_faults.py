@@ -206,6 +206,19 @@ def test_v8_a_worker_that_hangs_makes_the_service_unready_while_it_lives(service
     check_good(service)
 
 
+@pytest.mark.slow
+def test_a_request_that_is_not_answered_before_the_deadline_gets_504(folder: Path) -> None:
+    with served([str(folder / "lm"), "--deadline", "1"]) as running:
+        (worker,) = running.workers()
+        kill(worker, signal.SIGSTOP)
+        began = time.monotonic()
+        done = running.post(C, GOOD)
+        assert time.monotonic() - began < 3.0
+        kill(worker, signal.SIGCONT)
+        assert done.status_code == 504 and done.json()["error"]["code"] == "deadline"
+        assert running.post(C, GOOD).status_code == 200
+
+
 def test_v7_a_worker_that_is_killed_is_replaced_and_its_requests_get_503(service: Served) -> None:
     (worker,) = service.workers()
     with ThreadPoolExecutor(2) as pool:
