@@ -56,6 +56,7 @@ HELD: dict[str, NetworkConfig] = {
     "decoder, Llama 3.1": changed(
         LLAMA, positions=PositionConfig("rotary", stretch=StretchConfig(8.0, trained_len=16))
     ),
+    "encoder of T5": changed(tiny_config("t5-11-small"), architecture="encoder", output={"tied": True}),
     "encoder, rotary, norms without bias": changed(
         tiny_config("bert-base"),
         positions=PositionConfig("rotary"),

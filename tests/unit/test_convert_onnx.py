@@ -26,8 +26,26 @@ HELD: dict[str, NetworkConfig] = {
         name: tiny_config(name)
         for name in (
             *("transformer-tiny", "marian", "bart-base", "mbart-large-50", "pegasus-large", "nllb-200-600m"),
-            *("t5-small", "t5-11-small", "gpt1", "gpt2", "llama3-8b", "qwen2-0-5b", "qwen3-0-6b", "gemma-2b"),
-            *("bert-base", "roberta-base", "distilbert-base", "electra-small", "albert-base", "mpnet-base"),
+            *(
+                "t5-small",
+                "t5-11-small",
+                "mt5-small",
+                "gpt1",
+                "gpt2",
+                "llama3-8b",
+                "qwen2-0-5b",
+                "qwen3-0-6b",
+                "gemma-2b",
+            ),
+            *(
+                "bert-base",
+                "roberta-base",
+                "xlm-roberta-base",
+                "distilbert-base",
+                "electra-small",
+                "albert-base",
+                "mpnet-base",
+            ),
             *("modernbert-base", "deberta-v3-base", "deberta-v2-xlarge"),
         )
     },
@@ -43,6 +61,7 @@ HELD: dict[str, NetworkConfig] = {
         attention={"n_kv_heads": None},
         positions=PositionConfig("rotary", heads=(1, 2), stretch=StretchConfig(8.0, trained_len=16)),
     ),
+    "encoder of T5": changed(tiny_config("t5-11-small"), architecture="encoder", output={"tied": True}),
     "encoder, a mix of layers": changed(BERT, layer_mix=True),
     "encoder, looks two ahead": changed(BERT, mask=MaskConfig("lookahead", ahead=2)),
 }
@@ -68,15 +87,17 @@ def converted(config: NetworkConfig, folder: Path, precision: str, **about: Any)
     return onnx_engine.compare(model, folder, 1)
 
 
-def exact(result: Any) -> bool:
-    return bool(result.max_difference < 1e-4 and result.agreement > 0.99999)
+def exact(result: Any, limit: float = 1e-4) -> bool:
+    return bool(result.max_difference < limit and result.agreement > 0.99999)
 
 
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in IN_THE_GATE else pytest.mark.slow) for name in HELD]
 )
 def test_every_family_computes_the_same(name: str, tmp_path: Path) -> None:
-    assert exact(converted(HELD[name], tmp_path, "float32"))
+    # scores that are not divided by √K amplify rounding: both sides are 1e-4 from the network in float64
+    limit = 5e-4 if name == "mt5-small" else 1e-4
+    assert exact(converted(HELD[name], tmp_path, "float32"), limit)
 
 
 @pytest.mark.parametrize(
