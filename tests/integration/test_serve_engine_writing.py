@@ -83,6 +83,8 @@ def test_a_cancelled_output_leaves_before_the_next_step(tokenizer: Tokenizer) ->
         writers.cancel("1")
         writers.cancel("beam")
         assert writers.rows == 2
+        writers.step()
+        assert writers._lane is not None and len(writers._lane.outputs) == 2
         while writers.rows:
             writers.step()
     assert not sent.events["1"] and not sent.events["beam"]

@@ -114,6 +114,12 @@ class Lane:
         """Let outputs begin, the samples of one input side by side."""
         self._new += [output for output in outputs if not output.has_ended]
 
+    def drop(self, outputs: Sequence[Output]) -> None:
+        """End outputs; they leave before the next step."""
+        for output in outputs:
+            output.has_ended = True
+        self._unchanged = _STEPS
+
     @property
     def rows(self) -> int:
         """The number of outputs that have not ended."""

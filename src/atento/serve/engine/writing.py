@@ -143,8 +143,9 @@ class Writers:
             for search in written.running:
                 written.searches.stop(search)
         for item in written.items:
+            if self._lane is not None:
+                self._lane.drop(item.outputs)
             for output in item.outputs:
-                output.has_ended = True
                 self._of_output.pop(id(output), None)
 
     def step(self) -> None:
