@@ -15,9 +15,12 @@ from atento.networks import build_network, presets
 PROGRAM = """
 import json, sys
 from pathlib import Path
-import atento
+import atento, torch
 from atento.model import load
+modules, state = len(sys.modules), torch.get_rng_state()
 load(sys.argv[2])  # once, small: whatever loading brings with it is there
+assert torch.equal(state, torch.get_rng_state())
+modules = len(sys.modules) - modules
 
 def kibibytes(name):
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
@@ -27,7 +30,7 @@ Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
 before = kibibytes("VmRSS")
 model = load(sys.argv[1])
 parameters = sum(p.numel() for p in model.network.parameters())
-print(json.dumps({"peak": kibibytes("VmHWM") - before, "parameters": parameters}))
+print(json.dumps({"peak": kibibytes("VmHWM") - before, "parameters": parameters, "modules": modules}))
 """
 
 
@@ -56,3 +59,4 @@ def test_c16_loading_takes_a_tenth_more_than_the_file_at_most(tmp_path: Path) ->
     size = (large / "model.safetensors").stat().st_size
     assert found["parameters"] * 4 == pytest.approx(size, rel=0.01)
     assert found["peak"] * 1024 <= 1.1 * size
+    assert found["modules"] < 100  # 800 of PyTorch, which take a second, where initial values are drawn for nothing

@@ -1,12 +1,14 @@
 """Reads a model folder: configuration, weights, tokenizer and network, each checked against the others."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from atento.attention.positions import ALiBi, Sinusoidal
 from atento.config.network import NetworkConfig, network_to_dict
@@ -165,6 +167,21 @@ def check_tokenizer(tokenizer: Tokenizer, config: NetworkConfig, path: Path) -> 
         raise TokenizerError(f"{path}: the tokenizer is not the one the model was trained with")
 
 
+class _WithoutDraws(TorchFunctionMode):
+    """Leaves out normal draws, for a network on the device meta, which has no values.
+
+    The first such draw there makes PyTorch import 800 modules, which takes a second.
+    """
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        """Call a function of PyTorch, but for `normal_`."""
+        if func is nn.init.normal_:
+            return kwargs["tensor"] if kwargs and "tensor" in kwargs else args[0]
+        return func(*args, **(kwargs or {}))
+
+
 def read_network(files: ModelFiles, config: NetworkConfig) -> Network:
     """The network of that configuration with the weights of the folder; missing ones keep their initial values.
 
@@ -172,7 +189,7 @@ def read_network(files: ModelFiles, config: NetworkConfig) -> Network:
         ModelError: the weights are not those of the network.
     """
     incomplete = bool(files.load_report and files.load_report.new)
-    with torch.device("cpu" if incomplete else "meta"):
+    with torch.device("cpu" if incomplete else "meta"), contextlib.nullcontext() if incomplete else _WithoutDraws():
         network = build_network(config)
     if incomplete:
         files = replace(files, weights=network.state_dict() | files.weights)
