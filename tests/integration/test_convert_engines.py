@@ -93,7 +93,7 @@ def test_a_translator_translates_as_its_card_says(run: Command, tmp_path: Path, 
     assert len(set(expected)) > 2 and by_its_card(tmp_path / "out") == expected
 
 
-@pytest.mark.parametrize("engine", ["ctranslate2", "onnx"])
+@pytest.mark.parametrize("engine", [pytest.param("ctranslate2", marks=pytest.mark.slow), "onnx"])
 def test_a_writer_continues_as_its_card_says(run: Command, tmp_path: Path, engine: str) -> None:
     model = writer()
     model.save(tmp_path / "m")
@@ -103,6 +103,7 @@ def test_a_writer_continues_as_its_card_says(run: Command, tmp_path: Path, engin
     assert len(set(expected)) > 2 and by_its_card(tmp_path / "out").removeprefix(TEXT).strip() == expected.strip()
 
 
+@pytest.mark.slow
 def test_an_encoder_reads_as_its_card_says(run: Command, tmp_path: Path) -> None:
     model = encoder()
     model.save(tmp_path / "m")
