@@ -160,6 +160,9 @@ def test_what_cannot_be_divided_is_refused_with_the_reason(server: ForkServer, p
     refused(
         server.run("train", "tiny.yaml", shard, cwd=place), "shard` is 2, and 1 process was started: give --nproc 2"
     )
+    three = train(server, 3, "--out", "run", shard, cwd=place)
+    refused(three[0], "shard` is 2, and 3 processes were started: give --nproc 2 or a multiple of it")
+    assert [(process.status, process.stderr) for process in three[1:]] == [(2, "")] * 2
     done = train(server, 2, "--out", "run", shard, "training.scheduled_sampling.share=0.5", cwd=place)
     refused(done[0], "weights outside of a pass")
     assert done[1].status == 2 and done[1].stderr == ""

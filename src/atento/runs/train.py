@@ -133,8 +133,9 @@ def train(
         folder = folder.resolve()
     used = [*_files(loaded, folder), *([] if branch is None else [branch.path])]
     parallel = loaded.recipe.training.parallel
-    if parallel.exact and threads not in (None, 1):
-        raise UsageError(f"`training.parallel.exact` computes on one CPU thread a process: got {threads} threads")
+    with said_once():
+        if parallel.exact and threads not in (None, 1):
+            raise UsageError(f"`training.parallel.exact` computes on one CPU thread a process: got {threads} threads")
     threads = 1 if parallel.exact else threads
     with joined(parallel, device, folder) as replica, thread_scope(threads), ExitStack() as files:
         reporter = _open(folder, partial(data_of, loaded, lambda _: None, memory), used, force, replica, files)

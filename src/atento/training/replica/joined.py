@@ -51,6 +51,35 @@ def joined(config: ParallelConfig, device: str, folder: Path | None = None) -> I
         LostProcess: the other processes do not answer.
     """
     rank, size = environment.rank(), environment.world_size()
+    with said_once():
+        _check_size(config, size)
+    if size == 1:
+        yield Local(config.exact)
+        return
+    end_with_parent()
+    _connect(config, device, rank, size)
+    try:
+        yield Processes(config, torch.device(device).type)
+    except AtentoError as error:
+        lost = LostProcess(f"{error}{begun(size)}") if isinstance(error, LostProcess) else None
+        if lost is not None:
+            write_record(folder, rank)
+        # a launcher sends SIGTERM to all as soon as one process has ended; each may end by itself
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if rank == 0 and STATUS_FILE in os.environ:
+            Path(os.environ[STATUS_FILE]).write_text(str(error.exit_status), encoding="ascii")
+        if lost is not None:
+            raise lost from error
+        if rank == 0:
+            raise
+        raise SystemExit(error.exit_status) from error
+    else:
+        dist.destroy_process_group()
+
+
+def _check_size(config: ParallelConfig, size: int) -> None:
+    """Check that so many processes can be divided into copies. Raises UsageError: they cannot."""
     needed = config.shard if config.replicate == "auto" else config.replicate * config.shard
     if size % config.shard if config.replicate == "auto" else size != needed:
         named = {"replicate": config.replicate, "shard": config.shard}
@@ -60,29 +89,6 @@ def joined(config: ParallelConfig, device: str, folder: Path | None = None) -> I
             f"{counted(size, 'process', 'processes')} {'was' if size == 1 else 'were'} started: give --nproc {needed}"
             f"{' or a multiple of it' if config.replicate == 'auto' else ''}, or start as many by torchrun"
         )
-    if size == 1:
-        yield Local(config.exact)
-        return
-    end_with_parent()
-    _connect(config, device, rank, size)
-    try:
-        yield Processes(config, torch.device(device).type)
-    except AtentoError as error:
-        if isinstance(error, LostProcess):
-            error = LostProcess(f"{error}{begun(size)}")
-            write_record(folder, rank)
-        # a launcher sends SIGTERM to all as soon as one process has ended; each may end by itself
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        if rank == 0 and STATUS_FILE in os.environ:
-            Path(os.environ[STATUS_FILE]).write_text(str(error.exit_status), encoding="ascii")
-        if isinstance(error, LostProcess):
-            raise error from None
-        if rank == 0:
-            raise
-        raise SystemExit(error.exit_status) from error
-    else:
-        dist.destroy_process_group()
 
 
 def _connect(config: ParallelConfig, device: str, rank: int, size: int) -> None:
