@@ -290,7 +290,7 @@ def test_a_killed_worker_costs_its_block_and_the_output_is_the_same(
     (here / "in.txt").write_text(SOURCES, encoding="utf-8", newline="\n")
     expected = server.run(*TRANSLATE, cwd=here).stdout
     where = ("--cluster", cluster, *CLUSTER[2:], "--workers", "1")
-    running = server.start(*TRANSLATE, *where, cwd=here)
+    running = server.start(*TRANSLATE, *where, cwd=here, env={"RAY_ADDRESS": "local"})  # a cluster of its own
     wait_for(lambda: finished(here / "parts") > 1, 120)
     name = "block_worker" if cluster == "local" else "ray::WorkerProcess"
     workers = [pid for pid, command in descendants(running.pid) if name in command]
