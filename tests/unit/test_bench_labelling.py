@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from atento.bench.encoding import SIZES, natural_sentences
-from atento.bench.labelling import VERBS, OurVerb, Transformers, _rows, _write
+from atento.bench.labelling import VERBS, OurVerb, Transformers, _rows, write_labeller
 from atento.bench.processes import Measurement
 
 pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
@@ -13,7 +13,7 @@ pytest.importorskip("transformers", reason="transformers is not installed (extra
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_both_sides_give_the_same_outputs(verb: str, tmp_path: Path) -> None:
-    _write(tmp_path, SIZES["tiny"], verb)
+    write_labeller(tmp_path, SIZES["tiny"], verb)
     texts = natural_sentences(20, SIZES["tiny"])
     ours, peer = OurVerb(), Transformers()
     ours.load(tmp_path, verb, "float32")

@@ -19,6 +19,7 @@ from atento.bench.pretraining import measure_pretraining
 from atento.bench.race import measure_race
 from atento.bench.race_report import report_race
 from atento.bench.recurrence import measure_recurrence
+from atento.bench.serving import measure_serving
 from atento.bench.training import measure_training
 from atento.bench.transfer import measure_transfer, report_transfer
 from atento.bench.words import measure_words
@@ -41,6 +42,7 @@ BENCHES: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
     "graphs": measure_graphs,
     "encoding": measure_encoding,
     "labelling": measure_labelling,
+    "serving": measure_serving,
     "mbr": measure_mbr,
     "attention": measure_attention,
     "observation": measure_observation,

@@ -30,7 +30,7 @@ class OurVerb:
     """`model.classify`, `model.tag` or `model.answer`."""
 
     def load(self, folder: Path, verb: str, precision: str) -> None:
-        """Load a folder of `_write`; precision is float32, bfloat16 or int8."""
+        """Load a folder of `write_labeller`; precision is float32, bfloat16 or int8."""
         self.verb, self.model = verb, load(folder, device="cpu", precision=precision)
 
     def run(self, texts: Sequence[str]) -> list[Output]:
@@ -47,7 +47,7 @@ class Transformers:
     """The `AutoModelFor...` of `transformers` in float32, with batches of 32 texts of like length."""
 
     def load(self, folder: Path, verb: str) -> None:
-        """Load a folder of `_write`."""
+        """Load a folder of `write_labeller`."""
         import transformers
 
         self.verb = verb
@@ -125,7 +125,7 @@ def measure_labelling(
     for verb in VERBS:
         texts = natural_sentences((counts or _COUNTS)[verb] * (5 if verb == "answer" else 1), SIZES[size])
         with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-            _write(Path(name), SIZES[size], verb)
+            write_labeller(Path(name), SIZES[size], verb)
             contenders: dict[str, tuple[type[Contender], tuple[Any, ...]]] = {
                 f"atento {precision}": (OurVerb, (Path(name), verb, precision))
                 for precision in ("float32", "bfloat16", "int8")
@@ -136,7 +136,7 @@ def measure_labelling(
             yield from _rows(verb, len(texts) // (5 if verb == "answer" else 1), measurements)
 
 
-def _write(folder: Path, config: NetworkConfig, verb: str) -> None:
+def write_labeller(folder: Path, config: NetworkConfig, verb: str) -> None:
     """Write a BERT of random weights with the head of a verb."""
     import transformers
 
