@@ -12,7 +12,7 @@ from conftest import ForkServer
 
 pytestmark = pytest.mark.integration
 
-WITHOUT = {"config schema", "launch"}  # which print JSON in any case, and a file for another program
+WITHOUT = {"config schema", "launch", "serve"}  # JSON in any case, a file for another program, and answers over HTTP
 
 
 def commands(group: Any, words: str = "") -> dict[str, Any]:
