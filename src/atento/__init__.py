@@ -1,12 +1,6 @@
 """Atento: attention models for language. This file names what a user imports, and loads it only when it is used."""
 
-import os
 from typing import TYPE_CHECKING, Any
-
-if "OMP_WAIT_POLICY" not in os.environ:
-    # OpenMP reads this when torch is loaded: an idle thread waits tens of microseconds, and not milliseconds, before it
-    # sleeps. A waiting thread takes a core from parts side by side, and from other programs.
-    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 __version__ = "0.1.0"
 __all__ = ["AtentoError", "Model", "Tokenizer", "__version__", "evaluate", "glue", "load", "search", "train"]

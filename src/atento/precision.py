@@ -1,5 +1,6 @@
 """Precision, device and threads, chosen by processor features and never by timing, so that runs repeat exactly."""
 
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -56,6 +57,16 @@ def resolve_device(device: str) -> str:
             f"`device` must exist on this machine: got {device!r}; auto and cpu always do{absent}"
         ) from None
     return device
+
+
+def sharing_cores() -> dict[str, str]:
+    """The environment of a new process that shares its cores with others: this one's, with short waits of idle threads.
+
+    OpenMP's idle threads spin for milliseconds before they sleep. That is fastest where nothing else runs; where
+    something does, they take the core that it needs. A choice of the user's stays.
+    """
+    chosen = os.environ.keys() & {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"}
+    return dict(os.environ) | ({} if chosen else {"GOMP_SPINCOUNT": "10000"})
 
 
 @contextmanager

@@ -49,7 +49,7 @@ ROOMS: dict[str, set[str]] = {
     "training": MODELS | {"data", "metrics", "precision", "storage"},
     "inspection": LOW | {"attention", "decoding"},
     "models": MODELS | {"data", "precision", "storage", "text"},
-    "scale": {"errors", "limits", "text", "data", "storage", "models"},
+    "scale": {"errors", "limits", "precision", "text", "data", "storage", "models"},
     "tasks": SHOWN | {"models"},
     "runs": SHOWN | {"tasks", "models"},
     "recipes": set(),

@@ -1,7 +1,6 @@
 """What Python shows of the library: its names, models that move, reprs of one short line."""
 
 import inspect
-import os
 import re
 import subprocess
 import sys
@@ -183,15 +182,3 @@ def test_tables_of_scores_and_runs_are_escaped() -> None:
     run = TrainedRun(Path("runs/<x>"), 24, 34.21, 16, {"bleu": 30.5, "<k>": 1.0}, "translation")
     table = run._repr_html_()
     assert "runs/&lt;x&gt;" in table and "34.21 at step 16" in table and "30.50" in table and "<k>" not in table
-
-
-@pytest.mark.parametrize(
-    ("setting", "expected"),
-    [({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "None")],
-    ids=["default", "own count", "own policy"],
-)
-def test_idle_threads_spin_briefly_unless_the_user_says_otherwise(setting: dict[str, str], expected: str) -> None:
-    free = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
-    code = "import atento, os; print(os.environ.get('GOMP_SPINCOUNT'))"
-    done = subprocess.run([sys.executable, "-c", code], env=free | setting, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == expected

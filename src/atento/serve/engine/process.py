@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from atento.errors import ModelError
+from atento.precision import sharing_cores
 from atento.serve.engine.messages import LONGEST, decoded, encoded
 from atento.serve.jobs import Description
 from atento.serve.settings import Limits, ModelSettings
@@ -54,6 +55,7 @@ class WorkerProcess:
             stdin=PIPE,
             stdout=PIPE,
             limit=LONGEST,
+            env=sharing_cores(),
             start_new_session=True,  # Ctrl-C reaches the server alone, which closes its workers
         )
         worker = cls(process, on_message, on_end)
