@@ -74,7 +74,7 @@ make_store(load_recipe("my.yaml", ["data.held_out=0"]), lambda line: None, proce
 """
 
 
-@pytest.mark.parametrize("shard", [0, 3])
+@pytest.mark.parametrize("shard", [pytest.param(0, marks=pytest.mark.slow), 3])
 def test_a_killed_command_leaves_a_store_that_the_same_command_completes(tmp_path: Path, shard: int) -> None:
     """SIGKILL before the first shard or between two: no process is left over, and the result has the same bytes."""
     contents = []

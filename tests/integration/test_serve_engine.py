@@ -312,6 +312,7 @@ def test_reload_loses_no_job_and_a_killed_worker_is_replaced(
     assert isinstance(after[-1], Usage) and running.engine.stats("writer").restarts == 1
 
 
+@pytest.mark.slow  # the service's own test of it is quick
 def test_a_hung_worker_is_not_ready(running: Running) -> None:
     pid = running.pid("reader")
     os.kill(pid, signal.SIGSTOP)
