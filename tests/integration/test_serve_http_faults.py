@@ -231,6 +231,7 @@ def test_v7_a_worker_that_is_killed_is_replaced_and_its_requests_get_503(service
             assert int(done.headers["retry-after"]) >= 1
     until(lambda: ready(service), 20.0)  # 5 s where the machine is quiet: most is the import of torch
     assert service.workers() != [worker]
+    assert [event["model"] for event in service.events("worker_ended") + service.events("worker_started")] == ["lm"] * 2
     check_good(service)
     assert 'atento_worker_restarts_total{model="lm"} 1.0' in service.get("/metrics", headers=MAIN).text
 

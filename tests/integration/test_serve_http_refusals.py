@@ -249,6 +249,13 @@ def test_v1_heads_and_sizes(service: Served) -> None:
         ("80 fields", request(C, kind, *["X: a"] * 80, "Content-Length: 0"), b"", 431, "head_too_large"),
         ("no HTTP", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", b"", 400, "invalid_http"),
         ("two lengths", request(C, kind, "Content-Length: 5", "Content-Length: 6"), b"", 400, "invalid_http"),
+        (
+            "a length beside chunks",
+            request(C, kind, "Content-Length: 5", "Transfer-Encoding: chunked"),
+            b"0\r\n\r\n",
+            400,
+            "invalid_http",
+        ),
         ("a length that is no number", request(C, kind, "Content-Length: five"), b"", 400, "invalid_http"),
         ("a chunk that is no number", request(C, kind, "Transfer-Encoding: chunked"), b"zz\r\n", 400, "invalid_http"),
         ("a body that does not come", request(C, kind, "Content-Length: 50"), b"{", 408, "slow_request"),

@@ -41,7 +41,7 @@ ApiKey = Annotated[
     str | None, typer.Option(metavar="KEY", envvar=_KEY_VARIABLE, help="The key that every request must have.")
 ]
 ApiKeys = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Keys, one a line: NAME KEY [per-minute=N] [in-flight=N].")
+    Path | None, typer.Option(metavar="FILE", help="Keys, one a line: NAME KEY \\[per-minute=N] \\[in-flight=N].")
 ]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Listen beyond this machine without a key.")]
 Cors = Annotated[

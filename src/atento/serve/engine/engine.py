@@ -1,7 +1,7 @@
 """The engine as the server sees it: jobs in, events out; it computes nothing itself."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 
 from atento.errors import UsageError, nearest
 from atento.serve.engine.served import ServedModel
@@ -20,6 +20,11 @@ class Engine:
 
     def __init__(self, models: Mapping[str, ModelSettings], limits: Limits) -> None:
         self._served = {name: ServedModel(settings, limits) for name, settings in models.items()}
+
+    def on_change(self, notify: Callable[..., None]) -> None:
+        """Have a function called with a name and values when a worker ends, starts again, fails to, or is reloaded."""
+        for served in self._served.values():
+            served.notify = notify
 
     async def start(self) -> None:
         """Start the worker of every model.

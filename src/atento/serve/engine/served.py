@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,12 +30,17 @@ class _Accepted:
 
 
 class ServedModel:
-    """The jobs of one model, and the process that computes them."""
+    """The jobs of one model, and the process that computes them.
+
+    Attributes:
+        notify: called with a name and values when a worker ends, when another one has started, and when it cannot.
+    """
 
     def __init__(self, settings: ModelSettings, limits: Limits) -> None:
         self.settings, self.limits = settings, limits
         self.worker: WorkerProcess | None = None
         self.description: Description | None = None
+        self.notify: Callable[..., None] = lambda name, **values: None
         self._jobs: dict[str, _Accepted] = {}
         self._is_closed = False
         self._restarts = 0
@@ -59,6 +64,7 @@ class ServedModel:
         """
         worker, old = await self._new_worker(), self.worker
         self._take_over(worker)
+        self.notify("reloaded", model=self.settings.name)
         if old is not None:
             self._spawn(self._retire(old))
 
@@ -197,6 +203,7 @@ class ServedModel:
         if worker is self.worker:
             self.worker = None
             self._restarts += 1
+            self.notify("worker_ended", model=self.settings.name)
             self._spawn(self._restart())
 
     async def _restart(self) -> None:
@@ -205,7 +212,9 @@ class ServedModel:
         while self.worker is None and not self._is_closed:
             try:
                 self._take_over(await self._new_worker())
-            except (AtentoError, OSError):
+                self.notify("worker_started", model=self.settings.name)
+            except (AtentoError, OSError) as error:
+                self.notify("worker_failed", model=self.settings.name, error=str(error), again_in=pause)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
 

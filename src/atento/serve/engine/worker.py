@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from atento.decoding.contract import AnyStepFunction, HasStepFunction
-from atento.errors import AtentoError
+from atento.errors import AtentoError, ModelError
 from atento.model import Model, load
 from atento.serve.engine.inbox import Inbox
 from atento.serve.engine.messages import decoded
@@ -134,6 +134,8 @@ def main() -> None:
         torch.set_num_threads(settings["threads"])
     try:
         model = load(settings["path"], device=settings["device"], precision=settings["precision"])
+        if model.tokenizer is None and model.words is None:
+            raise ModelError(f"{settings['path']} has no tokenizer: the service reads texts")
         worker = Worker(model, first["limits"], Inbox(stream), outbox)
         with torch.inference_mode():
             worker.model_works()

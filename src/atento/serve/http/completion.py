@@ -142,7 +142,9 @@ def _sampling(fields: CompletionFields) -> dict[str, Any]:
     values = {name: getattr(fields, name) for name in ("top_p", "top_k", "min_p")}
     temperature = 1.0 if fields.temperature is None else fields.temperature
     return {"sample": True, "temperature": temperature} | {
-        name: value for name, value in values.items() if value is not None
+        name: value
+        for name, value in values.items()
+        if value is not None and (name, value) != ("top_k", -1)  # -1: off
     }
 
 

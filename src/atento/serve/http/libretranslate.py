@@ -178,10 +178,12 @@ def _direction(service: Service, source: str, target: str) -> Direction:
     for direction in known:
         if direction.source == source and direction.target == code_of(target):
             return direction
-    pairs = ", ".join(dict.fromkeys(f"{pair.source}-{pair.target}" for pair in known[:20])) or "none"
+    pairs = ", ".join(dict.fromkeys(f"{pair.source}-{pair.target}" for pair in known[:20]))
+    hint = "" if pairs else " (--languages NAME=SOURCE-TARGET says what a model translates)"
     raise ServiceError(
         400,
-        f"no model of this service translates from {source[:20]!r} to {target[:20]!r}: it translates {pairs}",
+        f"no model of this service translates from {source[:20]!r} to {target[:20]!r}: "
+        f"it translates {pairs or 'none'}{hint}",
         "unknown_language",
         param="/target",
     )

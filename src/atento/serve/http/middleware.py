@@ -65,8 +65,15 @@ class Observed:
             self._note(scope, status or CLOSED_BY_CLIENT, time.monotonic() - begun, number, notes)
 
     def _check_head(self, scope: Scope) -> None:
-        """Raises ServiceError: 431, the head of the request is too large."""
+        """Raises ServiceError: 431, the head of the request is too large; 400, it gives two lengths of the body."""
         headers = scope["headers"]
+        if {b"content-length", b"transfer-encoding"} <= {name for name, _ in headers}:  # RFC 9112, 6.1
+            raise ServiceError(
+                400,
+                "a request must not have both Content-Length and Transfer-Encoding",
+                "invalid_http",
+                headers={"Connection": "close"},
+            )
         if len(headers) > self._limits.header_fields:
             raise _large_head(
                 f"the head of a request must have at most {self._limits.header_fields} fields", len(headers)

@@ -40,13 +40,15 @@ async def answer_until(
         models, limits, settings: of the service.
         bound: the socket of its address.
     """
+    log = Log(texts=settings.log_text, quiet=settings.quiet)
+    engine.on_change(log.event)
     service = Service(
         engine,
         models,
         limits,
         Clients(list(settings.keys), limits),
         Metrics(lambda: {name: engine.stats(name) for name in models}),
-        Log(texts=settings.log_text, quiet=settings.quiet),
+        log,
     )
     app = application(service, origins=settings.origins)
     servers = [(_Server(_config(app, limits)), bound)]

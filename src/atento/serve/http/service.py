@@ -14,6 +14,8 @@ from atento.serve.http.metrics import Metrics
 from atento.serve.jobs import Description, Event, Job, Stats
 from atento.serve.settings import Limits, ModelSettings
 
+_VECTORS = ("embed", "similarity")
+
 
 class Engine(Protocol):
     """What is used here of `atento.serve.engine`."""
@@ -83,11 +85,12 @@ class Service:
                     400, f"the model {name!r} cannot {verb}: it can {can}", "wrong_model", param="/model"
                 )
             return name
-        own = [name for name in self.models if self.engine.describe(name).verb == verb]
+        kin = _VECTORS if verb in _VECTORS else (verb,)  # a model that is trained for vectors compares texts best
+        own = [name for name in self.models if self.engine.describe(name).verb in kin]
         able = [name for name in self.models if verb in self.engine.describe(name).verbs]
         if not able:
             raise ServiceError(404, f"no model of this service can {verb}", "unknown_model")
-        return (own or able)[0]
+        return next((name for name in own if name in able), able[0])
 
     def check_open(self) -> None:
         """Raises ServiceError: 503, the service is stopping."""

@@ -104,7 +104,7 @@ class Work:
 
     def _failure(self, failed: Failed) -> ServiceError:
         if failed.kind == "request":
-            return wrong_field("", failed.message)
+            return wrong_field("", failed.message.removeprefix("options: ").replace("`decoding.", "`"))
         if failed.kind == "too_long":
             return too_long(failed.message)
         if failed.kind == "deadline":
