@@ -108,11 +108,12 @@ def kubernetes(job: Job) -> str:
     Raises:
         UsageError: the job has no image or no volume claim, or its name is none in Kubernetes.
     """
-    for option, value in (("--image", job.image), ("--claim", job.claim)):
-        if not value:
-            raise UsageError(
-                f"kubernetes needs {option}: the container image with Atento, and the shared folder's claim"
-            )
+    missing = [option for option, value in (("--image", job.image), ("--claim", job.claim)) if not value]
+    if missing:
+        raise UsageError(
+            f"kubernetes needs {' and '.join(missing)}: --image is the container image with Atento, --claim the volume "
+            "claim of the shared folder"
+        )
     if not _NAME.fullmatch(job.name):
         raise UsageError(f"--name must be of small letters, digits and hyphens for Kubernetes: got {job.name!r}")
     head = f"{job.name}-node-0-0.{job.name}"

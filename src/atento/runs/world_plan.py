@@ -87,7 +87,8 @@ def plan_world(loaded: LoadedRecipe, device: str, processes: int, report: Callab
     """
     if device not in ACCELERATORS:
         raise UsageError(
-            f"--world needs the name of a GPU as --device: got {device!r}{nearest(device, [*ACCELERATORS])}"
+            f"--world needs the name of a GPU as --device, one of {', '.join(ACCELERATORS)}: got {device!r}"
+            f"{nearest(device, [*ACCELERATORS])}"
         )
     training = loaded.recipe.training
     shards = training.parallel.shard

@@ -208,7 +208,7 @@ def _read(path: Path) -> dict[str, Any] | None:
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path}: is no manifest of parts: {error}") from None
+        raise DataError(f"{path} is no manifest of parts ({error}): remove the folder to begin again") from None
     return dict(body)
 
 

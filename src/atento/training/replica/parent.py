@@ -10,7 +10,7 @@ _PR_SET_PDEATHSIG = 1  # of Linux
 
 
 def end_with_parent() -> None:
-    """Let the system send SIGTERM to this process when its parent ends, so that it saves a checkpoint and ends.
+    """Let the system send SIGTERM to this process when its parent ends, so that it does not go on alone.
 
     On Linux alone; elsewhere, the processes of a killed launcher go on.
 
