@@ -67,11 +67,11 @@ def test_embed_and_similarity(folder: Callable[[str], Path], server: ForkServer,
     model = atento.load(bert, precision="int8")
     np.testing.assert_allclose(int8, model.embed(texts), rtol=1e-5, atol=1e-6)
     errors = np.linalg.norm(np.subtract(int8, float32), axis=1) / np.linalg.norm(float32, axis=1)
-    assert 1e-5 < errors.max() < 0.1  # the tokenizer, and so the ids, differ from run to run
+    assert 1e-5 < errors.max() < 0.25 and np.median(errors) < 0.1
     pairs = [f"{first}\t{second}" for first, second in pairwise(texts)]
     int8, float32 = ([row["similarity"] for row in rows] for rows in both(server, tmp_path, "similarity", bert, pairs))
     expected = [model.similarity(first, second) for first, second in pairwise(texts)]
-    assert int8 == pytest.approx(expected, abs=1e-5) and int8 == pytest.approx(float32, abs=0.1) and int8 != float32
+    assert int8 == pytest.approx(expected, abs=1e-5) and int8 == pytest.approx(float32, abs=0.15) and int8 != float32
 
 
 def test_classify(folder: Callable[[str], Path], server: ForkServer, tmp_path: Path) -> None:
