@@ -299,11 +299,13 @@ class Model:
         """The output of `generate`, or of `translate` or `summarize` where the model does that, in pieces as they are
         written; a piece never ends inside a character.
 
+        A beam gives a piece as soon as all hypotheses that may still be the output begin with it.
+
         Args:
             prompt: a prompt, or a source.
             task: as in `traced`.
             row: as in `translations`: the pieces are those of text number `row` of a list.
-            options: as in `translate`, except those of a beam and of `mbr`.
+            options: as in `translate`, except `n_best`, `exact` and `mbr`. Without options of a beam, greedy search.
 
         Raises:
             CapabilityError: the model does not do that task. UsageError: an option that is wrong or has no effect.

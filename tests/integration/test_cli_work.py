@@ -230,12 +230,12 @@ def test_attend_refuses(server: ForkServer, here: Path) -> None:
 def test_translate_streams_what_it_writes(server: ForkServer, here: Path) -> None:
     """Line N answers line N, an empty line too; the joined pieces are what is written without `--stream`."""
     lines = "o gato\n\nThe cat sleeps. A dog runs.\n"
-    for more in (("--greedy",), ("--greedy", "--split-sentences"), ("--top-p", "0.9", "--seed", "3")):
+    for more in (("--greedy",), ("--greedy", "--split-sentences"), ("--top-p", "0.9", "--seed", "3"), ("--beam", "4")):
         plain = server.run("translate", "run", *more, stdin=lines, cwd=here)
         streamed = server.run("translate", "run", *more, "--stream", stdin=lines, cwd=here)
         assert streamed.status == 0 and streamed.stdout == plain.stdout and plain.stdout.count("\n") == 3
     for more, says in (
-        (("--beam", "4"), "a stream is one output"),
+        (("--mbr", "chrf"), "a stream is one output"),
         (("--n-best", "2"), "--stream prints one output as text: it excludes --json and --n-best"),
         (("--json",), "--stream prints one output as text: it excludes --json and --n-best"),
     ):

@@ -71,8 +71,10 @@ def test_h12_a_trained_model_goes_on_from_a_prompt(language_model: Path) -> None
     assert len(set(model.generate("o gato", temperature=1.5, n_best=5, max_new_tokens=6))) > 1
     with pytest.raises(CapabilityError, match="not translation"):
         model.translate("o gato")
+    searched = model.generate("o gato", beam=4, max_new_tokens=6)
+    assert "".join(model.stream("o gato", beam=4, max_new_tokens=6)) == searched
     with pytest.raises(UsageError, match="a stream is one output"):
-        model.stream("o gato", beam=4)
+        model.stream("o gato", mbr="chrf")
 
 
 def test_h10_least_risk_by_a_models_vectors_or_any_function(language_model: Path) -> None:

@@ -324,6 +324,56 @@ def test_a_hung_worker_is_not_ready(running: Running) -> None:
     until(lambda: running.engine.ready("reader"), 3.0)
 
 
+@pytest.mark.slow
+def test_a_worker_that_hangs_too_long_is_ended_and_replaced(folders: dict[str, Path]) -> None:
+    running = Running({"writer": folders["writer"]}, replace(LIMITS, hang_seconds=5.0))
+    running.run(running.engine.start())
+    try:
+        pid = running.pid("writer")
+        long = Job("lost", "writer", "translate", ["a"], {"greedy": True, "ignore_eos": True, "max_new_tokens": 10**6})
+        threading.Timer(0.3, os.kill, (pid, signal.SIGSTOP)).start()
+        start = time.monotonic()
+        (lost,) = running.events(long)
+        assert lost[-1] == Failed("worker", "the process that computes this model did not answer and was ended")
+        assert 5.0 < time.monotonic() - start < 9.0 and not Path(f"/proc/{pid}").exists()
+        (after,) = running.events(job("waits", "writer", "translate", [TEXTS[0]]))
+        assert isinstance(after[-1], Usage) and running.engine.stats("writer").restarts == 1
+    finally:
+        running.close()
+
+
+def resident(pid: int) -> float:
+    """The memory of a process in MiB."""
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
+    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [20_000, 200_000])
+def test_memory_stays_flat_over_many_requests(running: Running, count: int) -> None:
+    """Of the worker, after a tenth of the requests: texts, limits and strategies are mixed."""
+    rng, pid, sizes = random.Random(8), running.pid("writer"), list[float]()
+    strategies = [{"greedy": True}, {"greedy": True}, {"top_p": 0.9}, {"sample": True, "n_best": 3}, {"beam": 2}]
+    numbers = iter(range(count))
+
+    async def client() -> None:
+        for number in numbers:
+            if number % (count // 20) == 0:
+                sizes.append(resident(pid))
+            options = rng.choice(strategies) | {"max_new_tokens": rng.choice([1, 2, 4, 4, 8, 20])}
+            text = " ".join(rng.choice(TEXTS) for _ in range(rng.choice([1, 1, 1, 3])))
+            events = await collected(running.engine.submit(job(f"m{number}", "writer", "translate", [text], **options)))
+            assert isinstance(events[-1], Usage)
+
+    async def clients() -> None:
+        await asyncio.gather(*(client() for _ in range(32)))
+
+    running.run(clients(), 7200)
+    sizes.append(resident(pid))
+    print("MiB of the worker after each twentieth:", " ".join(f"{size:.1f}" for size in sizes))
+    assert max(sizes[2:]) - sizes[2] < 16, sizes
+
+
 def test_a_model_that_cannot_be_loaded_is_refused_with_its_sentence(tmp_path: Path) -> None:
     running = Running({"none": tmp_path / "none"}, LIMITS)
     with pytest.raises(UsageError) as expected:

@@ -4,15 +4,17 @@ In float64, so that a fault is told from rounding.
 """
 
 import random
+from typing import Any
 
 import pytest
 import torch
 
 from atento.config.recurrent import RecurrentConfig
 from atento.model import Model
+from atento.networks.steps.fast import FastStepFunction
 from atento.serve.engine.waiting import Waiting
 from atento.serve.engine.writing import MOST_ROWS, Writers
-from atento.serve.jobs import Job, Result, Usage
+from atento.serve.jobs import Job, Piece, Result, Usage
 from atento.text.tokenizer import Tokenizer
 from serving import TEXTS, Sent, alone, random_job, small_model, small_tokenizer, wrong
 
@@ -128,3 +130,45 @@ def test_further_jobs_wait_where_a_step_would_write_too_many_outputs(tokenizer: 
                 writers.step()
                 most = max(most, writers.rows)
         assert writers.jobs == 0 and most <= MOST_ROWS
+
+
+def test_prompts_that_begin_alike_are_read_once(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when they come together; several outputs of a prompt read it once."""
+    model, counts = model_of(tokenizer, "decoder"), list[int]()
+    embed = FastStepFunction.embed
+
+    def counted(self: FastStepFunction, tokens: torch.Tensor, *others: Any) -> torch.Tensor:
+        counts.append(len(tokens))
+        return embed(self, tokens, *others)
+
+    monkeypatch.setattr(FastStepFunction, "embed", counted)
+    writers, common = Writers(model, Sent(), 256), list(range(10, 50))
+    prompts = [[*common, 60, 61, 62], [*common, 63], [*common, 64, 65], list(range(100, 108))]
+    options = {"max_new_tokens": 5, "ignore_eos": True}
+    with torch.inference_mode():
+        for number, prompt in enumerate(prompts):
+            several = {"sample": True, "n_best": 4, "seed": 1} if number == 3 else {"greedy": True}
+            writers.add(Waiting(Job(str(number), "small", "generate", [prompt], options | several), [prompt], 0))
+        while writers.rows:
+            writers.step()
+    read = (40 + 2) + 0 + 1 + 7  # the last token of a prompt is read by a step, as are 4 of the 5 that are written
+    assert sum(counts) == read + 5 * (3 + 4)
+
+
+@pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder", "recurrent-seq2seq"])
+def test_a_beam_is_streamed_as_far_as_its_hypotheses_agree(tokenizer: Tokenizer, architecture: str) -> None:
+    model, sent = model_of(tokenizer, architecture), Sent()
+    writers, pieces = Writers(model, sent, 256), 0
+    options = {"beam": 3, "max_new_tokens": 20}
+    jobs = [
+        Job(str(n), "small", VERBS[architecture], [TEXTS[n], TEXTS[-n - 1]], options, stream=True) for n in range(6)
+    ]
+    with torch.inference_mode():
+        for job in jobs:
+            writers.add(Waiting(job, job.items, 0))
+        while writers.rows:
+            writers.step()
+    for job in jobs:
+        assert wrong(alone(model, job), sent.events[job.id], 1e-10) == ""
+        pieces += sum(isinstance(event, Piece) for event in sent.events[job.id])
+    assert pieces > 12  # more than one an output

@@ -315,10 +315,13 @@ def test_the_exact_search_finds_what_no_beam_beats(model: Model) -> None:
 def test_a_stream_heeds_words_and_refuses_what_needs_a_search(model: Model) -> None:
     options: dict[str, Any] = {"prefix": "ec", "banned_words": ["."], "stop_tokens": ["g"], "max_new_tokens": 6}
     assert "".join(model.stream("abc", **options)) == model.translate("abc", greedy=True, **options)
+    for beam in ({"beam": 3}, {"beam": 4, "required_words": "a"}, {"beam": 4, "groups": 2, "diversity": 0.5}):
+        searched = model.translate("abc", max_new_tokens=12, **beam)
+        assert "".join(model.stream("abc", max_new_tokens=12, **beam)) == searched
     usual = Model(model.network, model.tokenizer, {**model.config, "decoding": {"groups": 2, "diversity": 1.0}}, None)
     assert "".join(usual.stream("abc", max_new_tokens=6)) == model.translate("abc", greedy=True, max_new_tokens=6)
-    for wrong in ({"required_words": "a"}, {"exact": True}):
-        with pytest.raises(UsageError, match="a stream is one output of greedy search or sampling"):
+    for wrong in ({"mbr": "chrf"}, {"exact": True}):
+        with pytest.raises(UsageError, match="a stream is one output of greedy search, sampling or a beam"):
             model.stream("abc", **wrong)  # type: ignore[arg-type]
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from atento.config.network import NetworkConfig
 from atento.config.recipe import TokenizerConfig
-from atento.decoding import Beam, Greedy, Sample, generate
+from atento.decoding import MBR, Beam, Greedy, Sample, generate
 from atento.decoding.rules import Banned, StopStrings
 from atento.decoding.stream import Token, stream
 from atento.networks import Decoder, EncoderDecoder
@@ -49,7 +49,13 @@ SOURCE = torch.tensor([[3]])
 @settings(max_examples=100, deadline=None)
 @given(
     seed=st.integers(0, 1000),
-    strategy=st.sampled_from([Greedy(), Sample(), Sample(temperature=1.7, top_p=0.9), Sample(temperature=0.0)]),
+    strategy=st.sampled_from(
+        [
+            *(Greedy(), Sample(), Sample(temperature=1.7, top_p=0.9), Sample(temperature=0.0)),
+            *(Beam(2), Beam(3, length_penalty=0.0), Beam(3, stopping="shrinking"), Beam(3, until="sure")),
+            Beam(4, groups=2, diversity=0.5),
+        ]
+    ),
     most=st.integers(0, 9),
     least=st.integers(0, 3),
     eos=st.sampled_from([None, (), (EOS, 2)]),
@@ -57,7 +63,7 @@ SOURCE = torch.tensor([[3]])
     stop=st.sampled_from([None, StopStrings(lambda ids: "".join("abcdef"[i] for i in ids), ["bc", "d"])]),
 )
 def test_a_stream_is_what_generate_writes(
-    seed: int, strategy: Greedy | Sample, most: int, least: int, eos: Any, draw: Any, stop: StopStrings | None
+    seed: int, strategy: Greedy | Sample | Beam, most: int, least: int, eos: Any, draw: Any, stop: StopStrings | None
 ) -> None:
     """Ids, scores and how it ended; with the same seed, whatever else is asked for."""
     options: dict[str, Any] = {
@@ -96,6 +102,21 @@ def test_h12_a_network_streams_what_it_generates(kind: str) -> None:
         assert [one.id for one in found] == whole.ids and len(whole.ids) == 9
 
 
+def test_the_tokens_of_a_beam_come_before_it_ends() -> None:
+    """As soon as all hypotheses have them: here all agree on two tokens and then part."""
+    steps = {(): {2: 1.0}, (2,): {3: 1.0}, (2, 3): {4: 0.6, 5: 0.4}, (2, 3, 4): {4: 0.5, 5: 0.5}}
+
+    def log_probs(source: object, written: tuple[int, ...]) -> Tensor:
+        chances = steps.get(written, {4: 0.7, 5: 0.3})
+        return torch.tensor([chances.get(token, 1e-9) for token in range(6)], dtype=torch.float64).log()
+
+    toy = Counted(log_probs, 6)
+    tokens = stream(toy, SOURCE, Beam(2), max_new_tokens=8, eos_id=())
+    taken, ids = zip(*((toy.steps_taken, token.id) for token in tokens))
+    assert ids[:3] == (2, 3, 4) and len(ids) == toy.steps_taken == 8
+    assert taken[:2] == (2, 3)
+
+
 def test_tokens_come_as_they_are_written() -> None:
     """The network runs once a token, not before one is asked for, and no more when no more is."""
     toy = chain(2)
@@ -113,7 +134,7 @@ def test_tokens_come_as_they_are_written() -> None:
     [
         (torch.tensor([[1], [2]]), Greedy(), r"`ids` must be one row, of shape \(1,S\): got \(2, 1\)"),
         (torch.tensor([1]), Greedy(), r"`ids` must be one row, of shape \(1,S\): got \(1,\)"),
-        (SOURCE, Beam(2), "only greedy search and sampling write token by token: got Beam"),
+        (SOURCE, MBR("chrf", Sample(n=2)), "only greedy search, sampling and a beam write token by token: got MBR"),
         (SOURCE, Sample(n=2), "a stream is one output, `n` must be 1: got 2"),
     ],
 )

@@ -54,7 +54,7 @@ def sure_as_likely(patch: Patch) -> None:
             request,
         )
 
-    wrapped(patch, beam._Search, "__init__", begin)
+    wrapped(patch, beam.BeamSearch, "__init__", begin)
 
 
 def elmo_without_skips(patch: Patch) -> None:

@@ -11,7 +11,7 @@ from atento.config.network import NetworkConfig
 from atento.networks import build_network
 from atento.networks.steps.fast import FastStepFunction
 from atento.networks.steps.joining import shortest_length
-from atento.networks.steps.prompts import RememberingSteps
+from atento.networks.steps.prompts import PromptMemory, RememberingSteps
 from test_networks_fast import DECODERS, ENCODER_DECODERS, V
 
 
@@ -84,7 +84,7 @@ def test_a_prompt_read_in_parts_is_the_prompt(name: str) -> None:
 def test_prompts_that_begin_alike_are_read_once_and_give_the_same_logits(name: str) -> None:
     torch.manual_seed(1)
     steps = FastStepFunction(build_network(replace(DECODERS[name], max_len=128)).eval().double())
-    remembering = RememberingSteps(steps, 200)
+    remembering = RememberingSteps(steps, memory := PromptMemory(200))
     common = torch.randint(4, V, (40,)).tolist()
     prompts = [[*common, *torch.randint(4, V, (n,)).tolist()] for n in (5, 1, 9)] + [[5, 6], common, common[:36]]
     for _ in range(2):
@@ -97,5 +97,5 @@ def test_prompts_that_begin_alike_are_read_once_and_give_the_same_logits(name: s
         logits, _ = remembering.step(remembering.first_tokens(ids, real), state)
         torch.testing.assert_close(logits, expected, rtol=0, atol=1e-10)
     # all but the first one's 44 tokens, and what differs in the others: 0 and 8 of the 2nd and 3rd
-    assert remembering.skipped >= 2 * (40 + 40 + 39 + 35)
-    assert sum(map(len, remembering._read)) <= 200
+    assert memory.skipped >= 2 * (40 + 40 + 39 + 35)
+    assert sum(map(len, memory._read)) <= 200

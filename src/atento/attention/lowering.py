@@ -1,5 +1,6 @@
 """Turns a mask into the form that a kernel needs: a flag, a dense matrix, or strips of it computed on demand."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -123,6 +124,18 @@ class LoweredMask:
         if self.allowed is None or self.allowed.shape[0] == 1:
             return self
         return LoweredMask(self.allowed.index_select(0, rows), self.query_len, self.key_len, self.device)
+
+
+def joined(masks: Sequence[LoweredMask], rows: Sequence[int]) -> LoweredMask:
+    """The masks of one query over the keys of several batches, of so many rows each, as one mask: (R,1,1,S).
+
+    S is the largest number of keys; where a batch has fewer, the keys behind them are hidden.
+    """
+    key_len, device = max(mask.key_len for mask in masks), masks[0].device
+    allowed = torch.zeros(sum(rows), 1, 1, key_len, dtype=torch.bool, device=device)
+    for part, mask in zip(allowed.split(list(rows)), masks):
+        part[..., : mask.key_len] = True if mask.allowed is None else mask.allowed
+    return LoweredMask(None if bool(allowed.all()) else allowed, 1, key_len, device)
 
 
 def nothing_allowed(allowed: Tensor) -> Tensor | None:

@@ -73,7 +73,7 @@ def _put_clocks(step_function: FastStepFunction, durations: Spent) -> None:
                 setattr(layer, attribute, _Clock(getattr(layer, attribute), name, durations))
         layer.norms = [_Clock(norm, "norms", durations) for norm in layer.norms]  # type: ignore[misc]
     for attribute, name in (
-        ("_attend", "attention itself"),
+        ("attend", "attention itself"),
         ("embedding", "embedding and positions"),
         ("inputs", "embedding and positions"),
         ("project", "projection to the vocabulary"),

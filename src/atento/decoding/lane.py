@@ -4,8 +4,7 @@ An output is what `greedy.greedy` and `sampling.sample` write for the same reque
 one step share the network and nothing else.
 """
 
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -14,16 +13,15 @@ import torch
 from torch import Tensor
 
 from atento.decoding.choosing import apply_rules, best_token, hypothesis, no_distribution
-from atento.decoding.contract import Joining, Request, StepFunction, first_tokens
+from atento.decoding.contract import Request
 from atento.decoding.hypothesis import Hypothesis
+from atento.decoding.running import RunningBatch
 from atento.decoding.sampling import Drawn, draw, end_of
 from atento.decoding.seeds import stream_key
 from atento.decoding.strategies import Greedy, Sample
 from atento.errors import AtentoError
 
 _GREEDY = Sample(temperature=0.0)
-_ALIKE = 1.25  # inputs that are read together differ in length by at most this factor
-_SHARE, _STEPS = 8, 4  # rows change when one in 8 does, or after 4 steps: each time, all of the state is copied
 
 
 @dataclass(eq=False)
@@ -81,34 +79,29 @@ class Output:
 
 
 @dataclass
-class _Begun:
-    """Outputs whose inputs were read: what they read first (R,), and their state."""
+class _Input:
+    """An input with its outputs, which begin when it was read."""
 
     outputs: list[Output]
-    first: Tensor
-    state: Any
+    reading: Any
 
 
 class Lane:
-    """The outputs that are being written by one step function.
+    """The outputs that are being written by one network.
 
     Args:
-        step_function: one whose states can be joined.
+        batch: its rows are those of the outputs.
         part: about so many tokens of inputs are read between two steps, so that long ones do not hold up the others.
         most: outputs that are written at a time; further ones wait.
         device: of the network.
     """
 
-    def __init__(self, step_function: StepFunction[Any], *, part: int, most: int, device: torch.device) -> None:
-        assert isinstance(step_function, Joining)
-        self.step_function, self.part, self.most, self.device = step_function, part, most, device
-        self.outputs: list[Output] = []  # those in `state`, in its order
-        self.state: Any = None
+    def __init__(self, batch: RunningBatch, *, part: int, most: int, device: torch.device) -> None:
+        self.batch, self.part, self.most, self.device = batch, part, most, device
+        self.outputs: list[Output] = []  # those of the rows of the batch, in their order
         self.tokens = torch.empty(0, dtype=torch.long, device=device)  # what the next step reads
         self._new: list[Output] = []
-        self._begun: list[_Begun] = []  # the outputs whose inputs were read, and that are not in `state` yet
-        self._unchanged = 0  # steps since the rows of `state` changed
-        self._reading: deque[tuple[list[Output], Iterator[Any]]] = deque()
+        self._inputs: list[_Input] = []  # those that are being read
 
     def add(self, outputs: Sequence[Output]) -> None:
         """Let outputs begin, the samples of one input side by side."""
@@ -118,23 +111,20 @@ class Lane:
         """End outputs; they leave before the next step."""
         for output in outputs:
             output.has_ended = True
-        self._unchanged = _STEPS
 
     @property
     def rows(self) -> int:
         """The number of outputs that have not ended."""
-        outputs = chain(self.outputs, *(outputs for outputs, _ in self._reading), self._new)
-        begun = (output for begun in self._begun for output in begun.outputs)
-        return sum(not output.has_ended for output in chain(outputs, begun))
+        outputs = chain(self.outputs, *(one.outputs for one in self._inputs), self._new)
+        return sum(not output.has_ended for output in outputs)
 
     def step(self) -> list[tuple[Output, Drawn | None]]:
         """One token of each output, or part of a prompt; None for an output that ended without another token."""
         self._begin_new()
-        self._read_part()
         self._change_rows()
         if not self.outputs:
             return []
-        logits, self.state = self.step_function.step(self.tokens, self.state)
+        logits = self.batch.step(self.tokens)
         log_probs = torch.log_softmax(logits, dim=-1)
         self._fail_where_not_numbers(log_probs)
         allowed = self._after_rules(logits)
@@ -147,68 +137,33 @@ class Lane:
         return steps
 
     def _begin_new(self) -> None:
-        """Begin to read the inputs of new outputs, those of like length together."""
+        """Begin to read the inputs of new outputs."""
         self._new = [output for output in self._new if not output.has_ended]
         room = max(0, self.most - (self.rows - len(self._new)))
         by_input: dict[int, list[Output]] = {}
         for output in self._new[:room]:
             by_input.setdefault(id(output.input_ids), []).append(output)
         self._new = self._new[room:]
-        inputs = sorted(by_input.values(), key=lambda outputs: len(outputs[0].input_ids))
-        while inputs:
-            shortest = len(inputs[0][0].input_ids)
-            alike = [outputs for outputs in inputs if len(outputs[0].input_ids) <= _ALIKE * shortest]
-            batch = alike[: max(1, self.part // shortest)]
-            inputs = inputs[len(batch) :]
-            self._reading.append(([output for outputs in batch for output in outputs], self._read(batch)))
-
-    def _read(self, batch: list[list[Output]]) -> Iterator[Any]:
-        """Read inputs, each with its outputs: None after each part, then the state of the outputs and their tokens."""
-        lengths = torch.tensor([len(outputs[0].input_ids) for outputs in batch], device=self.device)
-        columns = torch.arange(int(lengths.max()), device=self.device)
-        ids = torch.full((len(batch), len(columns)), self.step_function.pad_id, device=self.device)
-        for row, outputs in enumerate(batch):
-            ids[row, : len(outputs[0].input_ids)] = torch.tensor(list(outputs[0].input_ids), device=self.device)
-        real = columns < lengths.unsqueeze(1)
-        first = first_tokens(self.step_function, ids, real, None)
-        for state in self.step_function.begin_in_parts(ids, real, self.part):
-            yield None if state is None else (first, state)
-
-    def _read_part(self) -> None:
-        """Read about `part` tokens of the oldest inputs."""
-        count = 0
-        while self._reading and count < self.part:
-            outputs, parts = self._reading[0]
-            count += sum(map(len, {id(output.input_ids): output.input_ids for output in outputs}.values()))
-            read = next(parts) if any(not output.has_ended for output in outputs) else ()
-            if read is None:
-                return  # a long prompt: its next part after the next step
-            self._reading.popleft()
-            if read:
-                first, state = read
-                inputs = list(dict.fromkeys(id(output.input_ids) for output in outputs))
-                live = [output for output in outputs if not output.has_ended]
-                rows = torch.tensor([inputs.index(id(output.input_ids)) for output in live], device=self.device)
-                self._begun.append(_Begun(live, first[rows], state.select(rows)))
+        for outputs in by_input.values():
+            self._inputs.append(_Input(outputs, self.batch.reading(outputs[0].input_ids)))
 
     def _change_rows(self) -> None:
-        """Drop the outputs that have ended, and take in those that begin, unless these are too few to copy the rest."""
-        rows = [row for row, output in enumerate(self.outputs) if not output.has_ended]
-        changes = len(self.outputs) - len(rows) + sum(len(begun.outputs) for begun in self._begun)
-        self._unchanged += 1
-        if not changes or (rows and changes * _SHARE < len(self.outputs) and self._unchanged < _STEPS):
-            return
-        self._unchanged = 0
+        """Drop the outputs that have ended, read a part of the inputs, and take in the outputs whose input was read."""
+        rows = _moved_up([not output.has_ended for output in self.outputs])
         if len(rows) < len(self.outputs):
-            index = torch.tensor(rows, dtype=torch.long, device=self.device)
-            self.outputs, self.tokens = [self.outputs[row] for row in rows], self.tokens[index]
-            self.state = self.state.select(index) if rows else None
-        if self._begun:
-            states = [begun.state for begun in self._begun]
-            self.state = self.step_function.joined(states if self.state is None else [self.state, *states])
-            self.tokens = torch.cat([self.tokens, *(begun.first for begun in self._begun)])
-            self.outputs += [output for begun in self._begun for output in begun.outputs]
-            self._begun = []
+            self.outputs, self.tokens = [self.outputs[row] for row in rows], self.tokens[rows]
+            self.batch.keep(rows)
+        for one in self._inputs:
+            one.outputs = [output for output in one.outputs if not output.has_ended]
+        self._inputs = [one for one in self._inputs if one.outputs]
+        self.batch.read([one.reading for one in self._inputs], self.part)
+        joining = [one for one in self._inputs if one.reading.is_read]
+        self._inputs = [one for one in self._inputs if not one.reading.is_read]
+        for one in joining:
+            self.batch.join(one.reading, len(one.outputs))
+            self.outputs += one.outputs
+        first = [one.reading.first for one in joining for _ in one.outputs]
+        self.tokens = torch.cat([self.tokens, torch.tensor(first, dtype=torch.long, device=self.device)])
 
     def _fail_where_not_numbers(self, log_probs: Tensor) -> None:
         """End the outputs whose logits are NaN or infinite; they fail."""
@@ -245,3 +200,10 @@ class Lane:
                 positions = torch.tensor([len(self.outputs[row].drawn) for row in rows], device=self.device)
                 tokens[index] = draw(scores, filters, keys, positions)
         return tokens
+
+
+def _moved_up(live: Sequence[bool]) -> list[int]:
+    """The numbers of the live rows, in an order in which the last ones take the slots of those that have ended."""
+    rows = [row for row, is_live in enumerate(live) if is_live]
+    last = iter(row for row in reversed(rows) if row >= len(rows))
+    return [row if live[row] else next(last) for row in range(len(rows))]

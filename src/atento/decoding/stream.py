@@ -1,4 +1,4 @@
-"""Streaming: one output, token by token as it is written, by greedy search or sampling."""
+"""Streaming: one output, token by token: as it is written, or as soon as all hypotheses of a beam agree on it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from atento.decoding.beam.stream import beam_tokens
 from atento.decoding.contract import AnyStepFunction, HasStepFunction, Rule
 from atento.decoding.generate import Prepared, Stop, prepare
 from atento.decoding.sampling import End, draws
-from atento.decoding.strategies import Greedy, Sample
+from atento.decoding.strategies import Beam, Greedy, Sample
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Token:
 def stream(
     network: HasStepFunction | AnyStepFunction,
     ids: Tensor,
-    strategy: Greedy | Sample,
+    strategy: Greedy | Sample | Beam,
     *,
     max_new_tokens: int,
     min_new_tokens: int = 0,
@@ -35,25 +36,27 @@ def stream(
     token_mask: Tensor | None = None,
     prefix_ids: Tensor | None = None,
     rules: Sequence[Rule] = (),
+    required: Sequence[Sequence[int]] = (),
     stop: Stop | None = None,
     seed: int | Sequence[int] | None = None,
 ) -> Iterator[Token]:
     """The tokens that `generate` writes with the same arguments, each as soon as it is chosen, EOS included.
 
-    The network runs only while tokens are taken from the iterator.
+    The tokens of a beam come as soon as all hypotheses that may still be the best output begin with them. The network
+    runs only while tokens are taken from the iterator.
 
     Args:
-        ids: (1,S). The others as in `generate`.
+        ids: (1,S). The others as in `generate`; `required` is that of the row.
 
     Raises:
         ValueError: more rows than one, another strategy, several samples; and what `generate` refuses.
     """
-    if not isinstance(strategy, Greedy | Sample):
-        raise ValueError(f"only greedy search and sampling write token by token: got {type(strategy).__name__}")
+    if not isinstance(strategy, Greedy | Sample | Beam):
+        raise ValueError(f"only greedy search, sampling and a beam write token by token: got {type(strategy).__name__}")
     if ids.dim() != 2 or len(ids) != 1:
         raise ValueError(f"`ids` must be one row, of shape (1,S): got {tuple(ids.shape)}")
     drawn = Sample(temperature=0.0) if isinstance(strategy, Greedy) else strategy
-    if drawn.n != 1:
+    if isinstance(drawn, Sample) and drawn.n != 1:
         raise ValueError(f"a stream is one output, `n` must be 1: got {drawn.n}")
     prepared = prepare(
         network,
@@ -65,7 +68,7 @@ def stream(
         token_mask=token_mask,
         prefix_ids=prefix_ids,
         rules=rules,
-        required=None,
+        required=[required] if required else None,
         stop=stop,
         trace=None,
         seed=seed,
@@ -74,9 +77,15 @@ def stream(
 
 
 @torch.inference_mode()
-def _tokens(prepared: Prepared, strategy: Sample) -> Iterator[Token]:
+def _tokens(prepared: Prepared, strategy: Sample | Beam) -> Iterator[Token]:
     written: list[int] = []
-    for (token,) in draws(prepared.step_function, prepared.begin(), prepared.first, strategy, prepared.request):
+    begun = prepared.step_function, prepared.begin(), prepared.first
+    tokens = (
+        beam_tokens(*begun, strategy, prepared.request)
+        if isinstance(strategy, Beam)
+        else draws(*begun, strategy, prepared.request)
+    )
+    for (token,) in tokens:
         written.append(token.id)
         yield Token(token.id, token.log_prob, token.end)
     prepared.show([written[:-1]])

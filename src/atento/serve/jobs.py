@@ -17,7 +17,8 @@ class Job:
         verb: what the model does: a verb of the table of tasks, `score`, `tokenize` or `detokenize`.
         items: what the verb takes, one for each result: a text, a pair of texts, or a list of ids.
         options: the options of the verb, as the method of `atento.Model` takes them.
-        stream: whether pieces of text are sent as they are written; for greedy search and sampling of one output.
+        stream: whether pieces of text are sent as they are written; for one output by greedy search, sampling or a
+            beam.
         deadline: the `time.monotonic()` after which the work is dropped.
     """
 

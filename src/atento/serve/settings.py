@@ -61,6 +61,9 @@ class Limits:
     idle_seconds: float = _limit(
         15.0, "seconds that a connection may stay without a request, or without reading its answer", above=True
     )
+    hang_seconds: float = _limit(
+        60.0, "seconds without an answer after which a worker that hangs is ended and replaced", 5
+    )
     drain_seconds: float = _limit(30.0, "seconds that running requests have to end after SIGTERM")
     batch_tokens: int = _limit(4096, "tokens that are computed at a time", 1)
     wait_ms: float = _limit(2.0, "milliseconds that a request waits for others to share its batch")

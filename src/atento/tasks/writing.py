@@ -17,7 +17,7 @@ from atento.decoding.exact import exact_search
 from atento.decoding.rules import StopStrings
 from atento.decoding.seeds import row_seed
 from atento.decoding.strategies import Strategy
-from atento.decoding.stream import stream
+from atento.decoding.stream import Token, stream
 from atento.decoding.trace import Trace
 from atento.errors import AtentoWarning, UsageError, counted
 from atento.tasks.grouping import by_length, results_of
@@ -223,6 +223,7 @@ class Writing:
         tokenizer: of the outputs.
         strategy: the search, or sampling.
         max_new_tokens, min_new_tokens, eos_ids, rules, seed: as `generate` takes them.
+        required: as `stream` takes it.
         stop_strings: they end an output, and are cut from it.
     """
 
@@ -235,11 +236,28 @@ class Writing:
     rules: tuple[Rule, ...]
     stop_strings: tuple[str, ...]
     seed: int
+    required: Sequence[Sequence[int]] = ()
 
     @property
     def stop(self) -> StopStrings | None:
         """The function that ends an output."""
         return StopStrings(self.tokenizer.decode, self.stop_strings) if self.stop_strings else None
+
+    def tokens(self, network: HasStepFunction | AnyStepFunction, device: torch.device) -> Iterator[Token]:
+        """The tokens of its output, by greedy search, one sample or a beam, as `decoding.stream.stream` gives them."""
+        assert isinstance(self.strategy, Greedy | Sample | Beam)
+        return stream(
+            network,
+            torch.tensor([self.ids], device=device),
+            self.strategy,
+            max_new_tokens=self.max_new_tokens,
+            min_new_tokens=self.min_new_tokens,
+            eos_id=self.eos_ids,
+            rules=self.rules,
+            required=self.required,
+            stop=self.stop,
+            seed=[self.seed],
+        )
 
     def written_text(self, hypothesis: Hypothesis) -> WrittenText:
         """An output as text."""
@@ -274,6 +292,7 @@ def writing_of(
         rules_of(decoding, constraints, eos_id=config.eos_id, max_new_tokens=[limit]),
         decoding.stop,
         row_seed(decoding.seed, row),
+        constraints.required,
     )
 
 
@@ -293,27 +312,16 @@ def stream_one(
     """The text that `write_all` writes for input number `row`, in pieces, without the `stop` strings.
 
     Raises:
-        UsageError: a beam, several outputs, `mbr` or `exact`, whose output is known only when the search is over.
+        UsageError: several outputs, `mbr` or `exact`, whose output is known only when the search is over.
     """
     strategy = strategy_of(decoding)
-    if decoding.n_best > 1 or not isinstance(strategy, Greedy | Sample):
+    if decoding.n_best > 1 or decoding.exact or not isinstance(strategy, Greedy | Sample | Beam):
         raise UsageError(
-            "a stream is one output of greedy search or sampling: no beam, no `mbr`, no `exact`, no `n_best`, no "
-            "`required_words`"
+            "a stream is one output of greedy search, sampling or a beam: no `mbr`, no `exact`, no `n_best`"
         )
     warn_of_length([len(ids)], trained)
     writing = writing_of(config, ids, decoding, tokenizer, n_special=n_special, is_prompt=is_prompt, row=row)
-    tokens = stream(
-        network,
-        torch.tensor([writing.ids], device=device),
-        strategy,
-        max_new_tokens=writing.max_new_tokens,
-        min_new_tokens=writing.min_new_tokens,
-        eos_id=writing.eos_ids,
-        rules=writing.rules,
-        stop=writing.stop,
-        seed=[writing.seed],
-    )
+    tokens = writing.tokens(network, device)
     return stream_text(tokenizer, (token.id for token in tokens if token.end != "eos"), stop=decoding.stop)
 
 

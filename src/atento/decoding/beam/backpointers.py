@@ -1,5 +1,6 @@
 """The tokens of a beam, stored as backpointers, which are followed only for outputs that are returned."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -72,6 +73,20 @@ class Backpointers:
                 return ids[::-1], scores[::-1]
             row = self._row_before(step, row)
             step -= 1
+
+    def common(self, rows: Iterable[int], finished: Iterable[Finished]) -> tuple[list[int], list[float]]:
+        """The ids and log-probabilities with which the rows of the last step and those finished outputs all begin."""
+        extended: dict[int, set[int]] = {}  # by step, the rows after it that finished outputs extend
+        for output in finished:
+            if output.step == 0:  # it extends the empty hypothesis
+                return [], []
+            extended.setdefault(output.step - 1, set()).add(self._row_before(output.step, output.parent))
+        step, met = len(self.steps) - 1, set(rows)
+        while step > 0 and (len(met) > 1 or min(extended, default=step) < step):
+            parents = self.steps[step].read()[2]
+            met = {self._row_before(step, parents[row]) for row in met} | extended.get(step - 1, set())
+            step -= 1
+        return self.after(step, met.pop()) if len(met) == 1 else ([], [])
 
     def _row_before(self, step: int, row: int) -> int:
         """The row of step number `step` - 1 that became row `row`: finished groups have left in between."""

@@ -1,6 +1,8 @@
 """Beam search over a step function, all sentences at once; finished ones leave (docs/notes.md#h6, #h7, #h8, #h9)."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -45,6 +47,20 @@ def beam(
         request: limits, rules, required words, stop function and trace.
     """
     results: list[list[Hypothesis]] = [[] for _ in request.max_new_tokens]
+    for _ in beam_steps(step_function, state, first, strategy, request, results):
+        pass
+    return results
+
+
+def beam_steps(
+    step_function: StepFunction[StateT],
+    state: StateT,
+    first: Tensor,
+    strategy: Beam,
+    request: Request,
+    results: list[list[Hypothesis]],
+) -> Iterator[BeamSearch]:
+    """Search as `beam`, and give the search after each of its steps; the outputs are written to `results`."""
     rows = [row for row, limit in enumerate(request.max_new_tokens) if limit > 0]
     for row, limit in enumerate(request.max_new_tokens):
         if limit < 1:
@@ -52,17 +68,17 @@ def beam(
     if request.trace is not None:
         request.trace.begin("beam", len(results))
     if rows:
-        search = _Search(rows, first.device, strategy, request)
+        search = BeamSearch(rows, first.device, strategy, request)
         index = torch.tensor(search.rows, device=first.device)
         state, tokens = state.select(index), first[index]
         while search.groups:
             logits, state = step_function.step(tokens, state)
             parents, tokens = search.extend(next_log_probs(logits, search.rows, search.length), results)
+            yield search
             if parents is not None and search.groups:
                 state = state.select(parents)
     if request.trace is not None:
         request.trace.end(results)
-    return results
 
 
 @dataclass
@@ -75,7 +91,7 @@ class _Group:
     stop_reason: str = ""  # why its search has ended; empty: it has not
 
 
-class _Search:
+class BeamSearch:
     """The live hypotheses of N sentences: U groups (N times `Beam.groups`) of w slots each, the best first.
 
     An empty slot has the score -inf. Tokens are stored as backpointers (`Backpointers`), and as ids only if
@@ -181,6 +197,18 @@ class _Search:
             ]
             record_step(request.trace, candidates, ends, chosen, slots, fates)
         return self._select(parents, chosen.tokens, remaining)
+
+    def certain(self) -> tuple[list[int], list[float]]:
+        """The ids and log-probabilities with which the best output begins, for a search of one sentence.
+
+        All live hypotheses begin with them, and so do the finished outputs that may still be the best.
+        """
+        live = [slot for slot, score in enumerate(self.scores.flatten().tolist()) if score > -torch.inf]
+        finished = [output for group in self.groups for output in group.finished]
+        best = max((output.rank for output in finished), default=0.0)
+        # their scores are summed again for the outputs, so the last digits do not decide here
+        near = [output for output in finished if output.rank >= best - 1e-3 * max(1.0, abs(best))]
+        return self.backpointers.common(live, near) if live else ([], [])
 
     def _ends(self, candidates: Candidates) -> Tensor:
         """Which candidates finish an output: boolean (U,c)."""

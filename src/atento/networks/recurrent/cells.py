@@ -5,7 +5,7 @@ See docs/notes.md#c11.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -177,6 +177,12 @@ class RecurrentStack(nn.Module):
             )  # packing needs a token in every row: the step of an empty row is undone
             after = tuple(torch.where(not_empty, new, old) for new, old in zip(after, before or self.zeros(x)))
         return x, after
+
+
+def joined_layers(states: Sequence[list[LayerState] | None]) -> list[LayerState] | None:
+    """The rows of several states of the same layers, in their order; None before the first token."""
+    known = [layers for layers in states if layers is not None]
+    return [tuple(torch.cat(parts) for parts in zip(*layer)) for layer in zip(*known)] if known else None
 
 
 def advance_real_rows(real: Tensor, new: list[LayerState], old: list[LayerState]) -> list[LayerState]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -15,7 +16,7 @@ from atento.networks.heads import make_heads
 from atento.networks.layers import TokenEmbedding
 from atento.networks.network import Network, refuse_inner_layer
 from atento.networks.output import Output
-from atento.networks.recurrent.cells import LayerState, RecurrentStack, reset_recurrent
+from atento.networks.recurrent.cells import LayerState, RecurrentStack, joined_layers, reset_recurrent
 from atento.networks.steps.plain import RecurrentStepFunction
 
 
@@ -30,6 +31,12 @@ class LanguageModelState:
         """Only those batch rows, in that order."""
         layers = self.layers and [tuple(part.index_select(0, rows) for part in layer) for layer in self.layers]
         return LanguageModelState(layers, self.length)
+
+    def joined(self, others: Sequence[LanguageModelState]) -> LanguageModelState:
+        """The rows of this state, then those of the others, which may have read more or fewer tokens."""
+        states = [self, *others]
+        length = max(state.length for state in states)
+        return LanguageModelState(joined_layers([state.layers for state in states]), length)
 
 
 class RecurrentLM(Network):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention.additive import AdditiveScore, BilinearScore, DotScore, attend_scored
 from atento.attention.dropout import Randomness, dropout, fresh
 from atento.attention.lowering import LoweredMask, lower
+from atento.attention.lowering import joined as joined_masks
 from atento.attention.masks import Mask, padding
 from atento.attention.observe import record_weights
 from atento.config.network import NetworkConfig
@@ -19,7 +22,13 @@ from atento.networks.heads import make_heads
 from atento.networks.layers import TokenEmbedding
 from atento.networks.network import Network, refuse_inner_layer
 from atento.networks.output import Output
-from atento.networks.recurrent.cells import LayerState, RecurrentStack, advance_real_rows, reset_recurrent
+from atento.networks.recurrent.cells import (
+    LayerState,
+    RecurrentStack,
+    advance_real_rows,
+    joined_layers,
+    reset_recurrent,
+)
 from atento.networks.steps.plain import Seq2SeqStepFunction
 
 
@@ -37,6 +46,19 @@ class Memory:
         values = self.values.index_select(0, rows)
         ready = values if self.ready is self.values else self.ready.index_select(0, rows)
         return Memory(self.context.index_select(0, rows), ready, values, self.mask.select(rows))
+
+    def joined(self, others: Sequence[Memory]) -> Memory:
+        """The rows of this source, then those of the others, padded on the right to the longest."""
+        memories = [self, *others]
+        longest = max(memory.values.shape[1] for memory in memories)
+
+        def cat(parts: Sequence[Tensor]) -> Tensor:
+            return torch.cat([F.pad(part, (0, 0, 0, longest - part.shape[1])) for part in parts])
+
+        values = cat([memory.values for memory in memories])
+        ready = values if self.ready is self.values else cat([memory.ready for memory in memories])
+        masks = joined_masks([memory.mask for memory in memories], [len(memory.values) for memory in memories])
+        return Memory(torch.cat([memory.context for memory in memories]), ready, values, masks)
 
 
 @dataclass
@@ -57,6 +79,18 @@ class Seq2SeqState:
         memory = None if self.memory is None else self.memory.select(rows)
         layers = self.layers and [tuple(part.index_select(0, rows) for part in layer) for layer in self.layers]
         return Seq2SeqState(memory, layers, None if self.fed is None else self.fed.index_select(0, rows), self.length)
+
+    def joined(self, others: Sequence[Seq2SeqState]) -> Seq2SeqState:
+        """The rows of this state, then those of the others, which may have read more or fewer tokens."""
+        states = [self, *others]
+        memories = [state.memory for state in others if state.memory is not None]
+        fed = [state.fed for state in states if state.fed is not None]
+        return Seq2SeqState(
+            None if self.memory is None else self.memory.joined(memories),
+            joined_layers([state.layers for state in states]),
+            torch.cat(fed) if fed else None,
+            max(state.length for state in states),
+        )
 
 
 class SourceAttention(nn.Module):

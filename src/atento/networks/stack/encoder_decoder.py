@@ -14,7 +14,7 @@ from atento.networks.network import Network, layer_count
 from atento.networks.output import Output
 from atento.networks.stack.inputs import InputLayer
 from atento.networks.stack.stack import MaskArgument, Stack, StackState
-from atento.networks.steps.plain import Seq2SeqStepFunction
+from atento.networks.steps.plain import EncoderDecoderStepFunction
 
 
 class EncoderDecoder(Network):
@@ -63,6 +63,7 @@ class EncoderDecoder(Network):
         *,
         source_token_mask: Tensor | None = None,
         target_token_mask: Tensor | None = None,
+        target_position_ids: Tensor | None = None,
         mask: MaskArgument = None,
         encoded: Tensor | None = None,
         state: StackState | None = None,
@@ -77,6 +78,7 @@ class EncoderDecoder(Network):
                 only the source is encoded, for heads on the encoder; `hidden` is then `encoded`.
             source_token_mask, target_token_mask: boolean (B,S) and (B,T), True = a real token; with a `state`, the
                 target's covers the cached positions too.
+            target_position_ids: (B,T); None: they continue from the state's length.
             mask: replaces the decoder's causal mask; the padding mask is always joined to it.
             state: from `begin()`; updated in place and returned.
             random: the random numbers of dropout in training.
@@ -97,7 +99,11 @@ class EncoderDecoder(Network):
         # positions that count real tokens only need the padding mask of these tokens, not of the cached ones
         new_token_mask = None if target_token_mask is None else target_token_mask[:, -target_ids.shape[1] :]
         x = self.target_inputs(
-            self.table(target_ids), 0 if state is None else state.length, token_mask=new_token_mask, random=random
+            self.table(target_ids),
+            0 if state is None else state.length,
+            position_ids=target_position_ids,
+            token_mask=new_token_mask,
+            random=random,
         )
         hidden = self.decoder(
             x,
@@ -105,6 +111,7 @@ class EncoderDecoder(Network):
             token_mask=target_token_mask,
             memory=encoded,
             memory_token_mask=source_token_mask,
+            position_ids=target_position_ids,
             state=state,
             random=random,
         )
@@ -122,9 +129,9 @@ class EncoderDecoder(Network):
         """An empty decode state for `forward(..., state=...)`."""
         return self.decoder.begin()
 
-    def step_function(self) -> Seq2SeqStepFunction[StackState]:
+    def step_function(self) -> EncoderDecoderStepFunction:
         """The plain step function of this network; `networks.steps.choose.step_function` also makes the fast ones."""
-        return Seq2SeqStepFunction(self)
+        return EncoderDecoderStepFunction(self)
 
     @property
     def table(self) -> TokenEmbedding:

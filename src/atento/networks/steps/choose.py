@@ -15,13 +15,19 @@ from atento.networks.stack.encoder_decoder import EncoderDecoder
 from atento.networks.steps.fast import FastStepFunction, why_not_fast
 from atento.networks.steps.graphs import GraphStepFunction
 from atento.networks.steps.packed_linear import Precision, has_packed_products
-from atento.networks.steps.plain import DecoderStepFunction, RecurrentStepFunction, Seq2SeqStepFunction
+from atento.networks.steps.plain import (
+    DecoderStepFunction,
+    EncoderDecoderStepFunction,
+    RecurrentStepFunction,
+    Seq2SeqStepFunction,
+)
 from atento.networks.steps.prefix import PrefixStepFunction, Prompt
 from atento.networks.steps.reading import FastReader, why_no_fast_reading
 
 Kind = Literal["auto", "plain", "fast", "graphs"]
 NetworkStepFunction = (
     DecoderStepFunction
+    | EncoderDecoderStepFunction
     | Seq2SeqStepFunction[Any]
     | RecurrentStepFunction[Any]
     | PrefixStepFunction

@@ -34,6 +34,8 @@ from atento.networks.steps.plain import all_but_last, at_least_float32, last_tok
 from atento.precision import best_precision
 
 NetworkT = TypeVar("NetworkT", bound=nn.Module)
+SelfAttention = Callable[[int, Tensor], Tensor]
+"""The number of a layer and its queries, keys and values (R,(H+2·Hkv)·K) -> what its heads give (R,H·K)."""
 
 
 def why_not_fast(network: object) -> str | None:
@@ -307,8 +309,8 @@ class FastStepFunction:
             keys[:, :, first:last], values[:, :, first:last] = k, v
             return keys[:, :, :last], values[:, :, :last]
 
-        step_positions = StepPositions(positions.rotations, masks)
-        x = self.run_layers(x, width, step_positions, extend, state.source, state.source_mask)
+        attend = self.self_attention(width, StepPositions(positions.rotations, masks), extend)
+        x = self.run_layers(x, attend, state.source, state.source_mask)
         state.length = column + 1
         return x
 
@@ -323,16 +325,17 @@ class FastStepFunction:
 
         Outputs begin at `starts` (N,1), or at 0. Biases have the dtype and device of `like`.
         """
+        keys = torch.arange(columns, device=like.device)
+        queries = keys[column : column + 1]
+        if starts is None:
+            return self.positions_of(QueryKeyPositions(queries, keys, True), like)
+        return self.positions_of(QueryKeyPositions(starts + queries, starts + keys, False), like)
+
+    def positions_of(self, query_key_positions: QueryKeyPositions, like: Tensor) -> StepPositions:
+        """The terms of the position schemes for those queries and keys; biases have the dtype and device of `like`."""
         count = len(self.layers)
         if not len(self.positions.schemes):
             return StepPositions([()] * count, [None] * count)
-        keys = torch.arange(columns, device=like.device)
-        query_columns = keys[column : column + 1]
-        query_key_positions = (
-            QueryKeyPositions(query_columns, keys, True)
-            if starts is None
-            else QueryKeyPositions(starts + query_columns, starts + keys, False)
-        )
         rotations: list[tuple[Rotation, ...]] = []
         biases: list[Tensor | None] = []
         bias_of_schemes: dict[tuple[int, ...], Tensor | None] = {}  # layers with the same schemes share a bias
@@ -350,34 +353,42 @@ class FastStepFunction:
             biases.append(bias_of_schemes[schemes])
         return StepPositions(rotations, biases)
 
+    def self_attention(
+        self, width: int, positions: StepPositions, extend: Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]]
+    ) -> SelfAttention:
+        """The self-attention of one token of each output, w beams of each text.
+
+        `extend` stores the new keys and values (N,Hkv,w,K) of a layer and returns all of them.
+        """
+
+        def attend(layer: int, projected: Tensor) -> Tensor:
+            q, k, v = self.split(projected, width, positions.rotations[layer])
+            return self.attend(q, *extend(layer, k, v), positions.biases[layer])
+
+        return attend
+
+    def split(self, projected: Tensor, length: int, rotations: Sequence[Rotation]) -> tuple[Tensor, Tensor, Tensor]:
+        """(N·T,(H+2·Hkv)·K) -> queries (N,H,T,K), keys and values (N,Hkv,T,K) with T = `length`, rotated."""
+        stacked = projected.view(len(projected) // length, length, -1, self.d_head).transpose(1, 2)
+        q, k, v = stacked.split([self.heads, self.kv_heads, self.kv_heads], dim=1)
+        for rotation in rotations:
+            q, k = rotation(q), rotation(k)
+        return q, k, v
+
     def run_layers(
-        self,
-        x: Tensor,
-        width: int,
-        positions: StepPositions,
-        extend: Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]],
-        source: list[tuple[Tensor, Tensor]],
-        source_mask: Tensor | None,
+        self, x: Tensor, attend: SelfAttention, source: list[tuple[Tensor, Tensor]], source_mask: Tensor | None
     ) -> Tensor:
-        """x (R,D) -> hidden (R,D). `extend` stores a layer's new keys and values and returns all of them."""
-        rows = len(x)
+        """x (R,D) -> hidden (R,D). M sources are attended to by R/M consecutive outputs each."""
         for number, layer in enumerate(self.layers):
             normed = layer.norms[0](x) if self.pre_norm else x
-            stacked = layer.self_input(normed).view(rows // width, width, -1, self.d_head).transpose(1, 2)
-            q, k, v = stacked.split([self.heads, self.kv_heads, self.kv_heads], dim=1)  # of (N,H+2Hkv,w,K)
-            for rotation in positions.rotations[number]:
-                q, k = rotation(q), rotation(k)
-            keys, values = extend(number, k, v)
-            out = self._attend(q, keys, values, positions.biases[number])  # (N,H,w,K)
-            x = layer.self_output.plus(out.transpose(1, 2).reshape(rows, -1), x)
+            x = layer.self_output.plus(attend(number, layer.self_input(normed)), x)
             x = x if self.pre_norm else layer.norms[0](x)
             if layer.cross_queries is not None and layer.cross_output is not None:
-                # M sources, each attended to by its R/M outputs, which are the queries of one attention call
+                # the outputs of a source are the queries of one attention call
                 source_keys, source_values = source[number]
                 normed = layer.norms[1](x) if self.pre_norm else x
                 q = layer.cross_queries(normed).view(len(source_keys), -1, self.heads, self.d_head).transpose(1, 2)
-                out = self._attend(q, source_keys, source_values, source_mask)  # (M,H,R/M,K)
-                x = layer.cross_output.plus(out.transpose(1, 2).reshape(rows, -1), x)
+                x = layer.cross_output.plus(self.attend(q, source_keys, source_values, source_mask), x)
                 x = x if self.pre_norm else layer.norms[1](x)
             normed = layer.norms[-1](x) if self.pre_norm else x
             x = layer.outer.plus(self._feed_forward_inner(layer, normed), x)
@@ -385,13 +396,13 @@ class FastStepFunction:
         hidden: Tensor = x if self.last_norm is None else self.last_norm(x)
         return hidden
 
-    def _attend(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """q (N,H,w,K), keys and values (N,Hkv,S,K) -> (N,H,w,K)."""
+    def attend(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """q (N,H,T,K), keys and values (N,Hkv,S,K) -> (N·T,H·K)."""
         grouped = self.heads != self.kv_heads
         out = F.scaled_dot_product_attention(
             q.to(keys.dtype), keys, values, attn_mask=mask, scale=self.scale, enable_gqa=grouped
         )
-        return out.to(self.dtype)
+        return out.to(self.dtype).transpose(1, 2).reshape(len(q) * q.shape[2], -1)
 
     def _feed_forward_inner(self, layer: _Layer, x: Tensor) -> Tensor:
         """x (R,D) -> the activations (R,F) that the outer product reads."""

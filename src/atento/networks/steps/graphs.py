@@ -210,7 +210,8 @@ class GraphStepFunction:
             column = buffers.column
             return keys.index_copy_(2, column, k.to(keys)), values.index_copy_(2, column, v.to(values))
 
-        hidden = self.fast.run_layers(buffers.x, 1, buffers.positions, extend, buffers.source, buffers.source_mask)
+        attend = self.fast.self_attention(1, buffers.positions, extend)
+        hidden = self.fast.run_layers(buffers.x, attend, buffers.source, buffers.source_mask)
         return self.fast.project(self.fast.read_output(hidden))
 
 

@@ -6,8 +6,7 @@ A step function holds a network and no state of a call: the result of `begin` is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 import torch
@@ -19,6 +18,7 @@ from atento.config.network import NetworkConfig
 from atento.networks.output import Output
 from atento.networks.stack.positions import real_positions
 from atento.networks.stack.stack import StackState
+from atento.networks.steps.plain_state import PromptState, joined
 
 
 class DecodeState(Protocol):
@@ -27,9 +27,13 @@ class DecodeState(Protocol):
     def select(self, rows: Tensor) -> Self:
         """Only those batch rows, in that order."""
 
+    def joined(self, others: Sequence[Self]) -> Self:
+        """The rows of this state, then those of the others, which may have read more or fewer tokens."""
+
 
 StateT = TypeVar("StateT", bound=DecodeState)
-StateT_co = TypeVar("StateT_co", bound=DecodeState, covariant=True)
+StateT_co = TypeVar("StateT_co", covariant=True)
+AnyStateT = TypeVar("AnyStateT")
 
 
 class PredictingNetwork(Protocol):
@@ -103,21 +107,6 @@ def padded(rows: list[list[int]], pad_id: int, device: torch.device) -> tuple[Te
     return ids, real
 
 
-@dataclass
-class PromptState:
-    """The state of a decoder; if prompts differ in length, also the token mask and the next position of each row."""
-
-    stack: StackState
-    real: Tensor | None = None  # (B,S) boolean
-    lengths: Tensor | None = None  # (B,): the position of the next token
-
-    def select(self, rows: Tensor) -> PromptState:
-        """Only those batch rows, in that order."""
-        real = None if self.real is None else self.real.index_select(0, rows)
-        lengths = None if self.lengths is None else self.lengths.index_select(0, rows)
-        return PromptState(self.stack.select(rows), real, lengths)
-
-
 class DecoderStepFunction:
     """The step function of a `Decoder`: it reads prompts (B,T) at once, then a token at a time with cached keys and
     values (docs/notes.md#h12).
@@ -137,32 +126,44 @@ class DecoderStepFunction:
     @torch.inference_mode()
     def begin(self, ids: Tensor, token_mask: Tensor | None) -> PromptState:
         """The state after all of each prompt in ids (B,T) but its last real token."""
+        *_, state = self.begin_in_parts(ids, token_mask, max(1, ids.shape[1]))
+        assert state is not None
+        return state
+
+    @torch.inference_mode()
+    def begin_in_parts(self, ids: Tensor, token_mask: Tensor | None, size: int) -> Iterator[PromptState | None]:
+        """As `begin`, where a prompt is read `size` tokens at a time: None after each part, and the state at last."""
         ids, real = all_but_last(ids, token_mask)
-        state = self.network.begin()
-        if bool(real.all()):
-            if ids.shape[1]:
-                with unobserved():
-                    self.network(ids, state=state, project=False)
-            return PromptState(state)
-        with unobserved():
-            self.network(ids, token_mask=real, position_ids=real_positions(real), state=state, project=False)
-        return PromptState(state, real, real.sum(dim=1))
+        state, columns, is_level = self.network.begin(), ids.shape[1], bool(real.all())
+        positions = None if is_level else real_positions(real)
+        for first in range(0, columns, size):
+            part = slice(first, first + size)
+            with unobserved():
+                self.network(
+                    ids[:, part],
+                    token_mask=None if is_level else real[:, : first + size],
+                    position_ids=None if positions is None else positions[:, part],
+                    state=state,
+                    project=False,
+                )
+            if first + size < columns:
+                yield None
+        yield PromptState(state, len(ids)) if is_level else PromptState(state, len(ids), real, real.sum(dim=1))
+
+    @torch.inference_mode()
+    def joined(self, states: Sequence[PromptState]) -> PromptState:
+        """The rows of all states in their order, in new memory (`plain_state.joined`)."""
+        return joined(states)
 
     @torch.inference_mode()
     def step(self, tokens: Tensor, state: PromptState) -> tuple[Tensor, PromptState]:
         """tokens (R,) or several (R,T) -> logits (R,V) after the last of them, in float32 at least, and the state."""
         tokens = tokens.unsqueeze(1) if tokens.dim() == 1 else tokens
-        count = tokens.shape[1]
-        real = positions = None
-        lengths = state.lengths
-        if state.real is not None and lengths is not None:
-            real = torch.cat([state.real, torch.ones_like(tokens, dtype=torch.bool)], dim=1)
-            positions = lengths.unsqueeze(1) + torch.arange(count, device=tokens.device)
-            lengths = lengths + count
+        real, positions = state.next(tokens)
         with unobserved():
             output = self.network(tokens, token_mask=real, position_ids=positions, state=state.stack, project=False)
         logits = at_least_float32(self.network.project(output.hidden[:, -1]))
-        return logits, PromptState(output.state, real, lengths)
+        return logits, state.after(output.state, real, tokens.shape[1])
 
     @torch.inference_mode()
     def show(self, ids: Tensor, token_mask: Tensor | None, written: list[list[int]]) -> None:
@@ -205,6 +206,16 @@ class RecurrentStepFunction(Generic[StateT]):
         return state
 
     @torch.inference_mode()
+    def begin_in_parts(self, ids: Tensor, token_mask: Tensor | None, size: int) -> Iterator[StateT | None]:
+        """As `begin`, which reads a prompt at once: gives its state."""
+        yield self.begin(ids, token_mask)
+
+    @torch.inference_mode()
+    def joined(self, states: Sequence[StateT]) -> StateT:
+        """The rows of all states in their order, in new memory."""
+        return states[0].joined(states[1:])
+
+    @torch.inference_mode()
     def step(self, tokens: Tensor, state: StateT) -> tuple[Tensor, StateT]:
         """tokens (R,) or a prefix (R,T) -> logits (R,V) after the last of them, in float32 at least, and the state."""
         tokens = tokens.unsqueeze(1) if tokens.dim() == 1 else tokens
@@ -212,8 +223,55 @@ class RecurrentStepFunction(Generic[StateT]):
         return at_least_float32(self.network.project(output.hidden[:, -1])), output.state
 
 
+class EncoderDecoderStepFunction:
+    """The step function of an `EncoderDecoder`: it encodes sources (B,S) once, then writes a token at a time with
+    cached keys and values (docs/notes.md#h12)."""
+
+    def __init__(self, network: Seq2SeqNetwork[StackState]) -> None:
+        self.network = network
+        config = network.config
+        self.start_id, self.eos_id, self.pad_id = config.start_id, config.eos_id, config.pad_id
+
+    @torch.inference_mode()
+    def begin(self, ids: Tensor, token_mask: Tensor | None) -> PromptState:
+        """Encode sources (B,S), and compute the keys and values of the cross-attention, once for all steps."""
+        return PromptState(_encoded(self.network, ids, token_mask), len(ids))
+
+    @torch.inference_mode()
+    def begin_in_parts(self, ids: Tensor, token_mask: Tensor | None, size: int) -> Iterator[PromptState | None]:
+        """As `begin`, which encodes a source at once: gives its state."""
+        yield self.begin(ids, token_mask)
+
+    @torch.inference_mode()
+    def joined(self, states: Sequence[PromptState]) -> PromptState:
+        """The rows of all states in their order, in new memory (`plain_state.joined`)."""
+        return joined(states)
+
+    @torch.inference_mode()
+    def step(self, tokens: Tensor, state: PromptState) -> tuple[Tensor, PromptState]:
+        """tokens (R,) or a prefix (R,T) -> logits (R,V) after the last of them, in float32 at least, and the state."""
+        tokens = tokens.unsqueeze(1) if tokens.dim() == 1 else tokens
+        real, positions = state.next(tokens)
+        with unobserved():
+            output = self.network(
+                None,
+                tokens,
+                target_token_mask=real,
+                target_position_ids=positions,
+                state=state.stack,
+                project=False,
+            )
+        logits = at_least_float32(self.network.project(output.hidden[:, -1]))
+        return logits, state.after(output.state, real, tokens.shape[1])
+
+    @torch.inference_mode()
+    def show(self, ids: Tensor, token_mask: Tensor | None, written: list[list[int]]) -> None:
+        """As `Seq2SeqStepFunction.show`."""
+        _show(self.network, ids, token_mask, written)
+
+
 class Seq2SeqStepFunction(Generic[StateT]):
-    """The step function of an encoder-decoder: it encodes sources (B,S) once, then writes a token at a time.
+    """The step function of a `RecurrentSeq2Seq`: it encodes sources (B,S) once, then writes a token at a time.
 
     See docs/notes.md#h12.
     """
@@ -225,14 +283,18 @@ class Seq2SeqStepFunction(Generic[StateT]):
 
     @torch.inference_mode()
     def begin(self, ids: Tensor, token_mask: Tensor | None) -> StateT:
-        """Encode sources (B,S) and compute the keys and values of the cross-attention, once for all steps.
+        """Encode sources (B,S), and compute the keys of the attention, once for all steps."""
+        return _encoded(self.network, ids, token_mask)
 
-        Sources padded on the left are moved to the front, so that tokens have the same positions on either side.
-        """
-        ids, token_mask = moved_to_front(ids, token_mask)
-        with unobserved():
-            encoded = self.network.encode(ids, source_token_mask=token_mask)
-            return self.network.decoder.begin(encoded, token_mask)
+    @torch.inference_mode()
+    def begin_in_parts(self, ids: Tensor, token_mask: Tensor | None, size: int) -> Iterator[StateT | None]:
+        """As `begin`, which encodes a source at once: gives its state."""
+        yield self.begin(ids, token_mask)
+
+    @torch.inference_mode()
+    def joined(self, states: Sequence[StateT]) -> StateT:
+        """The rows of all states in their order, in new memory."""
+        return states[0].joined(states[1:])
 
     @torch.inference_mode()
     def step(self, tokens: Tensor, state: StateT) -> tuple[Tensor, StateT]:
@@ -249,8 +311,24 @@ class Seq2SeqStepFunction(Generic[StateT]):
         `written` has neither the start token nor the last token of the output. Rows past an output's end have no
         meaning.
         """
-        if not observing(self.network):
-            return
-        ids, token_mask = moved_to_front(ids, token_mask)
-        target, _ = padded([[self.start_id, *row] for row in written], self.pad_id, ids.device)
-        self.network(ids, target, source_token_mask=token_mask, project=False)
+        _show(self.network, ids, token_mask, written)
+
+
+def _encoded(network: Seq2SeqNetwork[AnyStateT], ids: Tensor, token_mask: Tensor | None) -> AnyStateT:
+    """The state of the decoder after sources (B,S).
+
+    Sources padded on the left are moved to the front, so that tokens have the same positions on either side.
+    """
+    ids, token_mask = moved_to_front(ids, token_mask)
+    with unobserved():
+        encoded = network.encode(ids, source_token_mask=token_mask)
+        return network.decoder.begin(encoded, token_mask)
+
+
+def _show(network: Seq2SeqNetwork[Any], ids: Tensor, token_mask: Tensor | None, written: list[list[int]]) -> None:
+    """One pass over each source and its output, if the network is observed."""
+    if not observing(network):
+        return
+    ids, token_mask = moved_to_front(ids, token_mask)
+    target, _ = padded([[network.config.start_id, *row] for row in written], network.config.pad_id, ids.device)
+    network(ids, target, source_token_mask=token_mask, project=False)

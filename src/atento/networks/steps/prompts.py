@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
 import torch
 from torch import Tensor
@@ -33,21 +32,70 @@ class _Read:
         return [KeyValues(layer.keys[:, :, :count], layer.values[:, :, :count]) for layer in self.layers]
 
 
+def common_length(first: Sequence[int], second: Sequence[int]) -> int:
+    """The number of tokens with which both begin."""
+    count = 0
+    for a, b in zip(first, second):
+        if a != b:
+            break
+        count += 1
+    return count
+
+
+class PromptMemory:
+    """The keys and values of prompts that were read last.
+
+    Args:
+        most: tokens of prompts that are held; the prompts that were used longest ago are dropped.
+
+    Attributes:
+        shortest: prompts with fewer tokens in common are read again.
+        skipped: the number of tokens that were not read again.
+    """
+
+    def __init__(self, most: int, shortest: int = SHORTEST) -> None:
+        self.most, self.shortest, self.skipped = most, shortest, 0
+        self._read: OrderedDict[tuple[int, ...], _Read] = OrderedDict()
+
+    def longest(self, ids: Sequence[int]) -> tuple[int, list[KeyValues]]:
+        """How many first tokens these ids have in common with a prompt at most, and their keys and values by layer.
+
+        0 and an empty list, if they are fewer than `shortest`.
+        """
+        best, most = None, self.shortest - 1
+        for read in self._read.values():
+            count = common_length(read.ids, ids)
+            if count > most:
+                best, most = read, count
+        if best is None:
+            return 0, []
+        self._read.move_to_end(best.ids)
+        return most, best.first(most)
+
+    def remember(self, ids: tuple[int, ...], keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+        """Hold the keys and values (1,Hkv,T,K) of a prompt, by layer, and drop the oldest ones where they are too many.
+
+        The tensors must not be changed later.
+        """
+        if len(ids) < self.shortest:
+            return
+        self._read[ids] = _Read(ids, [KeyValues(k, v) for k, v in zip(keys, values)])
+        self._read.move_to_end(ids)
+        while sum(map(len, self._read)) > self.most:
+            self._read.popitem(last=False)
+
+
 class RememberingSteps:
     """A step function like the one it holds, whose states can be joined.
 
     Args:
         inner: of a decoder.
-        most: tokens of prompts that are held; the prompts that were used longest ago are dropped.
-
-    Attributes:
-        skipped: the number of tokens that were not read again.
+        memory: of the prompts that it read.
     """
 
-    def __init__(self, inner: FastStepFunction, most: int) -> None:
-        self.inner, self.most, self.skipped = inner, most, 0
+    def __init__(self, inner: FastStepFunction, memory: PromptMemory) -> None:
+        self.inner, self.memory = inner, memory
         self.start_id, self.eos_id, self.pad_id = inner.start_id, inner.eos_id, inner.pad_id
-        self._read: OrderedDict[tuple[int, ...], _Read] = OrderedDict()
 
     def first_tokens(self, ids: Tensor, token_mask: Tensor | None) -> Tensor:
         """As `FastStepFunction.first_tokens`."""
@@ -98,30 +146,13 @@ class RememberingSteps:
 
     def _begin_one(self, prompt: list[int], device: torch.device, size: int) -> Iterator[FastState | None]:
         """Read one prompt, but for the tokens that it has in common with another one."""
-        read, count = self._longest(prompt[:-1])
-        known = read.first(count) if read is not None else []
-        self.skipped += count
+        count, known = self.memory.longest(prompt[:-1])
+        self.memory.skipped += count
         for state in self.inner.begin_in_parts(torch.tensor([prompt], device=device), None, size, known):
             if state is not None:
-                self._remember(tuple(prompt[:-1]), state)
+                length, cache = len(prompt) - 1, state.cache
+                keys, values = (
+                    [tensor[:, :, :length].clone() for tensor in part] for part in (cache.keys, cache.values)
+                )
+                self.memory.remember(tuple(prompt[:-1]), keys, values)
             yield state
-
-    def _longest(self, ids: list[int]) -> tuple[_Read | None, int]:
-        """The prompt with which these ids have most first tokens in common, and how many; None below `SHORTEST`."""
-        best, most = None, SHORTEST - 1
-        for read in self._read.values():
-            count = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(read.ids, ids)))
-            if count > most:
-                best, most = read, count
-        if best is not None:
-            self._read.move_to_end(best.ids)
-        return best, most if best is not None else 0
-
-    def _remember(self, ids: tuple[int, ...], state: FastState) -> None:
-        """Hold a prompt, and drop the oldest ones where they are too many."""
-        length = len(ids)
-        parts = zip(state.cache.keys, state.cache.values)
-        self._read[ids] = _Read(ids, [KeyValues(k[:, :, :length].clone(), v[:, :, :length].clone()) for k, v in parts])
-        self._read.move_to_end(ids)
-        while sum(map(len, self._read)) > self.most:
-            self._read.popitem(last=False)

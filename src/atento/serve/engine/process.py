@@ -27,12 +27,14 @@ class WorkerProcess:
 
     Attributes:
         description: of the model.
+        has_hung: it was ended because it did not answer any more.
     """
 
     description: Description
 
-    def __init__(self, process: Process, on_message: OnMessage, on_end: OnEnd) -> None:
+    def __init__(self, process: Process, hang_seconds: float, on_message: OnMessage, on_end: OnEnd) -> None:
         self._process, self._on_message, self._on_end = process, on_message, on_end
+        self._hang_seconds, self.has_hung = hang_seconds, False
         self._unanswered: float | None = None  # when the question was sent that has no answer yet
         self._closing = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -45,7 +47,7 @@ class WorkerProcess:
 
         Args:
             on_message: called with each message about jobs, on the event loop.
-            on_end: called if the process ends without having been closed.
+            on_end: called if the process ends without having been closed, or was ended because it hung.
 
         Raises:
             ModelError: the model cannot be loaded; with the sentence of `atento.load`.
@@ -58,7 +60,7 @@ class WorkerProcess:
             env=sharing_cores(),
             start_new_session=True,  # Ctrl-C reaches the server alone, which closes its workers
         )
-        worker = cls(process, on_message, on_end)
+        worker = cls(process, limits.hang_seconds, on_message, on_end)
         names = ("input_tokens", "output_tokens", "truncate", "batch_tokens", "in_flight", "wait_ms")
         loaded = {name: getattr(settings, name) for name in ("path", "device", "precision", "threads")}
         try:
@@ -127,4 +129,8 @@ class WorkerProcess:
             if self._unanswered is None:
                 number, self._unanswered = number + 1, time.monotonic()
                 self.send({"ping": number})
+            elif time.monotonic() - self._unanswered > self._hang_seconds and not self.has_hung:
+                self.has_hung = True
+                with contextlib.suppress(ProcessLookupError):
+                    self._process.kill()  # `_read` then meets the end of its messages
             await asyncio.sleep(PING_SECONDS)

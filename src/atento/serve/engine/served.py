@@ -195,7 +195,8 @@ class ServedModel:
 
     def _fail_all(self, worker: WorkerProcess | None) -> None:
         for accepted in [accepted for accepted in self._jobs.values() if accepted.worker is worker]:
-            self._fail(accepted, Failed("worker", "the process that computes this model ended"))
+            how = "did not answer and was ended" if worker is not None and worker.has_hung else "ended"
+            self._fail(accepted, Failed("worker", f"the process that computes this model {how}"))
 
     def _replace(self, worker: WorkerProcess) -> None:
         """A worker has ended by itself, or was killed: its jobs fail, and another one is started."""
@@ -203,7 +204,7 @@ class ServedModel:
         if worker is self.worker:
             self.worker = None
             self._restarts += 1
-            self.notify("worker_ended", model=self.settings.name)
+            self.notify("worker_ended", model=self.settings.name, hung=worker.has_hung)
             self._spawn(self._restart())
 
     async def _restart(self) -> None:

@@ -16,15 +16,18 @@ from greenlet import greenlet
 from atento.config.decoding import UTILITIES
 from atento.config.tasks import task_with
 from atento.decoding import MBR, Beam, Greedy, Sample
+from atento.decoding.choosing import hypothesis
 from atento.decoding.contract import AnyStepFunction, Joining, Request
 from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.lane import Lane, Output
+from atento.decoding.running import JoinedRows, RunningBatch
 from atento.decoding.sampling import Drawn
 from atento.decoding.strategies import Strategy
 from atento.errors import AtentoError, UsageError
 from atento.model import Model
 from atento.networks.steps.fast import FastStepFunction
-from atento.networks.steps.prompts import RememberingSteps
+from atento.networks.steps.prompts import PromptMemory, RememberingSteps
+from atento.networks.steps.slots import Slots
 from atento.serve.engine.outbox import Outbox
 from atento.serve.engine.searches import Searches
 from atento.serve.engine.waiting import Waiting
@@ -114,9 +117,14 @@ class Writers:
         if self._lane is not None and all(one is None or isinstance(one.strategy, Greedy | Sample) for one in inputs):
             self._add_to_lane(written, inputs)
             return
-        searches = self._exact if options.get("exact", self.model.decoding.exact) else self._searches
+        is_exact = options.get("exact", self.model.decoding.exact)
+        searches = self._exact if is_exact else self._searches
         assert searches is not None
         written.searches = searches
+        if job.stream and not is_exact and all(one is None or _is_one_beam(one) for one in inputs):
+            for number, one in enumerate(inputs):
+                written.running.append(searches.start(partial(self._stream, written, searches, number, one)))
+            return
         for cut, numbers in groupby(range(len(inputs)), is_cut.__getitem__):
             cut_options = options | ({"max_new_tokens": self.most_tokens} if cut else {})
             run = partial(self._search, written, searches, list(numbers), n_best, cut_options)
@@ -172,10 +180,15 @@ class Writers:
         if self._lane is not None and self._searches is not None:
             return
         function: AnyStepFunction = self.model.step_function()
-        if isinstance(function, FastStepFunction) and function.reader is not None:  # of prompts
-            function = RememberingSteps(function, REMEMBERED)
-        if self._lane is None and isinstance(function, Joining):
-            self._lane = Lane(function, part=PART, most=MOST_ROWS, device=self.model.device)
+        batch: RunningBatch | None = None
+        if isinstance(function, FastStepFunction):
+            memory = None if function.reader is None else PromptMemory(REMEMBERED)
+            batch = Slots(function, memory)
+            function = function if memory is None else RememberingSteps(function, memory)
+        elif isinstance(function, Joining):
+            batch = JoinedRows(function, part=PART, device=self.model.device)
+        if self._lane is None and batch is not None:
+            self._lane = Lane(batch, part=PART, most=MOST_ROWS, device=self.model.device)
         if self._searches is None:
             self._searches = Searches(function, part=PART)
             self._exact = Searches(function, part=PART, joins=False)
@@ -261,6 +274,32 @@ class Writers:
             for number, texts in zip(numbers, outputs):
                 self._finish(written, number, texts)
 
+    def _stream(self, written: _Written, searches: Searches, number: int, writing: Writing | None) -> None:
+        """Write the output of an item by a beam, and send what is certain of it after each step; runs in a greenlet."""
+        if writing is None:  # a blank source
+            self._finish(written, number, [_BLANK])
+            return
+        stream, drawn = TextStream(writing.tokenizer, stop=writing.stop_strings), list[Drawn]()
+        item = _Item(written.job, number, writing, [])
+        try:
+            for token in writing.tokens(searches, self.model.device):
+                drawn.append(Drawn(0, 0, token.id, token.log_prob, token.end))
+                self._send_piece(item, stream, drawn[-1], is_last=False)
+        except Exception as error:
+            if self._written.pop(written.job.job.id, None) is not None:
+                self.outbox.fail(written.job.job.id, error)
+            return
+        self._send_piece(item, stream, None, is_last=True)
+        assert isinstance(writing.strategy, Beam)
+        end = drawn[-1].end if drawn else None
+        output = hypothesis(
+            [token.id for token in drawn if token.end != "eos"],
+            [token.log_prob for token in drawn],
+            end in ("eos", "stop"),
+            writing.strategy.length_penalty,
+        )
+        self._finish(written, number, [writing.written_text(output)], in_pieces=True)
+
     # The end of an item, and of a job
 
     def _finish(self, written: _Written, number: int, texts: list[WrittenText], *, in_pieces: bool = False) -> None:
@@ -286,6 +325,11 @@ class Writers:
             if written.searches is searches:
                 self.cancel(job_id)
                 self.outbox.fail(job_id, error)
+
+
+def _is_one_beam(writing: Writing) -> bool:
+    """Whether a beam searches for one output, whose certain tokens can be sent before its end."""
+    return isinstance(writing.strategy, Beam) and writing.strategy.n_best == 1
 
 
 def _width(strategy: Strategy) -> int:

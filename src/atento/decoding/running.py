@@ -1,0 +1,113 @@
+"""The running batch of a lane: the rows that are written together, and the inputs that are read for rows to come.
+
+`RunningBatch` is what a lane needs; `JoinedRows` is the plain one, for every step function whose states can be joined.
+`networks.steps.slots.Slots` gives the same outputs on fast steps, without copies of rows that stay.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from atento.decoding.contract import AnyStepFunction, Joining, first_tokens
+
+
+class Reading(Protocol):
+    """An input that is being read."""
+
+    @property
+    def first(self) -> int:
+        """The token that its rows read first."""
+
+    @property
+    def is_read(self) -> bool:
+        """Whether its rows can join."""
+
+
+class RunningBatch(Protocol):
+    """Rows that are stepped together, and that come and go between two steps."""
+
+    def reading(self, ids: Sequence[int]) -> Any:
+        """An input that is to be read, a `Reading` of this batch."""
+
+    def read(self, readings: Sequence[Any], part: int) -> None:
+        """Read about `part` tokens of the first inputs that are not read yet, at once or with the next step."""
+
+    def join(self, reading: Any, count: int) -> None:
+        """Append so many rows for an input that was read."""
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Only those rows, in that order; a row moves forward, or stays where it is."""
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """tokens (R,) -> logits (R,V) of what comes next in each row."""
+
+
+@dataclass(eq=False)
+class JoinedReading:
+    """An input of `JoinedRows`; `parts` gives None after each part of it, and its state at last."""
+
+    first: int
+    parts: Iterator[Any]
+    size: int  # tokens of a part
+    state: Any = None
+
+    @property
+    def is_read(self) -> bool:
+        """Whether its rows can join."""
+        return self.state is not None
+
+
+class JoinedRows:
+    """The rows of one running batch as one state: where rows come or go, all of it is copied.
+
+    Args:
+        step_function: one whose states can be joined.
+        part: tokens of a long prompt that are read at a time.
+        device: of the network.
+    """
+
+    def __init__(self, step_function: AnyStepFunction, *, part: int, device: torch.device) -> None:
+        assert isinstance(step_function, Joining)
+        self.step_function, self.part, self.device = step_function, part, device
+        self.state: Any = None  # of the rows; None: there are none
+        self._new: list[Any] = []  # the states of rows that join before the next step
+
+    def reading(self, ids: Sequence[int]) -> JoinedReading:
+        """An input that is to be read."""
+        row = torch.tensor([list(ids)], dtype=torch.long, device=self.device)
+        parts = self.step_function.begin_in_parts(row, None, self.part)
+        return JoinedReading(int(first_tokens(self.step_function, row, None, None)), parts, min(len(ids), self.part))
+
+    def read(self, readings: Sequence[JoinedReading], part: int) -> None:
+        """Read about `part` tokens of the first inputs that are not read yet."""
+        for reading in readings:
+            if part <= 0:
+                return
+            if not reading.is_read:
+                reading.state = next(reading.parts)
+                part -= reading.size
+
+    def join(self, reading: JoinedReading, count: int) -> None:
+        """Append so many rows for an input that was read."""
+        self._new.append(reading.state.select(torch.zeros(count, dtype=torch.long, device=self.device)))
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Only those rows, in that order."""
+        self._join_new()
+        index = torch.tensor(rows, dtype=torch.long, device=self.device)
+        self.state = self.state.select(index) if rows else None
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """tokens (R,) -> logits (R,V) of what comes next in each row."""
+        self._join_new()
+        logits, self.state = self.step_function.step(tokens, self.state)
+        return logits
+
+    def _join_new(self) -> None:
+        """Let the new rows join."""
+        if self._new:
+            states = self._new if self.state is None else [self.state, *self._new]
+            self.state, self._new = self.step_function.joined(states), []

@@ -1,0 +1,284 @@
+"""The rows of a running batch on fast steps: each has a slot of a buffer, and is not copied where others come or go.
+
+The keys and values of a row begin in the first column of its slot, and each row counts its own tokens; a mask hides the
+columns behind them. A row that joins writes its prompt into the next free slot. Where rows leave, the last ones move
+into their slots. Prompts are read in parts, which share the products of a step with the tokens of the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from atento.attention.relative_terms import QueryKeyPositions
+from atento.networks.steps.fast import FastStepFunction, SelfAttention, StepPositions
+from atento.networks.steps.prompts import PromptMemory, common_length
+from atento.networks.steps.slot_buffer import SlotBuffer
+
+ALIKE = 1.25  # sources that are encoded together differ in length by at most this factor
+
+
+@dataclass(eq=False)
+class Reading:
+    """An input that is being read for rows that will join.
+
+    Attributes:
+        ids: a source, or a prompt.
+        first: the token that its rows read first.
+        is_read: whether its rows can join.
+        keys, values: of every layer (1,Hkv,T,K), of a source, or of the prompt without its last token.
+        length: the number of tokens of the prompt that were read.
+    """
+
+    ids: Sequence[int]
+    first: int
+    is_read: bool = False
+    keys: list[Tensor] = field(default_factory=list)
+    values: list[Tensor] = field(default_factory=list)
+    length: int = 0
+
+
+@dataclass
+class _Part:
+    """The next tokens of a prompt, as many as `count`."""
+
+    reading: Reading
+    count: int
+
+
+class Slots:
+    """The rows of one running batch (`atento.decoding.lane.RunningBatch`).
+
+    Args:
+        steps: the step function of the network; several batches may share it.
+        memory: of prompts that were read before; None: each prompt is read by itself.
+
+    Attributes:
+        lengths: the number of tokens that each row has read.
+    """
+
+    def __init__(self, steps: FastStepFunction, memory: PromptMemory | None = None) -> None:
+        self.steps, self.memory = steps, memory
+        self.device = steps.embedding.weight.device
+        self.lengths: list[int] = []
+        self._past, self._sources = (
+            SlotBuffer(len(steps.layers), steps.kv_heads, steps.d_head, steps.cache_dtype, self.device)
+            for _ in range(2)
+        )
+        self._source_lengths: list[int] = []
+        self._source_mask: Tensor | None = None
+        self._parts: list[_Part] = []  # what the next step reads beside the rows
+        # With int8 all rows of a product share a scale: prompts must not change those of the rows.
+        self._shares_steps = steps.precision != "int8"
+
+    def reading(self, ids: Sequence[int]) -> Reading:
+        """An input that is to be read."""
+        if self.steps.encoder is not None:
+            return Reading(ids, self.steps.start_id)
+        return Reading(ids, ids[-1] if ids else self.steps.start_id)
+
+    @torch.inference_mode()
+    def read(self, readings: Sequence[Reading], part: int) -> None:
+        """Read about `part` tokens of the first inputs; those of prompts with the next step, if there are rows."""
+        unread = [reading for reading in readings if not reading.is_read]
+        if self.steps.encoder is not None:
+            self._encode(unread, part)
+            return
+        self._parts = list(self._next_parts(unread, part))
+        if self._parts and not (self.lengths and self._shares_steps):
+            parts, self._parts = self._parts, []
+            for together in [parts] if self._shares_steps else [[one] for one in parts]:
+                self._run(None, together)
+
+    @torch.inference_mode()
+    def join(self, reading: Reading, count: int) -> None:
+        """Append so many rows for an input that was read."""
+        first, length = len(self.lengths), 0 if self.steps.encoder is not None else reading.length
+        self.lengths += [length] * count
+        self._past.fit(first, len(self.lengths), max(self.lengths) + 1)
+        self._past.put(first, count, reading.keys if length else [], reading.values if length else [])
+        if self.steps.encoder is not None:
+            self._source_lengths += [reading.keys[0].shape[2]] * count
+            self._sources.fit(first, len(self.lengths), max(self._source_lengths))
+            self._sources.put(first, count, reading.keys, reading.values)
+            self._set_source_mask()
+
+    @torch.inference_mode()
+    def keep(self, rows: Sequence[int]) -> None:
+        """Only those rows, in that order; a row moves forward, or stays where it is."""
+        moved = [(old, new) for new, old in enumerate(rows) if old != new]
+        self.lengths = [self.lengths[row] for row in rows]
+        self._past.move(moved)
+        self._past.fit(len(rows), len(rows), max(self.lengths, default=0) + 1)
+        if self.steps.encoder is not None:
+            self._source_lengths = [self._source_lengths[row] for row in rows]
+            self._sources.move(moved)
+            self._sources.fit(len(rows), len(rows), max(self._source_lengths, default=0))
+            self._set_source_mask()
+
+    @torch.inference_mode()
+    def step(self, tokens: Tensor) -> Tensor:
+        """tokens (R,) -> logits (R,V) of what comes next in each row, in float32 at least."""
+        parts, self._parts = self._parts, []
+        hidden = self._run(tokens, parts)
+        logits = self.steps.project(self.steps.read_output(hidden[: len(tokens)]))
+        return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+    # Inputs
+
+    def _encode(self, unread: Sequence[Reading], part: int) -> None:
+        """Encode about `part` tokens of sources, those of like length together."""
+        taken, count = list[Reading](), 0
+        for reading in unread:
+            if count >= part:
+                break
+            taken.append(reading)
+            count += len(reading.ids)
+        taken.sort(key=lambda reading: len(reading.ids))
+        while taken:
+            shortest = len(taken[0].ids)
+            batch = [reading for reading in taken if len(reading.ids) <= ALIKE * shortest]
+            taken = taken[len(batch) :]
+            lengths = torch.tensor([len(reading.ids) for reading in batch], device=self.device)
+            real = torch.arange(int(lengths.max()), device=self.device) < lengths.unsqueeze(1)
+            ids = torch.full(real.shape, self.steps.pad_id, device=self.device)
+            ids[real] = torch.tensor([token for reading in batch for token in reading.ids], device=self.device)
+            source = self.steps.begin(ids, real).source
+            for row, reading in enumerate(batch):
+                span = slice(row, row + 1), slice(None), slice(len(reading.ids))
+                reading.keys, reading.values = (
+                    [keys[span] for keys, _ in source],
+                    [values[span] for _, values in source],
+                )
+                reading.is_read = True
+
+    def _next_parts(self, unread: Sequence[Reading], part: int) -> Iterator[_Part]:
+        """What is read of prompts, about `part` tokens. A prompt waits for one that begins alike and is being read."""
+        begun = list[Reading]()
+        for reading in unread:
+            if part <= 0:
+                return
+            if not reading.keys and not self._begin(reading, begun):
+                continue
+            begun.append(reading)
+            count = min(part, reading.keys[0].shape[2] - reading.length)
+            part -= count
+            if count:
+                yield _Part(reading, count)
+            else:  # one token, or a prompt that was read before
+                reading.is_read = True
+
+    def _begin(self, reading: Reading, begun: Sequence[Reading]) -> bool:
+        """Make room for the keys and values of a prompt, with those that are known; False: it must wait."""
+        steps, prompt = self.steps, tuple(reading.ids[:-1])
+        known, layers = (0, []) if self.memory is None else self.memory.longest(prompt)
+        if self.memory is not None:
+            alike = max((common_length(other.ids[:-1], prompt) for other in begun if not other.is_read), default=0)
+            if alike > max(known, self.memory.shortest - 1):
+                return False
+            self.memory.skipped += known
+        shape = (1, steps.kv_heads, len(prompt), steps.d_head)
+        for tensors in (reading.keys, reading.values):
+            tensors += [torch.empty(shape, dtype=steps.cache_dtype, device=self.device) for _ in steps.layers]
+        for layer, part in enumerate(layers):
+            reading.keys[layer][:, :, :known], reading.values[layer][:, :, :known] = part.keys, part.values
+        reading.length = known
+        return True
+
+    # Steps
+
+    def _run(self, tokens: Tensor | None, parts: Sequence[_Part]) -> Tensor:
+        """One pass over the tokens (R,) of all rows, if given, and over parts of prompts -> hidden (R+T,D)."""
+        lengths = self.lengths if tokens is not None else []
+        ids = [token for part in parts for token in part.reading.ids[part.reading.length :][: part.count]]
+        positions = lengths + [part.reading.length + number for part in parts for number in range(part.count)]
+        read = torch.tensor(ids, dtype=torch.long, device=self.device)
+        x = self.steps.embed(
+            read if tokens is None else torch.cat([tokens, read]), 0, torch.tensor(positions, device=self.device)
+        )
+        attentions = [self._rows_attention()] if lengths else []
+        attentions += [self._part_attention(part) for part in parts]
+        sizes = [len(lengths)] * bool(lengths) + [part.count for part in parts]
+
+        def attend(layer: int, projected: Tensor) -> Tensor:
+            if len(sizes) == 1:
+                return attentions[0](layer, projected)
+            pieces = projected.split(sizes)
+            return torch.cat([attention(layer, piece) for attention, piece in zip(attentions, pieces)])
+
+        sources, width = list[tuple[Tensor, Tensor]](), max(self._source_lengths, default=0)
+        if self.steps.encoder is not None:
+            sources = list(self._sources.layers(len(lengths), width))
+        hidden = self.steps.run_layers(x, attend, sources, self._source_mask)
+        self.lengths = [length + 1 for length in lengths] if lengths else self.lengths
+        for part in parts:
+            self._was_read(part)
+        return hidden
+
+    def _rows_attention(self) -> SelfAttention:
+        """The self-attention of the next token of every row."""
+        steps, count, columns = self.steps, len(self.lengths), max(self.lengths) + 1
+        self._past.fit(count, count, columns)
+        rows, lengths = torch.arange(count, device=self.device), torch.tensor(self.lengths, device=self.device)
+        keys = torch.arange(columns, device=self.device)
+        past = list(self._past.layers(count, columns))
+        mask = None
+        if min(self.lengths) + 1 < columns:
+            mask = torch.zeros(count, 1, 1, columns, dtype=steps.cache_dtype, device=self.device)
+            mask.masked_fill_((keys > lengths.unsqueeze(1))[:, None, None], float("-inf"))
+        positions = QueryKeyPositions(lengths.unsqueeze(1), keys.expand(count, -1), False)
+        terms = _masked(steps.positions_of(positions, past[0][0]), mask)
+
+        def attend(layer: int, projected: Tensor) -> Tensor:
+            q, k, v = steps.split(projected, 1, terms.rotations[layer])
+            past_keys, past_values = past[layer]
+            past_keys[rows, :, lengths], past_values[rows, :, lengths] = (
+                k.squeeze(2).to(past_keys),
+                v.squeeze(2).to(past_values),
+            )
+            return steps.attend(q, past_keys, past_values, terms.biases[layer])
+
+        return attend
+
+    def _part_attention(self, part: _Part) -> SelfAttention:
+        """The self-attention of a part of a prompt, under the causal mask."""
+        steps, reading, first = self.steps, part.reading, part.reading.length
+        last = first + part.count
+        keys = torch.arange(last, device=self.device)
+        mask = torch.zeros(part.count, last, dtype=steps.cache_dtype, device=self.device)
+        mask.masked_fill_(keys > keys[first:].unsqueeze(1), float("-inf"))
+        terms = _masked(steps.positions_of(QueryKeyPositions(keys[first:], keys, True), reading.keys[0]), mask)
+
+        def attend(layer: int, projected: Tensor) -> Tensor:
+            q, k, v = steps.split(projected, part.count, terms.rotations[layer])
+            past_keys, past_values = reading.keys[layer][:, :, :last], reading.values[layer][:, :, :last]
+            past_keys[:, :, first:], past_values[:, :, first:] = k, v
+            return steps.attend(q, past_keys, past_values, terms.biases[layer])
+
+        return attend
+
+    def _was_read(self, part: _Part) -> None:
+        """Count a part of a prompt as read, and remember the prompt if it was the last."""
+        reading = part.reading
+        reading.length += part.count
+        reading.is_read = reading.length == reading.keys[0].shape[2]
+        if reading.is_read and self.memory is not None:
+            self.memory.remember(tuple(reading.ids[:-1]), reading.keys, reading.values)
+
+    def _set_source_mask(self) -> None:
+        """Set the mask (R,1,1,S) of the sources, 0 for the tokens of each and -inf behind them."""
+        lengths, self._source_mask = self._source_lengths, None
+        if lengths and min(lengths) < max(lengths):
+            columns = torch.arange(max(lengths), device=self.device)
+            behind = columns >= torch.tensor(lengths, device=self.device).unsqueeze(1)
+            mask = torch.zeros(behind.shape, dtype=self.steps.cache_dtype, device=self.device)
+            self._source_mask = mask.masked_fill_(behind, float("-inf"))[:, None, None]
+
+
+def _masked(positions: StepPositions, mask: Tensor | None) -> StepPositions:
+    """The terms of position schemes with a mask (...,S) added to their biases."""
+    sums = {id(bias): bias if mask is None else bias + mask for bias in positions.biases if bias is not None}
+    return StepPositions(positions.rotations, [mask if bias is None else sums[id(bias)] for bias in positions.biases])

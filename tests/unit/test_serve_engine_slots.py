@@ -1,0 +1,121 @@
+"""Rows of a running batch have the logits of each alone, in slots, and joined by plain and by fast steps."""
+
+import random
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from atento.config.network import NetworkConfig
+from atento.config.network_parts import AttentionConfig, MaskConfig
+from atento.config.positions import PositionConfig
+from atento.config.recurrent import RecurrentConfig
+from atento.decoding.running import JoinedRows, RunningBatch
+from atento.networks import build_network
+from atento.networks.steps.fast import FastStepFunction
+from atento.networks.steps.prompts import PromptMemory
+from atento.networks.steps.slot_buffer import SLOTS
+from atento.networks.steps.slots import Slots
+from test_networks_fast import DECODERS, ENCODER_DECODERS, SIZES, V
+
+
+class Row:
+    """A row by itself: its input, the tokens that it reads, and the logits after each of them."""
+
+    def __init__(self, steps: Any, ids: list[int], rng: random.Random) -> None:
+        row = torch.tensor([ids])
+        first = int(steps.first_tokens(row, None)) if hasattr(steps, "first_tokens") else steps.start_id
+        self.ids, self.logits = ids, list[Tensor]()
+        self.tokens = [first, *(rng.randrange(4, V) for _ in range(rng.choice([2, 7, 20])))]
+        state = steps.begin(row, None)
+        for token in self.tokens:
+            logits, state = steps.step(torch.tensor([token]), state)
+            self.logits.append(logits[0])
+
+
+def rows_of_inputs(steps: Any, rng: random.Random, count: int) -> list[list[Row]]:
+    """Some inputs, each with the rows that are written for it."""
+    inputs = [[rng.randrange(4, V) for _ in range(rng.choice([1, 2, 5, 9, 30]))] for _ in range(count)]
+    return [[Row(steps, ids, rng) for _ in range(rng.choice([1, 1, 3]))] for ids in inputs]
+
+
+def check_rows(batch: RunningBatch, waiting: list[list[Row]], rng: random.Random, part: int = 256) -> int:
+    """Let rows come and go at random, several of an input at once; the most that were there."""
+    reading: list[tuple[list[Row], Any]] = []
+    live: list[tuple[Row, int]] = []  # a row, and the number of its next token
+    most = 0
+    while waiting or reading or live:
+        while waiting and rng.random() < 0.5:
+            rows = waiting.pop()
+            reading.append((rows, batch.reading(rows[0].ids)))
+        batch.read([one for _, one in reading], part)
+        for rows, one in reading:
+            if one.is_read:
+                batch.join(one, len(rows))
+                assert all(row.tokens[0] == one.first for row in rows)
+                live += [(row, 0) for row in rows]
+        reading = [(rows, one) for rows, one in reading if not one.is_read]
+        if not live:
+            continue
+        most = max(most, len(live))
+        logits = batch.step(torch.tensor([row.tokens[number] for row, number in live]))
+        for (row, number), row_logits in zip(live, logits, strict=True):
+            torch.testing.assert_close(row_logits, row.logits[number], rtol=0, atol=1e-10)
+        live = [(row, number + 1) for row, number in live]
+        stays = [number < len(row.tokens) and rng.random() < 0.98 for row, number in live]
+        if not all(stays):
+            last = [number for number in range(sum(stays), len(live)) if stays[number]]
+            keep = [number if stays[number] else last.pop() for number in range(sum(stays))]
+            batch.keep(keep)
+            live = [live[number] for number in keep]
+    return most
+
+
+@pytest.mark.parametrize("name", [*ENCODER_DECODERS, *DECODERS])
+def test_rows_in_slots_have_the_logits_of_each_alone(name: str) -> None:
+    torch.manual_seed(1)
+    steps = FastStepFunction(build_network((ENCODER_DECODERS | DECODERS)[name]).eval().double())
+    rng = random.Random(5)
+    slots = Slots(steps, PromptMemory(300, shortest=4) if name in DECODERS else None)
+    assert check_rows(slots, rows_of_inputs(steps, rng, 12), rng, part=rng.choice([4, 16, 256])) > SLOTS
+    assert not slots.lengths
+
+
+PLAIN = {
+    "window": NetworkConfig(**SIZES, architecture="decoder", mask=MaskConfig("window", left=3)),
+    "shaw": NetworkConfig(**SIZES, architecture="decoder", positions=PositionConfig("shaw")),
+    "norms of queries and keys": NetworkConfig(
+        **SIZES, architecture="decoder", positions=PositionConfig("rotary"), attention=AttentionConfig(norm=True)
+    ),
+    "recurrent": NetworkConfig(**SIZES | {"n_heads": 1}, architecture="recurrent-lm", recurrent=RecurrentConfig()),
+    "recurrent pair": NetworkConfig(
+        **SIZES | {"n_heads": 1}, architecture="recurrent-seq2seq", recurrent=RecurrentConfig(attention="bilinear")
+    ),
+    "shaw pair": NetworkConfig(**SIZES, positions=PositionConfig("shaw")),
+    "transformer": ENCODER_DECODERS["transformer"],
+    "real positions only": ENCODER_DECODERS["real positions only"],
+    "t5": ENCODER_DECODERS["t5"],
+    "gpt2": DECODERS["gpt2"],
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_joined_rows_of_plain_steps_have_the_logits_of_each_alone(name: str) -> None:
+    """The plain twin of slots, for every family."""
+    torch.manual_seed(1)
+    steps = build_network(PLAIN[name]).eval().double().step_function()
+    rng = random.Random(6)
+    batch = JoinedRows(steps, part=4, device=torch.device("cpu"))
+    assert check_rows(batch, rows_of_inputs(steps, rng, 8), rng) > 3
+
+
+@pytest.mark.parametrize("name", ["transformer", "gpt2", "alibi", "t5"])
+def test_slots_and_their_plain_twin_agree(name: str) -> None:
+    """The rows were computed by plain steps alone; fast steps join them in slots, and by copies."""
+    torch.manual_seed(1)
+    network = build_network((DECODERS | ENCODER_DECODERS)[name]).eval().double()
+    fast = FastStepFunction(network)
+    for batch in (Slots(fast), JoinedRows(fast, part=4, device=torch.device("cpu"))):
+        rng = random.Random(7)
+        check_rows(batch, rows_of_inputs(network.step_function(), rng, 6), rng)
