@@ -278,12 +278,16 @@ def test_c9_the_cache_is_as_large_as_computed(name: str) -> None:
     for written in range(1, 41):
         _, state = plain.step(tokens, state)
         _, other = fast.step(tokens, other)
-        held = sum(t.nbytes for block in state.blocks for t in (block.self_attention.keys, block.self_attention.values))
+        held = sum(
+            t.nbytes for block in state.stack.blocks for t in (block.self_attention.keys, block.self_attention.values)
+        )
         assert held == each * 3 * written
         cached = [*other.cache.keys, *other.cache.values]
         room = cached[0].shape[2]
         assert sum(t.nbytes for t in cached) == each * 3 * room and written <= room <= max(32, 1.5 * written + 1)
-    source = sum(t.nbytes for block in state.blocks for t in (block.cross_attention.keys, block.cross_attention.values))
+    source = sum(
+        t.nbytes for block in state.stack.blocks for t in (block.cross_attention.keys, block.cross_attention.values)
+    )
     assert source == each * 3 * 9 == sum(t.nbytes for pair in other.source for t in pair)
     beams = other.select(torch.arange(3))
     assert beams.cache is other.cache  # nothing is copied where nobody changes places
