@@ -41,13 +41,16 @@ def test_divided_weights_train_as_whole_ones_and_any_number_of_processes_continu
         done = [running.end() for running in start(server, size, "--out", "run", *settings, cwd=place, **fault)]
         assert [process.status for process in done] == [75] * size, done
         assert (place / f"run/checkpoints/step-{step:08d}" / expected).exists()
-    finished(train(server, 2, "--out", "run", *DIVIDED, cwd=place, fault="bytes_recorded", folder=str(place)))
+    recorded = {"fault": "bytes_recorded", "folder": str(place)}
+    finished(train(server, 2, "--out", "run", *DIVIDED, "training.samples=2", cwd=place, **recorded))
+    shown = events(place / "run", "sample")  # at steps 8 to 12, of weights that are gathered for the validation
+    assert [event["number"] for event in shown] == [1, 2] and all(event["reference"] for event in shown)
     assert 0 <= furthest(whole, place / "run") < 5e-5 and furthest(whole, place / "run", "valid") < 5e-5
     scores = [[event["chrf"] for event in events(run, "valid")] for run in (whole, place / "run")]
     assert scores[0] == pytest.approx(scores[1], abs=0.5)  # a rounding may change a word
     check_bytes(place, whole)
-    model = atento.load(place / "run")
-    assert model.translate("o gato") == model.translate("o gato")
+    model = atento.load(place / "run", device="cpu")
+    assert model.translate([event["input"] for event in shown]) == [event["output"] for event in shown]
     shown = server.run("runs", "show", "run", cwd=place)
     assert shown.status == 0 and "12" in shown.stdout, shown.stderr
     averaged = server.run("average", "run", "--last", "2", cwd=place)
@@ -70,6 +73,7 @@ def test_a_process_that_is_killed_while_it_saves_leaves_the_checkpoint_before(
     done = train(server, 2, "--out", "run", *DIVIDED, cwd=place, **fault)
     assert done[1].status == -signal.SIGKILL
     refused(done[0], "another process has ended", status=1)
+    assert "by peer" not in done[0].stderr and "by peer" in (place / "run" / "train.log").read_text(encoding="utf-8")
     assert last(place / "run").name == "step-00000006"
     finished(train(server, 1, "--out", "run", *SETTINGS, cwd=place))
     assert 0 <= furthest(whole, place / "run") < 5e-5

@@ -1,5 +1,6 @@
 """Training in several processes: the same run as in one, and what happens when one of them fails."""
 
+import contextlib
 import json
 import os
 import signal
@@ -303,3 +304,35 @@ def wait_for(run: Path, step: int, launcher: "subprocess.Popen[str]") -> None:
 def children(pid: int) -> list[int]:
     """The processes that a process has started."""
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def gone(pids: list[int]) -> bool:
+    """Whether processes have ended; nobody may have asked for their status yet."""
+    states = []
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            states.append(Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0])
+    return set(states) <= {"Z"}
+
+
+@pytest.mark.parametrize("number, workers", [(signal.SIGINT, 0), (signal.SIGTERM, 2)])
+def test_a_signal_in_the_first_seconds_is_said_and_ends_all(place: Path, number: signal.Signals, workers: int) -> None:
+    """While the launcher imports PyTorch, and while its processes do."""
+    command = [sys.executable, "-m", "atento.cli.start", "train", "tiny.yaml", "--nproc", "2", "--out", "run"]
+    with subprocess.Popen(command, cwd=place, stderr=subprocess.PIPE, text=True) as launcher:
+        deadline = time.monotonic() + 120
+        while len(started := children(launcher.pid)) < workers or not handles(launcher.pid, number):
+            assert launcher.poll() is None and time.monotonic() < deadline
+            time.sleep(0.005)
+        launcher.send_signal(number)
+        _, stderr = launcher.communicate(timeout=60)
+    assert launcher.returncode in (-number, 128 + number), stderr  # a shell gives 128 + the signal for both
+    assert stderr.count("\n") == 1 and stderr.startswith(f"stopped by {number.name}"), stderr
+    assert gone(started) and not (place / "run").exists()
+
+
+def handles(pid: int, number: int) -> bool:
+    """Whether a process has a handler of its own for a signal."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    caught = int(next(line for line in status.splitlines() if line.startswith("SigCgt:")).split()[1], 16)
+    return bool(caught >> (number - 1) & 1)

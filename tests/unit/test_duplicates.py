@@ -2,13 +2,14 @@
 
 import json
 import random
+from contextlib import closing
 from itertools import count, islice
 from pathlib import Path
 
 import pytest
 
 from atento.cli.duplicates import deduplicate, overlap
-from atento.data.duplicates import duplicates, marked, seen_ngrams, shared, shingles, similarity
+from atento.data.duplicates import duplicates, marked, seen_ngrams, shared, shingles, signing_processes, similarity
 from atento.errors import DataError, UsageError
 from atento.world import write
 
@@ -136,3 +137,31 @@ def test_columns_are_compared_where_one_is_named(tmp_path: Path, capsys: pytest.
         deduplicate(str(table), tmp_path / "out", near=1.5)
     overlap(str(table), str(lines), as_json=True)
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["equal"] == 0
+
+
+def test_workers_compute_the_same_hashes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Blank texts, texts without words, and what is no UTF-8 included; the command writes the same file."""
+    texts = [*corpus(), "", "...", "a \ud800 b", "a\0b c", "a b c"]
+    alone = list(marked(enumerate(texts), 0.6))
+    with closing(signing_processes(3, 2)) as workers:
+        assert list(marked(enumerate(texts), 0.6, 3, workers)) == alone
+    assert sum(duplicate is not None for duplicate in alone) >= 15
+    (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in corpus()), encoding="utf-8", newline="\n")
+    reports = []
+    for out, options in (("alone", {}), ("together", {"cluster": "local", "workers": 2})):
+        deduplicate(str(tmp_path / "in.txt"), tmp_path / out, near=0.6, as_json=True, **options)
+        reports.append(capsys.readouterr().out)
+    assert reports[0] == reports[1] and json.loads(reports[0])["near"] >= 15
+    assert (tmp_path / "alone").read_bytes() == (tmp_path / "together").read_bytes()
+
+
+def test_workers_are_for_near_duplicates(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("a\n", encoding="utf-8")
+    for options, said in (
+        ({"cluster": "local"}, "it needs --near"),
+        ({"cluster": "here", "near": 0.8}, "must be local, ray or ray://HOST:PORT: got 'here'"),
+        ({"workers": 2, "near": 0.8}, "number of workers of --cluster local"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            deduplicate(str(tmp_path / "in.txt"), tmp_path / "out", **options)  # type: ignore[arg-type]
+    assert not (tmp_path / "out").exists()

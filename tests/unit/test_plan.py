@@ -9,9 +9,12 @@ import torch
 from typer.testing import CliRunner
 
 from atento.cli.main import application
+from atento.config.loading import load_recipe
 from atento.config.network import NetworkConfig
 from atento.config.training import TrainingConfig
+from atento.errors import UsageError
 from atento.networks import build_network
+from atento.runs.divided import check_divided
 from atento.runs.plan import memory_of_weights
 from atento.runs.train import train
 from atento.training.optimizer import OPTIMIZERS
@@ -110,3 +113,28 @@ def test_the_table_of_several_processes_says_what_does_not_fit() -> None:
     assert "--world must be a multiple of `training.parallel.shard`, 3: got 64" in str(done.exception)
     done = CliRunner().invoke(application(), ["plan", *RECIPE, "--world", "2", "--device", "h10"])
     assert "got 'h10'; did you mean 'h100'?" in str(done.exception)
+
+
+def refused(*words: str) -> str:
+    done = CliRunner().invoke(application(), ["plan", *RECIPE, *words])
+    assert isinstance(done.exception, UsageError), done.output
+    return str(done.exception)
+
+
+@pytest.mark.parametrize("world", [(), ("--world", "4", "--device", "h100")])
+def test_a_plan_refuses_what_training_with_divided_weights_refuses(tmp_path: Path, world: tuple[str, ...]) -> None:
+    """With the sentence of training, which reads the network to know it."""
+    words = ("training.scheduled_sampling.share=0.5", "training.parallel.shard=2")
+    said = refused(*words, *world)
+    recipe = load_recipe(RECIPE[0], [*RECIPE[1:], *words]).recipe
+    with torch.device("meta"), pytest.raises(UsageError) as training:
+        check_divided(recipe, build_network(NETWORK), None)
+    assert said == str(training.value) and "`training.scheduled_sampling` cannot be used with" in said
+
+
+def test_a_plan_of_a_gpu_asks_for_the_number_of_processes_and_one_of_shards_for_its_world() -> None:
+    assert refused("--device", "h100").endswith("give their number too, such as --world 8")
+    copies = ("training.parallel.replicate=4", "training.parallel.shard=2", "--device", "h100")
+    assert "--world must be 8, which `training.parallel` says" in refused(*copies, "--world", "4")
+    done = CliRunner().invoke(application(), ["plan", *RECIPE, "training.parallel.shard=2"])
+    assert done.exit_code == 0 and "--world 2 plans divided ones" in done.stderr

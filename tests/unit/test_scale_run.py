@@ -1,6 +1,7 @@
 """Blocks handed out to worker processes: all are answered, whichever worker is lost, or the error names the block."""
 
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from atento.errors import AtentoError, UsageError
 from atento.scale.blocks import Block
 from atento.scale.run import BlockRun
-from atento.scale.workers import Answer, WorkerProcess
+from atento.scale.workers import Answer, WorkerLost, WorkerProcess
 
 BLOCKS = [(Block(n, 10 * n + 1, 10, 0, 0, 0), f"block {n}".encode()) for n in range(6)]
 RIGHT = {n: f"BLOCK {n}".encode() for n in range(6)}
@@ -94,3 +95,41 @@ def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     while worker._process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
     assert worker._process.poll() == 0
+
+
+class Waiting:
+    """A worker in this process; one that replaces a lost one waits for a machine until it is closed."""
+
+    def __init__(self, lost_at: int | None, waits: bool) -> None:
+        self.lost_at, self.waits, self.closed = lost_at, waits, threading.Event()
+
+    def ready(self) -> Answer:
+        if self.waits:
+            self.closed.wait(60)
+            raise WorkerLost("it was never started")
+        return Answer(warnings=[{"text": "loaded"}])
+
+    def answer(self, block: Block, raw: bytes) -> Answer:
+        if self.lost_at is not None and block.number >= self.lost_at:
+            raise WorkerLost("its machine has gone")
+        time.sleep(0.01)
+        return Answer(raw.upper())
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+def test_a_worker_that_finds_no_machine_any_more_keeps_no_block(tmp_path: Path) -> None:
+    """The others do the block of the machine that was lost, though its worker is never started again."""
+    started: list[int] = []
+
+    def start(number: int) -> Waiting:
+        started.append(number)
+        return Waiting(2 if number == 1 else None, waits=started.count(number) > 1)
+
+    answers: dict[int, bytes] = {}
+    run = BlockRun(2, start, lambda block, answer: answers.setdefault(block.number, answer.content))
+    thread = threading.Thread(target=run.run, args=(BLOCKS,), daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive() and answers == RIGHT and started.count(1) == 2

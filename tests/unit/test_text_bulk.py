@@ -88,7 +88,7 @@ def test_a_worker_that_ends_is_an_error(tmp_path: Path) -> None:
 
     def blocks(pool: EncodingPool) -> Iterator[list[str]]:
         yield ["gato"]
-        for worker in pool._workers:
+        for worker in pool._workers._workers:  # type: ignore[union-attr]
             worker.kill()
             worker.wait()
         yield ["gato"]

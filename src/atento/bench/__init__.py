@@ -19,6 +19,7 @@ from atento.bench.pretraining import measure_pretraining
 from atento.bench.race import measure_race
 from atento.bench.race_report import report_race
 from atento.bench.recurrence import measure_recurrence
+from atento.bench.replicas import measure_processes
 from atento.bench.serving import measure_serving
 from atento.bench.training import measure_training
 from atento.bench.transfer import measure_transfer, report_transfer
@@ -31,6 +32,7 @@ from atento.laboratory.report import Report, report_positions
 BENCHES: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
     "training": measure_training,
     "pretraining": measure_pretraining,
+    "processes": measure_processes,
     "data": measure_data,
     "families": measure_families,
     "finetuning": measure_finetuning,

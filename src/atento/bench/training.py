@@ -1,11 +1,13 @@
 """Training throughput compared with Marian in `transformers`: same sizes and sentences, target tokens per second."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from atento.config.network import NetworkConfig
 from atento.config.training import TrainingConfig
@@ -81,10 +83,29 @@ def _ours(config: NetworkConfig, source: Ragged, target: Ragged, precision: str,
 
 def _theirs(config: NetworkConfig, source: Ragged, target: Ragged, precision: str, seconds: float) -> float:
     """Measure the usual loop: shuffled sentences, padded to the longest of the batch, AdamW, label smoothing."""
+    torch.manual_seed(1)
+    model = marian(config)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    permutation = np.random.default_rng(1).permutation(len(source))
+    size = pairs_of(target, _TOKENS)
+
+    def update(number: int) -> int:
+        rows = permutation[(number * size) % (len(permutation) - size) :][:size].astype(np.int64)
+        inputs = padded(source, target, rows)
+        marian_loss(model, inputs, precision).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        return int((inputs["labels"] >= 0).sum())
+
+    return _rate(update, seconds)
+
+
+def marian(config: NetworkConfig) -> Any:
+    """Return Marian of `transformers` with the sizes of a network and random weights."""
     from transformers import MarianConfig, MarianMTModel
 
-    torch.manual_seed(1)
-    model = MarianMTModel(
+    return MarianMTModel(
         MarianConfig(
             vocab_size=config.vocab_size,
             d_model=config.d_model,
@@ -106,22 +127,23 @@ def _theirs(config: NetworkConfig, source: Ragged, target: Ragged, precision: st
             forced_eos_token_id=None,
         )
     ).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    permutation = np.random.default_rng(1).permutation(len(source))
-    size = max(1, round(_TOKENS / float(target.lengths.mean() + 1)))
 
-    def update(number: int) -> int:
-        rows = permutation[(number * size) % (len(permutation) - size) :][:size].astype(np.int64)
-        ids = source.padded(rows, 0, after=3)
-        labels = target.padded(rows, -100, after=3)
-        token_mask = torch.from_numpy(np.arange(ids.shape[1]) < (source.lengths[rows] + 1)[:, None])
-        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
-            logits = model(input_ids=ids, attention_mask=token_mask.long(), labels=labels).logits
-        loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), labels.flatten(), label_smoothing=0.1)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        return int((labels >= 0).sum())
 
-    return _rate(update, seconds)
+def pairs_of(target: Ragged, tokens: int) -> int:
+    """Return the number of pairs with about so many real target tokens."""
+    return max(1, round(tokens / float(target.lengths.mean() + 1)))
+
+
+def padded(source: Ragged, target: Ragged, rows: NDArray[np.int64]) -> dict[str, Tensor]:
+    """Return some pairs as Marian reads them, padded to the longest: ids, mask and labels, each (rows, length)."""
+    ids, labels = source.padded(rows, 0, after=3), target.padded(rows, -100, after=3)
+    token_mask = torch.from_numpy(np.arange(ids.shape[1]) < (source.lengths[rows] + 1)[:, None])
+    return {"input_ids": ids, "attention_mask": token_mask.long(), "labels": labels}
+
+
+def marian_loss(model: Any, inputs: Mapping[str, Tensor], precision: str) -> Tensor:
+    """Return the mean loss of the real targets, with label smoothing; in bfloat16 by autocast."""
+    with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+        logits = model(**inputs).logits
+    labels = inputs["labels"].flatten()
+    return torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), labels, label_smoothing=0.1)

@@ -54,6 +54,15 @@ _FLAGS: dict[str, Any] = {
 }
 
 
+def check_cluster(where: str | None) -> str | None:
+    """Return the value of --cluster. Raises UsageError: there is no such cluster."""
+    from atento.errors import UsageError
+
+    if where not in (None, "local", "ray") and not str(where).startswith("ray://"):
+        raise UsageError(f"--cluster must be local, ray or ray://HOST:PORT: got {where!r}")
+    return where
+
+
 def with_cluster(command: Callable[..., None]) -> Callable[..., None]:
     """Return the command with the flags of `--cluster`; its parameter `cluster` is a Cluster, or None without it.
 
@@ -80,6 +89,7 @@ def with_cluster(command: Callable[..., None]) -> Callable[..., None]:
             return
         if own_out:
             values["out"], options["out"] = options["out"], None
+        check_cluster(values["cluster"])
         command(cluster=Launch(command.__name__, options, **values), **options)
 
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]

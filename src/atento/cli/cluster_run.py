@@ -42,8 +42,6 @@ class Launch:
     ) -> None:
         from atento.errors import UsageError
 
-        if cluster not in ("local", "ray") and not cluster.startswith("ray://"):
-            raise UsageError(f"--cluster must be local, ray or ray://HOST:PORT: got {cluster!r}")
         if out is None:
             raise UsageError("--cluster needs --out DIR, the folder of the parts")
         self.command, self.options, self.where, self.folder = command, options, cluster, out
@@ -56,8 +54,9 @@ class Launch:
         from atento.errors import UsageError, counted
         from atento.scale.inputs import Input
         from atento.scale.model_hash import model_files
-        from atento.scale.parts import Job, OutputFolder
+        from atento.scale.parts import PARTS, Job, OutputFolder
         from atento.storage.lock import RunLock
+        from atento.storage.new_folder import NewFolder
 
         model, file = self.options["model"], self.options["file"]
         if file == "-":
@@ -70,7 +69,8 @@ class Launch:
         model_path, digest = model_files(model)
         ending = work.ending or (".jsonl" if self.options.get("as_json") else ".txt")
         job = Job(self.command, model, digest, self._output_options(), file, ending)
-        with RunLock(self.folder), warnings_as_lines():
+        new = NewFolder(self.folder, lambda: any((self.folder / PARTS).glob("part-*")))
+        with RunLock(self.folder, "--out"), new, warnings_as_lines():
             output = OutputFolder(self.folder)
             self._prepare(output, job, source, work)
             for problem in output.check().values():

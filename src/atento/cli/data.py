@@ -1,7 +1,10 @@
 """`atento data`: statistics of data, examples as the model reads them, and text to fetch."""
 
 import json
+import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +12,7 @@ from typing import Annotated
 import typer
 
 from atento.cli import completion
+from atento.cli.cluster import check_cluster
 from atento.cli.duplicates import deduplicate, overlap
 from atento.cli.options import AsJson, progress
 from atento.cli.outputs import output_folder
@@ -123,6 +127,14 @@ def tokenize(
     processes: Annotated[
         int | None, typer.Option(min=0, help="Number of processes that encode text. [default: one for each CPU]")
     ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHERE",
+            help="Encode by processes here (local) or on a Ray cluster: ray, or ray://HOST:PORT.",
+            autocompletion=completion.words("local", "ray", "ray://"),
+        ),
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Make the store again, if it was made from something else.")
     ] = False,
@@ -130,12 +142,20 @@ def tokenize(
 ) -> None:
     """Encode the training texts into the memory-mapped store that `train` reads; continues a stopped command."""
     from atento.config.loading import load_recipe
+    from atento.errors import UsageError
     from atento.runs.token_data import make_store
+    from atento.scale.ray_texts import encoding_tasks
 
+    workers = None
+    if check_cluster(cluster) not in (None, "local"):
+        if processes is not None:
+            raise UsageError("--processes are those of this machine: it excludes --cluster ray")
+        workers = partial(encoding_tasks, str(cluster))
     loaded = load_recipe(recipe, overrides or [])
     for warning in loaded.warnings:
         progress(f"warning: {warning}")
-    store = make_store(loaded, progress, processes=processes, force=force).store
+    with redirect_stdout(sys.stderr):  # Ray prints to standard output
+        store = make_store(loaded, progress, processes=processes, force=force, workers=workers).store
     record = {
         "folder": str(store.folder),
         "texts": len(store),

@@ -63,7 +63,7 @@ def _check_cluster(nproc: int | None, folder: str, device: str, as_json: bool) -
     from atento.training.replica.processes import Processes
 
     if not environment.launched() and nproc is not None:
-        raise typer.Exit(launch(nproc, "atento.cli.start", sys.argv[1:], progress))
+        raise typer.Exit(launch(nproc, "atento.cli.start", sys.argv[1:], progress, ""))
     if environment.world_size() < 2:
         raise UsageError("--cluster checks several processes: give --nproc N, or start it by torchrun on all machines")
     kind = resolve_device(device)

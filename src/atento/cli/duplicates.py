@@ -4,18 +4,21 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, redirect_stdout
 from itertools import tee
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from atento.cli.cluster import check_cluster
+from atento.cli.completion import words
 from atento.cli.options import AsJson
 from atento.cli.outputs import output_file
 
 if TYPE_CHECKING:
     from atento.data.duplicates import Duplicate
+    from atento.text.text_workers import TextWorkers
 
 _SHOWN = 10  # duplicates that the report of a file lists
 Near = Annotated[
@@ -39,6 +42,17 @@ def deduplicate(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="File for the lines that are left, in their order.")],
     near: Near = None,
     ngram: Ngram = 3,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHERE",
+            help="Compute the hashes of --near by workers: local, ray, or ray://HOST:PORT.",
+            autocompletion=words("local", "ray", "ray://"),
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=1024, help="Number of workers of --cluster local; one for each CPU.")
+    ] = None,
     text: Key = None,
     as_json: AsJson = False,
 ) -> None:
@@ -51,11 +65,12 @@ def deduplicate(
 
     _check(near)
     output_file(out, option="OUT")
+    signing = _signing(cluster, workers, near, ngram)
     removed: list[Duplicate] = []
     count = 0
-    with _written(out) as file:
+    with signing as started, _written(out) as file:
         lines, compared = tee(_lines(source))
-        for line, duplicate in zip(lines, marked(_texts(compared, source, text), near, ngram)):
+        for line, duplicate in zip(lines, marked(_texts(compared, source, text), near, ngram, started)):
             count += 1
             if duplicate is None:
                 file.write(f"{line}\n")
@@ -110,6 +125,32 @@ def overlap(
     )
     for duplicate in repeated[:_SHOWN]:
         typer.echo(f"  {test}:{duplicate.number} repeats {train}:{duplicate.of} ({duplicate.similarity:.2f})")
+
+
+@contextmanager
+def _signing(
+    cluster: str | None, workers: int | None, near: float | None, ngram: int
+) -> "Iterator[TextWorkers | None]":
+    """Start the workers that compute hashes, and end them."""
+    from atento.data.duplicates import signing_processes
+    from atento.errors import UsageError
+    from atento.scale.ray_texts import signing_tasks
+
+    if workers is not None and cluster != "local":
+        raise UsageError("--workers is the number of workers of --cluster local")
+    if check_cluster(cluster) is None:
+        yield None
+        return
+    if near is None:
+        raise UsageError("--cluster computes the hashes of near-duplicates: it needs --near")
+    with redirect_stdout(sys.stderr):  # Ray prints to standard output
+        started: TextWorkers
+        if cluster == "local":
+            started = signing_processes(ngram, workers or os.cpu_count() or 1)
+        else:
+            started = signing_tasks(str(cluster), ngram)
+        with closing(started):
+            yield started
 
 
 def _check(near: float | None) -> None:

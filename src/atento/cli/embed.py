@@ -10,6 +10,7 @@ import typer
 
 from atento.cli.cluster import with_cluster
 from atento.cli.completion import words
+from atento.cli.lines import refuse_parquet
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, running
 from atento.cli.outputs import output_file
 from atento.cli.progress import announce_stdin, show_batches
@@ -72,6 +73,7 @@ def embed(
     check_order(model, file)
     if out is not None:
         output_file(out, _ENDINGS)
+    refuse_parquet(file)
     announce_stdin(file)
     lines = read_lines(file)
     if out is not None:

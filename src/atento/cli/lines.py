@@ -107,11 +107,24 @@ def input_lines(file: str, bad: list[str] | None, check: Check | None = None) ->
 
     name = display_name(file)
     if file != "-":
+        refuse_parquet(file)
         lines = list(_checked(read_lines(file, bad=bad), name, bad, check))
         if check is None:
             table_warning(file, next(iter(lines), ""))
         return iter(lines)
     return _during_work(_checked(iter_lines(sys.stdin.buffer, name, bad=bad), name, bad, check))
+
+
+def refuse_parquet(*files: str | None) -> None:
+    """Raises UsageError: a file has rows and no lines."""
+    from atento.errors import UsageError
+
+    for file in files:
+        if file is not None and file.lower().endswith(".parquet"):
+            raise UsageError(
+                f"{file}: without --cluster, a file must have lines of text; --cluster local --out DIR also reads a "
+                ".parquet file, and --columns names the column of its texts"
+            )
 
 
 def _checked_by_model(

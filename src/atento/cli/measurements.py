@@ -16,6 +16,9 @@ MEASUREMENTS = {
     "pretraining": Measurement(
         "masked and causal modelling and span corruption compared with transformers, tokens per second, padding", 12
     ),
+    "processes": Measurement(
+        "training in two processes compared with two threads, plain DDP and accelerate, in target tokens per second", 9
+    ),
     "data": Measurement(
         "text to a token store, and the store to batches: each part, in megabytes and tokens a second", 5
     ),

@@ -8,6 +8,7 @@ import typer
 
 from atento.cli.cluster import with_cluster
 from atento.cli.gates import hold_gates, parse_gates
+from atento.cli.lines import refuse_parquet
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, running
 from atento.cli.progress import announce_stdin, show_batches
 from atento.cli.work import Cluster, Work
@@ -73,6 +74,7 @@ def perplexity(
     from atento.model import load  # with torch, which the process that hands out blocks does not need
 
     check_order(model, file)
+    refuse_parquet(file, targets)
     gates = parse_gates(fail_under)
     for name, _ in gates:
         if name not in ("perplexity", "nll", "bits"):

@@ -59,18 +59,26 @@ def plan(
     import torch
 
     from atento.config.loading import load_recipe
+    from atento.errors import UsageError
     from atento.precision import resolve_device
     from atento.precision import threads as thread_scope
     from atento.runs.plan import plan_recipe
-    from atento.runs.world_plan import plan_world
+    from atento.runs.world_plan import ACCELERATORS, plan_world
 
     loaded = load_recipe(recipe, overrides or [])
     for warning in loaded.warnings:
         progress(f"warning: {warning}")
+    if world is None and device in ACCELERATORS:
+        raise UsageError(
+            f"--device {device} is the GPU of a plan for several processes: give their number too, such as --world 8"
+        )
     if world is not None:
         estimate = plan_world(loaded, device, world, progress)
         typer.echo(json.dumps(estimate.to_dict()) if as_json else _world_table(estimate))
         return
+    shards = loaded.recipe.training.parallel.shard
+    if shards > 1:
+        progress(f"warning: this is the plan of whole weights in one process; --world {shards} plans divided ones")
     with thread_scope(threads):
         made = plan_recipe(loaded, resolve_device(device), torch.get_num_threads(), progress)
     if as_json:

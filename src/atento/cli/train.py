@@ -1,7 +1,9 @@
 """`atento train`: a recipe in, a run folder out."""
 
 import json
+import os
 import shlex
+import signal
 import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -64,7 +66,6 @@ def train(
     """
     from atento.config.loading import load_recipe
     from atento.errors import UsageError
-    from atento.runs.train import train as run
     from atento.training.replica import environment
 
     processes = environment.world_size() if environment.launched() else nproc or 1
@@ -73,6 +74,8 @@ def train(
     if processes > 1 and not environment.launched():
         load_recipe(recipe, overrides or [])  # refuses mistakes once
         _launch(processes)
+    from atento.runs.train import train as run  # with torch
+
     options = {"out": out, "force": force, "device": device, "precision": precision, "seed": seed, "threads": threads}
     if folds is not None:
         _cross_validate(recipe, overrides or [], from_, as_json, folds=folds, **options)
@@ -99,7 +102,15 @@ def _print(result: "TrainedRun", as_json: bool) -> None:
 def _launch(processes: int) -> None:
     """Run this command in several processes, which see in their environment that they train together."""
     from atento.cli.options import progress
-    from atento.training.replica.launch import launch
+
+    def stop(number: int, frame: object) -> None:  # until the launcher has handlers of its own
+        progress(f"stopped by {signal.Signals(number).name} before training began")
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, stop)
+    from atento.training.replica.launch import launch  # with torch
 
     raise typer.Exit(launch(processes, "atento.cli.start", sys.argv[1:], progress))
 

@@ -7,15 +7,24 @@ locality-sensitive hashing finds candidates without comparing all pairs; each ca
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from hashlib import blake2b
+from itertools import islice, tee
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from atento.errors import MissingPartError
+from atento.text.text_workers import SEPARATOR, Answer, TextProcesses, TextWorkers, serve
 
 PERMUTATIONS = 128  # hashes of a text; more find candidates more surely
 _SLACK = 0.8  # candidates are looked for at this share of the threshold, since MinHash only estimates
 _WORD = re.compile(r"\w+")
+_BLOCK = 1000  # texts whose hashes a worker computes at once
+_SERVE = "import sys; from atento.data.duplicates import serve_signatures; serve_signatures(int(sys.argv[1]))"
 Shingles = frozenset[tuple[str, ...]]
+Hashes = NDArray[np.uint64]  # (`PERMUTATIONS`,), the MinHash of a set
 
 
 @dataclass(frozen=True)
@@ -63,14 +72,14 @@ class _Candidates:
             raise MissingPartError("near-duplicates need datasketch: pip install 'atento[data]'") from error
         self._table = MinHashLSH(threshold=max(0.05, _SLACK * threshold), num_perm=PERMUTATIONS)
 
-    def add(self, key: int, own: Shingles) -> None:
-        """Add a set."""
+    def add(self, key: int, own: Shingles, hashes: Hashes | None = None) -> None:
+        """Add a set, whose MinHash may be known."""
         if own:
-            self._table.insert(key, _signature(own))
+            self._table.insert(key, _signature(own, hashes))
 
-    def similar(self, own: Shingles) -> list[int]:
+    def similar(self, own: Shingles, hashes: Hashes | None = None) -> list[int]:
         """Return the keys of sets that may be similar, rising."""
-        return sorted(self._table.query(_signature(own))) if own else []
+        return sorted(self._table.query(_signature(own, hashes))) if own else []
 
 
 class TextIndex:
@@ -92,8 +101,11 @@ class TextIndex:
         self._texts: dict[int, str] = {}
         self._candidates = None if threshold is None else _Candidates(threshold)
 
-    def find(self, text: str, number: int) -> Duplicate | None:
-        """Return the earliest text that a text, with this number, repeats: an equal one, else the most similar one."""
+    def find(self, text: str, number: int, hashes: Hashes | None = None) -> Duplicate | None:
+        """Return the earliest text that a text, with this number, repeats: an equal one, else the most similar one.
+
+        The MinHash of the text is computed if it is not known.
+        """
         first = self._equal.get(_digest(text))
         if first is not None:
             return Duplicate(number, first, 1.0, equal=True)
@@ -102,17 +114,17 @@ class TextIndex:
         own = shingles(text, self.ngram)
         compared = [
             (similarity(own, shingles(self._texts[candidate], self.ngram)), -candidate)
-            for candidate in self._candidates.similar(own)
+            for candidate in self._candidates.similar(own, hashes)
         ]
         best, first = max(compared, default=(0.0, 0))
         return Duplicate(number, -first, best) if best >= self.threshold else None
 
-    def add(self, text: str, number: int) -> None:
+    def add(self, text: str, number: int, hashes: Hashes | None = None) -> None:
         """Add a text with its number, which is larger than those before."""
         self._equal.setdefault(_digest(text), number)
         if self._candidates is not None:
             self._texts[number] = text
-            self._candidates.add(number, shingles(text, self.ngram))
+            self._candidates.add(number, shingles(text, self.ngram), hashes)
 
 
 def _digest(text: str) -> bytes:
@@ -120,26 +132,74 @@ def _digest(text: str) -> bytes:
     return blake2b(text.strip().encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def _signature(own: Shingles) -> Any:
-    """The MinHash of a set of n-grams; the same on any machine."""
+@cache
+def _empty_signature() -> Any:
+    """The MinHash of nothing, whose permutations all others have."""
     from datasketch import MinHash  # late: an extra
 
-    signature = MinHash(num_perm=PERMUTATIONS, seed=1)
+    return MinHash(num_perm=PERMUTATIONS, seed=1)
+
+
+def _signature(own: Shingles, hashes: Hashes | None = None) -> Any:
+    """The MinHash of a set of n-grams, which may be known; the same on any machine."""
+    signature = _empty_signature().copy()
+    if hashes is not None:
+        signature.hashvalues = hashes
+        return signature
     signature.update_batch([" ".join(words).encode("utf-8") for words in sorted(own)])
     return signature
 
 
-def marked(texts: Iterable[tuple[int, str]], threshold: float | None, ngram: int = 3) -> Iterator[Duplicate | None]:
+def marked(
+    texts: Iterable[tuple[int, str]], threshold: float | None, ngram: int = 3, workers: TextWorkers | None = None
+) -> Iterator[Duplicate | None]:
     """Yield for each numbered text the earlier one that it repeats, or None; numbers rise.
 
     A text that repeats another is not compared with later ones. Blank texts are no duplicates.
+
+    Args:
+        texts: the numbered texts.
+        threshold, ngram: as in `TextIndex`.
+        workers: compute the hashes of near-duplicates, with `signed_answer`; None: this process does.
     """
     index = TextIndex(threshold, ngram)
-    for number, text in texts:
-        duplicate = index.find(text, number) if text.strip() else None
+    signed: Iterable[tuple[tuple[int, str], Hashes | None]] = ((numbered, None) for numbered in texts)
+    if workers is not None:
+        compared, read = tee(texts)
+        signed = zip(compared, signatures((text for _, text in read), workers))
+    for (number, text), hashes in signed:
+        duplicate = index.find(text, number, hashes) if text.strip() else None
         if text.strip() and duplicate is None:
-            index.add(text, number)
+            index.add(text, number, hashes)
         yield duplicate
+
+
+def signatures(texts: Iterable[str], workers: TextWorkers) -> Iterator[Hashes | None]:
+    """Yield the MinHash of each text, computed by workers; None: it has no words."""
+    # what is no text in UTF-8 is in no word either
+    plain = (text.replace(SEPARATOR, " ").encode("utf-8", "replace").decode("utf-8") for text in texts)
+    blocks = iter(lambda: list(islice(plain, _BLOCK)), [])
+    for _, (with_words, hashes) in workers.answers(blocks):
+        rows = iter(np.frombuffer(hashes, dtype="<u8").reshape(-1, PERMUTATIONS))
+        for has_words in with_words:
+            yield next(rows).copy() if has_words else None
+
+
+def signed_answer(ngram: int, texts: bytes) -> Answer:
+    """The answer of a worker: a byte for each text, 1 if it has words, and the MinHashes of those that have."""
+    sets = [shingles(text, ngram) for text in texts.decode("utf-8").split(SEPARATOR)]
+    hashes = b"".join(_signature(own).hashvalues.astype("<u8").tobytes() for own in sets if own)
+    return bytes(bool(own) for own in sets), hashes
+
+
+def signing_processes(ngram: int, count: int) -> TextProcesses:
+    """Start worker processes of this machine that compute the hashes of texts."""
+    return TextProcesses(_SERVE, [str(ngram)], count)
+
+
+def serve_signatures(ngram: int) -> None:
+    """In a worker process: compute the hashes of texts."""
+    serve(partial(signed_answer, ngram))
 
 
 def duplicates(texts: Iterable[tuple[int, str]], threshold: float | None, ngram: int = 3) -> Iterator[Duplicate]:

@@ -1,8 +1,8 @@
-"""What a run with divided weights cannot do (`training.parallel.shard`)."""
+"""What a run of several processes cannot do, and one with divided weights (`training.parallel.shard`)."""
 
 from atento.config.recipe import Recipe
 from atento.config.tasks import objectives_of
-from atento.errors import RecipeError
+from atento.errors import RecipeError, UsageError
 from atento.networks.network import Network
 from atento.runs.branch import BranchPoint
 from atento.training.replica.divided import check_network
@@ -44,3 +44,13 @@ def check_divided(recipe: Recipe, network: Network, branch: BranchPoint | None) 
         if used:
             raise RecipeError(f"{what} cannot be used with `training.parallel.shard` {shards}: {why}")
     check_network(network)
+
+
+def check_processes(recipe: Recipe, processes: int) -> None:
+    """Check that so many processes can train a recipe.
+
+    Raises:
+        UsageError: they cannot.
+    """
+    if processes > 1 and recipe.init is not None and recipe.init.classifier is not None:
+        raise UsageError(f"`init.classifier` is fitted by one process: got {processes}")

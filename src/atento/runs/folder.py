@@ -22,8 +22,8 @@ OUTPUTS = "test-outputs.jsonl"  # outputs for the test records, and the right on
 _EARLY_FILES = (".lock", "train.log", "recipe.yaml", ".recipe.yaml-", ".run.json-")
 
 
-def open_folder(folder: Path, force: bool, used: Iterable[Path] = ()) -> Path | None:
-    """Create the run folder, or check that it holds a run.
+def clear_folder(folder: Path, force: bool, used: Iterable[Path] = ()) -> Path | None:
+    """Check that the run folder is free or holds a run; `make_folder` makes it.
 
     Args:
         folder: the run folder.
@@ -35,7 +35,7 @@ def open_folder(folder: Path, force: bool, used: Iterable[Path] = ()) -> Path | 
         Where the old folder was moved to; None: nothing was moved.
 
     Raises:
-        UsageError: the folder cannot be created or moved, or holds something else than a run.
+        UsageError: the folder cannot be moved, or holds something else than a run.
     """
     aside = None
     if folder.exists() and not folder.is_dir():
@@ -58,11 +58,15 @@ def open_folder(folder: Path, force: bool, used: Iterable[Path] = ()) -> Path | 
             raise UsageError(
                 f"{folder} holds files and is not a run; give another folder with --out, or --force to move it aside"
             )
+    return aside
+
+
+def make_folder(folder: Path) -> None:
+    """Make the run folder. Raises UsageError: it cannot be created."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"the run folder {folder} cannot be created: {error.strerror}") from None
-    return aside
 
 
 def end_event(folder: Path) -> dict[str, Any] | None:

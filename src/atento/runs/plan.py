@@ -21,6 +21,7 @@ from atento.data.batches import Batches, Part
 from atento.networks import build_network, parameter_count
 from atento.networks.network import Network
 from atento.precision import best_precision
+from atento.runs.divided import check_divided
 from atento.runs.fitting import fitted_to
 from atento.runs.prepare import Data, read_data, tokenizer_and_network, training_batches
 from atento.runs.tuning import tune
@@ -99,6 +100,8 @@ def plan_recipe(loaded: LoadedRecipe, device: str, threads: int, report: Callabl
     loaded = with_sizes(loaded, data)
     recipe, training = loaded.recipe, loaded.recipe.training
     tokenizer, config = tokenizer_and_network(loaded, data.train, report)
+    with torch.device("meta"):
+        check_divided(recipe, build_network(config), None)
     batches = training_batches(recipe, config, tokenizer, data.train, report)
     precision = best_precision(device) if training.precision == "auto" else training.precision
     return plan_run(recipe, config, batches, precision, device, threads)
@@ -149,7 +152,6 @@ def plan_run(
         # the pass has loaded more of the program; memory that it has freed is used again
         program = max(program, resident() - peak - memory["weights"])
         memory["program and data"] = max(0, program - sum(memory.get(name, 0) for name in ours))
-    matrices = sum(p.numel() for name, p in network.named_parameters() if p.dim() > 1 and name in trained.begins)
     outside_blocks, largest_block = gathered_sizes(network)
     share = sum(read_by_part) / max(1, read_by_part[largest])  # the update in units of the measured part
     return Plan(
@@ -162,9 +164,15 @@ def plan_run(
         outside_blocks=outside_blocks,
         largest_block=largest_block,
         memory=memory,
-        flops_per_update=6.0 * matrices * sum(read_by_part),
+        flops_per_update=flops_of_update(network, trained, sum(read_by_part)),
         seconds_per_update=seconds * share,
     )
+
+
+def flops_of_update(network: Network, trained: TrainedWeights, read: int) -> float:
+    """Return the floating-point operations of an update that reads so many tokens (see `Plan`)."""
+    matrices = sum(p.numel() for name, p in network.named_parameters() if p.dim() > 1 and name in trained.begins)
+    return 6.0 * matrices * read
 
 
 def shapes(batches: Batches, steps: int, micro_batches: int) -> int:

@@ -23,7 +23,7 @@ from atento.models.write import terms
 from atento.networks import build_network, parameter_count
 from atento.networks.frozen import frozen
 from atento.runs.classifier import classifier_of
-from atento.runs.divided import check_divided
+from atento.runs.divided import check_divided, check_processes
 from atento.runs.finish import RunResult, already_finished, finish_run
 from atento.runs.fitting import fitted_to
 from atento.runs.frozen import cached_config, frozen_vectors, saved_config
@@ -295,8 +295,7 @@ def open_run(setup: Setup) -> Run:
     """Return the run for the training loop, and open its journal."""
     recipe, network, tokenizer, valid = setup.recipe, setup.network, setup.tokenizer, setup.data.valid
     steps = recipe.training.steps if classifier_of(recipe) is None else 1
-    if setup.replica.size > 1 and classifier_of(recipe) is not None:
-        raise UsageError(f"`init.classifier` is fitted by one process: got {setup.replica.size}")
+    check_processes(recipe, setup.replica.size)
     if recipe.training.epochs is not None and classifier_of(recipe) is None:
         steps = max(1, round(recipe.training.epochs * setup.batches.updates_per_epoch))
     check_stages(setup.trained, steps)

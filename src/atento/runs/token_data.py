@@ -34,8 +34,10 @@ from atento.runs.prepare import Data, files_by_source, fingerprint_of, read_data
 from atento.runs.run_identity import data_fingerprint, has_begun
 from atento.runs.token_changes import compare_files, compare_plans, training_files
 from atento.storage.lock import RunLock
+from atento.storage.new_folder import NewFolder
 from atento.storage.whole_file import write_whole
 from atento.text.bulk import EncodingPool, id_type
+from atento.text.text_workers import TextWorkers
 from atento.text.tokenizer import Tokenizer
 
 Report = Callable[[str], None]
@@ -124,6 +126,7 @@ def make_store(
     force: bool = False,
     processes: int | None = None,
     shard_tokens: int = SHARD_TOKENS,
+    workers: Callable[[Path], TextWorkers] | None = None,
 ) -> StoredTexts:
     """Return the store of a recipe's training texts; make it, or what is missing of it, if needed.
 
@@ -134,6 +137,7 @@ def make_store(
         force: delete a store that was made from something else.
         processes: number of processes that encode text; None: one for each CPU, or none for little text.
         shard_tokens: tokens of a shard.
+        workers: starts workers that encode text, given the folder of the tokenizer, in place of processes.
 
     Raises:
         DataError: the store was made from other text, another tokenizer or with other options, or it is damaged.
@@ -143,7 +147,8 @@ def make_store(
     if obstacle is not None:
         raise RecipeError(f"a token store {obstacle}")
     folder = store_folder(loaded)
-    with RunLock(folder):
+    new = NewFolder(folder, lambda: any(folder.glob("shard-*")))
+    with RunLock(folder, "token store"), new:
         if force:
             for path in folder.iterdir():
                 if path.name != ".lock":
@@ -163,7 +168,7 @@ def make_store(
         if before is not None:
             compare_plans(folder, before, plan)
         if manifest is None:
-            _write(loaded, folder, plan, processes, shard_tokens, report)
+            _write(loaded, folder, plan, processes, shard_tokens, report, workers)
         else:
             compare_files(loaded, folder, manifest["files"], plan["files"])
         store = TokenStore(folder)
@@ -321,6 +326,7 @@ def _write(
     processes: int | None,
     shard_tokens: int,
     report: Report,
+    workers: Callable[[Path], TextWorkers] | None = None,
 ) -> None:
     """Write the missing shards and the manifest."""
     size = text_bytes(loaded)
@@ -336,7 +342,8 @@ def _write(
     def progress(texts: int, characters: int) -> None:
         report(f"{folder}: {texts:,} texts, {characters:,} characters")
 
-    with EncodingPool(folder / _TOKENIZER, processes) as pool:
+    started = None if workers is None else workers(folder / _TOKENIZER)
+    with EncodingPool(folder / _TOKENIZER, processes, started) as pool:
         sources = [partial(texts_of, source, loaded.folder, refused) for source in loaded.recipe.data.train]
         writer.write(sources, pool, progress)
     now = training_files(loaded)

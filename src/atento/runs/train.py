@@ -17,11 +17,13 @@ from atento.metrics.table import signed
 from atento.precision import resolve_device
 from atento.precision import threads as thread_scope
 from atento.runs.branch import branch_point
-from atento.runs.folder import open_folder
+from atento.runs.folder import clear_folder, make_folder
+from atento.runs.run_identity import has_begun
 from atento.runs.setup import Setup
 from atento.runs.steps import train_run
 from atento.runs.token_data import data_of
 from atento.storage.lock import RunLock
+from atento.storage.new_folder import NewFolder
 from atento.training.allocator import keep_programs
 from atento.training.progress import Reporter
 from atento.training.replica.environment import restarted
@@ -156,8 +158,12 @@ def _open(
     def opened() -> str | None:
         if moved:
             check()
-        aside = open_folder(folder, moved, used)
+        aside = clear_folder(folder, moved, used)
+        files.push(partial(_put_back, aside, folder))
+        new = NewFolder(folder, partial(_has_results, folder))
+        make_folder(folder)
         files.enter_context(RunLock(folder))
+        files.enter_context(new)
         return None if aside is None else str(aside)
 
     aside, log = replica.main_does(opened), None
@@ -167,6 +173,19 @@ def _open(
     if aside is not None:
         reporter.line(f"moved the old folder to {aside}")
     return reporter
+
+
+def _put_back(aside: Path | None, folder: Path, *raised: object) -> None:
+    """Put the old folder back if the new one is gone, since the command was refused."""
+    if aside is not None and not folder.exists():
+        aside.rename(folder)
+        Reporter(0, bar=False).line(f"put {folder} back")
+
+
+def _has_results(folder: Path) -> bool:
+    """Whether a run has more than a refused command leaves: a checkpoint, or an event of training."""
+    journal = folder / "metrics.jsonl"
+    return has_begun(folder) or (journal.exists() and journal.stat().st_size > 0)
 
 
 def _files(loaded: LoadedRecipe, folder: Path) -> list[Path]:

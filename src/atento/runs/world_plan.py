@@ -6,6 +6,7 @@ from typing import Any
 
 from atento.config.loading import LoadedRecipe
 from atento.errors import UsageError, nearest
+from atento.runs.divided import check_processes
 from atento.runs.plan import Plan, plan_recipe
 from atento.training.replica.sums import BUCKET
 
@@ -32,6 +33,10 @@ class Accelerator:
     link: float
     network: float
 
+    def speed(self, processes: int) -> float:
+        """Bytes a second in a ring of so many processes, of which neighbours are on one machine."""
+        return self.link if processes <= MACHINE else self.network
+
 
 ACCELERATORS = {  # data sheets of A100 80GB SXM and DGX A100, H100 SXM and DGX H100, H200 SXM and DGX H200
     "a100": Accelerator(312e12, 80 << 30, 300e9, 25e9),
@@ -55,7 +60,7 @@ class WorldPlan:
         sent: bytes that each process sends in an update, in rings: an all-reduce of the gradients in float32; or of
             divided weights, for each part, the weights twice and the gradients once.
         computation: time of the process with the most parts, at 40 % of the peak.
-        communication: time to send the gradients, which comes after the computation.
+        communication: time to send them, which comes after the computation. A copy of up to 8 shards is on one machine.
     """
 
     plan: Plan
@@ -90,8 +95,15 @@ def plan_world(loaded: LoadedRecipe, device: str, processes: int, report: Callab
             f"--world needs the name of a GPU as --device, one of {', '.join(ACCELERATORS)}: got {device!r}"
             f"{nearest(device, [*ACCELERATORS])}"
         )
+    check_processes(loaded.recipe, processes)
     training = loaded.recipe.training
     shards = training.parallel.shard
+    copies = training.parallel.replicate
+    if copies != "auto" and processes != copies * shards:
+        raise UsageError(
+            f"--world must be {copies * shards}, which `training.parallel` says (`replicate` {copies}, `shard` "
+            f"{shards}): got {processes}"
+        )
     if processes % shards:
         raise UsageError(
             f"--world must be a multiple of `training.parallel.shard`, {shards}: got {processes}; each copy has as many"
@@ -107,7 +119,8 @@ def estimated(plan: Plan, device: str, processes: int, shards: int = 1) -> World
     gpu = ACCELERATORS[device]
     memory = memory_of_process(plan, processes, shards)
     rounds = -(-plan.parts // processes)  # parts of the process with the most
-    sent = sent_by_process(plan, processes, shards) * (rounds if shards > 1 else 1)
+    times = rounds if shards > 1 else 1
+    in_a_copy, between = (times * sent for sent in sent_by_process(plan, processes, shards))
     return WorldPlan(
         plan=plan,
         processes=processes,
@@ -116,9 +129,9 @@ def estimated(plan: Plan, device: str, processes: int, shards: int = 1) -> World
         shards=shards,
         sharded=sum(memory_of_process(plan, processes, processes).values()),
         fits=sum(memory.values()) <= gpu.memory,
-        sent=sent,
+        sent=in_a_copy + between,
         computation=plan.flops_per_update * rounds / plan.parts / (gpu.flops * UTILIZATION),
-        communication=sent / (gpu.link if processes <= MACHINE else gpu.network),
+        communication=in_a_copy / gpu.speed(shards) + between / gpu.speed(processes),
     )
 
 
@@ -137,14 +150,18 @@ def memory_of_process(plan: Plan, processes: int, shards: int) -> dict[str, int]
     return memory
 
 
-def sent_by_process(plan: Plan, processes: int, shards: int) -> float:
-    """Return the bytes that a process sends: in an update, or for each of its parts where weights are divided."""
+def sent_by_process(plan: Plan, processes: int, shards: int) -> tuple[float, float]:
+    """Return the bytes that a process sends: in an update, or for each of its parts where weights are divided.
+
+    Returns:
+        What it sends to the processes of its copy, and to those of the other copies.
+    """
     if shards == 1:
-        return 2 * (processes - 1) / processes * 4.0 * plan.trained
+        return 0.0, 2 * (processes - 1) / processes * 4.0 * plan.trained
     blocks, copies = plan.parameters - plan.outside_blocks, processes // shards
     gathered = _width(plan) * (plan.parameters + blocks)  # blocks once more in the backward pass
     in_a_copy = (shards - 1) / shards * (gathered + 4.0 * plan.trained)
-    return in_a_copy + 2 * (copies - 1) / copies * 4.0 * plan.trained / shards
+    return in_a_copy, 2 * (copies - 1) / copies * 4.0 * plan.trained / shards
 
 
 def _width(plan: Plan) -> int:

@@ -37,11 +37,12 @@ class ParquetTexts:
         schema = self._file.schema_arrow
         texts = [field.name for field in schema if field.type in (arrow.string(), arrow.large_string())]
         self.columns = list(columns) or texts
+        shown = ", ".join(texts) or "none"
         for column in self.columns:
             if column not in texts:
-                raise UsageError(f"{name}: --columns {column} must be a column of strings; the file has {texts}")
+                raise UsageError(f"{name}: --columns {column} must be a column of strings; the file has {shown}")
         if not columns and len(texts) != 1:
-            raise UsageError(f"{name}: name the column of the texts by --columns; its columns of strings are {texts}")
+            raise UsageError(f"{name}: name the column of the texts by --columns; its columns of strings are {shown}")
         groups = [self._file.metadata.row_group(n).num_rows for n in range(self._file.num_row_groups)]
         self._starts = [sum(groups[:n]) for n in range(len(groups) + 1)]
         self._group: tuple[int, list[str]] | None = None

@@ -20,6 +20,7 @@ ENDINGS = (".txt", ".jsonl", ".npy")
 _JOURNAL = "parts.jsonl"  # a line for each part that was finished since the manifest was written
 _FORMAT = "atento-parts-1"
 _BLOCK = [field for field in Block.__dataclass_fields__ if field != "number"]  # a block in the manifest is a list
+_FLAGS = {"as_json": "--json"}  # whose names are not those of the options with hyphens
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class OutputFolder:
         for name in sorted(old["options"].keys() | new["options"].keys()):
             before, now = old["options"].get(name), new["options"].get(name)
             if before != now:
-                lines.append(f"--{name.replace('_', '-')} was {before!r} and is {now!r}")
+                lines.append(f"{flag_of(name)} was {_value(before)} and is {_value(now)}")
         return lines
 
     def begin(self, job: Job, plan: Plan, version: Mapping[str, Any]) -> None:
@@ -176,6 +177,18 @@ class OutputFolder:
             with suppress(ValueError, KeyError, TypeError):
                 record = json.loads(line)
                 yield int(record.pop("number")), Part(**record)
+
+
+def flag_of(name: str) -> str:
+    """The flag that users type for an option of a command."""
+    return _FLAGS.get(name) or "--" + name.replace("_", "-")
+
+
+def _value(value: Any) -> str:
+    """The value of an option as users type it."""
+    if value is None or isinstance(value, bool) or value == []:
+        return "given" if value else "not given"
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _rendered(body: Mapping[str, Any]) -> bytes:

@@ -26,7 +26,8 @@ class RayCluster:
             import ray  # late: an extra
         except ImportError:
             raise MissingPartError("--cluster ray needs ray: pip install 'atento[ray]'") from None
-        self._ray: Any = ray
+        self.package: Any = ray
+        self._ray = self.package
         try:
             ray.init(
                 address=None if address == "ray" else address,

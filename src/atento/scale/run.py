@@ -1,6 +1,7 @@
 """Runs blocks on workers side by side: hands them out, does those of a lost worker again, and writes the parts."""
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from atento.scale.workers import Answer, Worker, WorkerLost
 
 ATTEMPTS = 3  # of a block, or of a worker to load the model
 _FAILED = 3  # blocks that fail `ATTEMPTS` times before the run ends
+_ENDING = 5.0  # seconds that workers have to end
 
 Start = Callable[[int], Worker]  # the number of the worker -> the worker, which may still be loading
 
@@ -57,29 +59,35 @@ class WorkerPool:
             self._blocks.put(None)
         for worker in workers:
             worker.close()
+        deadline = time.monotonic() + _ENDING
+        for thread in self._threads:  # one may be starting a worker, which it then ends
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def put(self, block: Block, raw: bytes) -> None:
         """Hand out a block to the next worker that is free."""
         self._blocks.put((block, raw))
 
     def _drive(self, number: int) -> None:
-        """Give one worker block after block, in a thread; a lost worker is replaced before the next block."""
+        """Give one worker block after block, in a thread; a lost worker is replaced before the next block.
+
+        A worker without a model takes no block: a cluster that has lost a machine may never have room for it.
+        """
         worker: Worker | None = None
-        while (item := self._blocks.get()) is not None and not self._closed:
-            block, raw = item
-            asked: Block | None = None
+        while not self._closed:
+            block: Block | None = None
             try:
                 if worker is None:
                     worker = self._started(number)
                     self.outcomes.put(_Outcome(None, worker.ready()))
-                asked = block
+                item = self._blocks.get()
+                if item is None:
+                    return
+                block, raw = item
                 self.outcomes.put(_Outcome(block, worker.answer(block, raw)))
             except WorkerLost as error:
                 self._drop(number)
                 worker = None
-                self.outcomes.put(_Outcome(asked, error))
-                if asked is None:  # nothing is known against the block
-                    self._blocks.put(item)
+                self.outcomes.put(_Outcome(block, error))
             except BaseException as error:
                 self.outcomes.put(_Outcome(block, error))
                 return

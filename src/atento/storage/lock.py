@@ -14,17 +14,22 @@ from atento.errors import UsageError
 
 _log = logging.getLogger(__name__)
 _locked: set[int] = set()  # descriptors of the locks of this process; forked children close them
+_AGAIN = 3  # how often a lock is taken again whose file was removed
 
 
 class RunLock:
-    """A context manager that locks a run folder for this process; a second trainer is refused, with the owner's name.
+    """A context manager that locks a folder for this process; a second process is refused, with the owner's name.
 
     The lock is `flock` on `folder/.lock`, so that a killed owner leaves nothing to remove; the content of the file only
     names the owner.
+
+    Args:
+        folder: made if it is missing.
+        name: what messages call the folder.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, name: str = "run folder") -> None:
+        self.folder, self._name = folder, f"{name} {folder}"
         self._fd: int | None = None
 
     def __enter__(self) -> "RunLock":
@@ -34,26 +39,37 @@ class RunLock:
             UsageError: another process holds it (process, host and time are named), or the folder cannot be written.
         """
         path = self.folder / ".lock"
+        fd = self._locked(path)
+        for _ in range(
+            _AGAIN
+        ):  # an owner that was refused has removed its folder (`NewFolder`) after this opened the file
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.fstat(fd), path.stat()):
+                    break
+            os.close(fd)
+            fd = self._locked(path)
+        self._fd = fd
+        _locked.add(fd)
+        _write_owner(fd)
+        return self
+
+    def _locked(self, path: Path) -> int:
+        """Open and lock the file, and return its descriptor."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         except OSError as error:
-            raise UsageError(f"run folder {self.folder} cannot be written: {error.strerror}") from error
+            raise UsageError(f"{self._name} cannot be written: {error.strerror}") from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             owner = _read_owner(fd)
             os.close(fd)
-            raise UsageError(
-                f"run folder {self.folder} is in use by {owner}; wait for it, or give another folder"
-            ) from None
+            raise UsageError(f"{self._name} is in use by {owner}; wait for it, or give another folder") from None
         except OSError as error:
             # Some network file systems have no locks; training is possible there all the same.
             _log.warning("%s cannot be locked (%s): make sure that only one trainer uses it", path, error.strerror)
-        self._fd = fd
-        _locked.add(fd)
-        _write_owner(fd)
-        return self
+        return fd
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -1,29 +1,21 @@
 """Many texts to ids at once: repeated words are looked up, and worker processes share the texts."""
 
-import os
-import subprocess
-import sys
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from queue import SimpleQueue
 from types import TracebackType
-from typing import BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from atento.errors import AtentoError
 from atento.text.normalization import require_unicode
-from atento.text.pipes import receive, send
+from atento.text.text_workers import SEPARATOR, Answer, TextProcesses, TextWorkers, serve
 from atento.text.tokenizer import Tokenizer
 from atento.text.word_table import WordTable
 
-_SEPARATOR = "\0"  # of texts; no text of a file has it
-_SERVE = "import sys; from atento.text.bulk import serve; serve(sys.argv[1])"
+_SERVE = "import sys; from atento.text.bulk import serve_ids; serve_ids(sys.argv[1])"
 
 
 @dataclass(frozen=True)
@@ -60,15 +52,15 @@ class BulkEncoder:
             return self._encoded(texts)
         for number, text in enumerate(texts):
             require_unicode(text, f"text {number}")
-        joined = _SEPARATOR.join(texts)
-        if joined.count(_SEPARATOR) >= len(texts):  # all tokenizers that are asked by words read NUL as a space
-            joined = _SEPARATOR.join(text.replace(_SEPARATOR, " ") for text in texts)
+        joined = SEPARATOR.join(texts)
+        if joined.count(SEPARATOR) >= len(texts):  # all tokenizers that are asked by words read NUL as a space
+            joined = SEPARATOR.join(text.replace(SEPARATOR, " ") for text in texts)
         return self.encode_joined(joined.encode("utf-8"))
 
     def encode_joined(self, texts: bytes) -> EncodedTexts:
         """Encode texts in UTF-8 that are joined by NUL."""
         if not self.tokenizer.splits_at_spaces:
-            return self._encoded(texts.decode("utf-8").split(_SEPARATOR))
+            return self._encoded(texts.decode("utf-8").split(SEPARATOR))
         if self._words.full:
             self._words = WordTable(self.tokenizer.encode_batch, self.dtype)
         ids, ends = self._words.ids(texts)
@@ -83,25 +75,19 @@ class BulkEncoder:
 
 
 class EncodingPool:
-    """Worker processes that encode texts with one tokenizer; a context manager that ends them.
+    """Workers that encode texts with one tokenizer; a context manager that ends them.
 
-    The workers are fresh interpreters, so that a program without a `__main__` guard and the threads of this process do
-    no harm. They end when this process ends, however it ends.
+    Args:
+        folder: the folder of the tokenizer.
+        processes: number of worker processes on this machine; 0 encodes in this process.
+        workers: others that answer with `encoded_answer`, in place of processes.
     """
 
-    def __init__(self, folder: Path, processes: int) -> None:
-        """Start the workers.
-
-        Args:
-            folder: the folder of the tokenizer.
-            processes: their number; 0 encodes in this process.
-        """
-        self._encoder = BulkEncoder(Tokenizer.load(folder)) if processes == 0 else None
-        self._free: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
-        self._workers = [_worker(folder) for _ in range(processes)]
-        for worker in self._workers:
-            self._free.put(worker)
-        self._threads = ThreadPoolExecutor(max(1, processes))
+    def __init__(self, folder: Path, processes: int, workers: TextWorkers | None = None) -> None:
+        self._workers = workers
+        if workers is None and processes:
+            self._workers = TextProcesses(_SERVE, [str(folder)], processes)
+        self._encoder = None if self._workers is not None else BulkEncoder(Tokenizer.load(folder))
 
     def encode(self, blocks: Iterable[list[str]]) -> Iterator[tuple[list[str], EncodedTexts]]:
         """Yield each block of texts with its ids, in order; only a few blocks are in memory at a time.
@@ -112,40 +98,15 @@ class EncodingPool:
         if self._encoder is not None:
             for block in blocks:
                 yield block, self._encoder.encode(block)
-            return
-        waiting: deque[tuple[list[str], Future[EncodedTexts]]] = deque()
-        for block in blocks:
-            waiting.append((block, self._threads.submit(self._exchange, block)))
-            if len(waiting) > 2 * len(self._workers):
-                texts, future = waiting.popleft()
-                yield texts, future.result()
-        while waiting:
-            texts, future = waiting.popleft()
-            yield texts, future.result()
-
-    def _exchange(self, texts: list[str]) -> EncodedTexts:
-        """Send texts to a free worker and return its answer."""
-        worker = self._free.get()
-        try:
-            stdin, stdout = cast(BinaryIO, worker.stdin), cast(BinaryIO, worker.stdout)
-            send(stdin, _SEPARATOR.join(texts).encode("utf-8"), b"")
-            message = receive(stdout)
-        except OSError:
-            message = None
-        finally:
-            self._free.put(worker)
-        if message is None:
-            raise AtentoError(f"a process that encodes text ended with status {worker.wait()}; its error is above")
-        lengths = np.frombuffer(message[0], dtype="<u4")
-        dtype = np.dtype(f"<{message[1][:2].decode('ascii')}")
-        return EncodedTexts(np.frombuffer(message[1], dtype=dtype, offset=2), lengths)
+        elif self._workers is not None:
+            for block, (lengths, ids) in self._workers.answers(blocks):
+                dtype = np.dtype(f"<{ids[:2].decode('ascii')}")
+                yield block, EncodedTexts(np.frombuffer(ids, dtype=dtype, offset=2), np.frombuffer(lengths, "<u4"))
 
     def close(self) -> None:
         """End the workers."""
-        for worker in self._workers:
-            worker.kill()
-            worker.communicate()
-        self._threads.shutdown(cancel_futures=True)
+        if self._workers is not None:
+            self._workers.close()
 
     def __enter__(self) -> "EncodingPool":
         return self
@@ -154,21 +115,12 @@ class EncodingPool:
         self.close()
 
 
-def _worker(folder: Path) -> "subprocess.Popen[bytes]":
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TOKENIZERS_PARALLELISM": "false"}
-    return subprocess.Popen(
-        [sys.executable, "-c", _SERVE, str(folder)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=environment,
-        start_new_session=True,  # Ctrl-C is for the process that reads the answers
-    )
+def encoded_answer(encoder: BulkEncoder, texts: bytes) -> Answer:
+    """The answer of a worker: the number of ids of each text, and their type and the ids themselves."""
+    encoded = encoder.encode_joined(texts)
+    return encoded.lengths.tobytes(), encoded.ids.dtype.str[1:].encode("ascii") + encoded.ids.tobytes()
 
 
-def serve(folder: str) -> None:
-    """In a worker: answer each message of texts on standard input with their ids, until the input ends."""
-    encoder = BulkEncoder(Tokenizer.load(folder))
-    while (message := receive(sys.stdin.buffer)) is not None:
-        encoded = encoder.encode_joined(message[0])
-        dtype = encoded.ids.dtype.str[1:].encode("ascii")
-        send(sys.stdout.buffer, encoded.lengths.tobytes(), dtype + encoded.ids.tobytes())
+def serve_ids(folder: str) -> None:
+    """In a worker process: encode texts."""
+    serve(partial(encoded_answer, BulkEncoder(Tokenizer.load(folder))))

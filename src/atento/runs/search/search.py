@@ -108,7 +108,7 @@ def search(
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"the folder of the search {folder} is a file; give another with --out")
     request = {"device": device, "precision": precision, "threads": threads}
-    with RunLock(folder), ExitStack() as files:
+    with RunLock(folder, "the folder of the search"), ExitStack() as files:
         resumed = open_search(folder, plan.identity)
         log = files.enter_context((folder / "search.log").open("ab"))
         text_log = files.enter_context((folder / "search.log").open("a", encoding="utf-8", newline="\n"))

@@ -63,7 +63,7 @@ def joined(config: ParallelConfig, device: str, folder: Path | None = None) -> I
     except AtentoError as error:
         lost = LostProcess(f"{error}{begun(size)}") if isinstance(error, LostProcess) else None
         if lost is not None:
-            write_record(folder, rank)
+            write_record(folder, rank, error.__cause__)
         # a launcher sends SIGTERM to all as soon as one process has ended; each may end by itself
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_IGN)

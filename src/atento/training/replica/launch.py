@@ -20,9 +20,12 @@ from atento.training.replica.parent import LAUNCHER
 RESTARTS = 3  # how often a run is started again after a process was killed
 SAVING = 600  # seconds that a signal leaves the processes to save a checkpoint
 STOPPED = 75  # exit status of a run that a signal stopped
+UNSAVED = "; no checkpoint was saved: the same command continues from the last one, or begins"
 
 
-def launch(processes: int, module: str, arguments: Sequence[str], report: Callable[[str], None]) -> int:
+def launch(
+    processes: int, module: str, arguments: Sequence[str], report: Callable[[str], None], unsaved: str = UNSAVED
+) -> int:
     """Run a module of Python in several processes of this machine, and wait for them.
 
     If a process is killed, the others end, and all start again from the last checkpoint. SIGTERM, SIGINT and SIGUSR1 go
@@ -33,6 +36,7 @@ def launch(processes: int, module: str, arguments: Sequence[str], report: Callab
         module: name of the module.
         arguments: arguments of the module.
         report: called with each line for the user.
+        unsaved: what the line about a signal adds if the processes were ended before they could stop by themselves.
 
     Returns:
         The exit status: 0, or that of the first process, or 128 and the number of the signal that ended it.
@@ -40,6 +44,20 @@ def launch(processes: int, module: str, arguments: Sequence[str], report: Callab
     logging.disable(logging.ERROR)  # the agent logs what is reported here
     os.environ[LAUNCHER] = str(os.getpid())
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _processors() // processes)))
+    try:
+        return _supervised(processes, module, arguments, report)
+    except SignalException as stop:
+        number = signal.Signals(stop.sigval)
+        report(f"stopped by {number.name}{unsaved}")
+        return 128 + int(number)
+
+
+def _supervised(processes: int, module: str, arguments: Sequence[str], report: Callable[[str], None]) -> int:
+    """Start the processes, and again if one is killed; return the exit status.
+
+    Raises:
+        SignalException: a signal has ended them, and the first one has said nothing about it.
+    """
     for restarts_left in reversed(range(RESTARTS + 1)):
         again = [argument for argument in arguments if argument != "--force"]  # the folder is that of this run
         with tempfile.TemporaryDirectory(prefix="atento-") as folder:
@@ -48,8 +66,10 @@ def launch(processes: int, module: str, arguments: Sequence[str], report: Callab
             run = elastic_launch(_config(processes, folder), sys.executable)
             try:
                 run("-m", module, *(arguments if restarts_left == RESTARTS else again))
-            except SignalException as stop:
-                return int(status_file.read_text(encoding="ascii")) if status_file.exists() else 128 + int(stop.sigval)
+            except SignalException:
+                if status_file.exists():  # the first process has said how it ended
+                    return int(status_file.read_text(encoding="ascii"))
+                raise
             except ChildFailedError as error:
                 killed = {
                     rank: number for rank, number in killed_by(error.failures).items() if number != signal.SIGTERM

@@ -30,10 +30,22 @@ def begun(size: int) -> str:
     return f"; the last update begun is {max(updates)}, and by {named}{' ...' if len(behind) > 5 else ''}"
 
 
-def write_record(folder: Path | None, rank: int) -> None:
-    """Write the last collective operations of this process, as PyTorch's flight recorder has them, for a bug report."""
+def write_record(folder: Path | None, rank: int, cause: BaseException | None) -> None:
+    """Write for a bug report how a process was lost, and the last collective operations of this one.
+
+    Args:
+        folder: the run folder; None: nothing is written.
+        rank: number of this process.
+        cause: the error of the library that sends messages, for the log; users are told what it means.
+    """
+    if folder is None or not folder.is_dir():
+        return
+    if cause is not None:
+        with contextlib.suppress(OSError), (folder / "train.log").open("a", encoding="utf-8", newline="\n") as log:
+            words = " ".join(str(cause).split())
+            log.write(f"process {rank}: {words}\n")
     dump = getattr(torch._C._distributed_c10d, "_dump_fr_trace_json", None)  # of gloo; NCCL writes files of its own
-    if folder is None or dump is None:
+    if dump is None:
         return
     with contextlib.suppress(OSError, RuntimeError):
         (folder / f"flight-recorder-{rank}.json").write_bytes(dump())

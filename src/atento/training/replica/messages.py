@@ -16,6 +16,10 @@ from atento.errors import AtentoError, TrainingError
 SHORT = 1016  # bytes of a message that needs one collective operation
 
 
+# what gloo and NCCL say of a process that has ended or does not answer; not of an address that cannot be reached
+_SILENT = re.compile(
+    r"(closed|reset) by peer|broken pipe|timed? ?out|socket closed|remote process exited", re.IGNORECASE
+)
 LOST = "another process has ended, or has not answered"
 AGAIN = "run the same command to continue from the last checkpoint"
 
@@ -85,6 +89,9 @@ def is_of_network(error: Exception) -> bool:
 def answered(rank: int, size: int, seconds: float) -> Iterator[None]:
     """Turn the error of a collective operation into one that says what has happened.
 
+    What the library says of a process that does not answer is left to the cause of the error, for --debug and the log;
+    other words of it are repeated.
+
     Raises:
         LostProcess: a process has ended, or does not answer in time.
     """
@@ -93,10 +100,9 @@ def answered(rank: int, size: int, seconds: float) -> Iterator[None]:
     except (RuntimeError, ValueError) as error:
         line = str(error).strip().partition("\n")[0]
         reason = re.sub(r"^\[[^]]*\.cc:\d+\] ", "", line)  # without the place in the source of PyTorch
-        raise LostProcess(
-            f"process {rank} of {size}: another process has ended, or has not answered within {seconds:g} s "
-            f"({reason:.160}); run the same command to continue from the last checkpoint"
-        ) from error
+        silent = _SILENT.search(reason) and "connect to" not in reason
+        said = "" if silent else f" ({reason:.160})"
+        raise LostProcess(f"process {rank} of {size}: {LOST} within {seconds:g} s{said}; {AGAIN}") from error
 
 
 def description_of(error: Exception) -> list[Any]:

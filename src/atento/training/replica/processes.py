@@ -160,7 +160,7 @@ class Processes:
         """Return the error of a process that cannot compute its part of divided weights."""
         who = f"process {self.rank} of {self.size}"
         if is_of_network(error):
-            return LostProcess(f"{who}: {LOST} ({error!s:.160}); {AGAIN}")
+            return LostProcess(f"{who}: {LOST}; {AGAIN}")
         what = str(error) if isinstance(error, AtentoError) else f"{type(error).__name__}: {error}"
         return LostProcess(f"{who}: {what:.300}; weights are divided, so that all processes end; {AGAIN}")
 

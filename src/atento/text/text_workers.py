@@ -1,0 +1,118 @@
+"""Worker processes that answer blocks of texts, and give the answers in the order of the blocks."""
+
+import os
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import BinaryIO, Protocol, TypeVar, cast
+
+from atento.errors import AtentoError
+from atento.text.pipes import receive, send
+
+SEPARATOR = "\0"  # of the texts of a block; no text of a file has it
+Answer = tuple[bytes, bytes]
+T = TypeVar("T")
+
+
+class TextWorkers(Protocol):
+    """Workers that answer blocks of texts, wherever they are."""
+
+    def answers(self, blocks: Iterable[list[str]]) -> Iterator[tuple[list[str], Answer]]:
+        """Yield each block with its answer, in order; only a few blocks are in memory at a time.
+
+        Raises:
+            AtentoError: a worker ended, and its block could not be answered.
+        """
+        ...
+
+    def close(self) -> None:
+        """End the workers."""
+        ...
+
+
+class TextProcesses:
+    """Worker processes of this machine.
+
+    They are fresh interpreters, so that a program without a `__main__` guard and the threads of this process do no
+    harm. They end when this process ends, however it ends.
+
+    Args:
+        program: what a worker runs (`python -c`), which calls `serve`.
+        arguments: of the program.
+        count: number of processes.
+    """
+
+    def __init__(self, program: str, arguments: Sequence[str], count: int) -> None:
+        self._free: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
+        self._workers = [_worker(program, arguments) for _ in range(count)]
+        for worker in self._workers:
+            self._free.put(worker)
+        self._threads = ThreadPoolExecutor(max(1, count))
+
+    def answers(self, blocks: Iterable[list[str]]) -> Iterator[tuple[list[str], Answer]]:
+        """Yield each block with its answer, in order."""
+        submit = lambda texts: self._threads.submit(self._exchange, texts)  # noqa: E731
+        yield from in_order(blocks, submit, lambda future: future.result(), 2 * len(self._workers))
+
+    def _exchange(self, texts: bytes) -> Answer:
+        """Send texts to a free worker and return its answer."""
+        worker = self._free.get()
+        try:
+            send(cast(BinaryIO, worker.stdin), texts, b"")
+            answer = receive(cast(BinaryIO, worker.stdout))
+        except OSError:
+            answer = None
+        finally:
+            self._free.put(worker)
+        if answer is None:
+            raise AtentoError(f"a process that reads text ended with status {worker.wait()}; its error is above")
+        return answer
+
+    def close(self) -> None:
+        """End the workers."""
+        for worker in self._workers:
+            worker.kill()
+            worker.communicate()
+        self._threads.shutdown(cancel_futures=True)
+
+
+def in_order(
+    blocks: Iterable[list[str]], submit: Callable[[bytes], T], result: Callable[[T], Answer], most: int
+) -> Iterator[tuple[list[str], Answer]]:
+    """Yield blocks with their answers, in order.
+
+    Args:
+        blocks: of texts.
+        submit: begins to answer the texts of a block, in UTF-8 with `SEPARATOR` between.
+        result: waits for the answer.
+        most: number of blocks that wait for their answers.
+    """
+    waiting: deque[tuple[list[str], T]] = deque()
+    for block in blocks:
+        waiting.append((block, submit(SEPARATOR.join(block).encode("utf-8"))))
+        if len(waiting) > most:
+            texts, under_way = waiting.popleft()
+            yield texts, result(under_way)
+    while waiting:
+        texts, under_way = waiting.popleft()
+        yield texts, result(under_way)
+
+
+def _worker(program: str, arguments: Sequence[str]) -> "subprocess.Popen[bytes]":
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TOKENIZERS_PARALLELISM": "false"}
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment,
+        start_new_session=True,  # Ctrl-C is for the process that reads the answers
+    )
+
+
+def serve(answer: Callable[[bytes], Answer]) -> None:
+    """In a worker: answer each block of texts on standard input, until the input ends."""
+    while (message := receive(sys.stdin.buffer)) is not None:
+        send(sys.stdout.buffer, *answer(message[0]))

@@ -1,0 +1,65 @@
+"""Two nodes of a Ray cluster on this machine, as two machines: one is lost in the middle of a run."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import ForkServer
+from test_cluster import SOURCES, TRANSLATE, finished, wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.integration]
+
+
+@pytest.fixture
+def nodes() -> Iterator[Any]:
+    """A cluster of two nodes with a processor each; the tests' own process does not join it."""
+    pytest.importorskip("ray", reason="needs ray")
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        cluster.add_node(num_cpus=1)
+        yield cluster
+    finally:
+        cluster.shutdown()
+
+
+def test_a_node_that_is_lost_costs_its_block(server: ForkServer, here: Path, nodes: Any) -> None:
+    """The worker that replaces the lost one finds no processor, and the other worker does all."""
+    (here / "in.txt").write_text(SOURCES, encoding="utf-8", newline="\n")
+    expected = server.run(*TRANSLATE, cwd=here).stdout
+    where = ("--cluster", "ray", "--out", "parts", "--block-lines", "1", "--workers", "2")
+    running = server.start(*TRANSLATE, *where, cwd=here, env={"RAY_ADDRESS": nodes.address})
+    wait_for(lambda: finished(here / "parts") > 3, 180)
+    (other,) = [node for node in nodes.list_all_nodes() if node is not nodes.head_node]
+    nodes.remove_node(other, allow_graceful=False)
+    done = running.end(240)
+    assert done.status == 0 and done.stdout == "", done.stderr
+    assert "which is done again: its actor ended" in done.stderr
+    assert "wrote parts: 40 parts for 40 lines" in done.stderr
+    assert server.run("collect", "parts", cwd=here).stdout == expected
+
+
+def test_tokenizing_and_hashes_of_near_duplicates_on_two_nodes(server: ForkServer, here: Path, nodes: Any) -> None:
+    """The bytes of the commands without a cluster."""
+    (here / "text.txt").write_text(SOURCES * 400, encoding="utf-8", newline="\n")
+    (here / "lm.yaml").write_text(
+        "task: language-modeling\ndata: {train: text.txt, store: disk}\ntokenizer: {kind: bpe, vocab_size: 330}\n",
+        encoding="utf-8",
+    )
+    ray = {"RAY_ADDRESS": nodes.address}
+    for name, options, environment in (("alone", (), {}), ("cluster", ("--cluster", "ray"), ray)):
+        done = server.start(
+            *("data", "tokenize", "lm.yaml", f"data.store_folder={name}", *options), cwd=here, env=environment
+        ).end(240)
+        assert done.status == 0 and done.stdout.count("\n") == 1, done.stderr
+        done = server.start(
+            *("data", "deduplicate", "text.txt", f"{name}.txt", "--near", "0.7", *options), cwd=here, env=environment
+        ).end(240)
+        assert done.status == 0, done.stderr
+    for part in ("ids", "starts", "blocks"):
+        file = f"{part}-00000.bin"
+        assert (here / "alone" / file).read_bytes() == (here / "cluster" / file).read_bytes()
+    assert (here / "alone.txt").read_bytes() == (here / "cluster.txt").read_bytes()
