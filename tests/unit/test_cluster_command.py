@@ -5,14 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from atento.cli import cluster_run, lines
 from atento.cli.cluster import with_cluster
 from atento.cli.collect import collect
+from atento.cli.main import COMMANDS, application
 from atento.cli.work import Cluster, Work
 from atento.errors import AtentoWarning, UsageError
 from atento.scale import blocks
 from atento.scale.inputs import Input
+from atento.scale.parts import flag_of
 from atento.scale.workers import Answer
 from atento.tasks.lengths import LongTextWarning
 
@@ -29,6 +32,13 @@ def capitals(
     """A command whose workers answer in capitals."""
     assert cluster is not None
     cluster.run(Work(answer=lambda *_: None, ready=lambda _: None))
+
+
+def flags_of(name: str) -> dict[str, Any]:
+    """The flags of a command, with the option that each sets."""
+    command: Any = typer.main.get_command(application(name))
+    command = command.commands[name] if hasattr(command, "commands") else command
+    return {flag: parameter for parameter in command.params for flag in parameter.opts}
 
 
 class Made:
@@ -159,3 +169,19 @@ def test_a_warning_of_long_texts_is_added_up_and_others_are_shown_once() -> None
             heard.repeat(Answer(warnings=[{"text": "odd"}, {"text": "long", "long_texts": fields}]))
     assert [type(entry.message) for entry in warned] == [AtentoWarning, LongTextWarning, LongTextWarning]
     assert str(LongTextWarning(**fields)) == str(warned[1].message)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if "--cluster" in flags_of(name)])
+def test_messages_name_the_flags_that_users_type(name: str) -> None:
+    """Each option of a command that decides its parts, decoding flags included."""
+    command = flags_of(name)
+    options = {parameter.name for parameter in command.values() if parameter.param_type_name == "option"}
+    for option in options - {"cluster", *cluster_run._NOT_OF_OUTPUT}:
+        assert flag_of(option) in command and command[flag_of(option)].name == option
+
+
+def test_a_parquet_file_without_cluster_is_refused_with_the_way_to_read_it(tmp_path: Path) -> None:
+    (tmp_path / "in.parquet").write_bytes(b"PAR1")
+    for read in (lambda name: lines.input_lines(name, None), lines.refuse_parquet):
+        with pytest.raises(UsageError, match=r"--cluster local --out DIR also reads a \.parquet file, and --columns"):
+            read(str(tmp_path / "in.parquet"))

@@ -81,8 +81,9 @@ def test_missing_and_altered_parts_are_named(tmp_path: Path) -> None:
         ({"model": "other", "model_sha256": "2" * 64}, "the model was run and is other"),
         ({"model_sha256": "2" * 64}, "the model changed"),
         ({"options": {"seed": 2, "beam": 4}}, "--seed was 1 and is 2"),
-        ({"options": {"seed": 1, "beam": 4, "top_p": 0.9}}, "--top-p was None and is 0.9"),
-        ({"options": {"seed": 1}}, "--beam was 4 and is None"),
+        ({"options": {"seed": 1, "beam": 4, "top_p": 0.9}}, "--top-p was not given and is 0.9"),
+        ({"options": {"seed": 1}}, "--beam was 4 and is not given"),
+        ({"options": {"seed": 1, "beam": 4, "as_json": True}}, "--json was not given and is given"),
     ],
 )
 def test_another_job_is_refused_with_the_difference(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
