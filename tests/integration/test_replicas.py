@@ -321,7 +321,7 @@ def test_a_signal_in_the_first_seconds_is_said_and_ends_all(place: Path, number:
     command = [sys.executable, "-m", "atento.cli.start", "train", "tiny.yaml", "--nproc", "2", "--out", "run"]
     with subprocess.Popen(command, cwd=place, stderr=subprocess.PIPE, text=True) as launcher:
         deadline = time.monotonic() + 120
-        while len(started := children(launcher.pid)) < workers or not handles(launcher.pid, number):
+        while len(started := children(launcher.pid)) < workers or not handles(launcher.pid, signal.SIGUSR1):
             assert launcher.poll() is None and time.monotonic() < deadline
             time.sleep(0.005)
         launcher.send_signal(number)

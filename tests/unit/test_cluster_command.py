@@ -171,7 +171,7 @@ def test_a_warning_of_long_texts_is_added_up_and_others_are_shown_once() -> None
     assert str(LongTextWarning(**fields)) == str(warned[1].message)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if "--cluster" in flags_of(name)])
+@pytest.mark.parametrize("name", [name for name in COMMANDS if "--columns" in flags_of(name)])
 def test_messages_name_the_flags_that_users_type(name: str) -> None:
     """Each option of a command that decides its parts, decoding flags included."""
     command = flags_of(name)
