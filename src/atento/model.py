@@ -313,20 +313,26 @@ class Model:
         return stream_output(self, task or writing_task(self), prompt, row, options)
 
     @overload
-    def score(self, source: str, target: str) -> TokenScores: ...  # type: ignore[overload-overlap]
+    def score(self, source: str, target: str, *, top: int = 0) -> TokenScores: ...  # type: ignore[overload-overlap]
     @overload
-    def score(self, source: Sequence[str], target: Sequence[str]) -> list[TokenScores]: ...
+    def score(self, source: Sequence[str], target: Sequence[str], *, top: int = 0) -> list[TokenScores]: ...
 
-    def score(self, source: str | Sequence[str], target: str | Sequence[str]) -> Any:
+    def score(self, source: str | Sequence[str], target: str | Sequence[str], *, top: int = 0) -> Any:
         """The log-probability of a given output, token by token, EOS included, in nats (docs/notes.md#h11).
 
         Args:
             source: the source of a model that reads one, or the prompt of a language model ("" for none); or a list.
             target: the output; a list if `source` is one.
+            top: how many of the most probable tokens are returned for each place, as `top` of the result.
+
+        Raises:
+            UsageError: `top` is negative, or one text and a list.
         """
         if isinstance(source, str) != isinstance(target, str):
             raise UsageError("give a source and a target, or a list of each")
-        scores = score_outputs(self, listed(source), listed(target))
+        if top < 0:
+            raise UsageError(f"`top` must not be negative: got {top}")
+        scores = score_outputs(self, listed(source), listed(target), top)
         return scores[0] if isinstance(source, str) else scores
 
     def attend(self, text: str, target: str | None = None) -> AttentionRecord:

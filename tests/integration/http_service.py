@@ -184,3 +184,12 @@ def until(condition: Any, seconds: float, pause: float = 0.02) -> float:
         assert time.monotonic() - began < seconds, f"not within {seconds} s"
         time.sleep(pause)
     return time.monotonic() - began
+
+
+def error_of(content: dict[str, Any]) -> dict[str, Any]:
+    """The parts of an error in the form of any of the three APIs."""
+    if isinstance(content["error"], dict):
+        assert set(content) == {"error"} and set(content["error"]) == {"message", "type", "param", "code"}
+        return dict(content["error"])
+    assert set(content) - {"error_type"} == {"error", "param", "code"}
+    return content | {"message": content["error"]}

@@ -102,6 +102,7 @@ def random_options(rng: random.Random, *, translates: bool) -> dict[str, Any]:
         options |= rng.choice(
             [
                 {"repetition_penalty": 1.3},
+                {"presence_penalty": 1.0, "frequency_penalty": -0.5},
                 {"no_repeat_ngrams": 2},
                 {"min_new_tokens": 1},
                 {"forced_eos": True},

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import atento
-from http_service import MINILM, SOURCES, Served, until
+from http_service import MINILM, SOURCES, Served, error_of, until
 
 pytestmark = pytest.mark.slow
 C = "/v1/completions"
@@ -41,7 +41,7 @@ def test_schemathesis_finds_no_failure_of_the_service(service: Served) -> None:
             answer = case.call(timeout=60)
             assert answer.status_code < 500, (case.path, case.body, answer.text)
             if answer.status_code >= 400 and case.method.upper() != "HEAD":
-                assert set(json.loads(answer.content)["error"]) == {"message", "type", "param", "code"}
+                assert error_of(json.loads(answer.content))["message"]
 
         call()
     assert count > 1000

@@ -11,7 +11,15 @@ from torch import Tensor
 
 from atento.decoding import Beam, Greedy, Sample, generate
 from atento.decoding.contract import Rule, Written
-from atento.decoding.rules import Banned, Forced, ForcedLast, NoRepeatNGrams, RepetitionPenalty, StopStrings
+from atento.decoding.rules import (
+    Banned,
+    CountPenalty,
+    Forced,
+    ForcedLast,
+    NoRepeatNGrams,
+    RepetitionPenalty,
+    StopStrings,
+)
 from atento.notes.checks.toys import EOS, Chain
 
 INF = float("inf")
@@ -68,6 +76,15 @@ def test_repetition_penalty_equals_loops(
             if token in written or (prompt and token in prompts[row]):
                 score = score * penalty if score < 0 else score / penalty
             assert float(found[row, token]) == score
+
+
+def test_count_penalty_by_hand() -> None:
+    """OpenAI's definition: the frequency penalty for each occurrence, the presence penalty once."""
+    scores = torch.tensor([[2.0, -1.0, 0.0, -INF, 3.0], [2.0, -1.0, 0.0, -INF, 3.0]])
+    penalised = CountPenalty(0.5, 0.25)(scores, standing([[0, 1, 0, 3], [4, 4, 4, 4]]))
+    assert penalised.tolist() == [[1.0, -1.75, 0.0, -INF, 3.0], [2.0, -1.0, 0.0, -INF, 1.5]]
+    assert scores.tolist()[0] == [2.0, -1.0, 0.0, -INF, 3.0]
+    assert CountPenalty(-1.0)(scores[:1], standing([[1, 1]])).tolist() == [[2.0, 0.0, 0.0, -INF, 3.0]]
 
 
 @settings(max_examples=150, deadline=None)
@@ -213,6 +230,7 @@ def test_eos_still_ends_what_no_string_stopped() -> None:
     [
         (lambda: RepetitionPenalty(0.0), "`penalty` must be above 0 and finite: got 0.0"),
         (lambda: RepetitionPenalty(INF), "`penalty` must be above 0 and finite: got inf"),
+        (lambda: CountPenalty(frequency=INF), "`frequency` must be finite: got inf"),
         (lambda: NoRepeatNGrams(0), "`n` must be at least 1: got 0"),
         (lambda: Banned([[1], []]), r"a banned sequence must hold ids, one at least, such as \[\[17\]\]: got \[\]"),
         (lambda: Banned([17]), r"a banned sequence must hold ids, one at least, such as \[\[17\]\]: got 17"),

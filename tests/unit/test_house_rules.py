@@ -294,7 +294,7 @@ OTHER_MEANINGS = {
             ),
             *("models/migration.py", "models/read.py", "networks/describe.py", "networks/initial.py"),
             *("networks/recurrent/cells.py", "networks/recurrent/elmo_hdf5.py", "notes/checks/diagrams.py"),
-            "serve/http/openai.py",
+            *("serve/engine/verbs.py", "serve/http/openai.py"),
             *("notes/checks/families.py", "runs/model_config.py", "tasks/model_vectors.py", "tasks/options.py"),
         },
     ),

@@ -77,6 +77,12 @@ _HEADINGS: dict[str, dict[str, Any]] = {
         "repetition_penalty": _number(float, "Above 1: tokens that were written before are less likely."),
         "no_repeat_ngrams": _number(int, "Length of n-grams that must not repeat.", min=0),
         "count_prompt": _switch("count-prompt", "These two also count the source or prompt."),
+        "presence_penalty": _number(
+            float, "Subtracted from the logits of tokens that the output has (-2 to 2).", min=-2, max=2
+        ),
+        "frequency_penalty": _number(
+            float, "Subtracted from the logit of a token for each time that the output has it (-2 to 2).", min=-2, max=2
+        ),
         "banned_words": _texts("A word or phrase that outputs must not contain"),
         "banned_tokens": _texts("A token of the vocabulary that is never written", "TOKEN"),
         "required_words": _texts("A word or phrase that outputs must contain"),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from atento.serve.settings import ModelSettings
 
 _KEY_VARIABLE = "ATENTO_API_KEY"
+_TRACING_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_TRACES_EXPORTER")
 
 
 def register(app: typer.Typer) -> None:
@@ -59,6 +60,9 @@ Truncate = Annotated[
         autocompletion=words("error", "left", "right"),
     ),
 ]
+Tracing = Annotated[
+    bool, typer.Option("--tracing", help="A span of OpenTelemetry for each request, sent as the variables OTEL_* say.")
+]
 AnyLimit = Annotated[
     list[str] | None, typer.Option(metavar="NAME=VALUE", help="Any limit by its name at GET /limits; repeatable.")
 ]
@@ -87,6 +91,7 @@ def serve(
     seed: Seed = 1,
     threads: Threads = None,
     log_text: Annotated[bool, typer.Option("--log-text", help="Allow texts of users in the log.")] = False,
+    tracing: Tracing = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Log only requests that fail.")] = False,
 ) -> None:
     """Serve models over HTTP: the APIs of OpenAI, Hugging Face and LibreTranslate.
@@ -118,6 +123,7 @@ def serve(
         admin_socket,
         log_text,
         quiet,
+        _is_traced(asked=tracing),
         lambda url: progress(_ready(url, list(served), keyed=api_key is not None or api_keys is not None)),
     )
     run(served, limits, settings, _routes)
@@ -140,6 +146,31 @@ def _check_packages() -> None:
             f"`atento serve` needs the package {missing[0]}: install atento with the extra serve (pip install "
             "'atento[serve]')"
         )
+
+
+def _is_traced(*, asked: bool) -> bool:
+    """Whether requests are traced: by the flag, or by the standard variables, if the packages are there.
+
+    Raises:
+        MissingPartError: the flag is given, and the packages are not installed.
+    """
+    from atento.errors import MissingPartError
+
+    named = asked or (
+        any(os.environ.get(name) for name in _TRACING_VARIABLES)
+        and os.environ.get("OTEL_TRACES_EXPORTER") != "none"
+        and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true"
+    )
+    try:
+        missing = not find_spec("opentelemetry.exporter.otlp.proto.http")
+    except ModuleNotFoundError:  # a package around it
+        missing = True
+    if named and missing:
+        lacks = "tracing needs the packages of OpenTelemetry: pip install 'atento[tracing]'"
+        if asked:
+            raise MissingPartError(lacks)
+        progress(f"the variables OTEL_* ask for tracing, and there is none: {lacks}")
+    return named and not missing
 
 
 def _models(

@@ -108,6 +108,14 @@ class DecodingConfig:
     """No n-gram of this many tokens is written twice. [0 or more; 0: off] 3 is usual in summarisation."""
     count_prompt: bool = False
     """Whether `repetition_penalty` and `no_repeat_ngrams` also count tokens of the source or prompt."""
+    presence_penalty: float = 0.0
+    """Number that is subtracted from the logits of tokens that the output has already, however often (OpenAI's API).
+    [-2 to 2; 0: off] Above 0 favours new words, below 0 repetition.
+    """
+    frequency_penalty: float = 0.0
+    """Number that is subtracted from the logit of a token for each of its occurrences in the output so far (OpenAI's
+    API). [-2 to 2; 0: off]
+    """
     banned_words: tuple[str, ...] = ()
     """Words or phrases that outputs must not contain, as the tokenizer splits them at the beginning of a text and
     inside it; a model can still write one in other subwords. [not empty]
@@ -172,6 +180,9 @@ class DecodingConfig:
             raise RecipeError(f"`decoding.mbr_confidence` must lie between 0 and 1: got {self.mbr_confidence}")
         if not 0 < self.repetition_penalty < float("inf"):
             raise RecipeError(f"`decoding.repetition_penalty` must be above 0: got {self.repetition_penalty}")
+        for name in ("presence_penalty", "frequency_penalty"):
+            if not -2 <= getattr(self, name) <= 2:
+                raise RecipeError(f"`decoding.{name}` must lie in [-2, 2]: got {getattr(self, name)}")
         if self.max_new_tokens is not None and self.max_new_tokens < 1:
             raise RecipeError(f"`decoding.max_new_tokens` must be at least 1: got {self.max_new_tokens}")
         for name in ("stop", "banned_words", "required_words", "banned_tokens", "stop_tokens"):
@@ -213,6 +224,9 @@ class DecodingConfig:
                 yield "exact", strategy, "one searches, the other samples"
             if self.n_best > 1:
                 yield "exact", "n_best", "an exact search finds the one best output"
+            for name in ("presence_penalty", "frequency_penalty"):
+                if getattr(self, name) < 0:
+                    yield "exact", name, "a penalty below 0 raises scores, and an exact search needs falling ones"
             for name in ("stop", "required_words"):
                 if getattr(self, name):
                     yield "exact", name, "an exact search does not know what an output still lacks or contains"
@@ -287,6 +301,8 @@ class DecodingOptions(TypedDict, total=False):
     repetition_penalty: float
     no_repeat_ngrams: int
     count_prompt: bool
+    presence_penalty: float
+    frequency_penalty: float
     banned_words: str | Sequence[str]
     banned_tokens: str | Sequence[str]
     required_words: str | Sequence[str]

@@ -102,6 +102,12 @@ def best_token(scores: Tensor) -> Tensor:
     return tokens
 
 
+def most_probable(log_probs: Tensor, count: int) -> tuple[tuple[int, float], ...]:
+    """The `count` most probable tokens of log_probs (V,) with their log-probabilities, best first."""
+    values, ids = log_probs.topk(min(count, len(log_probs)))
+    return tuple(zip(ids.tolist(), values.tolist()))
+
+
 def isin(tokens: Tensor, ids: Sequence[int]) -> Tensor:
     """Whether each token is one of a few `ids`: booleans of the shape of `tokens`."""
     is_in = tokens == ids[0] if ids else torch.zeros_like(tokens, dtype=torch.bool)

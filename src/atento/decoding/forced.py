@@ -6,7 +6,7 @@ from math import isnan
 import torch
 from torch import Tensor
 
-from atento.decoding.choosing import next_log_probs, no_distribution
+from atento.decoding.choosing import most_probable, next_log_probs, no_distribution
 from atento.decoding.contract import (
     AnyStepFunction,
     ForcedScorer,
@@ -15,6 +15,9 @@ from atento.decoding.contract import (
     first_tokens,
     step_function_of,
 )
+
+Top = tuple[tuple[int, float], ...]
+"""The most probable tokens at one place with their log-probabilities, best first."""
 
 
 @torch.inference_mode()
@@ -50,6 +53,24 @@ def forced_scores(
     Raises:
         AtentoError: logits that are NaN or infinite. ValueError: a token that is not in the vocabulary.
     """
+    return forced_tokens(
+        network, ids, targets, token_mask=token_mask, prefix_ids=prefix_ids, eos_id=eos_id, finished=finished
+    )[0]
+
+
+@torch.inference_mode()
+def forced_tokens(
+    network: HasStepFunction | AnyStepFunction,
+    ids: Tensor,
+    targets: Sequence[Sequence[int]],
+    *,
+    token_mask: Tensor | None = None,
+    prefix_ids: Tensor | None = None,
+    eos_id: int | None = None,
+    finished: Sequence[bool] | bool = True,
+    top: int = 0,
+) -> tuple[list[list[float]], list[list[Top]]]:
+    """As `forced_scores`, and beside each log-probability the `top` most probable tokens at its place."""
     if len(targets) != ids.shape[0]:
         raise ValueError(f"`targets` gives one output a row: got {len(targets)} for {ids.shape[0]} rows")
     ended = [finished] * len(targets) if isinstance(finished, bool) else list(finished)
@@ -60,38 +81,45 @@ def forced_scores(
     first = first_tokens(step_function, ids, token_mask, prefix_ids)
     end = step_function.eos_id if eos_id is None else eos_id
     scored_ids = [[*map(int, target), *([end] if ends else [])] for target, ends in zip(targets, ended)]
-    scores: list[list[float]] = [[] for _ in scored_ids]
     rows = [row for row, token_ids in enumerate(scored_ids) if token_ids]
     if not rows:
-        return scores
+        return [[] for _ in scored_ids], [[] for _ in scored_ids]
     if len(rows) < len(scored_ids):
         row_index = torch.tensor(rows, dtype=torch.long, device=ids.device)
         state, first = state.select(row_index), first[row_index]
     if isinstance(step_function, ForcedScorer):
-        return _score_in_one_call(step_function, end, state, first, scored_ids, rows)
-    return _score_step_by_step(step_function, state, first, scored_ids, rows)
+        return _score_in_one_call(step_function, end, state, first, scored_ids, rows, top)
+    return _score_step_by_step(step_function, state, first, scored_ids, rows, top)
 
 
 def _score_step_by_step(
-    step_function: AnyStepFunction, state: State, tokens: Tensor, scored_ids: list[list[int]], rows: list[int]
-) -> list[list[float]]:
+    step_function: AnyStepFunction,
+    state: State,
+    tokens: Tensor,
+    scored_ids: list[list[int]],
+    rows: list[int],
+    top: int,
+) -> tuple[list[list[float]], list[list[Top]]]:
     """A token of every row at a time."""
     scores: list[list[float]] = [[] for _ in scored_ids]
+    tops: list[list[Top]] = [[] for _ in scored_ids]
     length = 0
     while rows:
         logits, state = step_function.step(tokens, state)
         tokens = torch.tensor([scored_ids[row][length] for row in rows], device=logits.device)
         _check_in_vocabulary(tokens, logits)
-        token_log_probs = next_log_probs(logits, rows, length).gather(1, tokens.unsqueeze(1)).squeeze(1)
-        for row, score in zip(rows, token_log_probs.tolist()):
+        log_probs = next_log_probs(logits, rows, length)
+        token_log_probs = log_probs.gather(1, tokens.unsqueeze(1)).squeeze(1)
+        for index, (row, score) in enumerate(zip(rows, token_log_probs.tolist())):
             scores[row].append(score)
+            tops[row] += [most_probable(log_probs[index], top)] if top else []
         length += 1
         remaining = [index for index, row in enumerate(rows) if len(scored_ids[row]) > length]
         if len(remaining) < len(rows):
             rows = [rows[index] for index in remaining]
             kept_index = torch.tensor(remaining, dtype=torch.long, device=logits.device)
             tokens, state = tokens[kept_index], state.select(kept_index) if remaining else state
-    return scores
+    return scores, tops
 
 
 def _check_in_vocabulary(tokens: Tensor, logits: Tensor) -> None:
@@ -103,8 +131,14 @@ def _check_in_vocabulary(tokens: Tensor, logits: Tensor) -> None:
 
 
 def _score_in_one_call(
-    step_function: ForcedScorer, end: int, state: State, first: Tensor, scored_ids: list[list[int]], rows: list[int]
-) -> list[list[float]]:
+    step_function: ForcedScorer,
+    end: int,
+    state: State,
+    first: Tensor,
+    scored_ids: list[list[int]],
+    rows: list[int],
+    top: int,
+) -> tuple[list[list[float]], list[list[Top]]]:
     """All tokens of every row in one call; rows are padded with `end`, and the output at padding is dropped."""
     longest = max(len(scored_ids[row]) for row in rows)
     padded = torch.tensor([scored_ids[row] + [end] * (longest - len(scored_ids[row])) for row in rows])
@@ -112,11 +146,14 @@ def _score_in_one_call(
     before = first if first.dim() == 2 else first.unsqueeze(1)
     logits = step_function.forced(torch.cat([before, targets[:, :-1]], dim=1), state)[:, before.shape[1] - 1 :]
     _check_in_vocabulary(targets, logits)
-    token_log_probs = torch.log_softmax(logits, dim=-1).gather(2, targets.unsqueeze(2)).squeeze(2).tolist()
+    log_probs = torch.log_softmax(logits, dim=-1)
+    token_log_probs = log_probs.gather(2, targets.unsqueeze(2)).squeeze(2).tolist()
     scores: list[list[float]] = [[] for _ in scored_ids]
-    for row, values in zip(rows, token_log_probs):
+    tops: list[list[Top]] = [[] for _ in scored_ids]
+    for index, (row, values) in enumerate(zip(rows, token_log_probs)):
         scores[row] = values[: len(scored_ids[row])]
+        tops[row] = [most_probable(log_probs[index, at], top) for at in range(len(scores[row]))] if top else []
         length = next((position for position, score in enumerate(scores[row]) if isnan(score)), None)
         if length is not None:
             raise no_distribution(row, length)
-    return scores
+    return scores, tops

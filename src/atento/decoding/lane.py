@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from atento.decoding.choosing import apply_rules, best_token, hypothesis, no_distribution
+from atento.decoding.choosing import apply_rules, best_token, hypothesis, most_probable, no_distribution
 from atento.decoding.contract import Request
 from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.running import RunningBatch
@@ -33,6 +33,7 @@ class Output:
         strategy: greedy search, or sampling.
         request: of this output alone: its lists have one entry.
         number: of the sample, where the input has several.
+        top: how many of the most probable tokens are recorded beside each token.
         drawn: its tokens so far.
         has_ended: no token will follow.
         error: why it failed.
@@ -42,6 +43,7 @@ class Output:
     strategy: Greedy | Sample
     request: Request
     number: int = 0
+    top: int = 0
     drawn: list[Drawn] = field(default_factory=list)
     has_ended: bool = False
     error: AtentoError | None = None
@@ -62,11 +64,11 @@ class Output:
         """Whether `scores` changes anything at its next token."""
         return bool(self.request.rules) or len(self.drawn) < self.request.min_new_tokens
 
-    def append(self, token: int, log_prob: float) -> Drawn:
+    def append(self, token: int, log_prob: float, top: tuple[tuple[int, float], ...] = ()) -> Drawn:
         """Add a token."""
         limit = self.request.max_new_tokens[0]
         end = end_of(token, self._ids, len(self.drawn) + 1, limit, self.request)
-        self.drawn.append(Drawn(0, self.number, token, log_prob, end))
+        self.drawn.append(Drawn(0, self.number, token, log_prob, end, top))
         self.has_ended = end is not None
         return self.drawn[-1]
 
@@ -133,7 +135,8 @@ class Lane:
         chosen_log_probs = log_probs.gather(1, self.tokens.unsqueeze(1)).squeeze(1).tolist()
         is_live, steps = set(live), list[tuple[Output, Drawn | None]]()
         for row, (output, token) in enumerate(zip(self.outputs, self.tokens.tolist())):
-            steps.append((output, output.append(token, chosen_log_probs[row]) if row in is_live else None))
+            top = most_probable(log_probs[row], output.top) if output.top and row in is_live else ()
+            steps.append((output, output.append(token, chosen_log_probs[row], top) if row in is_live else None))
         return steps
 
     def _begin_new(self) -> None:

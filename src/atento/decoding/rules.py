@@ -50,6 +50,33 @@ class RepetitionPenalty:
 
 
 @dataclass(frozen=True)
+class CountPenalty:
+    """Lowers the score of each token by its count in the output so far, as OpenAI's API defines it.
+
+    score - frequency * count - presence * (count > 0): negative values make tokens that were written more likely.
+    """
+
+    presence: float = 0.0
+    frequency: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("presence", "frequency"):
+            if not math.isfinite(getattr(self, name)):
+                raise ValueError(f"`{name}` must be finite: got {getattr(self, name)}")
+
+    @property
+    def name(self) -> str:
+        """Its name in a trace."""
+        return f"presence penalty {self.presence:g}, frequency penalty {self.frequency:g}"
+
+    def __call__(self, scores: Tensor, written: Written) -> Tensor:
+        """(R,V) -> (R,V)."""
+        counts = _counts(written.ids, scores.shape[-1])
+        penalties = self.frequency * counts + self.presence * (counts > 0)
+        return scores - penalties.to(scores.dtype)
+
+
+@dataclass(frozen=True)
 class NoRepeatNGrams:
     """Forbids n-grams that were written before (Paulus et al. 2018), with `prompt` also those of the prompt."""
 
@@ -188,6 +215,14 @@ def _in_vocabulary(ids: Tensor, vocab_size: int) -> Tensor:
     marked = torch.zeros(ids.shape[0], vocab_size + 1, dtype=torch.bool, device=ids.device)
     marked.scatter_(1, torch.where((ids < 0) | (ids > vocab_size), vocab_size, ids), True)
     return marked[:, :vocab_size]
+
+
+def _counts(ids: Tensor, vocab_size: int) -> Tensor:
+    """ids (R,L) -> (R,V), how often each id occurs in its row; ids outside the vocabulary are ignored."""
+    counts = torch.zeros(ids.shape[0], vocab_size + 1, device=ids.device)
+    columns = torch.where((ids < 0) | (ids > vocab_size), vocab_size, ids)
+    counts.scatter_add_(1, columns, torch.ones_like(columns, dtype=counts.dtype))
+    return counts[:, :vocab_size]
 
 
 def _only(scores: Tensor, token: int) -> Tensor:

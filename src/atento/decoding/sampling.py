@@ -31,6 +31,7 @@ class Drawn:
     id: int
     log_prob: float  # by the model, before any rule or filter
     end: End | None
+    top: tuple[tuple[int, float], ...] = ()  # the most probable tokens at this place, where they are asked for
 
 
 def sample(

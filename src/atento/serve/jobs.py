@@ -20,6 +20,10 @@ class Job:
         stream: whether pieces of text are sent as they are written; for one output by greedy search, sampling or a
             beam.
         deadline: the `time.monotonic()` after which the work is dropped.
+        log_probs: whether the log-probability of each written token is sent, and how many of the most probable tokens
+            beside it; None: not. For verbs that write.
+        longest: the most tokens of a text; None: the limit of the service, which also holds.
+        truncate: the end that is cut from a longer text, "left" or "right", or "error"; None: as the service says.
     """
 
     id: str
@@ -29,17 +33,25 @@ class Job:
     options: dict[str, Any] = field(default_factory=dict)
     stream: bool = False
     deadline: float = inf
+    log_probs: int | None = None
+    longest: int | None = None
+    truncate: str | None = None
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of the output for an item, in the order written; `tokens` and `token_scores` are those it completes."""
+    """A piece of the output for an item, in the order written; `tokens` and `token_scores` are those it completes.
+
+    `log_probs`, if the job asks for them, has an entry for each of these tokens: `id`; `token`, its text; `bytes` of
+    that; `log_prob`; and `top`, such entries of the most probable tokens at this place, best first.
+    """
 
     item: int
     text: str
     token_ids: list[int] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
     token_scores: list[float] = field(default_factory=list)
+    log_probs: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -52,10 +64,15 @@ class Result:
 
 @dataclass(frozen=True)
 class Usage:
-    """The last event of a job that succeeded: tokens read, and tokens written (EOS counted), for all items."""
+    """The last event of a job that succeeded: tokens read, and tokens written (EOS counted), for all items.
+
+    `queue_seconds` is the time that the job waited, `compute_seconds` the time from then to its end.
+    """
 
     prompt_tokens: int
     new_tokens: int
+    queue_seconds: float = 0.0
+    compute_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -83,10 +100,15 @@ class Description:
         task, verb: its task, and the verb of that.
         verbs: all that it can do.
         languages: names of a multilingual tokenizer.
-        max_length: the most tokens of a text in training, or that it has positions for; None: unknown.
+        max_length: the most tokens of a text, special ones included, that it reads under the limits of the service; a
+            longer text is refused or cut. None: it reads words, of any number.
+        max_new_tokens: the most tokens of an output; None: it writes none.
+        trained_length: the most tokens of a text in training; None: unknown.
         vocabulary, parameters, dtype: of its network.
         width: numbers of its vectors; None: it has none.
-        labels: of its head; `multi_label`: a text may have several; `pairs`: it reads pairs of texts.
+        labels: of its head; `multi_label`: a text may have several.
+        pairs: whether it reads pairs of texts; None: unknown.
+        gives_number: whether `similarity` is the number of a regression head, not a cosine.
         mask_token: the token that `fill` replaces.
         path: where it was loaded from. `fingerprint`: a hash of its configuration and weights; None: unknown.
     """
@@ -96,6 +118,8 @@ class Description:
     verbs: list[str]
     languages: list[str] = field(default_factory=list)
     max_length: int | None = None
+    max_new_tokens: int | None = None
+    trained_length: int | None = None
     vocabulary: int | None = None
     parameters: int = 0
     dtype: str = "float32"
@@ -103,7 +127,8 @@ class Description:
     has_chat_template: bool = False
     labels: list[str] = field(default_factory=list)
     multi_label: bool = False
-    pairs: bool = False
+    pairs: bool | None = None
+    gives_number: bool = False
     mask_token: str | None = None
     path: str = ""
     fingerprint: str | None = None

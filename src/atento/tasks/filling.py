@@ -23,6 +23,7 @@ from atento.text.tokenizer import Tokenizer
 
 _TOKENS = 4096  # computed at a time
 _NARROWEST = 4  # width of the beam that fills the sentinels of a T5
+_BEFORE = "a"  # a word before a target, which shows how the tokenizer cuts that inside a text
 
 
 @dataclass(frozen=True)
@@ -43,14 +44,33 @@ class Candidate:
 
 
 @overload
-def fill(model: LoadedModel, text: str, *, top: int = 5, iterations: int | None = None) -> list[Candidate]: ...  # type: ignore[overload-overlap]
+def fill(  # type: ignore[overload-overlap]
+    model: LoadedModel,
+    text: str,
+    *,
+    top: int = 5,
+    iterations: int | None = None,
+    targets: Sequence[str] | None = None,
+) -> list[Candidate]: ...
 @overload
 def fill(
-    model: LoadedModel, text: Sequence[str], *, top: int = 5, iterations: int | None = None
+    model: LoadedModel,
+    text: Sequence[str],
+    *,
+    top: int = 5,
+    iterations: int | None = None,
+    targets: Sequence[str] | None = None,
 ) -> list[list[Candidate]]: ...
 
 
-def fill(model: LoadedModel, text: str | Sequence[str], *, top: int = 5, iterations: int | None = None) -> Any:
+def fill(
+    model: LoadedModel,
+    text: str | Sequence[str],
+    *,
+    top: int = 5,
+    iterations: int | None = None,
+    targets: Sequence[str] | None = None,
+) -> Any:
     """The most probable ways to fill the masks of a text, best first (docs/notes.md#g2).
 
     A masked model fills several masks from left to right: each is predicted given those before it, and the `top` best
@@ -65,6 +85,8 @@ def fill(model: LoadedModel, text: str | Sequence[str], *, top: int = 5, iterati
         top: number of candidates for each text.
         iterations: fill all masks at once and then refine the least probable ones, in that many forward passes
             (mask-predict, Ghazvininejad et al. 2019), which gives one candidate; for masked models.
+        targets: the only words that may fill a mask, each of one token, as it is inside a text or as a piece of
+            the vocabulary; their probabilities are those among all tokens. For masked models, without `iterations`.
 
     Raises:
         CapabilityError: the model predicts no masked tokens. UsageError: a text has no mask or is too long, or an
@@ -81,11 +103,14 @@ def fill(model: LoadedModel, text: str | Sequence[str], *, top: int = 5, iterati
         raise CapabilityError(f"filling masks takes a masked model, a T5 or a BART{use}")
     if iterations is not None and not masked:
         raise UsageError("`iterations` is for masked models; an encoder-decoder writes what it fills by beam search")
+    if targets is not None and (not masked or iterations is not None):
+        raise UsageError("`targets` is for masked models, and for masks that are filled in their order")
+    ids = None if targets is None else _target_ids(tokenizer_of(model), targets)
     for number, item in enumerate(texts):
         if (reason := why_not_filled(model, item)) is not None:
             raise UsageError(f"text {number} {reason}: {item[:60]!r}")
     if not isinstance(network, EncoderDecoder):
-        candidates = _fill_masks(model, texts, top, iterations)
+        candidates = _fill_masks(model, texts, top, iterations, ids)
     elif _writes_spans(model):
         candidates = _fill_spans(model, network, texts, top)
     else:
@@ -113,14 +138,32 @@ def _writes_spans(model: LoadedModel) -> bool:
     return isinstance(model.network, EncoderDecoder) and tokenizer_of(model).specials.get("<extra_id_0>") is not None
 
 
-def _fill_masks(model: LoadedModel, texts: Sequence[str], top: int, iterations: int | None) -> list[list[Candidate]]:
+def _target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:
+    """The token of each target. Raises UsageError: there is none, or a target that the vocabulary writes otherwise."""
+    ids = []
+    for target in targets:
+        inside = tokenizer.encode(f"{_BEFORE} {target.strip()}")[len(tokenizer.encode(_BEFORE)) :]
+        piece = tokenizer.token_id(target)
+        spellings = (inside, [] if piece is None else [piece], tokenizer.encode(target.strip()))
+        written = next((spelling for spelling in spellings if len(spelling) == 1), None)
+        if written is None or written[0] in tokenizer.specials.ids.values():
+            raise UsageError(f"`targets` must be of one token each: the vocabulary has none for {target[:60]!r}")
+        ids.append(written[0])
+    if not ids:
+        raise UsageError("`targets` must have at least one word: got none")
+    return ids
+
+
+def _fill_masks(
+    model: LoadedModel, texts: Sequence[str], top: int, iterations: int | None, targets: Sequence[int] | None
+) -> list[list[Candidate]]:
     """Candidates by a masked model."""
     network, tokenizer = model.reader(), tokenizer_of(model)
     template = special_tokens_of(network.config, tokenizer, model.config.get("template"))
     rows = [template.apply(tokenizer.encode_with_mask(text))[0] for text in texts]
     masked = [[at for at, token in enumerate(row) if token == tokenizer.mask_id] for row in rows]
     if iterations is None:
-        filled = _fill_in_order(network, tokenizer, rows, masked, top)
+        filled = _fill_in_order(network, tokenizer, rows, masked, top, targets)
     else:
         filled = _fill_repeatedly(network, tokenizer, rows, iterations)
     return [
@@ -133,7 +176,12 @@ Combination = tuple[list[int], float]  # ids of a text with some masks filled, a
 
 
 def _fill_in_order(
-    network: Network, tokenizer: Tokenizer, rows: list[list[int]], masked: list[list[int]], top: int
+    network: Network,
+    tokenizer: Tokenizer,
+    rows: list[list[int]],
+    masked: list[list[int]],
+    top: int,
+    targets: Sequence[int] | None,
 ) -> list[list[Combination]]:
     """The best combinations for each text: a beam search over its masks from left to right."""
     combinations: list[list[Combination]] = [[(row, 0.0)] for row in rows]
@@ -148,6 +196,10 @@ def _fill_in_order(
         for batch in by_length([len(ids) for _, ids, _ in open_rows], _TOKENS):
             positions = [masked[open_rows[row][0]][number] for row in batch]
             log_probs = _log_probs(network, tokenizer, [open_rows[row][1] for row in batch], positions)
+            if targets is not None:
+                only = torch.full_like(log_probs, float("-inf"))
+                only[:, list(targets)] = log_probs[:, list(targets)]
+                log_probs = only
             best = log_probs.topk(min(top, log_probs.shape[1]), dim=-1)
             for row, at, values, tokens in zip(batch, positions, best.values.tolist(), best.indices.tolist()):
                 text, ids, log_prob = open_rows[row]

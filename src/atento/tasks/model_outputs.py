@@ -187,8 +187,10 @@ def stream_output(model: LoadedModel, task: str, text: str, row: int, options: D
     return stream_translation(network, tokenizer_of(model), text, decoding, special_tokens=special_tokens, **arguments)
 
 
-def score_outputs(model: LoadedModel, sources: Sequence[str], targets: Sequence[str]) -> list[TokenScores]:
-    """The scores of given outputs.
+def score_outputs(
+    model: LoadedModel, sources: Sequence[str], targets: Sequence[str], top: int = 0
+) -> list[TokenScores]:
+    """The scores of given outputs, with `top` of the most probable tokens at each place.
 
     Raises:
         CapabilityError: the network writes nothing. UsageError: the lists are not equally long.
@@ -208,6 +210,7 @@ def score_outputs(model: LoadedModel, sources: Sequence[str], targets: Sequence[
         template=prompt_template(network, model.config),
         step_function=model.step_function(),
         trained=model.trained_length,
+        top=top,
     )
 
 

@@ -9,7 +9,7 @@ import torch
 from atento.data.special_tokens import special_tokens_of
 from atento.data.store import Ragged
 from atento.decoding.contract import AnyStepFunction
-from atento.decoding.forced import forced_scores
+from atento.decoding.forced import forced_tokens
 from atento.networks import EncoderDecoder, RecurrentSeq2Seq
 from atento.tasks.generation import Continuing, plain_steps, prompt_ids
 from atento.tasks.grouping import by_length
@@ -21,11 +21,15 @@ _BATCH_TOKENS = 4096  # padded, of inputs and outputs
 
 @dataclass(frozen=True)
 class TokenScores:
-    """The tokens of an output, EOS last, log p of each given those before it (nats), and their sum."""
+    """The tokens of an output, EOS last, log p of each given those before it (nats), and their sum.
+
+    `top` has the most probable tokens at each place with their log-probabilities, best first, if they were asked for.
+    """
 
     tokens: list[str]
     log_probs: list[float] = field(repr=False)
     total: float
+    top: list[list[tuple[str, float]]] = field(default_factory=list, repr=False)
 
     def __repr__(self) -> str:
         return f"TokenScores({len(self.tokens)} tokens, total={self.total:.4f})"
@@ -40,11 +44,13 @@ def score_texts(
     template: str | None = None,
     step_function: AnyStepFunction | None = None,
     trained: int | None = None,
+    top: int = 0,
 ) -> list[TokenScores]:
     """The scores of each target, given its source (or its prompt, with the special tokens of `template`).
 
     `step_function` replaces the network's plain step function. Sources and targets longer than `trained`
-    tokens, of a language model both together, are counted in one warning.
+    tokens, of a language model both together, are counted in one warning. `top` of the most probable tokens are
+    returned for each place.
     """
     if isinstance(network, Continuing):
         writer, inputs = tokenizer, prompt_ids(network, tokenizer, sources, template)
@@ -64,13 +70,15 @@ def score_texts(
         ids = rows_of.padded(np.array(rows), pad_id)
         real = torch.arange(ids.shape[1]) < torch.tensor([len(inputs[row]) for row in rows])[:, None]
         requested = [outputs[row] for row in rows]
-        all_scores = forced_scores(
+        all_scores, tops = forced_tokens(
             plain_steps(network) if step_function is None else step_function,
             ids.to(device),
             requested,
             token_mask=real.to(device),
+            top=top,
         )
-        for row, scores in zip(rows, all_scores):
+        for row, scores, best in zip(rows, all_scores, tops):
             tokens = writer.tokens([*outputs[row], network.config.eos_id])
-            results[row] = TokenScores(tokens, scores, sum(scores))
+            named = [list(zip(writer.tokens(i for i, _ in place), (p for _, p in place))) for place in best]
+            results[row] = TokenScores(tokens, scores, sum(scores), named)
     return results

@@ -8,7 +8,7 @@ from atento.config.decoding import FILTERS, DecodingConfig
 from atento.decoding import MBR, Beam, Greedy, Sample
 from atento.decoding.beam.required import Automaton
 from atento.decoding.contract import Rule
-from atento.decoding.rules import Banned, Forced, ForcedLast, NoRepeatNGrams, RepetitionPenalty
+from atento.decoding.rules import Banned, CountPenalty, Forced, ForcedLast, NoRepeatNGrams, RepetitionPenalty
 from atento.decoding.strategies import Strategy
 from atento.errors import UsageError, nearest
 from atento.text.tokenizer import Tokenizer
@@ -106,6 +106,8 @@ def rules_of(
     rules: list[Rule] = []
     if config.repetition_penalty != 1.0:
         rules.append(RepetitionPenalty(config.repetition_penalty, config.count_prompt))
+    if config.presence_penalty or config.frequency_penalty:
+        rules.append(CountPenalty(config.presence_penalty, config.frequency_penalty))
     if config.no_repeat_ngrams:
         rules.append(NoRepeatNGrams(config.no_repeat_ngrams, config.count_prompt))
     if constraints.banned:

@@ -172,7 +172,8 @@ class _Writer:
         """The best output of each row; the beam's if the search stops early or no output can end."""
         decoding = self.decoding
         # a rule that changes scores ranks outputs by other numbers than the scores of hypotheses
-        comparable = decoding.repetition_penalty == 1.0
+        penalties = (decoding.repetition_penalty, decoding.presence_penalty, decoding.frequency_penalty)
+        comparable = penalties == (1.0, 0.0, 0.0)
         searched = exact_search(
             self.network,
             ids,

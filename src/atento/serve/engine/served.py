@@ -5,7 +5,7 @@ import contextlib
 import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from atento.errors import AtentoError
@@ -25,7 +25,8 @@ class _Accepted:
     job: Job
     events: asyncio.Queue[Event | None] = field(default_factory=asyncio.Queue)
     worker: WorkerProcess | None = None
-    has_started: bool = False
+    accepted: float = field(default_factory=time.monotonic)
+    started: float | None = None  # when it no longer waited
     timer: asyncio.TimerHandle | None = None
 
 
@@ -97,7 +98,7 @@ class ServedModel:
     @property
     def waiting(self) -> int:
         """The number of jobs that wait."""
-        return sum(not accepted.has_started for accepted in self._jobs.values())
+        return sum(accepted.started is None for accepted in self._jobs.values())
 
     @property
     def rate(self) -> float:
@@ -168,9 +169,12 @@ class ServedModel:
         if accepted is None or accepted.worker is not worker:
             return
         if "started" in message:
-            accepted.has_started = True
+            accepted.started = time.monotonic()
             return
         event = event_of(message)
+        if isinstance(event, Usage) and accepted.started is not None:
+            waited = accepted.started - accepted.accepted
+            event = replace(event, queue_seconds=waited, compute_seconds=time.monotonic() - accepted.started)
         accepted.events.put_nowait(event)
         if isinstance(event, Usage | Failed):
             self._ends.append(time.monotonic())

@@ -9,9 +9,12 @@ from atento.data.special_tokens import special_tokens_of
 from atento.errors import CapabilityError, TokenizerError, UsageError, nearest
 from atento.model import Model
 from atento.networks import parameter_count
+from atento.serve.engine.log_probs import scored_entries
 from atento.serve.engine.messages import plain
 from atento.serve.jobs import Description
+from atento.tasks.generation import Continuing
 from atento.tasks.model_outputs import tokenizer_of
+from atento.tasks.options import embedding_for
 from atento.tasks.regression import has_regression_head
 from atento.tasks.table import labels_of
 from atento.text.languages import languages_of
@@ -64,6 +67,15 @@ def _paired(name: str) -> Callable[[Model, Sequence[Any], Mapping[str, Any]], li
     return call
 
 
+def _score(model: Model, items: Sequence[Any], options: Mapping[str, Any]) -> list[Any]:
+    """As `_paired`, with entries of the tokens as `log_probs.entries` has them, if `top` is given."""
+    scores = _paired("score")(model, items, options)
+    if "top" not in options:
+        return scores
+    tokenizer = tokenizer_of(model).target
+    return [plain(row) | {"entries": scored_entries(tokenizer, row)} for row in scores]
+
+
 def _tokenize(model: Model, items: Sequence[Any], options: Mapping[str, Any]) -> list[Any]:
     tokenizer, values = tokenizer_of(model), []
     for text in items:
@@ -89,7 +101,7 @@ _CALLS: dict[str, Callable[[Model, Sequence[Any], Mapping[str, Any]], list[Any]]
     "fill": _fill,
     "answer": _paired("answers"),
     "similarity": _paired("similarity"),
-    "score": _paired("score"),
+    "score": _score,
     "tokenize": _tokenize,
     "detokenize": _detokenize,
 }
@@ -118,36 +130,74 @@ def values_of(model: Model, verb: str, items: Sequence[Any], options: Mapping[st
     return [plain(value) for value in values]
 
 
+def longest_read(model: Model, verb: str, longest: int) -> int:
+    """The most tokens of a text, special ones included, that a verb reads whole.
+
+    Args:
+        longest: the limit of the service. The positions of the network may be fewer, and so may the tokens to which the
+            model itself cuts a text that it classifies or embeds.
+    """
+    limits: list[int | None] = [longest]
+    if verb not in _WINDOWED:
+        limits.append(model.network.config.position_limit)
+    if verb == "classify" or (verb == "similarity" and has_regression_head(model)):
+        limits.append(model.trained_length)
+    elif verb in ("embed", "similarity"):
+        limits.append(embedding_for(model.config.get("embedding", {}), str(model.path), {}).max_len)
+    return min(limit for limit in limits if limit is not None)
+
+
 def fitted(model: Model, verb: str, items: Sequence[Any], longest: int, truncate: str) -> tuple[list[Any], int]:
     """The items within the limit of length, and the number of their tokens.
 
+    Two texts that the network reads as one sequence count together.
+
     Args:
-        longest: the most tokens of a text, special tokens included; the positions of the network may be fewer.
-        truncate: what becomes of a longer text: "error", or "left" or "right", the end that is cut.
+        longest: the most tokens of a text, special tokens included, as `longest_read` takes it.
+        truncate: what becomes of a longer text: "error", or "left" or "right", the end that is cut. A text that is
+            scored is never cut.
 
     Raises:
         TooLong: a text is longer and may not be cut; says both lengths. UsageError: an item is of another kind.
     """
     if verb == "detokenize" or model.tokenizer is None:
         return list(items), 0
-    tokenizer, limit = model.tokenizer, model.network.config.position_limit
-    if limit is not None and verb not in _WINDOWED:
-        longest = min(longest, limit)
-    added = special_tokens_of(model.network.config, tokenizer, model.config.get("template")).added(False)
-    total, within = 0, []
+    tokenizer, longest = model.tokenizer, longest_read(model, verb, longest)
+    template = special_tokens_of(model.network.config, tokenizer, model.config.get("template"))
+    total, within = 0, list[Any]()
     for number, item in enumerate(items):
-        parts = item if isinstance(item, list | tuple) else [item]
         if verb in WRITING and isinstance(item, list):  # a prompt of ids
             _check_length(number, len(item), longest)
-            total, parts = total + len(item), []
+            total, within = total + len(item), [*within, item]
+            continue
+        parts = list(item) if isinstance(item, list | tuple) else [item]
         lengths = [len(tokenizer.encode(_text(part))) for part in parts]
+        joined = len(parts) == 2 and _reads_as_one(model, verb)
+        added = template.added(joined and verb != "score")
+        rooms = _shares(lengths, longest - added) if joined else [longest - added] * len(parts)
+        sizes = [sum(lengths) + added] if joined else [length + added for length in lengths]
+        if truncate == "error" or verb == "score" or longest - added < 1:
+            _check_length(number, max(sizes, default=0), longest)
         cut = [
-            _cut(tokenizer, part, number, longest, added, truncate) if length + added > longest else part
-            for part, length in zip(parts, lengths)
+            _cut(tokenizer, part, room, truncate) if length > room else part
+            for part, length, room in zip(parts, lengths, rooms)
         ]
-        total += sum(min(length + added, longest) for length in lengths)
-        within.append((cut if isinstance(item, list | tuple) else cut[0]) if parts else item)
+        total += sum(min(size, longest) for size in sizes)
+        within.append(cut if isinstance(item, list | tuple) else cut[0])
     return within, total
+
+
+def _reads_as_one(model: Model, verb: str) -> bool:
+    """Whether the network reads the two texts of an item as one sequence."""
+    if verb == "score":
+        return isinstance(model.network, Continuing)
+    return verb == "classify" or (verb == "similarity" and has_regression_head(model))
+
+
+def _shares(lengths: Sequence[int], room: int) -> list[int]:
+    """How many tokens two texts keep of so many in all: the longer one is cut first."""
+    shorter, longer = min(*lengths, room // 2), lengths.index(max(lengths))
+    return [room - shorter if number == longer else shorter for number in range(2)]
 
 
 def _text(part: object) -> str:
@@ -161,11 +211,8 @@ def _check_length(number: int, length: int, longest: int) -> None:
         raise TooLong(f"text {number} has {length} tokens: at most {longest} are read")
 
 
-def _cut(tokenizer: Tokenizer, text: str, number: int, longest: int, added: int, truncate: str) -> str:
+def _cut(tokenizer: Tokenizer, text: str, room: int, truncate: str) -> str:
     """The text without its end ("right") or its beginning ("left"), as long as may be."""
-    room = longest - added
-    if truncate == "error" or room < 1:
-        _check_length(number, len(tokenizer.encode(text)) + added, longest)
     while True:
         offsets = tokenizer.encode_with_offsets(text).offsets
         if len(tokenizer.encode(text)) <= room:
@@ -176,24 +223,29 @@ def _cut(tokenizer: Tokenizer, text: str, number: int, longest: int, added: int,
             text = text[max(1, offsets[-room][0]) :]
 
 
-def describe(model: Model) -> Description:
-    """What the server says of a loaded model."""
+def describe(model: Model, limits: Mapping[str, Any]) -> Description:
+    """What the server says of a loaded model, under the limits `input_tokens` and `output_tokens`."""
     network, tokenizer, config = model.network.config, model.tokenizer, model.config
     task = str(config.get("task"))
     heads = {head.kind for head in network.heads}
+    verb, verbs = verb_of(task) or "embed", verbs_of(model)
+    outputs = [limits["output_tokens"], *([] if network.position_limit is None else [network.position_limit])]
     return Description(
         task=task,
-        verb=verb_of(task) or "embed",
-        verbs=verbs_of(model),
+        verb=verb,
+        verbs=verbs,
         languages=sorted(languages_of(tokenizer.specials.ids)) if tokenizer is not None else [],
-        max_length=model.trained_length,
+        max_length=None if tokenizer is None else longest_read(model, verb, limits["input_tokens"]),
+        max_new_tokens=min(outputs) if set(verbs) & set(WRITING) else None,
+        trained_length=model.trained_length,
         vocabulary=None if tokenizer is None else tokenizer.vocab_size,
         parameters=parameter_count(model.network),
         dtype=model.precision,
         width=network.text_width,
         labels=sorted(labels_of(network)),
         multi_label=SETS in heads,
-        pairs=bool(config.get("pairs")),
+        pairs=config.get("pairs"),
+        gives_number=has_regression_head(model),
         mask_token=None if tokenizer is None else tokenizer.specials.roles.get("mask"),
         path=str(model.path or ""),
     )

@@ -66,9 +66,9 @@ class Worker:
         """Let a job wait, or refuse it."""
         try:
             check_verb(job.verb)
-            items, tokens = fitted(
-                self.model, job.verb, job.items, self.limits["input_tokens"], self.limits["truncate"]
-            )
+            longest = min(self.limits["input_tokens"], job.longest or self.limits["input_tokens"])
+            truncate = job.truncate or self.limits["truncate"]
+            items, tokens = fitted(self.model, job.verb, job.items, longest, truncate)
         except Exception as error:
             self.outbox.fail(job.id, error)
         else:
@@ -139,7 +139,7 @@ def main() -> None:
         worker = Worker(model, first["limits"], Inbox(stream), outbox)
         with torch.inference_mode():
             worker.model_works()
-            description = asdict(describe(model))
+            description = asdict(describe(model, first["limits"]))
     except AtentoError as error:
         outbox.send({"refused": str(error)})
         sys.exit(2)

@@ -28,6 +28,7 @@ from atento.model import Model
 from atento.networks.steps.fast import FastStepFunction
 from atento.networks.steps.prompts import PromptMemory, RememberingSteps
 from atento.networks.steps.slots import Slots
+from atento.serve.engine.log_probs import Top, entries, most_probable_beside
 from atento.serve.engine.outbox import Outbox
 from atento.serve.engine.searches import Searches
 from atento.serve.engine.waiting import Waiting
@@ -62,6 +63,7 @@ class _Written:
     searches: Searches | None = None
     running: list[greenlet] = field(default_factory=list)
     width: int = 1  # outputs of an item that are written side by side
+    inputs: Sequence[Writing | None] = ()
     open: set[int] = field(default_factory=set)
     items: list[_Item] = field(default_factory=list)
     new_tokens: int = 0
@@ -113,7 +115,7 @@ class Writers:
             self.outbox.fail(job.id, error)
             return
         width = max((_width(one.strategy) for one in inputs if one is not None), default=1)
-        written = self._written[job.id] = _Written(waiting, open=set(range(len(inputs))), width=width)
+        written = self._written[job.id] = _Written(waiting, open=set(range(len(inputs))), width=width, inputs=inputs)
         if self._lane is not None and all(one is None or isinstance(one.strategy, Greedy | Sample) for one in inputs):
             self._add_to_lane(written, inputs)
             return
@@ -121,7 +123,12 @@ class Writers:
         searches = self._exact if is_exact else self._searches
         assert searches is not None
         written.searches = searches
-        if job.stream and not is_exact and all(one is None or _is_one_beam(one) for one in inputs):
+        if (
+            job.stream
+            and not is_exact
+            and not job.log_probs
+            and all(one is None or _is_one_beam(one) for one in inputs)
+        ):
             for number, one in enumerate(inputs):
                 written.running.append(searches.start(partial(self._stream, written, searches, number, one)))
             return
@@ -199,17 +206,17 @@ class Writers:
         assert self._lane is not None
         for number, writing in enumerate(inputs):
             if writing is None:  # a blank source
-                self._finish(written, number, [_BLANK])
+                self._finish(written, number, [_BLANK], [[]])
                 continue
-            item = _Item(written.job, number, writing, self._outputs(writing))
+            item = _Item(written.job, number, writing, self._outputs(writing, written.job.job.log_probs or 0))
             written.items.append(item)
             if written.job.job.stream and len(item.outputs) == 1:
                 item.stream = TextStream(writing.tokenizer, stop=writing.stop_strings)
             self._of_output |= {id(output): item for output in item.outputs}
             self._lane.add(item.outputs)
 
-    def _outputs(self, writing: Writing) -> list[Output]:
-        """The outputs of an input, one or as many as samples."""
+    def _outputs(self, writing: Writing, top: int) -> list[Output]:
+        """The outputs of an input, one or as many as samples, with `top` of the likeliest tokens at each place."""
         assert self._searches is not None and isinstance(writing.strategy, Greedy | Sample)
         request = Request(
             [writing.max_new_tokens],
@@ -221,7 +228,7 @@ class Writers:
             stop=writing.stop,
         )
         count = writing.strategy.n if isinstance(writing.strategy, Sample) else 1
-        return [Output(writing.ids, writing.strategy, request, number) for number in range(count)]
+        return [Output(writing.ids, writing.strategy, request, number, top) for number in range(count)]
 
     def _take(self, output: Output, drawn: Drawn | None) -> None:
         """Take the token that an output got."""
@@ -238,7 +245,9 @@ class Writers:
             del self._of_output[id(output)]
             if not any(id(other) in self._of_output for other in item.outputs):
                 texts = [item.writing.written_text(other.hypothesis) for other in item.outputs]
-                self._finish(self._written[item.job.job.id], item.number, texts, in_pieces=item.stream is not None)
+                tops = [_tops(other.drawn) for other in item.outputs]
+                written = self._written[item.job.job.id]
+                self._finish(written, item.number, texts, tops, in_pieces=item.stream is not None)
 
     def _send_piece(self, item: _Item, stream: TextStream, drawn: Drawn | None, *, is_last: bool) -> None:
         """Send the text that is certain after a token, if there is any."""
@@ -251,7 +260,10 @@ class Writers:
             ids = [token.id for token in item.unsent]
             scores = [token.log_prob for token in item.unsent]
             tokens = item.writing.tokenizer.tokens(ids)
-            self.outbox.event(item.job.job.id, Piece(item.number, text, ids, tokens, scores))
+            job, logs = item.job.job, []
+            if job.log_probs is not None:
+                logs = entries(item.writing.tokenizer, ids, scores, _tops(item.unsent))
+            self.outbox.event(job.id, Piece(item.number, text, ids, tokens, scores, logs))
             item.unsent = []
 
     # Searches
@@ -272,12 +284,19 @@ class Writers:
                 self.outbox.fail(job.id, error)
         else:
             for number, texts in zip(numbers, outputs):
-                self._finish(written, number, texts)
+                writing = written.inputs[number]
+                tops: list[list[Top]] = [[] for _ in texts]
+                if job.log_probs and writing is not None:
+                    tops = [
+                        most_probable_beside(self.model, writing.ids, text.hypothesis.ids, job.log_probs)
+                        for text in texts
+                    ]
+                self._finish(written, number, texts, tops)
 
     def _stream(self, written: _Written, searches: Searches, number: int, writing: Writing | None) -> None:
         """Write the output of an item by a beam, and send what is certain of it after each step; runs in a greenlet."""
         if writing is None:  # a blank source
-            self._finish(written, number, [_BLANK])
+            self._finish(written, number, [_BLANK], [[]])
             return
         stream, drawn = TextStream(writing.tokenizer, stop=writing.stop_strings), list[Drawn]()
         item = _Item(written.job, number, writing, [])
@@ -298,21 +317,32 @@ class Writers:
             end in ("eos", "stop"),
             writing.strategy.length_penalty,
         )
-        self._finish(written, number, [writing.written_text(output)], in_pieces=True)
+        self._finish(written, number, [writing.written_text(output)], [[]], in_pieces=True)
 
     # The end of an item, and of a job
 
-    def _finish(self, written: _Written, number: int, texts: list[WrittenText], *, in_pieces: bool = False) -> None:
-        """Send the outputs of an item, unless its job has failed."""
+    def _finish(
+        self,
+        written: _Written,
+        number: int,
+        texts: list[WrittenText],
+        tops: Sequence[list[Top]],
+        *,
+        in_pieces: bool = False,
+    ) -> None:
+        """Send the outputs of an item, with the likeliest tokens at each of their places, unless its job has failed."""
         job = written.job.job
         if job.id not in self._written:
             return
         tokenizer = tokenizer_of(self.model).target
+        values = [_value(text, tokenizer.tokens(text.hypothesis.ids)) for text in texts]
+        if job.log_probs is not None:
+            for value, top in zip(values, tops):
+                value["log_probs"] = entries(tokenizer, value["ids"], value["token_scores"], top)
         if job.stream and not in_pieces:
-            self.outbox.event(job.id, Piece(number, texts[0].text))
-        self.outbox.event(
-            job.id, Result(number, [_value(text, tokenizer.tokens(text.hypothesis.ids)) for text in texts])
-        )
+            logs = values[0].get("log_probs", [])
+            self.outbox.event(job.id, Piece(number, texts[0].text, log_probs=logs))
+        self.outbox.event(job.id, Result(number, values))
         written.new_tokens += sum(len(text.hypothesis.token_scores) for text in texts)
         written.open.discard(number)
         if not written.open:
@@ -338,6 +368,11 @@ def _width(strategy: Strategy) -> int:
         writers = [strategy.candidates] if isinstance(strategy.candidates, Sample | Beam) else strategy.candidates
         return max(map(_width, writers))
     return strategy.width if isinstance(strategy, Beam) else strategy.n if isinstance(strategy, Sample) else 1
+
+
+def _tops(drawn: Sequence[Drawn]) -> list[Top]:
+    """The likeliest tokens at the place of each token but EOS."""
+    return [token.top for token in drawn if token.end != "eos"]
 
 
 def _value(written: WrittenText, tokens: list[str]) -> dict[str, Any]:

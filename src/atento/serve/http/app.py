@@ -3,31 +3,37 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 import atento
-from atento.serve.http import chat, health, hugging_face, libretranslate, openai, tokens
+from atento.serve.http import chat, health, hugging_face, libretranslate, openai, rerank, tokens
 from atento.serve.http.body import read_object
 from atento.serve.http.errors import ServiceError, error_body
 from atento.serve.http.fields import Fields, read
 from atento.serve.http.middleware import Observed, answer
+from atento.serve.http.routes_page import POLICY, routes_page
 from atento.serve.http.service import Service, note
+
+if TYPE_CHECKING:
+    from atento.serve.http.tracing import Tracing
 
 _MESSAGES = {404: "there is no such path; GET /docs lists the routes", 405: "this path does not take that method"}
 
 
-def application(service: Service, *, origins: Sequence[str] = ()) -> ASGIApp:
+def application(service: Service, *, origins: Sequence[str] = (), tracing: "Tracing | None" = None) -> ASGIApp:
     """The application of the public address.
 
     Args:
         service: what the routes share.
         origins: web pages that may call it (CORS); by default none.
+        tracing: makes a span of each request.
     """
     pulse = health.Pulse()
 
@@ -39,16 +45,29 @@ def application(service: Service, *, origins: Sequence[str] = ()) -> ASGIApp:
         with suppress(asyncio.CancelledError):
             await beating
 
-    app = FastAPI(title="Atento", version=atento.__version__, lifespan=lifespan, redirect_slashes=False, redoc_url=None)
+    app = FastAPI(
+        title="Atento",
+        version=atento.__version__,
+        lifespan=lifespan,
+        redirect_slashes=False,
+        docs_url=None,
+        redoc_url=None,
+    )
     _add_errors(app)
-    for routes in (openai, chat, libretranslate, tokens, hugging_face):
+    for routes in (openai, chat, libretranslate, rerank, tokens, hugging_face):
         routes.add_routes(app, service)
     health.add_routes(app, service, pulse)
+
+    async def docs(_: Request) -> Response:
+        page = routes_page(app.openapi(), [] if service.clients.has_keys else list(service.models))
+        return HTMLResponse(page, headers={"Content-Security-Policy": POLICY})
+
+    app.add_api_route("/docs", docs, methods=["GET"], summary="This page", include_in_schema=False)
     if origins:
         app.add_middleware(
             CORSMiddleware, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=["*"]
         )
-    return Observed(app, service.limits, service.metrics, service.log)
+    return Observed(app, service.limits, service.metrics, service.log, tracing)
 
 
 class _Reload(Fields):
@@ -95,11 +114,13 @@ def _add_errors(app: FastAPI) -> None:
         assert isinstance(error, HTTPException)
         code = {404: "not_found", 405: "wrong_method"}.get(error.status_code, "refused")
         message = _MESSAGES.get(error.status_code, str(error.detail))
-        return JSONResponse(error_body(error.status_code, message, code), error.status_code, error.headers)
+        body = error_body(error.status_code, message, code, None, request.scope)
+        return JSONResponse(body, error.status_code, error.headers)
 
     async def failed(request: Request, error: Exception) -> Response:
         number = request.scope["atento"]["id"]
-        return JSONResponse(error_body(500, f"the service failed (request {number}); its log says where", "bug"), 500)
+        message = f"the service failed (request {number}); its log says where"
+        return JSONResponse(error_body(500, message, "bug", None, request.scope), 500)
 
     app.add_exception_handler(ServiceError, refused)
     app.add_exception_handler(HTTPException, no_route)

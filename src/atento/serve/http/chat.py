@@ -11,9 +11,18 @@ from starlette.responses import JSONResponse, Response
 from atento.errors import DataError, UsageError
 from atento.serve.http.body import read_object
 from atento.serve.http.chat_template import conversation_ids, template_text
-from atento.serve.http.completion import CompletionFields, Plan, StreamOptions, finish_reason, planned
+from atento.serve.http.completion import (
+    MOST_LOG_PROBS,
+    PENALTIES,
+    CompletionFields,
+    Plan,
+    StreamOptions,
+    finish_reason,
+    planned,
+)
 from atento.serve.http.errors import ServiceError, too_long, wrong_field
-from atento.serve.http.fields import Fields, Texts, described, read, unsupported
+from atento.serve.http.fields import Fields, Texts, bounded, described, read, unsupported
+from atento.serve.http.log_probs import chat_log_probs
 from atento.serve.http.routes import accepts
 from atento.serve.http.service import Service
 from atento.serve.http.work import Work, event_stream, unless_gone
@@ -21,11 +30,7 @@ from atento.serve.jobs import Piece, Result, Usage
 
 _VERB = "generate"
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "presence_penalty": (0.0,),
-    "frequency_penalty": (0.0,),
     "logit_bias": ({},),
-    "logprobs": (False,),
-    "top_logprobs": (0,),
     "tools": ([],),
     "tool_choice": ("none", "auto"),
     "response_format": ({"type": "text"},),
@@ -66,28 +71,33 @@ def add_routes(app: FastAPI, service: Service) -> None:
     async def chat(request: Request) -> Response:
         key = service.clients.authenticate(request)
         with service.clients.share(request, key):
-            fields = read(ChatFields, await read_object(request, service.limits))
+            value = await read_object(request, service.limits)
+            if "id" in request.path_params and isinstance(value, dict):  # the path names the model
+                value = value | {"model": request.path_params["id"]}
+            fields = read(ChatFields, value)
             unsupported(fields, _NEUTRAL)
+            _check_log_probs(fields)
             model, ids = fields.model, _prompt(service, fields)
             plan = planned(_as_completion(fields, ids, service.limits.output_tokens), service.limits)
             work = Work(service, request)
             if fields.stream:
                 return await _streamed(work, fields, plan)
             items = plan.prompts * plan.repeats
-            outcome = await unless_gone(request, work.run(model, _VERB, items, plan.options))
+            outcome = await unless_gone(request, work.run(model, _VERB, items, plan.options, log_probs=plan.log_probs))
             outputs = [value[0] for value in outcome.values]
-            choices = [_choice(number, output) for number, output in enumerate(outputs)]
+            choices = [_choice(number, output, plan) for number, output in enumerate(outputs)]
             usage = _usage(outcome.prompt_tokens // plan.repeats, outcome.new_tokens)
             return JSONResponse(_head(work, model, "chat.completion") | {"choices": choices, "usage": usage})
 
-    app.add_api_route(
-        "/v1/chat/completions",
-        chat,
-        methods=["POST"],
-        summary="Continue a conversation",
-        tags=["OpenAI"],
-        openapi_extra=accepts(ChatFields),
-    )
+    for path in ("/v1/chat/completions", "/models/{id:path}/v1/chat/completions"):
+        app.add_api_route(
+            path,
+            chat,
+            methods=["POST"],
+            summary="Continue a conversation",
+            tags=["OpenAI"],
+            openapi_extra=accepts(ChatFields),
+        )
 
 
 def _prompt(service: Service, fields: ChatFields) -> list[int]:
@@ -117,6 +127,13 @@ def _prompt(service: Service, fields: ChatFields) -> list[int]:
     return ids
 
 
+def _check_log_probs(fields: ChatFields) -> None:
+    """Raises ServiceError: 422, `top_logprobs` is out of its range, or without `logprobs`."""
+    bounded("top_logprobs", fields.top_logprobs, 0, MOST_LOG_PROBS)
+    if fields.top_logprobs and not fields.logprobs:
+        raise wrong_field("/top_logprobs", "`top_logprobs` takes `logprobs` true: got none")
+
+
 def _message(row: Mapping[str, Any], number: int) -> dict[str, str]:
     """A message as role and text; its content may be a list of parts of type text."""
     where = f"/messages/{number}"
@@ -137,22 +154,25 @@ def _message(row: Mapping[str, Any], number: int) -> dict[str, str]:
 
 def _as_completion(fields: ChatFields, ids: list[int], most: int) -> CompletionFields:
     """The completion that a conversation asks for; without `max_tokens` it may be as long as the service allows."""
-    names = ("temperature", "top_p", "n", "stop", "seed", "top_k", "min_p", "repetition_penalty")
+    names = ("temperature", "top_p", "n", "stop", "seed", "top_k", "min_p", "repetition_penalty", *PENALTIES)
     max_tokens = fields.max_completion_tokens if fields.max_tokens is None else fields.max_tokens
     return CompletionFields(
         model=fields.model,
         prompt=[ids],
         max_tokens=most if max_tokens is None else max_tokens,
+        logprobs=(fields.top_logprobs or 0) if fields.logprobs else None,
         **{name: getattr(fields, name) for name in names},
     )
 
 
 async def _streamed(work: Work, fields: ChatFields, plan: Plan) -> Response:
     head = _head(work, fields.model, "chat.completion.chunk")
-    job = work.job(fields.model, _VERB, plan.prompts * plan.repeats, plan.options, stream=True)
+    job = work.job(
+        fields.model, _VERB, plan.prompts * plan.repeats, plan.options, stream=True, log_probs=plan.log_probs
+    )
 
-    def chunk(index: int, delta: dict[str, str], end: str | None = None) -> dict[str, Any]:
-        return head | {"choices": [{"index": index, "delta": delta, "logprobs": None, "finish_reason": end}]}
+    def chunk(index: int, delta: dict[str, str], end: str | None = None, logs: Any = None) -> dict[str, Any]:
+        return head | {"choices": [{"index": index, "delta": delta, "logprobs": logs, "finish_reason": end}]}
 
     async def chunks() -> AsyncIterator[dict[str, Any]]:
         begun: set[int] = set()
@@ -166,7 +186,8 @@ async def _streamed(work: Work, fields: ChatFields, plan: Plan) -> Response:
                 begun.add(event.item)
                 yield chunk(event.item, {"role": "assistant", "content": ""})
             if isinstance(event, Piece):
-                yield chunk(event.item, {"content": event.text})
+                logs = None if plan.log_probs is None else chat_log_probs(event.log_probs)
+                yield chunk(event.item, {"content": event.text}, logs=logs)
             elif isinstance(event, Result):
                 yield chunk(event.item, {}, finish_reason(event.value[0]))
 
@@ -175,9 +196,10 @@ async def _streamed(work: Work, fields: ChatFields, plan: Plan) -> Response:
     return await event_stream(work, chunks(), began=lambda: first.observe(time.monotonic() - begun_at))
 
 
-def _choice(number: int, output: Mapping[str, Any]) -> dict[str, Any]:
+def _choice(number: int, output: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
+    logs = None if plan.log_probs is None else chat_log_probs(output["log_probs"])
     message = {"role": "assistant", "content": output["text"]}
-    return {"index": number, "message": message, "logprobs": None, "finish_reason": finish_reason(dict(output))}
+    return {"index": number, "message": message, "logprobs": logs, "finish_reason": finish_reason(dict(output))}
 
 
 def _head(work: Work, model: str, kind: str) -> dict[str, Any]:

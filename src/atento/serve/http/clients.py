@@ -82,6 +82,11 @@ class Clients:
         self._keys, self._limits = keys, limits
         self._uses: dict[str, _Use] = {}
 
+    @property
+    def has_keys(self) -> bool:
+        """Whether requests need a key."""
+        return bool(self._keys)
+
     def authenticate(self, request: Request, sent: object = None) -> Key | None:
         """The key of a request; None where the service has none.
 

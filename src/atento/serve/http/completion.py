@@ -7,14 +7,15 @@ from typing import Any
 from atento.serve.http.decoding import SEED_LIMIT, check_decoding, stop_strings
 from atento.serve.http.errors import too_long, wrong_field
 from atento.serve.http.fields import Fields, Prompts, Texts, bounded, listed
+from atento.serve.http.log_probs import completion_log_probs
 from atento.serve.http.work import Outcome, Work
 from atento.serve.settings import Limits
 
 _DEFAULT_TOKENS = 16  # OpenAI's default
+MOST_LOG_PROBS = 20  # most probable tokens at a place
+PENALTIES = ("presence_penalty", "frequency_penalty")
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "suffix": ("",),
-    "presence_penalty": (0.0,),
-    "frequency_penalty": (0.0,),
     "logit_bias": ({},),
 }
 """Fields of OpenAI's API that are not supported, with the values that ask for nothing."""
@@ -64,6 +65,7 @@ class Plan:
         options: of `Model.generate`.
         n: choices of each prompt. best_of: outputs that they are chosen from.
         repeats: how often each prompt is an item of the job: once for a beam, which gives all outputs itself.
+        log_probs: how many of the most probable tokens are sent beside each; None: no log-probabilities.
         writes: whether anything is written; with `max_tokens` 0 the prompts are only scored.
     """
 
@@ -73,11 +75,22 @@ class Plan:
     best_of: int
     repeats: int
     writes: bool
+    log_probs: int | None = None
 
     def best(self, outputs: Sequence[Any]) -> list[Any]:
         """The `n` choices of a prompt among its outputs; without output, one that is empty."""
         if not outputs:
-            return [{"text": "", "ids": [], "tokens": [], "token_scores": [], "log_prob": 0.0, "finished": False}]
+            return [
+                {
+                    "text": "",
+                    "ids": [],
+                    "tokens": [],
+                    "token_scores": [],
+                    "log_probs": [],
+                    "log_prob": 0.0,
+                    "finished": False,
+                }
+            ]
         if self.best_of == self.n or self.repeats == 1:
             return list(outputs[: self.n])
         return sorted(outputs, key=lambda output: -output["log_prob"] / max(1, len(output["token_scores"])))[: self.n]
@@ -94,7 +107,9 @@ def planned(fields: CompletionFields, limits: Limits) -> Plan:
     max_tokens = _DEFAULT_TOKENS if fields.max_tokens is None else fields.max_tokens
     bounded("max_tokens", max_tokens, 0 if fields.echo else 1, limits.output_tokens)
     bounded("temperature", fields.temperature, 0, 100)
-    bounded("logprobs", fields.logprobs, 0, 1)
+    bounded("logprobs", fields.logprobs, 0, MOST_LOG_PROBS)
+    for name in PENALTIES:
+        bounded(name, getattr(fields, name), -2, 2)
     n = 1 if fields.n is None else fields.n
     best_of = n if fields.best_of is None else fields.best_of
     bounded("n", n, 1, limits.n)
@@ -112,11 +127,12 @@ def planned(fields: CompletionFields, limits: Limits) -> Plan:
         options["seed"] = fields.seed % SEED_LIMIT
     stop = stop_strings(fields.stop, "stop")
     options |= {"stop": stop} if stop else {}
-    if fields.repetition_penalty is not None:
-        options["repetition_penalty"] = fields.repetition_penalty
+    for name in ("repetition_penalty", *PENALTIES):
+        if getattr(fields, name) is not None:
+            options[name] = getattr(fields, name)
     options |= _beam(fields, n, best_of) if fields.beam_size is not None else _sampling(fields)
     repeats = 1 if fields.beam_size is not None else best_of
-    return Plan(prompts, options, n, best_of, repeats, max_tokens > 0)
+    return Plan(prompts, options, n, best_of, repeats, max_tokens > 0, fields.logprobs)
 
 
 def _beam(fields: CompletionFields, n: int, best_of: int) -> dict[str, Any]:
@@ -154,7 +170,7 @@ def finish_reason(output: dict[str, Any]) -> str:
 
 
 async def echoed(work: Work, fields: CompletionFields, prompts: list[str], verb: str) -> Outcome:
-    """The tokens of each prompt with their log-probabilities, if they are asked for; else None for each.
+    """The entries of the tokens of each prompt (`serve.jobs.Piece.log_probs`), if asked for; else None for each.
 
     Raises:
         ServiceError: 422, the model reads its prompts as sources, whose tokens have no probability.
@@ -163,15 +179,13 @@ async def echoed(work: Work, fields: CompletionFields, prompts: list[str], verb:
         return Outcome([None] * len(prompts))
     if work.service.describe(fields.model).verb != "generate" or verb != "generate":
         raise wrong_field("/echo", "`echo` with `logprobs` takes a language model: this model reads prompts as sources")
-    outcome = await work.run(fields.model, "score", [["", prompt] for prompt in prompts])
-    outcome.values = [
-        list(zip(value["tokens"], value["log_probs"]))[:-1] for value in outcome.values
-    ]  # EOS is not there
+    outcome = await work.run(fields.model, "score", [["", prompt] for prompt in prompts], {"top": fields.logprobs})
+    outcome.values = [value["entries"] for value in outcome.values]
     return outcome
 
 
 def choice(
-    index: int, prompt: Any, output: dict[str, Any], before: list[tuple[str, float]] | None, fields: CompletionFields
+    index: int, prompt: Any, output: dict[str, Any], before: list[Any] | None, fields: CompletionFields
 ) -> dict[str, Any]:
     """One entry of `choices`.
 
@@ -179,28 +193,16 @@ def choice(
         index: its number.
         prompt: the prompt, a text where `echo` puts it before the output.
         output: of the engine.
-        before: the tokens of the prompt with their log-probabilities, for `echo` with `logprobs`.
+        before: the entries of the tokens of the prompt, for `echo` with `logprobs`.
         fields: of the request.
     """
     text = (prompt if fields.echo else "") + output["text"]
     logs = None
     if fields.logprobs is not None:
-        logs = log_probs([*(before or []), *zip(output["tokens"], output["token_scores"])], 0)
+        logs = completion_log_probs(
+            output["log_probs"], output["text"], len(text) - len(output["text"]), fields.logprobs
+        )
+        if before is not None:
+            first = completion_log_probs(before, prompt, 0, fields.logprobs)
+            logs = {name: None if logs[name] is None else first[name] + logs[name] for name in logs}
     return {"index": index, "text": text, "logprobs": logs, "finish_reason": finish_reason(output)}
-
-
-def log_probs(tokens: Sequence[tuple[str, float]], offset: int) -> dict[str, Any]:
-    """`logprobs` of a choice: tokens, their log-probabilities by the model, and where each begins in the text.
-
-    `top_logprobs` is null: alternatives are not computed.
-    """
-    offsets = []
-    for text, _ in tokens:
-        offsets.append(offset)
-        offset += len(text)
-    return {
-        "tokens": [text for text, _ in tokens],
-        "token_logprobs": [score for _, score in tokens],
-        "top_logprobs": None,
-        "text_offset": offsets,
-    }

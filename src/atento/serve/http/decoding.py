@@ -28,8 +28,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {  # of text-generation-inference; each w
     "decoder_input_details": (False,),
     "frequency_penalty": (0.0,),
     "grammar": (),
-    "top_n_tokens": (0,),
-    "truncate": (),
     "watermark": (False,),
     "clean_up_tokenization_spaces": (False, True),
 }

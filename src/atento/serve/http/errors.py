@@ -1,9 +1,12 @@
-"""What the service answers instead of a result: statuses, and the error body of OpenAI's API for all of them."""
+"""What the service answers instead of a result: statuses, and the error body of each API."""
 
 from collections.abc import Mapping
 from typing import Any
 
 _KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+
+HUGGING_FACE, LIBRETRANSLATE = "Hugging Face", "LibreTranslate"
+"""The tags of the routes whose errors have a form of their own."""
 
 
 class ServiceError(Exception):
@@ -30,16 +33,32 @@ class ServiceError(Exception):
         self.status, self.message, self.code, self.param = status, message, code, param
         self.headers = dict(headers or {})
 
-    @property
-    def body(self) -> dict[str, Any]:
-        """The answer: `{"error": {"message", "type", "param", "code"}}`."""
-        return error_body(self.status, self.message, self.code, self.param)
+    def body(self, scope: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer, in the form of the API of the route."""
+        return error_body(self.status, self.message, self.code, self.param, scope)
 
 
-def error_body(status: int, message: str, code: str, param: str | None = None) -> dict[str, Any]:
-    """The error body of OpenAI's API."""
+def error_body(
+    status: int, message: str, code: str, param: str | None = None, scope: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The body of an error.
+
+    `{"error": {"message", "type", "param", "code"}}`, as OpenAI's API has it. On the routes of Hugging Face `error` is
+    the message and `error_type` its type, on those of LibreTranslate `error` is the message; `param` and `code` stand
+    beside it.
+
+    Args:
+        scope: of the request, whose route says which API it is of; None: no route.
+    """
+    tags = getattr((scope or {}).get("route"), "tags", None) or ()
+    about = {"param": param, "code": code}
+    if HUGGING_FACE in tags:
+        kind = "overloaded" if status in (429, 503) else "generation" if status >= 500 else "validation"
+        return {"error": message, "error_type": kind, **about}
+    if LIBRETRANSLATE in tags:
+        return {"error": message, **about}
     kind = _KINDS.get(status, "server_error" if status >= 500 else "invalid_request_error")
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    return {"error": {"message": message, "type": kind, **about}}
 
 
 def wrong_field(pointer: str, message: str) -> ServiceError:

@@ -110,7 +110,7 @@ def _described(service: Service, name: str) -> Description:
 
 
 def _model(service: Service, name: str) -> dict[str, Any]:
-    """A model as OpenAI lists it, with its task, languages and longest text."""
+    """A model as OpenAI lists it, with its task, its languages, and how many tokens it reads and writes."""
     description = service.engine.describe(name)
     languages = description.languages or list(service.models[name].languages or pair_in(name) or ())
     return {
@@ -121,4 +121,6 @@ def _model(service: Service, name: str) -> dict[str, Any]:
         "task": description.task,
         "languages": languages,
         "max_length": description.max_length,
+        "max_new_tokens": description.max_new_tokens,
+        "trained_length": description.trained_length,
     }

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from atento.config.tasks import TASKS, task_with
 from atento.serve.http.body import read_object
-from atento.serve.http.errors import ServiceError, wrong_field
+from atento.serve.http.errors import HUGGING_FACE, ServiceError, wrong_field
 from atento.serve.http.fields import Fields, described, read
 from atento.serve.http.payload_generation import Call, generation
 from atento.serve.http.payloads import PAYLOADS, feature_extraction, plain_payload, sentence_similarity, zero_shot
@@ -73,7 +73,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
             raise ServiceError(400, f"name a model: POST /models/NAME; this service has {known}", "no_model")
         return await _answer(service, request, next(iter(service.models)), None)
 
-    shared: dict[str, Any] = {"methods": ["POST"], "tags": ["Hugging Face"], "openapi_extra": extra}
+    shared: dict[str, Any] = {"methods": ["POST"], "tags": [HUGGING_FACE], "openapi_extra": extra}
     app.add_api_route("/models/{id:path}", of_model, summary="The task of a model", **shared)
     app.add_api_route("/", of_root, summary="The task of the only model", **shared)
     for task in names():

@@ -1,7 +1,6 @@
 """The API of LibreTranslate: `POST /translate`, `POST /detect`, `GET /languages`; JSON and forms."""
 
-import html
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,9 +11,10 @@ from starlette.responses import JSONResponse, Response
 from atento.config.tasks import verb_of
 from atento.serve.http.body import read_object
 from atento.serve.http.detection import Detected, detect
-from atento.serve.http.errors import ServiceError, wrong_field
+from atento.serve.http.errors import LIBRETRANSLATE, ServiceError
 from atento.serve.http.fields import Fields, Texts, bounded, listed, read
 from atento.serve.http.language_codes import NAMES, code_of, pair_in
+from atento.serve.http.passages import Passages, Piece, joined
 from atento.serve.http.routes import accepts
 from atento.serve.http.service import Service
 from atento.serve.http.work import Work, check_texts, unless_gone
@@ -23,7 +23,7 @@ _VERB = "translate"
 
 
 class TranslateFields(Fields):
-    """The body of `POST /translate`."""
+    """The body of `POST /translate`; `secret` is of the page of LibreTranslate, and has no effect."""
 
     q: Texts
     source: str = "auto"
@@ -31,6 +31,7 @@ class TranslateFields(Fields):
     format: Literal["text", "html"] = "text"
     alternatives: int = 0
     api_key: str | None = None
+    secret: str | None = None
 
 
 class DetectFields(Fields):
@@ -100,7 +101,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         fields = await _fields(service, request, TranslateFields)
         return JSONResponse(await _translate(service, request, fields))
 
-    tags: dict[str, Any] = {"tags": ["LibreTranslate"]}
+    tags: dict[str, Any] = {"tags": [LIBRETRANSLATE]}
     app.add_api_route("/languages", languages, methods=["GET"], summary="Languages and their targets", **tags)
     app.add_api_route(
         "/detect",
@@ -137,27 +138,55 @@ async def _translate(service: Service, request: Request, fields: TranslateFields
         texts = listed(fields.q)
         check_texts(service, len(texts), "/q")
         bounded("alternatives", fields.alternatives, 0, service.limits.n - 1)
-        if fields.format == "html" and any("<" in text for text in texts):
-            raise wrong_field("/format", "`format` html is for texts without tags here: got one with <")
+        passages = Passages()
+        cut = passages.document if fields.format == "html" else passages.text
+        pieces = [cut(text) for text in texts]
         served = dict.fromkeys(known.source for known in directions(service))
-        languages = [detect(text, served)[0] if fields.source == "auto" else None for text in texts]
+        languages = [
+            detect(_words(row, passages.sentences), served)[0] if fields.source == "auto" else None for row in pieces
+        ]
         sources = [language.code if language else code_of(fields.source) for language in languages]
-        outputs: list[Any] = [None] * len(texts)
         work = Work(service, request)
+        written: list[list[str]] = [[] for _ in passages.sentences]
         for source in dict.fromkeys(sources):
-            rows = [row for row, code in enumerate(sources) if code == source]
             direction = _direction(service, source, fields.target)
-            plain = [html.unescape(texts[row]) if fields.format == "html" else texts[row] for row in rows]
-            options = direction.options
-            if fields.alternatives:
-                options |= {"n_best": fields.alternatives + 1, "beam": max(4, fields.alternatives + 1)}
-            outcome = await unless_gone(request, work.run(direction.model, _VERB, plain, options))
-            for row, value in zip(rows, outcome.values):
-                texts_out = [output["text"] for output in value] or [""]
-                outputs[row] = (
-                    [html.escape(text, quote=False) for text in texts_out] if fields.format == "html" else texts_out
-                )
-        return _body(fields, outputs, languages)
+            rows = [row for row, code in zip(pieces, sources) if code == source]
+            numbers = [piece for row in rows for piece in row if isinstance(piece, int)]
+            sentences = [passages.sentences[number] for number in numbers]
+            outputs = await unless_gone(request, _written(work, direction, sentences, fields.alternatives))
+            for number, texts_of_sentence in zip(numbers, outputs):
+                written[number] = texts_of_sentence
+        choices = [_choices(row, written, fields) for row in pieces]
+        return _body(fields, choices, languages)
+
+
+async def _written(work: Work, direction: Direction, sentences: list[str], alternatives: int) -> list[list[str]]:
+    """The translation of each sentence and its alternatives, by jobs of the size of a usual request."""
+    options, most = direction.options, work.service.limits.texts
+    if alternatives:
+        options |= {"n_best": alternatives + 1, "beam": max(4, alternatives + 1)}
+    outputs: list[list[str]] = []
+    for start in range(0, len(sentences), most):
+        outcome = await work.run(direction.model, _VERB, sentences[start : start + most], options)
+        outputs += [[output["text"] for output in value] for value in outcome.values]
+    return outputs
+
+
+def _words(pieces: Sequence[Piece], sentences: Sequence[str]) -> str:
+    """The sentences of a text, without markup."""
+    return " ".join(sentences[piece] for piece in pieces if isinstance(piece, int))
+
+
+def _choices(pieces: Sequence[Piece], written: Sequence[Sequence[str]], fields: TranslateFields) -> list[str]:
+    """The translation of a text and its alternatives, each different: the first of all sentences, the second of all ...
+
+    A sentence with fewer outputs has its last one in the others.
+    """
+    choices = []
+    for rank in range(fields.alternatives + 1):
+        ranked = [outputs[min(rank, len(outputs) - 1)] if outputs else "" for outputs in written]
+        choices.append(joined(pieces, ranked, escape=fields.format == "html"))
+    return list(dict.fromkeys(choices))
 
 
 def _body(fields: TranslateFields, outputs: list[list[str]], languages: list[Detected | None]) -> dict[str, Any]:

@@ -5,15 +5,18 @@ import json
 import time
 import uuid
 from collections.abc import MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from atento.serve.http.errors import ServiceError, error_body
+from atento.serve.http.errors import ServiceError
 from atento.serve.http.logs import Log
 from atento.serve.http.metrics import Metrics
 from atento.serve.settings import Limits
+
+if TYPE_CHECKING:
+    from atento.serve.http.tracing import Tracing
 
 CLOSED_BY_CLIENT = 499  # in logs and metrics only: nobody reads the answer
 _DRAIN_BYTES, _DRAIN_SECONDS = 4 << 20, 1.0  # what is read of a refused body, so that its sender can read the answer
@@ -25,32 +28,43 @@ class Observed:
     Args:
         app: the routes.
         limits, metrics, log: of the service.
+        tracing: makes a span of each request; None: there is none.
     """
 
-    def __init__(self, app: ASGIApp, limits: Limits, metrics: Metrics, log: Log) -> None:
-        self._app, self._limits, self._metrics, self._log = app, limits, metrics, log
+    def __init__(
+        self, app: ASGIApp, limits: Limits, metrics: Metrics, log: Log, tracing: "Tracing | None" = None
+    ) -> None:
+        self._app, self._limits, self._metrics, self._log, self._tracing = app, limits, metrics, log, tracing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun, status = time.monotonic(), 0
+        begun, status, has_ended, has_gone = time.monotonic(), 0, False, False
         number = uuid.uuid4().hex[:16]
         notes: dict[str, Any] = {}
         scope["atento"] = {"id": number, "begun": begun, "notes": notes}
+        span = None if self._tracing is None else self._tracing.begin(scope)
 
         async def send_noted(message: Message) -> None:
-            nonlocal status
+            nonlocal status, has_ended
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message.setdefault("headers", []).append((b"x-request-id", number.encode()))
             await send(message)
+            has_ended = message["type"] == "http.response.body" and not message.get("more_body")
+
+        async def receive_noted() -> Message:
+            nonlocal has_gone
+            message = await receive()
+            has_gone = has_gone or (message["type"] == "http.disconnect" and not has_ended)
+            return message
 
         self._metrics.begin()
         try:
             self._check_head(scope)
-            await self._app(scope, receive, send_noted)
+            await self._app(scope, receive_noted, send_noted)
         except ClientDisconnect:
             status = CLOSED_BY_CLIENT
         except ServiceError as error:
@@ -62,6 +76,11 @@ class Observed:
                 failure = ServiceError(500, f"the service failed (request {number}); its log says where", "bug")
                 await answer(failure, scope, receive, send_noted)
         finally:
+            if has_gone and not has_ended:  # in the middle of a stream
+                status = CLOSED_BY_CLIENT
+            if self._tracing is not None and span is not None:
+                notes["trace_id"] = f"{span.get_span_context().trace_id:032x}"
+                self._tracing.end(span, _route(scope), status or CLOSED_BY_CLIENT, notes)
             self._note(scope, status or CLOSED_BY_CLIENT, time.monotonic() - begun, number, notes)
 
     def _check_head(self, scope: Scope) -> None:
@@ -84,11 +103,16 @@ class Observed:
             raise _large_head(f"the head of a request must have at most {self._limits.header_bytes:,} bytes", size)
 
     def _note(self, scope: Scope, status: int, seconds: float, number: str, notes: MutableMapping[str, Any]) -> None:
-        route = getattr(scope.get("route"), "path", "unknown")
+        route = _route(scope)
         self._metrics.end(route, status, seconds)
         self._log.request(
             status, id=number, method=scope["method"][:16], route=route, seconds=round(seconds, 4), **notes
         )
+
+
+def _route(scope: Scope) -> str:
+    """The pattern of the route of a request; "unknown" if none fits."""
+    return getattr(scope.get("route"), "path", "unknown")
 
 
 def _large_head(rule: str, got: int) -> ServiceError:
@@ -97,7 +121,7 @@ def _large_head(rule: str, got: int) -> ServiceError:
 
 async def answer(error: ServiceError, scope: Scope, receive: Receive, send: Send) -> None:
     """Send the body of an error. A request whose body was not read to its end closes the connection."""
-    body = json.dumps(error_body(error.status, error.message, error.code, error.param), ensure_ascii=False).encode()
+    body = json.dumps(error.body(scope), ensure_ascii=False).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     headers += [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
     unread = error.status in (408, 413, 415)

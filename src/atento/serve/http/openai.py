@@ -19,13 +19,13 @@ from atento.serve.http.completion import (
     choice,
     echoed,
     finish_reason,
-    log_probs,
     planned,
 )
 from atento.serve.http.errors import ServiceError, too_long, wrong_field
 from atento.serve.http.fields import Fields, Prompts, bounded, listed, read, unsupported
+from atento.serve.http.log_probs import completion_log_probs
 from atento.serve.http.routes import accepts
-from atento.serve.http.service import Service, note
+from atento.serve.http.service import Service
 from atento.serve.http.work import Work, check_texts, event_stream, unless_gone
 from atento.serve.jobs import Piece, Result, Usage
 
@@ -137,7 +137,7 @@ async def _completed(work: Work, fields: CompletionFields, plan: Plan, verb: str
     values: list[list[Any]] = [[] for _ in prompts]
     if plan.writes:
         items = [prompt for prompt in prompts for _ in range(plan.repeats)]
-        outcome = await work.run(fields.model, verb, items, plan.options)
+        outcome = await work.run(fields.model, verb, items, plan.options, log_probs=plan.log_probs)
         prompt_tokens, new_tokens = outcome.prompt_tokens // plan.repeats, outcome.new_tokens
         for number, value in enumerate(outcome.values):
             values[number // plan.repeats] += value
@@ -164,7 +164,8 @@ async def _streamed(work: Work, fields: CompletionFields, plan: Plan, verb: str)
     head = _head(work, fields.model)
     items = [prompt for prompt in prompts for _ in range(plan.repeats)]
     pieces = "beam" not in plan.options
-    job = work.job(fields.model, verb, items, plan.options, stream=pieces)
+    job = work.job(fields.model, verb, items, plan.options, stream=pieces, log_probs=plan.log_probs)
+    with_usage = fields.stream_options is not None and fields.stream_options.include_usage
     scored = await unless_gone(work.request, echoed(work, fields, prompts, verb)) if fields.echo else None
 
     def chunk(index: int, text: str, end: str | None, logs: Any = None) -> dict[str, Any]:
@@ -177,12 +178,13 @@ async def _streamed(work: Work, fields: CompletionFields, plan: Plan, verb: str)
                 prompt = prompts[index // plan.repeats]
                 lengths[index] = len(prompt)
                 before = scored.values[index // plan.repeats]
-                yield chunk(index, prompt, None, None if before is None else log_probs(before, 0))
+                logs = None if before is None else completion_log_probs(before, prompt, 0, plan.log_probs or 0)
+                yield chunk(index, prompt, None, logs)
         async for event in work.events(job):
             if isinstance(event, Piece):
                 logs = None
-                if fields.logprobs is not None:
-                    logs = log_probs(list(zip(event.tokens, event.token_scores)), lengths[event.item])
+                if plan.log_probs is not None:
+                    logs = completion_log_probs(event.log_probs, event.text, lengths[event.item], plan.log_probs)
                 lengths[event.item] += len(event.text)
                 yield chunk(event.item, event.text, None, logs)
             elif isinstance(event, Result) and pieces:
@@ -191,11 +193,9 @@ async def _streamed(work: Work, fields: CompletionFields, plan: Plan, verb: str)
                 for rank, output in enumerate(plan.best(event.value)):
                     full = choice(event.item * plan.n + rank, prompts[event.item], output, None, fields)
                     yield head | {"choices": [full]}
-            elif isinstance(event, Usage):
-                note(work.request, prompt_tokens=event.prompt_tokens, new_tokens=event.new_tokens)
-                if fields.stream_options is not None and fields.stream_options.include_usage:
-                    usage = _usage(event.prompt_tokens // plan.repeats, event.new_tokens)
-                    yield head | {"choices": [], "usage": usage}
+            elif with_usage and isinstance(event, Usage):
+                usage = _usage(event.prompt_tokens // plan.repeats, event.new_tokens)
+                yield head | {"choices": [], "usage": usage}
 
     begun = work.request.scope["atento"]["begun"]
     first = work.service.metrics.first.labels("/v1/completions")

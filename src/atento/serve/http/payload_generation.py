@@ -1,16 +1,18 @@
 """The payload of text generation, whole or streamed as text-generation-inference does; the call that payloads share."""
 
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
 from starlette.responses import StreamingResponse
 
+from atento.serve.http.completion import MOST_LOG_PROBS
 from atento.serve.http.decoding import GenerationFields, decoding_options
 from atento.serve.http.errors import wrong_field
-from atento.serve.http.fields import described, read
+from atento.serve.http.fields import bounded, described, read
 from atento.serve.http.service import Service
-from atento.serve.http.work import Work, check_texts, event_stream
+from atento.serve.http.work import WHOLE, Fit, Work, check_texts, event_stream
 from atento.serve.jobs import Piece, Result
 
 
@@ -47,14 +49,23 @@ def of_inputs(values: list[Any], single: bool) -> Any:
 
 async def generate(call: Call) -> Any:
     """[{generated_text}], one a prompt and output."""
-    fields = read(GenerationFields, call.parameters, "/parameters")
+    fields, options, fit = _read_generation(call)
     texts, _ = inputs_of(call)
-    outcome = await call.work.run(call.model, call.verb, texts, decoding_options(fields, call.service.limits))
+    outcome = await call.work.run(call.model, call.verb, texts, options, log_probs=fields.top_n_tokens, fit=fit)
     return [
         {"generated_text": _shown(prompt, output["text"], fields)} | _details(output, fields)
         for prompt, outputs in zip(texts, outcome.values)
         for output in outputs
     ]
+
+
+def _read_generation(call: Call) -> tuple[GenerationFields, dict[str, Any], Fit]:
+    """The fields of a call, as options, and with `truncate` tokens at most, of which the last are read."""
+    fields = read(GenerationFields, call.parameters, "/parameters")
+    bounded("parameters/top_n_tokens", fields.top_n_tokens, 0, MOST_LOG_PROBS)
+    bounded("parameters/truncate", fields.truncate, 1, sys.maxsize)
+    fit = WHOLE if fields.truncate is None else Fit(fields.truncate, "left")
+    return fields, decoding_options(fields, call.service.limits), fit
 
 
 def _shown(prompt: str, text: str, fields: GenerationFields) -> str:
@@ -68,39 +79,60 @@ def _details(output: dict[str, Any], fields: GenerationFields) -> dict[str, Any]
         {"id": number, "text": text, "logprob": score, "special": False}
         for number, text, score in zip(output["ids"], output["tokens"], output["token_scores"])
     ]
+    tops = {"top_tokens": [_top_tokens(entry) for entry in output["log_probs"]]} if fields.top_n_tokens else {}
     return {
         "details": {
-            "finish_reason": "eos_token" if output["finished"] else "length",
+            "finish_reason": _finish_reason(output),
             "generated_tokens": len(output["ids"]),
             "prefill": [],
             "seed": fields.seed,
             "tokens": tokens,
+            **tops,
         }
     }
 
 
+def _finish_reason(output: dict[str, Any]) -> str:
+    """Why an output ended, in the words of text-generation-inference; EOS has a score and no id."""
+    if not output["finished"]:
+        return "length"
+    return "eos_token" if len(output["token_scores"]) > len(output["ids"]) else "stop_sequence"
+
+
+def _top_tokens(entry: dict[str, Any]) -> list[dict[str, Any]]:
+    """The most probable tokens at the place of one."""
+    return [
+        {"id": top["id"], "text": top["token"], "logprob": top["log_prob"], "special": top["bytes"] is None}
+        for top in entry["top"]
+    ]
+
+
 async def generation(call: Call, *, stream: bool) -> StreamingResponse:
     """A stream of `{"token": {...}}`, the last with `generated_text`; for one prompt and one output."""
-    fields = read(GenerationFields, call.parameters, "/parameters")
+    fields, options, fit = _read_generation(call)
     texts, _ = inputs_of(call)
     if len(texts) != 1:
         raise wrong_field("/inputs", f"a stream is of one text: got {len(texts)}")
-    options = decoding_options(fields, call.service.limits)
-    job = call.work.job(call.model, call.verb, texts, options, stream=stream)
+    job = call.work.job(call.model, call.verb, texts, options, stream=stream, log_probs=fields.top_n_tokens, fit=fit)
 
     async def chunks() -> AsyncIterator[dict[str, Any]]:
-        index = 0
+        index, output = 0, dict[str, Any]()
         async for event in call.work.events(job):
             if isinstance(event, Piece):
                 index += 1
-                yield _chunk(index, event)
+                tops = {"top_tokens": _top_tokens(event.log_probs[-1])} if event.log_probs else {}
+                yield _chunk(index, event) | tops
             elif isinstance(event, Result):
                 output = event.value[0]
-                last = Piece(0, "")
-                reason = "eos_token" if output["finished"] else "length"
-                details = {"finish_reason": reason, "generated_tokens": len(output["ids"]), "input_length": 0}
+            else:
+                details = {
+                    "finish_reason": _finish_reason(output),
+                    "generated_tokens": len(output["ids"]),
+                    "input_length": event.prompt_tokens,
+                    "seed": fields.seed,
+                }
                 text = _shown(texts[0], output["text"], fields)
-                yield _chunk(index + 1, last) | {"generated_text": text, "details": details | {"seed": fields.seed}}
+                yield _chunk(index + 1, Piece(0, "")) | {"generated_text": text, "details": details}
 
     return await event_stream(call.work, chunks(), done=False)
 

@@ -7,10 +7,10 @@ from typing import Any, Literal
 from atento.config.tasks import task_with
 from atento.serve.http.decoding import DecodingFields, decoding_options
 from atento.serve.http.errors import ServiceError, wrong_field
-from atento.serve.http.fields import Fields, Texts, bounded, described, read, unsupported
+from atento.serve.http.fields import Fields, Texts, bounded, described, listed, read, unsupported
 from atento.serve.http.language_codes import named_language
 from atento.serve.http.payload_generation import Call, generate, inputs_of, of_inputs
-from atento.serve.http.work import check_texts
+from atento.serve.http.work import check_texts, fit_of
 
 _MOST_CANDIDATES = 100
 
@@ -24,11 +24,12 @@ async def fill_mask(call: Call) -> Any:
     """[{score, token, token_str, sequence}] of a text; of several masks, such a list for each mask."""
     fields = read(_Fill, call.parameters, "/parameters")
     bounded("parameters/top_k", fields.top_k, 1, _MOST_CANDIDATES)
-    if fields.targets is not None:
-        raise wrong_field("/parameters/targets", "`targets` is not supported: ask for more candidates by `top_k`")
     mask = call.service.describe(call.model).mask_token
     texts, single = inputs_of(call)
-    outcome = await call.work.run(call.model, "fill", texts, {"top": fields.top_k or 5})
+    options: dict[str, Any] = {"top": fields.top_k or 5}
+    if fields.targets is not None:
+        options["targets"] = listed(fields.targets)
+    outcome = await call.work.run(call.model, "fill", texts, options)
     return of_inputs([_filled(text, mask, value) for text, value in zip(texts, outcome.values)], single)
 
 
@@ -263,16 +264,17 @@ class _Embed(Fields):
     normalize: bool | None = None
     truncate: bool | None = None
     prompt_name: str | None = None
-    truncation_direction: str | None = None
+    truncation_direction: Literal["left", "right", "Left", "Right"] | None = None
 
 
 async def feature_extraction(call: Call) -> Any:
     """The vector of each text, pooled as the model does."""
     fields = read(_Embed, call.parameters, "/parameters")
-    unsupported(fields, {"truncate": (False,), "prompt_name": (), "truncation_direction": ("right", "Right")})
+    unsupported(fields, {"prompt_name": ()})
     texts, _ = inputs_of(call)
     options = {} if fields.normalize is None else {"normalize": fields.normalize}
-    outcome = await call.work.run(call.model, "embed", texts, options)
+    fit = fit_of(fields.truncate, fields.truncation_direction or "right")
+    outcome = await call.work.run(call.model, "embed", texts, options, fit=fit)
     return [vector.tolist() for vector in outcome.values]
 
 

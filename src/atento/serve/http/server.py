@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvicorn
 
@@ -20,6 +21,9 @@ from atento.serve.http.metrics import Metrics
 from atento.serve.http.service import Service
 from atento.serve.http.start import ServerSettings
 from atento.serve.settings import Limits, ModelSettings
+
+if TYPE_CHECKING:
+    from atento.serve.http.tracing import Tracing
 
 _LAST_WORDS = 2.0  # seconds that connections have to close after the last answer
 
@@ -50,7 +54,8 @@ async def answer_until(
         Metrics(lambda: {name: engine.stats(name) for name in models}),
         log,
     )
-    app = application(service, origins=settings.origins)
+    tracing = _tracing() if settings.tracing else None
+    app = application(service, origins=settings.origins, tracing=tracing)
     servers = [(_Server(_config(app, limits)), bound)]
     if settings.admin_socket is not None:
         servers.append((_Server(_config(admin_application(service), limits)), _unix_socket(settings.admin_socket)))
@@ -72,6 +77,15 @@ async def answer_until(
     service.log.event("stopped", seconds=round(time.monotonic() - began, 3), cut=service.metrics.running or None)
     if settings.admin_socket is not None:
         settings.admin_socket.unlink(missing_ok=True)
+    if tracing is not None:
+        await asyncio.to_thread(tracing.close)
+
+
+def _tracing() -> "Tracing":
+    """Tracing as the environment says; its packages are loaded only here."""
+    from atento.serve.http.tracing import Tracing
+
+    return Tracing.from_environment()
 
 
 class _Server(uvicorn.Server):

@@ -31,6 +31,7 @@ class ServerSettings:
         origins: web pages that may call it (CORS).
         admin_socket: path of the unix socket of `POST /models/reload`; None: there is none.
         log_text: whether users' texts may be logged. quiet: whether successful requests are left out of the log.
+        tracing: whether each request is a span of OpenTelemetry.
     """
 
     host: str = "127.0.0.1"
@@ -41,6 +42,7 @@ class ServerSettings:
     admin_socket: Path | None = None
     log_text: bool = False
     quiet: bool = False
+    tracing: bool = False
     ready: Callable[[str], None] = field(default=lambda url: None)
 
     def check(self) -> None:

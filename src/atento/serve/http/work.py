@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from starlette.requests import Request
@@ -31,6 +31,23 @@ class Outcome:
     new_tokens: int = 0
 
 
+@dataclass(frozen=True)
+class Fit:
+    """What becomes of long texts: the most tokens of a text, and the end that is cut, as `serve.jobs.Job` has them."""
+
+    longest: int | None = None
+    truncate: str | None = None
+
+
+WHOLE = Fit()
+"""As the service says."""
+
+
+def fit_of(truncate: bool | None, direction: str) -> Fit:
+    """What `truncate` and `truncation_direction` of text-embeddings-inference ask for."""
+    return WHOLE if truncate is None else Fit(None, direction.lower() if truncate else "error")
+
+
 @dataclass
 class Work:
     """The jobs of one request.
@@ -45,28 +62,50 @@ class Work:
     _begun: dict[str, None] = field(default_factory=dict)  # jobs that have not ended
     _count: int = 0
 
-    def job(self, model: str, verb: str, items: list[Any], options: dict[str, Any], *, stream: bool = False) -> Job:
-        """A job of this request, with the deadline of the service."""
+    def __post_init__(self) -> None:
+        self._deadline = time.monotonic() + self.service.limits.deadline
+
+    def job(
+        self,
+        model: str,
+        verb: str,
+        items: list[Any],
+        options: dict[str, Any],
+        *,
+        stream: bool = False,
+        log_probs: int | None = None,
+        fit: Fit = WHOLE,
+    ) -> Job:
+        """A job of this request; all of them have the deadline of the request."""
         self._count += 1
         number = f"{self.request.scope['atento']['id']}-{self._count}"
         note(self.request, model=model, verb=verb, items=len(items), characters=_characters(items))
         if self.service.log.texts:
             note(self.request, texts=items)
-        return Job(number, model, verb, items, options, stream, time.monotonic() + self.service.limits.deadline)
+        return Job(number, model, verb, items, options, stream, self._deadline, log_probs, fit.longest, fit.truncate)
 
-    async def run(self, model: str, verb: str, items: list[Any], options: dict[str, Any] | None = None) -> Outcome:
+    async def run(
+        self,
+        model: str,
+        verb: str,
+        items: list[Any],
+        options: dict[str, Any] | None = None,
+        *,
+        log_probs: int | None = None,
+        fit: Fit = WHOLE,
+    ) -> Outcome:
         """The values of all items.
 
         Raises:
             ServiceError: as `events` says.
         """
         outcome = Outcome([None] * len(items))
-        async for event in self.events(self.job(model, verb, items, options or {})):
+        job = self.job(model, verb, items, options or {}, log_probs=log_probs, fit=fit)
+        async for event in self.events(job):
             if isinstance(event, Result):
                 outcome.values[event.item] = event.value
             elif isinstance(event, Usage):
                 outcome.prompt_tokens, outcome.new_tokens = event.prompt_tokens, event.new_tokens
-        note(self.request, prompt_tokens=outcome.prompt_tokens, new_tokens=outcome.new_tokens)
         return outcome
 
     async def events(self, job: Job) -> AsyncIterator[Piece | Result | Usage]:
@@ -89,12 +128,20 @@ class Work:
                 async for event in events:
                     if isinstance(event, Failed):
                         raise self._failure(event)
+                    if isinstance(event, Usage):
+                        self._note(event)
                     yield event
             del self._begun[job.id]
         except TimeoutError:
             raise self._failure(Failed("deadline", "")) from None
         finally:
             self.stop()
+
+    def _note(self, usage: Usage) -> None:
+        """Add tokens and times to the line of log of the request: the sums over its jobs."""
+        notes = self.request.scope["atento"]["notes"]
+        for name, value in asdict(usage).items():
+            notes[name] = round(notes.get(name, 0) + value, 4)
 
     def stop(self) -> None:
         """Cancel the jobs that have not ended."""
@@ -171,7 +218,7 @@ async def event_stream(
                     break
                 except ServiceError as error:
                     note(work.request, code=error.code)
-                    yield _line(error.body)
+                    yield _line(error.body(work.request.scope))
                     return
                 upcoming = None
             if done:

@@ -1,0 +1,66 @@
+"""What is sent of a token with its log-probability: its text, the bytes of that, and the likeliest tokens there."""
+
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from typing import Any
+
+import torch
+
+from atento.decoding.forced import forced_tokens
+from atento.model import Model
+from atento.tasks.scoring import TokenScores
+from atento.text.tokenizer import Tokenizer
+
+Top = Sequence[tuple[int, float]]
+_LEAST = -9999.0  # what OpenAI's API gives for a token that cannot be written; JSON has no infinity
+
+
+def entries(tokenizer: Tokenizer, ids: Iterable[int], log_probs: Iterable[float], tops: Sequence[Top]) -> list[Any]:
+    """An entry for each token, as `serve.jobs.Piece.log_probs` has them.
+
+    Args:
+        tokenizer: of the tokens.
+        ids, log_probs: of the tokens.
+        tops: the most probable tokens at the place of each; empty: they were not asked for.
+    """
+    return [
+        {**_entry(tokenizer, token, log_prob), "top": [_entry(tokenizer, *pair) for pair in top]}
+        for token, log_prob, top in zip(ids, log_probs, tops or repeat(()))
+    ]
+
+
+def scored_entries(tokenizer: Tokenizer, scores: TokenScores) -> list[Any]:
+    """The entries of a given output; EOS has none."""
+    ids = [_id(tokenizer, token) for token in scores.tokens[:-1]]
+    tops = [[(_id(tokenizer, token), log_prob) for token, log_prob in top] for top in scores.top]
+    return entries(tokenizer, ids, scores.log_probs, tops)
+
+
+def most_probable_beside(model: Model, input_ids: Sequence[int], ids: Sequence[int], count: int) -> list[Top]:
+    """The most probable tokens at each place of an output that a search has ended with."""
+    source = torch.tensor([list(input_ids)], device=model.device)
+    _, (tops,) = forced_tokens(model.step_function(), source, [ids], finished=False, top=count)
+    return list(tops)
+
+
+def _entry(tokenizer: Tokenizer, token: int, log_prob: float) -> dict[str, Any]:
+    log_prob = max(log_prob, _LEAST)
+    spelling = tokenizer.spelling(token)
+    if spelling is None:  # a special token, which has no text
+        return {"id": token, "token": tokenizer.tokens([token])[0], "bytes": None, "log_prob": log_prob}
+    data = spelling if isinstance(spelling, bytes) else spelling.encode("utf-8")
+    return {"id": token, "token": _text(data), "bytes": list(data), "log_prob": log_prob}
+
+
+def _text(data: bytes) -> str:
+    r"""The text of some bytes; of a part of a character its bytes, as OpenAI's API shows them: bytes:\xc3."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
+
+
+def _id(tokenizer: Tokenizer, piece: str) -> int:
+    token_id = tokenizer.token_id(piece)
+    assert token_id is not None, "the piece is of this vocabulary"
+    return token_id

