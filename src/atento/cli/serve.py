@@ -14,6 +14,7 @@ from atento.cli.options import Device, Precision, Seed, Threads, progress
 if TYPE_CHECKING:
     from atento.serve.http.clients import Key
     from atento.serve.http.start import Answer
+    from atento.serve.http.tracing import Tracing as Spans
     from atento.serve.settings import ModelSettings
 
 _KEY_VARIABLE = "ATENTO_API_KEY"
@@ -123,7 +124,7 @@ def serve(
         admin_socket,
         log_text,
         quiet,
-        _is_traced(asked=tracing),
+        _tracing if _is_traced(asked=tracing) else None,
         lambda url: progress(_ready(url, list(served), keyed=api_key is not None or api_keys is not None)),
     )
     run(served, limits, settings, _routes)
@@ -146,6 +147,13 @@ def _check_packages() -> None:
             f"`atento serve` needs the package {missing[0]}: install atento with the extra serve (pip install "
             "'atento[serve]')"
         )
+
+
+def _tracing() -> "Spans":
+    """Tracing as the variables OTEL_* say."""
+    from atento.serve.http.tracing import Tracing as Spans
+
+    return Spans.from_environment()
 
 
 def _is_traced(*, asked: bool) -> bool:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import uvicorn
 
@@ -21,9 +20,6 @@ from atento.serve.http.metrics import Metrics
 from atento.serve.http.service import Service
 from atento.serve.http.start import ServerSettings
 from atento.serve.settings import Limits, ModelSettings
-
-if TYPE_CHECKING:
-    from atento.serve.http.tracing import Tracing
 
 _LAST_WORDS = 2.0  # seconds that connections have to close after the last answer
 
@@ -54,7 +50,7 @@ async def answer_until(
         Metrics(lambda: {name: engine.stats(name) for name in models}),
         log,
     )
-    tracing = _tracing() if settings.tracing else None
+    tracing = None if settings.tracing is None else settings.tracing()
     app = application(service, origins=settings.origins, tracing=tracing)
     servers = [(_Server(_config(app, limits)), bound)]
     if settings.admin_socket is not None:
@@ -79,13 +75,6 @@ async def answer_until(
         settings.admin_socket.unlink(missing_ok=True)
     if tracing is not None:
         await asyncio.to_thread(tracing.close)
-
-
-def _tracing() -> "Tracing":
-    """Tracing as the environment says; its packages are loaded only here."""
-    from atento.serve.http.tracing import Tracing
-
-    return Tracing.from_environment()
 
 
 class _Server(uvicorn.Server):

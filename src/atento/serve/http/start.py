@@ -16,6 +16,7 @@ from atento.serve.settings import Limits, ModelSettings
 
 if TYPE_CHECKING:
     from atento.serve.http.clients import Key
+    from atento.serve.http.tracing import Tracing
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -31,7 +32,7 @@ class ServerSettings:
         origins: web pages that may call it (CORS).
         admin_socket: path of the unix socket of `POST /models/reload`; None: there is none.
         log_text: whether users' texts may be logged. quiet: whether successful requests are left out of the log.
-        tracing: whether each request is a span of OpenTelemetry.
+        tracing: makes what turns each request into a span of OpenTelemetry; None: they are none.
     """
 
     host: str = "127.0.0.1"
@@ -42,7 +43,7 @@ class ServerSettings:
     admin_socket: Path | None = None
     log_text: bool = False
     quiet: bool = False
-    tracing: bool = False
+    tracing: "Callable[[], Tracing] | None" = None
     ready: Callable[[str], None] = field(default=lambda url: None)
 
     def check(self) -> None:
