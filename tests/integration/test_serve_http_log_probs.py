@@ -144,3 +144,15 @@ def test_what_is_asked_of_log_probs_and_penalties_is_checked(client: Any) -> Non
     ):
         with pytest.raises(openai.UnprocessableEntityError, match=message):
             client.chat.completions.create(**shared, **options)
+
+
+def test_a_beam_streams_its_text_and_its_log_probs(client: Any) -> None:
+    shared = {"model": "lm", "prompt": SOURCES[3], "max_tokens": 6, "extra_body": {"beam_size": 3}}
+    for count in (None, 2):
+        whole = client.completions.create(**shared, logprobs=count).choices[0]
+        chunks = [chunk.choices[0] for chunk in client.completions.create(**shared, logprobs=count, stream=True)]
+        assert "".join(chunk.text for chunk in chunks) == whole.text
+        assert chunks[-1].finish_reason == whole.finish_reason
+        if count:
+            tokens = [token for chunk in chunks if chunk.logprobs for token in chunk.logprobs.tokens]
+            assert tokens == whole.logprobs.tokens

@@ -153,7 +153,7 @@ async def _completed(work: Work, fields: CompletionFields, plan: Plan, verb: str
 
 
 async def _streamed(work: Work, fields: CompletionFields, plan: Plan, verb: str) -> Response:
-    """A stream of pieces. A beam is known only at its end, and comes as one piece."""
+    """A stream of pieces. Several outputs of a beam are known only at its end, and come whole."""
     if plan.best_of > plan.n:
         raise wrong_field("/best_of", f"`best_of` must be `n` in a stream: got {plan.best_of} and {plan.n}")
     if not plan.writes:
@@ -163,7 +163,7 @@ async def _streamed(work: Work, fields: CompletionFields, plan: Plan, verb: str)
         prompts = await unless_gone(work.request, _as_texts(work, fields.model, prompts))
     head = _head(work, fields.model)
     items = [prompt for prompt in prompts for _ in range(plan.repeats)]
-    pieces = "beam" not in plan.options
+    pieces = plan.n == 1 or "beam" not in plan.options
     job = work.job(fields.model, verb, items, plan.options, stream=pieces, log_probs=plan.log_probs)
     with_usage = fields.stream_options is not None and fields.stream_options.include_usage
     scored = await unless_gone(work.request, echoed(work, fields, prompts, verb)) if fields.echo else None
