@@ -115,6 +115,12 @@ ENCODER = NetworkConfig(
 )
 
 
+def pairs_of(made: PlannedBatches, epoch: int) -> list[tuple[int, int, int]]:
+    """The first and the second sentence of each pair of an epoch, and whether the second is a random one."""
+    columns = (made.stores.at(epoch)[name].flat.tolist() for name in ("first", "second", "follows"))
+    return list(zip(*columns))
+
+
 def test_e4_half_of_the_second_sentences_follow_and_no_false_one_is_of_the_same_document(tokenizer: Tokenizer) -> None:
     texts = [f"Primeira {n}. Segunda {n}. Terceira {n}." for n in range(40)]
     given = preparation(tokenizer, ENCODER, texts)
@@ -124,9 +130,7 @@ def test_e4_half_of_the_second_sentences_follow_and_no_false_one_is_of_the_same_
     assert isinstance(objective, NextSentence)
     follows = 0
     for epoch in range(4):
-        for row in range(80):
-            first = int(store["first"].flat[row])
-            second, answer = objective._second(store, first, row, Draw(1, epoch))
+        for first, second, answer in pairs_of(made, epoch):
             documents = store["document"].flat
             same = documents[first] == documents[second]
             assert (answer == 0) == same and (answer == 1 or second == first + 1)
@@ -147,15 +151,31 @@ def test_e4_of_two_documents_every_false_pair_crosses_from_one_to_the_other(toke
     store, follows = made.stores.first, 0
     documents, seen = store["document"].flat.tolist(), set()
     for epoch in range(300):
-        for row in range(4):
-            first = int(store["first"].flat[row])
-            second, answer = made.objective._second(store, first, row, Draw(1, epoch))
+        for first, second, answer in pairs_of(made, epoch):
             assert (documents[first] == documents[second]) == (answer == 0)
             follows += answer == 0
             seen.add((first, second))
     assert abs(follows - 600) < 4 * 300**0.5
     false = {(first, second) for first, second in seen if documents[first] != documents[second]}
     assert false == {(first, second) for first in (0, 1, 2) for second in (4, 5)} | {(4, second) for second in range(4)}
+
+
+def test_e4_the_pairs_of_a_part_have_about_the_same_length_in_every_epoch(tokenizer: Tokenizer) -> None:
+    random = np.random.default_rng(1)
+    sentences = [
+        "Um " + " ".join(["gato"] * int(length)) + "." for length in random.lognormal(2, 0.8, 800).astype(int) + 1
+    ]
+    texts = [" ".join(sentences[row : row + 4]) for row in range(0, 800, 4)]
+    made = batches_for(preparation(tokenizer, ENCODER, texts), (ObjectiveConfig("next-sentence"),))
+    assert isinstance(made, PlannedBatches)
+    made.divide(len(made) // 8)
+    for epoch in (0, 1):
+        lengths = [made.batch(part, epoch).lengths["ids"] for update in made.plan(epoch) for part in update]
+        expected = made.objective.lengths(made.stores.at(epoch))[0]
+        assert sorted(torch.cat(lengths).tolist()) == sorted(
+            expected.tolist()
+        )  # as planned, although half are drawn by chance
+        assert made.padding(epoch) < 0.2
 
 
 def test_e4_one_document_or_none_with_two_sentences_is_refused(tokenizer: Tokenizer) -> None:

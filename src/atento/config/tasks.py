@@ -45,6 +45,7 @@ class TaskSpec:
         scored_metrics: the usual ones where the records have a score.
         vectors: whether it trains the vectors of texts. They are pooled as the recipe's `embedding` says, and heads of
             the initial model that no objective trains are left out.
+        several_tasks: whether its records are of several tasks, which differ in the length of their targets.
         unused: a key of a recipe, or a section of it -> why it has no effect.
         defaults: keys of a recipe whose defaults differ from the usual ones.
     """
@@ -66,6 +67,7 @@ class TaskSpec:
     special_tokens: int = 1
     targets: str = "tokens"
     reads_words: bool = False
+    several_tasks: bool = False
     unused: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
@@ -166,6 +168,7 @@ TASKS: dict[str, TaskSpec] = {
         metrics=("exact-match", "token-f1"),
         evaluated=("bleu", "chrf", "exact-match"),
         verb="generate",
+        several_tasks=True,
         unused=_ONE_ROW_A_TEXT,
         defaults={"metrics": ["exact-match", "token-f1"], "decoding": {"beam": 1}},
     ),

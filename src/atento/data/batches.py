@@ -17,6 +17,7 @@ from atento.data.store import EpochStores, Store
 
 _SORT_WINDOW = 65536  # examples that are sorted by length together
 _PART_TOKENS = 2048  # target tokens of a part
+_PART_COST = 400  # what a further part costs, in tokens: its products read and convert all weights again
 SIDES = {"text": "ids", "pair": "pair_ids", "negative": "negative_ids"}  # a field -> the input of its texts
 Rows = NDArray[np.int64]  # indices of examples in a store
 EVERY: Iterator[bool] = repeat(True)  # `ours` of a process that computes every part
@@ -170,6 +171,7 @@ def plan(
     parts_per_update: int,
     *key: int,
     equal_examples: bool = False,
+    random_updates: bool = False,
 ) -> list[list[NDArray[np.int64]]]:
     """Plan one epoch: a list of updates, each a list of parts, each an array of example numbers.
 
@@ -186,7 +188,11 @@ def plan(
         key: seed and epoch.
         equal_examples: updates have about the same number of examples instead of tokens, so that short and long
             examples have the same weight in the gradient. Parts of more than 4,096 tokens are cut in pieces.
+        random_updates: each update is a random sample of the examples, cut into parts of similar lengths. Else an
+            update of few parts has examples of few lengths.
     """
+    if random_updates:
+        return _random_updates(source_lengths, target_lengths, updates, *key)
     counted = np.ones_like(target_lengths) if equal_examples else target_lengths
     shuffled_rows = permutation(len(source_lengths), *key, 1)
     total = int(counted.sum())
@@ -216,6 +222,42 @@ def plan(
         longer = np.maximum(source_lengths, target_lengths)
         return [[piece for part in shuffled[i::updates] for piece in _pieces(part, longer)] for i in range(updates)]
     return [shuffled[i::updates] for i in range(updates)]
+
+
+def _random_updates(
+    source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64], updates: int, *key: int
+) -> list[list[Rows]]:
+    """Deal shuffled examples to updates of about the same number of target tokens, and cut each into parts."""
+    shuffled = permutation(len(source_lengths), *key, 1)
+    ends = np.cumsum(target_lengths[shuffled])
+    first = np.searchsorted(ends, np.arange(1, updates) * (ends[-1] / updates)) + 1
+    latest = len(shuffled) - np.arange(updates - 1, 0, -1)  # each update has at least one example
+    cuts = np.minimum(np.maximum.accumulate(first - np.arange(1, updates)) + np.arange(1, updates), latest)
+    return [
+        [rows[part] for part in _cheapest_parts(source_lengths[rows], target_lengths[rows])]
+        for rows in np.split(shuffled, cuts)
+    ]
+
+
+def _cheapest_parts(source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64]) -> list[Rows]:
+    """Cut examples, sorted by length, into parts whose padded tokens and number cost least."""
+    order = np.lexsort((source_lengths, target_lengths))
+    sources, targets = source_lengths[order], target_lengths[order]
+    count = len(order)
+    cost, start = np.zeros(count + 1), np.zeros(count + 1, dtype=np.int64)  # of the first n examples; of the last part
+    for end in range(1, count + 1):
+        longest = [np.maximum.accumulate(side[:end][::-1])[::-1] for side in (sources, targets)]
+        tokens = (longest[0] + longest[1]) * np.arange(end, 0, -1)  # padded tokens of a part from each example to `end`
+        costs = (
+            cost[:end] + _PART_COST + np.where((tokens > 2 * _PART_TOKENS) & (np.arange(end) < end - 1), np.inf, tokens)
+        )
+        start[end] = costs.argmin()
+        cost[end] = costs[start[end]]
+    parts: list[Rows] = []
+    while count:
+        parts.append(order[start[count] : count])
+        count = int(start[count])
+    return parts
 
 
 def _pieces(part: Rows, lengths: NDArray[np.int64]) -> list[Rows]:
@@ -271,6 +313,7 @@ class PlannedBatches:
         seed: int,
         weight: float | Mapping[str, float] = 1.0,
         equal_examples: bool = False,
+        random_updates: bool = False,
     ) -> None:
         """Count the targets of the first epoch, which decide how many updates an epoch has.
 
@@ -281,6 +324,7 @@ class PlannedBatches:
             seed: seed of order and random choices.
             weight: factor of the loss, or of each head's loss.
             equal_examples: whether updates have the same number of examples, instead of tokens.
+            random_updates: whether an update is a random sample of the examples, short and long.
         """
         self.stores = store if isinstance(store, EpochStores) else EpochStores(store)
         self.objective, self.seed, self.weight = objective, seed, weight
@@ -288,7 +332,7 @@ class PlannedBatches:
         sizes = objective.sizes(self.stores.first)
         self.budget, self.targets = budget, int(sizes.sum())
         self._computed = int(objective.lengths(self.stores.first)[1].sum())
-        self.equal_examples = equal_examples
+        self.equal_examples, self.random_updates = equal_examples, random_updates
         self._cached_plan: tuple[int, list[list[Rows]]] | None = None  # of one epoch, with its number
         self.updates_per_epoch = self.parts_per_update = 0
         self.divide(round(self.targets / budget))
@@ -322,6 +366,7 @@ class PlannedBatches:
                     self.seed,
                     epoch,
                     equal_examples=self.equal_examples,
+                    random_updates=self.random_updates,
                 ),
             )
         return self._cached_plan[1]

@@ -3,7 +3,9 @@
 ids "[CLS] o gato pulou [SEP] ele [MASK] [SEP]"   labels "dormiu" at the mask, and 0: the second sentence follows
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -14,8 +16,8 @@ from atento.data.batches import Batch, Draw, PlannedBatches, Rows
 from atento.data.masking import Masking, masking_of
 from atento.data.objectives.masked import HEAD, with_token_mask
 from atento.data.objectives.preparation import Preparation
-from atento.data.shuffle import hashes
-from atento.data.store import MemoryStore, Ragged, Store
+from atento.data.shuffle import grid_hashes
+from atento.data.store import EpochStores, MemoryStore, Ragged, Store
 from atento.data.word_numbers import WordNumbers
 from atento.errors import DataError
 from atento.text.lengths import pad_batch, truncate
@@ -31,7 +33,8 @@ class NextSentence:
     """Batches of sentence pairs. Half of the second sentences are the next one (label 0), half random (label 1).
 
     Columns: "ids", the sentences; "document", the number of the document of each; "first", the sentences that have a
-    next one in their document. Each of these is an example. Random sentences come from another document.
+    next one in their document; "second" and "follows", as `with_second` draws them for an epoch. Each sentence of
+    "first" is an example. Random sentences come from another document.
 
     Attributes:
         pad_id: id of padding.
@@ -54,27 +57,23 @@ class NextSentence:
         return self.masking.share(self._pair_lengths(store) - 3) + 1
 
     def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the length of each pair of neighbouring sentences, twice."""
+        """Return the length of each pair, twice."""
         lengths = self._pair_lengths(store)
         return lengths, lengths
 
     def _pair_lengths(self, store: Store) -> NDArray[np.int64]:
-        first = store["first"].flat
         lengths = store["ids"].lengths
-        pairs = lengths[first] + lengths[first + 1] + self.template.added(True)
+        pairs = lengths[store["first"].flat] + lengths[store["second"].flat] + self.template.added(True)
         fitting: NDArray[np.int64] = np.minimum(self.longest, pairs).astype(np.int64)
         return fitting
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
-        """Return a batch; each epoch draws other second sentences and hides other tokens."""
-        pairs, follows = [], []
+        """Return a batch; each epoch hides other tokens."""
+        room = self.longest - self.template.added(True)
+        pairs = []
         for row in rows.tolist():
-            first = int(store["first"].flat[row])
-            second, label = self._second(store, first, row, draw)
-            room = self.longest - self.template.added(True)
-            first_ids, second_ids, _ = truncate(store["ids"][first].tolist(), store["ids"][second].tolist(), room)
-            pairs.append(self.template.apply(first_ids, second_ids))
-            follows.append(label)
+            first, second = (store["ids"][int(store[name].flat[row])].tolist() for name in ("first", "second"))
+            pairs.append(self.template.apply(*truncate(first, second, room)[:2]))
         padded, _ = pad_batch([ids for ids, _ in pairs], self.pad_id)
         ids = torch.from_numpy(padded)
         labels = torch.full_like(ids, -1)
@@ -88,19 +87,21 @@ class NextSentence:
         inputs = with_token_mask({"ids": ids}, lengths)
         if self.segments:
             inputs["segment_ids"] = torch.from_numpy(pad_batch([segments for _, segments in pairs], 0)[0])
-        all_labels = {HEAD: labels, FOLLOWS: torch.tensor(follows)}
+        all_labels = {HEAD: labels, FOLLOWS: torch.from_numpy(store["follows"].flat[rows].astype(np.int64))}
         return Batch(inputs, all_labels, lengths={"ids": torch.from_numpy(lengths)})
 
-    def _second(self, store: Store, first: int, row: int, draw: Draw) -> tuple[int, int]:
-        """Return the number of the second sentence, and 0 if it is the next one, else 1."""
-        coin, number = hashes(2, draw.seed, draw.epoch, row, _PAIR_KEY)
-        if coin & np.uint64(1):
-            return first + 1, 0
-        documents = store["document"].flat
-        # choose among the sentences outside [begin, end), the document of the first sentence
-        begin, end = np.searchsorted(documents, [documents[first], documents[first] + 1])
-        index = int(number % np.uint64(len(documents) - (end - begin)))
-        return index if index < begin else index + int(end - begin), 1
+
+def with_second(columns: Mapping[str, Ragged], seed: int, epoch: int) -> MemoryStore:
+    """Return the examples of an epoch: for each first sentence a second one, and 0 if it is the next one, else 1."""
+    first, documents = columns["first"].flat.astype(np.int64), columns["document"].flat
+    coins, numbers = grid_hashes(np.arange(len(first)), 2, seed, epoch, _PAIR_KEY).T
+    # choose among the sentences outside [begin, end), the document of the first sentence
+    begin, end = (np.searchsorted(documents, documents[first] + after) for after in (0, 1))
+    drawn = (numbers % (len(documents) - (end - begin)).astype(np.uint64)).astype(np.int64)
+    drawn = np.where(drawn < begin, drawn, drawn + (end - begin))
+    follows = (coins & np.uint64(1)).astype(np.int64) ^ 1
+    second, each = np.where(follows == 0, first + 1, drawn), np.ones_like(first)
+    return _Sentences({**columns, "second": Ragged.of_flat(second, each), "follows": Ragged.of_flat(follows, each)})
 
 
 def next_sentence(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
@@ -123,8 +124,12 @@ def next_sentence(preparation: Preparation, config: ObjectiveConfig) -> PlannedB
             "next-sentence prediction needs two documents at least and one of two sentences: each text is a document "
             f"(`paragraphs: true` joins lines); got {len(documents)} texts of {len(sentences)} sentences"
         )
-    columns = {"ids": Ragged(sentences), "document": Ragged([[number] for number in document_ids])}
-    store = _Sentences(columns | {"first": Ragged([[row] for row in first])})
+    columns = {
+        "ids": Ragged(sentences),
+        "document": Ragged([[number] for number in document_ids]),
+        "first": Ragged([[row] for row in first]),
+    }
+    stores = EpochStores(with_second(columns, training.seed, 0), partial(with_second, columns, training.seed))
     template = preparation.text_template()
     objective = NextSentence(
         network.pad_id,
@@ -134,7 +139,7 @@ def next_sentence(preparation: Preparation, config: ObjectiveConfig) -> PlannedB
         network.embedding.segments > 1,
         None if config.unit == "tokens" else WordNumbers(tokenizer),
     )
-    return PlannedBatches(store, objective, budget=training.batch_tokens, seed=training.seed, weight=config.weight)
+    return PlannedBatches(stores, objective, budget=training.batch_tokens, seed=training.seed, weight=config.weight)
 
 
 class _Sentences(MemoryStore):

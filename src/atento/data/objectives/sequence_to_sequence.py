@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from atento.config.network import NetworkConfig
 from atento.config.objective import ObjectiveConfig
 from atento.config.recipe import Recipe
+from atento.config.tasks import TASKS
 from atento.data.batches import Batch, Draw, PlannedBatches, Rows
 from atento.data.objectives.preparation import Preparation, Report
 from atento.data.special_tokens import special_tokens_of
@@ -66,6 +67,8 @@ def sequence_to_sequence(preparation: Preparation, config: ObjectiveConfig) -> P
     objective = SequenceToSequence(network.pad_id, network.start_id, network.eos_id)
     source, target = sources_of(network, tokenizer, sources), tokenizer.target.encode_batch(targets)
     settings: dict[str, Any] = {"budget": recipe.training.batch_tokens, "seed": recipe.training.seed}
+    if TASKS[recipe.task].several_tasks:  # else an update would hold targets of one length, and so of one task
+        settings["random_updates"] = True
     if preparation.held_out:
         return PlannedBatches(_store(source, target), objective, **settings)
     source, target = _cut(source, target, recipe, preparation.report)

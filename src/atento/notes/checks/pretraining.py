@@ -11,7 +11,7 @@ from atento.config.heads import HeadConfig
 from atento.config.network import NetworkConfig
 from atento.data.batches import Draw
 from atento.data.masking import Masking
-from atento.data.objectives.next_sentence import FOLLOWS, NextSentence
+from atento.data.objectives.next_sentence import FOLLOWS, NextSentence, with_second
 from atento.data.objectives.prefix import Prefix
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
 from atento.data.objectives.span_corruption import SpanCorruption, corrupt, restored
@@ -34,19 +34,17 @@ def next_sentences() -> Finding:
     documents, sentences = 60, 4
     ids = [[WORD + document, WORD + 60 + row] for document in range(documents) for row in range(sentences)]
     rows = [row for row in range(len(ids) - 1) if row % sentences < sentences - 1]
-    store = MemoryStore(
-        {
-            "ids": Ragged(ids),
-            "document": Ragged([[row // sentences] for row in range(len(ids))]),
-            "first": Ragged([[row] for row in rows]),
-        }
-    )
+    columns = {
+        "ids": Ragged(ids),
+        "document": Ragged([[row // sentences] for row in range(len(ids))]),
+        "first": Ragged([[row] for row in rows]),
+    }
     vocab_size = WORD + 64
     template = Template(pair=((BEGIN, 0), ("A", 0), (END, 0), ("B", 1), (END, 1)))
     objective = NextSentence(PAD, Masking(MASK, WORD, vocab_size, rate=0.5), template, 16, segments=True)
     labels, wrong, total = [], 0, 0
     for epoch in range(20):
-        batch = objective.batch(store, np.arange(len(rows)), Draw(2, epoch))
+        batch = objective.batch(with_second(columns, 2, epoch), np.arange(len(rows)), Draw(2, epoch))
         restored_ids = torch.where(batch.labels["vocabulary"] >= 0, batch.labels["vocabulary"], batch.inputs["ids"])
         for row, text, label in zip(rows, restored_ids.tolist(), batch.labels[FOLLOWS].tolist()):
             second = text[4:6]  # [CLS] a a [SEP] b b [SEP]
@@ -57,7 +55,7 @@ def next_sentences() -> Finding:
     heads = (HeadConfig("masked-language-model"), HeadConfig("next-sentence", dropout=0.0))
     config = NetworkConfig("encoder", vocab_size=vocab_size, heads=heads, embedding={"segments": 2}, **SIZES)  # type: ignore[arg-type]
     network = Encoder(config).double().eval()
-    batch = objective.batch(store, np.arange(8), Draw(1, 0))
+    batch = objective.batch(with_second(columns, 1, 0), np.arange(8), Draw(1, 0))
     with torch.no_grad():
         loss = losses(network, batch, Call())
         output = network(**batch.inputs)

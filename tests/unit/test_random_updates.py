@@ -1,0 +1,70 @@
+"""Updates that are random samples of several tasks, cut into parts of similar lengths."""
+
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from atento.config.tasks import TASKS
+from atento.data.batches import _PART_COST, _cheapest_parts, plan
+
+LABELS, PAIRS, UPDATES = 600, 400, 40
+RANDOM = np.random.default_rng(3)
+SOURCES = np.concatenate([RANDOM.integers(5, 60, LABELS), RANDOM.integers(4, 30, PAIRS)])
+TARGETS = np.concatenate([np.full(LABELS, 2), RANDOM.integers(4, 30, PAIRS)])
+
+
+def updates(random_updates: bool, epoch: int = 0) -> list[list[NDArray[np.int64]]]:
+    return plan(SOURCES, TARGETS, UPDATES, 1, 7, epoch, random_updates=random_updates)
+
+
+def test_an_epoch_has_every_example_once_in_updates_of_about_equal_target_tokens() -> None:
+    planned = updates(True)
+    assert len(planned) == UPDATES
+    assert sorted(np.concatenate([part for parts in planned for part in parts]).tolist()) == list(range(len(SOURCES)))
+    tokens = [sum(int(TARGETS[part].sum()) for part in parts) for parts in planned]
+    assert max(abs(count - TARGETS.sum() / UPDATES) for count in tokens) <= TARGETS.max()
+    assert all((a == b).all() for a, b in zip(planned[3], updates(True)[3]))
+    assert sorted(np.concatenate(planned[0])) != sorted(np.concatenate(updates(True, epoch=1)[0]))
+
+
+def test_every_update_has_examples_of_both_tasks_and_one_sorted_by_length_has_not() -> None:
+    def mixed(planned: list[list[NDArray[np.int64]]]) -> int:
+        shares = [float((np.concatenate(parts) < LABELS).mean()) for parts in planned]
+        return sum(0.1 < share < 0.95 for share in shares)
+
+    assert mixed(updates(True)) == UPDATES
+    assert mixed(updates(False)) < UPDATES / 4
+
+
+def test_parts_are_small_enough_to_compute() -> None:
+    sizes = [int(SOURCES[part].max() + TARGETS[part].max()) * len(part) for parts in updates(True) for part in parts]
+    assert max(sizes) <= 4096
+    long = _cheapest_parts(np.array([9000, 3, 9000]), np.array([3, 3, 9000]))
+    assert sorted(part.tolist() for part in long) == [[0], [1], [2]]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_parts_are_the_cheapest_of_all_cuts(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    sources, targets = random.integers(1, 200, 9), random.integers(1, 60, 9)
+    order = np.lexsort((sources, targets))
+
+    def cost(parts: list[NDArray[np.int64]]) -> int:
+        return sum(int(sources[part].max() + targets[part].max()) * len(part) + _PART_COST for part in parts)
+
+    cuts = [cut for count in range(9) for cut in combinations(range(1, 9), count)]
+    best = min(cost([order[a:b] for a, b in pairwise((0, *cut, 9))]) for cut in cuts)
+    assert cost(_cheapest_parts(sources, targets)) == best
+
+
+def test_as_many_updates_as_examples_leaves_none_empty() -> None:
+    lengths = np.array([1, 90, 1, 1, 1, 40])
+    for count in range(1, 7):
+        planned = plan(lengths, lengths, count, 1, 5, 0, random_updates=True)
+        assert len(planned) == count and all(len(part) for parts in planned for part in parts)
+
+
+def test_only_text_to_text_has_several_tasks() -> None:
+    assert [name for name, spec in TASKS.items() if spec.several_tasks] == ["text-to-text"]
