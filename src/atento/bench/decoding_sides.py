@@ -11,7 +11,7 @@ from atento.config.network import NetworkConfig, network_to_dict
 from atento.decoding import Beam, Greedy, generate
 from atento.model import load
 from atento.models.write import write_model
-from atento.networks import build_network
+from atento.networks import Network, build_network
 from atento.networks.steps.choose import Kind, step_function
 from atento.networks.steps.packed_linear import Precision
 from atento.text.lengths import pad_batch
@@ -39,9 +39,15 @@ class Work:
         return [rng.integers(4, vocab_size - 1, length).tolist() for length in self.lengths]
 
 
-@torch.no_grad()
 def write_weights(folder: Path, config: NetworkConfig, seed: int = 1) -> None:
-    """Write random weights in the layout that all contenders read.
+    """Write the weights of `random_network` in the layout that all contenders read."""
+    about = {"model_type": "atento", "name": "random", "task": "bench", "network": network_to_dict(config)}
+    write_model(folder, about, random_network(config, seed).state_dict(), {}, layout="huggingface")
+
+
+@torch.no_grad()
+def random_network(config: NetworkConfig, seed: int = 1) -> Network:
+    """Return a network with random weights that generates various tokens.
 
     If the network has an output bias, it makes padding and EOS impossible, so all contenders generate the same number
     of tokens; for other networks the number is an argument. A newly initialised network repeats one token, on which any
@@ -59,8 +65,7 @@ def write_weights(folder: Path, config: NetworkConfig, seed: int = 1) -> None:
     last = "stack" if config.architecture == "decoder" else f"decoder.blocks.{config.decoder_layers - 1}"
     norm = weights[f"{last}.norm.weight" if last == "stack" else f"{last}.feed_forward_residual.norm.weight"]
     norm.copy_(torch.randint(0, 2, norm.shape) * 2 - 1)
-    about = {"model_type": "atento", "name": "random", "task": "bench", "network": network_to_dict(config)}
-    write_model(folder, about, weights, {}, layout="huggingface")
+    return network
 
 
 class Ours:

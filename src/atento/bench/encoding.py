@@ -100,10 +100,10 @@ def measure_encoding(
         yield from _rows(measurements, texts, Tokenizer.load(folder))
 
 
-def natural_sentences(count: int, config: NetworkConfig, seed: int = 1) -> list[str]:
-    """Return random words with log-normal lengths of median 24, at most the maximum length with two special tokens."""
+def natural_sentences(count: int, config: NetworkConfig, seed: int = 1, *, median: int = 24) -> list[str]:
+    """Return random words with log-normal lengths, at most the maximum length with two special tokens."""
     rng = np.random.default_rng(seed)
-    lengths = np.clip(24 * rng.lognormal(0, 0.5, count), 3, config.max_len - 2).astype(int)
+    lengths = np.clip(median * rng.lognormal(0, 0.5, count), 3, config.max_len - 2).astype(int)
     words = vocabulary(config.vocab_size, ())
     return [" ".join(words[word] for word in rng.integers(104, config.vocab_size, length)) for length in lengths]
 

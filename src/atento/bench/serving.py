@@ -1,226 +1,124 @@
-"""The service under load compared with FastAPI around other libraries: requests a second and latency by clients."""
+"""The service under load compared with other servers: requests a second and latency by clients."""
 
-import asyncio
-import importlib.util
-import json
-import os
-import socket
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
-from urllib.request import urlopen
 
-import numpy as np
 import torch
 
-from atento.bench.encoding import SIZES, natural_sentences
-from atento.bench.encoding_sides import write_encoder
-from atento.bench.labelling import write_labeller
 from atento.bench.processes import about
-from atento.bench.serving_peers import NEW_TOKENS
-from atento.config import presets
-from atento.config.network import NetworkConfig, changed
-from atento.config.tasks import task_with
-from atento.errors import AtentoError
-from atento.model import Model
-from atento.networks import build_network
-from atento.text import Tokenizer
+from atento.bench.serving_comparison import Comparison
+from atento.bench.serving_models import BERT, GPT2, MINILM, TRANSLATOR, texts_for, tiny, write_served
+from atento.bench.serving_sides import PEERS, Server, Setting, interpreter_with, ours
+from atento.config.network import NetworkConfig
+from atento.errors import UsageError, nearest
 
-CLIENTS = (1, 8, 64)
-MINILM = presets.bert_base(d_model=384, d_ff=1536, n_heads=12, n_layers=6)
-_PEER = "from atento.bench.serving_peers import main; main()"
-_START_SECONDS = 120
-_ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "false"}
+PRECISIONS = ("float32", "bfloat16", "int8")  # of our servers
+_PACKAGES = ("transformers", "sentence_transformers", "ctranslate2", "fastapi")
 
 
 @dataclass(frozen=True)
-class Server:
-    """A contender: how it is started on a port, and the request for a text."""
+class Workload:
+    """What is asked of a model of random weights.
 
-    command: list[str]
-    path: str
-    body: dict[str, Any]
-    field: str  # of the body, which the text is put into
+    Attributes:
+        verb: of our task table.
+        network: the model.
+        words: the median of words in a text.
+        new_tokens: of each output, exactly.
+        beam: 1 is greedy search.
+        clients: how many there are, one number after the other.
+        eight_bits: measure only the servers in 8 bits.
+    """
 
-    def request(self, text: str) -> bytes:
-        """The bytes of a request for a text."""
-        value = [text] if self.field == "inputs" else text
-        content = json.dumps(self.body | {self.field: value}).encode()
-        head = f"POST {self.path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        return f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
+    verb: str
+    network: NetworkConfig
+    words: int = 24
+    new_tokens: int = 0
+    beam: int = 1
+    clients: tuple[int, ...] = (1, 8, 64)
+    eight_bits: bool = False
+
+
+WORKLOADS = {
+    "embed-minilm": Workload("embed", MINILM),
+    "embed-bert": Workload("embed", BERT),
+    "classify-bert": Workload("classify", BERT),
+    "translate-greedy": Workload("translate", TRANSLATOR, words=12, new_tokens=16),
+    "translate-beam-4": Workload("translate", TRANSLATOR, words=12, new_tokens=16, beam=4),
+    "generate-gpt2": Workload("generate", GPT2, new_tokens=32),
+    "generate-8-bits": Workload("generate", GPT2, new_tokens=32, clients=(1, 16), eight_bits=True),
+}
 
 
 def measure_serving(
     seconds: float,
     *,
-    works: Sequence[str] = ("embed MiniLM", "embed BERT-base", "classify BERT-base", "generate GPT-2"),
-    clients: Sequence[int] = CLIENTS,
+    workloads: Sequence[str] | None = None,
+    peers_python: str | Path | None = None,
+    clients: Sequence[int] | None = None,
     size: str | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each work, server and number of clients, and the ratios of each work at the end of it.
+    """Yield for each workload how far the servers agree, a row for each server and number of clients, and the ratios.
 
     Each client sends its next request when it has the answer to the last one. Servers run one after the other, each
     alone, with as many threads as this process; the clients run in this process on the same cores.
 
     Args:
-        seconds: about how long each server is measured with each number of clients.
-        works: what is asked for, by a model of random weights.
-        clients: numbers of clients.
+        seconds: about how long each server is measured, all numbers of clients together.
+        workloads: names in `WORKLOADS`; None: all.
+        peers_python: the interpreter of an environment that has further servers.
+        clients: numbers of clients, ascending; None: those of the workload.
         size: "tiny": small networks, to try the command.
+
+    Raises:
+        UsageError: no such workload. AtentoError: a server does not start, or answers with an error.
     """
-    yield about("serving", size or "full", ("transformers", "sentence_transformers", "fastapi"))
-    for work in works:
-        with tempfile.TemporaryDirectory() as name:
-            texts = natural_sentences(400, SIZES["tiny" if size else "bert-base"])
-            rates: dict[tuple[str, int], float] = {}
-            for who, server in _servers(work, Path(name) / "model", tiny=size is not None).items():
-                with _running(server) as port:
-                    requests = [server.request(text) for text in texts]
-                    asyncio.run(_load(port, requests, 2, 1.0))
-                    for count in clients:
-                        latencies, failed, took = asyncio.run(_load(port, requests, count, seconds))
-                        rates[who, count] = len(latencies) / took
-                        p50, p99 = np.percentile(latencies, (50, 99)) if latencies else (0.0, 0.0)
-                        yield {
-                            "bench": "serving",
-                            "work": work,
-                            "who": who,
-                            "clients": count,
-                            "requests_per_second": round(rates[who, count], 1),
-                            "p50_ms": round(1000 * p50, 1),
-                            "p99_ms": round(1000 * p99, 1),
-                            "failed": failed,
-                        }
-            for (who, count), rate in rates.items():
-                for peer in dict.fromkeys(name for name, _ in rates):
-                    if who.startswith("atento") and not peer.startswith("atento"):
-                        ratio = {"ratio_to": peer, "ratio": round(rate / rates[peer, count], 2)}
-                        yield {"bench": "serving", "work": work, "who": who, "clients": count, **ratio}
+    names = list(WORKLOADS) if workloads is None else workloads
+    for name in names:
+        if name not in WORKLOADS:
+            raise UsageError(f"unknown workload {name!r}{nearest(name, list(WORKLOADS))}")
+    yield about("serving", size or "full", _PACKAGES)
+    for name in names:
+        work = WORKLOADS[name]
+        work = replace(work, network=tiny(work.network) if size == "tiny" else work.network)
+        work = work if clients is None else replace(work, clients=tuple(clients))
+        for row in _rows(work, seconds, [sys.executable, *([] if peers_python is None else [str(peers_python)])]):
+            yield {"bench": "serving", "workload": name} | row
 
 
-def _servers(work: str, folder: Path, *, tiny: bool) -> dict[str, Server]:
-    """Write the model of a work, and return the servers by name."""
-    small, theirs = SIZES["tiny"], folder
-    ours: tuple[str, dict[str, Any], str]
-    if work.startswith("embed"):
-        write_encoder(folder, small if tiny else MINILM if "MiniLM" in work else SIZES["bert-base"], [])
-        peers, ours = {"embed": "sentence_transformers"}, ("/v1/embeddings", {"model": "m"}, "input")
-    elif work.startswith("classify"):
-        folder.mkdir()
-        write_labeller(folder, small if tiny else SIZES["bert-base"], "classify")
-        peers, ours = {"classify": "transformers"}, ("/models/m", {}, "inputs")
-    else:
-        _write_gpt2(folder, tiny=tiny)
-        options = {"model": "m", "max_tokens": NEW_TOKENS, "temperature": 0}
-        peers, ours = {"generate": "transformers"}, ("/v1/completions", options, "prompt")
-        theirs = _beside(folder)
-    servers = {}
-    for kind, package in peers.items():
-        if importlib.util.find_spec(package) is not None:
-            command = [sys.executable, "-c", _PEER, kind, str(theirs), "PORT", _threads()]
-            servers[f"FastAPI and {package.replace('_', '-')}"] = Server(command, "/", {}, "inputs")
-    for precision in ("float32", "bfloat16", "int8"):
-        command = [sys.executable, "-m", "atento.cli.start", "serve", f"m={folder}", "--port", "PORT"]
-        command += ["--precision", precision, "--threads", _threads(), "--quiet"]
-        servers[f"atento {precision}"] = Server(command, *ours)
-    return servers
-
-
-def _threads() -> str:
-    return str(torch.get_num_threads())
-
-
-def _beside(folder: Path) -> Path:
-    return folder.with_name("peer")
-
-
-def _write_gpt2(folder: Path, *, tiny: bool) -> None:
-    """Write a GPT-2 small of random weights and a tokenizer of numbered words; beside it, those of the peer."""
-    config: NetworkConfig = presets.gpt2(d_model=32, d_ff=64, n_heads=4, n_layers=2) if tiny else presets.gpt2()
-    count = SIZES["tiny"].vocab_size if tiny else config.vocab_size
-    tokenizer = Tokenizer.from_vocabulary("word", [f"w{number}" for number in range(count)])
-    ids = {"pad": tokenizer.pad_id, "unk": tokenizer.unk_id, "bos": tokenizer.bos_id, "eos": tokenizer.eos_id}
-    config = changed(config, vocab_size=tokenizer.vocab_size, ids=ids | {"start": tokenizer.bos_id})
-    torch.manual_seed(1)
-    network = build_network(config)
-    Model(network, tokenizer, {"task": task_with("generate")}, None).save(folder)
-    if importlib.util.find_spec("transformers") is None:
-        return
-    import tokenizers
-    import transformers
-
-    Model(network, None, {}, None).save(_beside(folder), layout="huggingface")
-    pieces = tokenizer.tokens(list(range(tokenizer.vocab_size)))
-    words = tokenizers.Tokenizer(
-        tokenizers.models.WordLevel({piece: number for number, piece in enumerate(pieces)}, pieces[tokenizer.unk_id])
-    )
-    words.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-    fast: Any = transformers.PreTrainedTokenizerFast
-    fast(tokenizer_object=words, pad_token=pieces[tokenizer.pad_id]).save_pretrained(_beside(folder))
-
-
-@contextmanager
-def _running(server: Server) -> Iterator[int]:
-    """Start a server on a free port, wait until it is ready, and end it."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [str(port) if part == "PORT" else part for part in server.command]
-    process = subprocess.Popen(command, env=os.environ | _ENVIRONMENT, stdout=subprocess.DEVNULL)
-    try:
-        end = time.monotonic() + _START_SECONDS
-        while not _is_ready(port):
-            if process.poll() is not None or time.monotonic() > end:
-                raise AtentoError(f"a server of the benchmark did not start: {' '.join(command)}")
-            time.sleep(0.05)
-        yield port
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def _is_ready(port: int) -> bool:
-    try:
-        with urlopen(f"http://127.0.0.1:{port}/health/ready", timeout=5) as answer:
-            return bool(answer.status == 200)
-    except (URLError, OSError):
-        return False
-
-
-async def _load(port: int, requests: Sequence[bytes], clients: int, seconds: float) -> tuple[list[float], int, float]:
-    """The seconds of each answer, the number of failures and the time that all took."""
-    latencies: list[float] = []
-    failed = 0
-    begin = time.perf_counter()
-
-    async def client(number: int) -> None:
-        nonlocal failed
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        turn = number
-        while time.perf_counter() - begin < seconds:
-            start = time.perf_counter()
-            writer.write(requests[turn % len(requests)])
-            if await _status(reader) == 200:
-                latencies.append(time.perf_counter() - start)
+def _rows(work: Workload, seconds: float, pythons: Sequence[str]) -> Iterator[dict[str, Any]]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "model"
+        write_served(folder, work.network, work.verb)
+        setting = Setting(folder, work.verb, work.new_tokens, work.beam, torch.get_num_threads())
+        comparison = Comparison(texts_for(work.network, work.words), seconds)
+        for who, server, clients in _servers(work, setting, pythons):
+            if isinstance(server, str):
+                yield {"who": who, "skipped": server}
             else:
-                failed += 1
-            turn += clients
-        writer.close()
-
-    await asyncio.gather(*map(client, range(clients)))
-    return latencies, failed, time.perf_counter() - begin
+                yield from comparison.measure(who, server, clients)
+        yield from comparison.ratios()
 
 
-async def _status(reader: asyncio.StreamReader) -> int:
-    """Read an answer; its status."""
-    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
-    length = next(int(line.split(":")[1]) for line in head.split("\r\n") if line.startswith("content-length:"))
-    await reader.readexactly(length)
-    return int(head.split()[1])
+def _servers(
+    work: Workload, setting: Setting, pythons: Sequence[str]
+) -> Iterator[tuple[str, Server | str, tuple[int, ...]]]:
+    """The servers of a workload by name, or how one that is missing is installed, and the numbers of clients.
+
+    The first one computes the answers that are expected of the others, whether it is measured or not.
+    """
+    for number, peer in enumerate(PEERS[work.verb]):
+        measured = not work.eight_bits or peer.eight_bits
+        if measured or number == 0:
+            python = interpreter_with(peer.packages, pythons)
+            clients = work.clients if measured else ()
+            if python is None:
+                yield peer.name, f"pip install {peer.install}", clients
+            else:
+                yield peer.name, peer.make(replace(setting, python=python)), clients
+    for precision in ("int8",) if work.eight_bits else PRECISIONS:
+        yield f"atento {precision}", ours(setting, precision), work.clients

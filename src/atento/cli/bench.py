@@ -59,6 +59,14 @@ def bench(
             metavar="FILE", help="For race: the entrants and what they are asked, instead of the shipped ones."
         ),
     ] = None,
+    workload: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="For serving: one of its workloads; repeatable. All if not given."),
+    ] = None,
+    peers_python: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="For serving: the interpreter of an environment that has further servers."),
+    ] = None,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
@@ -84,7 +92,11 @@ def bench(
             )
         _agreement(model, sources, references, out, threads, as_json)
         return
-    options: dict[str, dict[str, Any]] = {"transfer": {"model": model, "quick": quick}, "race": {"race": race}}
+    options: dict[str, dict[str, Any]] = {
+        "transfer": {"model": model, "quick": quick},
+        "race": {"race": race},
+        "serving": {"workloads": workload, "peers_python": peers_python},
+    }
     names = [name] if name else [measurement for measurement in MEASUREMENTS if measurement != "agreement"]
     _run(names, seconds, options, out, threads, as_json)
 

@@ -38,7 +38,7 @@ MEASUREMENTS = {
     "graphs": Measurement("decoding on a GPU: CUDA graphs compared with plain steps and transformers", 5),
     "encoding": Measurement("sentence embeddings compared with sentence-transformers and ONNX Runtime", 20),
     "labelling": Measurement("classifying, tagging and answering with BERT-base compared with transformers", 8),
-    "serving": Measurement("the service under 1, 8 and 64 clients compared with FastAPI around other libraries", 12),
+    "serving": Measurement("the service under 1, 8 and 64 clients compared with the servers of other libraries", 25),
     "mbr": Measurement("minimum Bayes risk compared with sacrebleu and mbrs, and its faster methods", 15),
     "attention": Measurement(
         "an attention layer by mask, length and kernel compared with other libraries, time and memory", 120

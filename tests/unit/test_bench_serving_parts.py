@@ -1,0 +1,179 @@
+"""The parts of `atento bench serving`: clients, batches of the peers' servers, answers, ratios, model files."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from atento.bench.serving_comparison import answer_of, ratios, share
+from atento.bench.serving_gguf import _name
+from atento.bench.serving_load import Load, load, replies
+from atento.bench.serving_models import TRANSLATOR, texts_for, tiny, write_served
+from atento.bench.serving_peers import Computing
+from atento.bench.serving_sides import interpreter_with
+from atento.errors import AtentoError
+from atento.model import load as load_model
+
+Reply = Callable[
+    [int], tuple[int, bytes, bool] | None
+]  # status, content, close of the number of a request; None: never
+
+
+@contextmanager
+def http_server(reply: Reply) -> Iterator[int]:
+    """A server of this process that answers request after request; its port."""
+    ended, count = threading.Event(), 0
+    port: Future[int] = Future()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal count
+        while await reader.readline():
+            await reader.readline()  # the empty line
+            count += 1
+            answer = reply(count)
+            if answer is None:
+                continue
+            status, content, close = answer
+            connection = "close" if close else "keep-alive"
+            writer.write(f"HTTP/1.1 {status} OK\r\nContent-Length: {len(content)}\r\n".encode())
+            writer.write(f"Connection: {connection}\r\n\r\n".encode() + content)
+            if close:
+                writer.close()
+                return
+
+    async def main() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port.set_result(server.sockets[0].getsockname()[1])
+        while not ended.is_set():
+            await asyncio.sleep(0.01)
+        server.close()
+
+    thread = threading.Thread(target=asyncio.run, args=(main(),))
+    thread.start()
+    try:
+        yield port.result(10)
+    finally:
+        ended.set()
+        thread.join()
+
+
+REQUEST = b"POST / HTTP/1.1\r\n\r\n"
+
+
+def test_clients_count_answers_failures_and_what_is_given_up() -> None:
+    with http_server(lambda count: (200 if count % 2 else 500, b"{}", False)) as port:
+        seen = load(port, [REQUEST], 2, 0.1)
+    assert abs(len(seen.answered) - seen.failed) <= 2 and seen.failed > 2 and not seen.unanswered
+    assert seen.seconds >= 0.1 and seen.rate == len(seen.answered) / seen.seconds
+    with http_server(lambda count: (200, b"{}", False) if count < 4 else None) as port:
+        seen = load(port, [REQUEST], 2, 0.05)
+    assert len(seen.answered) == 3 and len(seen.unanswered) == 2
+    assert min(seen.unanswered) > 0.1 and seen.milliseconds(99) > 100
+
+
+def test_a_connection_that_the_server_closes_is_opened_again() -> None:
+    with http_server(lambda count: (200, str(count).encode(), count % 2 == 0)) as port:
+        assert replies(port, [REQUEST] * 5) == [1, 2, 3, 4, 5]
+    with (
+        http_server(lambda count: (503, b"too busy", False)) as port,
+        pytest.raises(AtentoError, match="answered 503: too busy"),
+    ):
+        replies(port, [REQUEST])
+
+
+def test_requests_that_wait_are_one_batch() -> None:
+    begin, batches = threading.Event(), []
+
+    def answer(texts: list[str]) -> list[str]:
+        batches.append(list(texts))
+        begin.wait(10)
+        if "bad" in texts:
+            raise ValueError("no such text")
+        return [text.upper() for text in texts]
+
+    computing = Computing(answer, most=3)
+    first = computing.submit(["a"])
+    while not batches:
+        pass
+    waiting = [computing.submit(texts) for texts in (["b", "c"], ["d"], ["e"], ["bad"])]
+    begin.set()
+    assert [future.result(10) for future in (first, *waiting[:3])] == [["A"], ["B", "C"], ["D"], ["E"]]
+    with pytest.raises(ValueError, match="no such text"):
+        waiting[3].result(10)
+    assert batches == [["a"], ["b", "c", "d", "e"], ["bad"]]
+    assert computing.submit(["f"]).result(10) == ["F"]
+
+
+@pytest.mark.parametrize(
+    "reply, expected",
+    [
+        ([[0.5, 1.0]], [0.5, 1.0]),
+        ({"object": "list", "data": [{"object": "embedding", "embedding": [0.5, 1.0], "index": 0}]}, [0.5, 1.0]),
+        ([{"label": "LABEL_1", "score": 0.9}, {"label": "LABEL_0", "score": 0.1}], ["LABEL_1"]),
+        ({"object": "classify", "data": [[{"score": 0.9, "label": "LABEL_1"}]], "model": "m"}, ["LABEL_1"]),
+        ([{"translation_text": "w1 w2"}], ["w1", "w2"]),
+        (["w1 w2"], ["w1", "w2"]),
+        ({"id": "x", "choices": [{"index": 0, "text": " w1 w2"}], "usage": {}}, ["w1", "w2"]),
+    ],
+)
+def test_the_answer_in_a_reply_of_each_server(reply: Any, expected: list[Any]) -> None:
+    assert answer_of(reply) == expected
+
+
+def test_shares_of_equal_words_and_of_directions() -> None:
+    assert share(["a", "b", "c"], ["a", "x", "c", "d"]) == 0.5
+    assert share([1.0, 0.0], [3.0, 0.0]) == 1.0 and share([1.0, 0.0], [0.0, 2.0]) == 0.0
+
+
+def test_ratios_are_of_the_fastest_and_of_float32_with_the_goal_of_that_peer() -> None:
+    def seen(count: int, latency: float) -> Load:
+        return Load([latency] * count, seconds=2.0)
+
+    loads = {
+        "FastAPI and transformers": {1: seen(10, 0.4), 64: seen(10, 0.4)},
+        "FastAPI and CTranslate2 int8": {64: seen(20, 0.2)},
+        "atento float32": {1: seen(30, 0.1), 64: seen(20, 0.2)},
+        "atento int8": {1: seen(20, 0.1), 64: seen(40, 0.1)},
+    }
+    transformers, ct2 = "FastAPI and transformers", "FastAPI and CTranslate2 int8"
+    assert [
+        (row["who"], row["clients"], row["ratio_to"], row["ratio"], row["p99_ratio"], row.get("goal"))
+        for row in ratios(loads)
+    ] == [
+        ("atento float32 (fastest)", 1, transformers, 3.0, 0.25, None),
+        ("atento int8 (fastest)", 64, transformers, 4.0, 0.25, 3.0),
+        ("atento float32", 64, transformers, 2.0, 0.5, None),
+        ("atento int8 (fastest)", 64, ct2, 2.0, 0.5, 1.3),
+    ]
+
+
+def test_the_model_that_writes_gives_words_alone_and_as_many_as_it_may(tmp_path: Path) -> None:
+    network = tiny(TRANSLATOR)
+    write_served(tmp_path / "model", network, "translate")
+    model, texts = load_model(tmp_path / "model"), texts_for(network, 12)[:4]
+    assert model.tokenizer is not None
+    assert model.tokenizer.tokens(model.tokenizer.encode(texts[0])) == [f"▁{word}" for word in texts[0].split()]
+    for options in ({"greedy": True}, {"beam": 3}):
+        outputs = model.translate(texts, max_new_tokens=9, **options)
+        assert all(len(text.split()) == 9 and all(w[0] == "w" for w in text.split()) for text in outputs)
+    assert len({word for text in outputs for word in text.split()}) > 4
+
+
+def test_names_of_gguf_tensors() -> None:
+    assert _name("transformer.wte.weight") == "token_embd.weight"
+    assert _name("transformer.h.11.attn.c_attn.bias") == "blk.11.attn_qkv.bias"
+    assert _name("transformer.h.0.mlp.c_proj.weight") == "blk.0.ffn_down.weight"
+    assert _name("transformer.ln_f.bias") == "output_norm.bias"
+    assert _name("transformer.h.0.attn.bias") is None and _name("lm_head.weight") is None
+
+
+def test_the_interpreter_that_has_all_packages() -> None:
+    import sys
+
+    assert interpreter_with(("json", "numpy"), [sys.executable]) == sys.executable
+    assert interpreter_with(("json", "no_such_package"), [sys.executable]) is None
