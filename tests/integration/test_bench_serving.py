@@ -12,7 +12,7 @@ pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed (extra c
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name, servers", zip(WORKLOADS, (4, 4, 4, 6, 6, 8, 2)))
+@pytest.mark.parametrize("name, servers", list(zip(WORKLOADS, (4, 4, 4, 6, 6, 8, 2), strict=True)))
 def test_every_server_gives_every_client_the_same_outputs(name: str, servers: int) -> None:
     about, *rows = measure_serving(1.0, workloads=[name], clients=(1, 3), size="tiny")
     same, measured = [row for row in rows if "same" in row], [row for row in rows if "failed" in row]

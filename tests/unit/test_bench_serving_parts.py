@@ -161,7 +161,7 @@ def test_the_model_that_writes_gives_words_alone_and_as_many_as_it_may(tmp_path:
     for options in ({"greedy": True}, {"beam": 3}):
         outputs = model.translate(texts, max_new_tokens=9, **options)
         assert all(len(text.split()) == 9 and all(w[0] == "w" for w in text.split()) for text in outputs)
-    assert len({word for text in outputs for word in text.split()}) > 4
+        assert len(set(outputs)) > 1, "the output depends on the source"
 
 
 def test_names_of_gguf_tensors() -> None:

@@ -64,11 +64,14 @@ def _write_writer(folder: Path, config: NetworkConfig, verb: str) -> None:
     ids = {"pad": tokenizer.pad_id, "unk": tokenizer.unk_id, "bos": tokenizer.bos_id, "eos": tokenizer.eos_id}
     network = random_network(changed(config, ids=ids | {"start": tokenizer.bos_id}))
     weights = network.state_dict()
-    bias = weights.get("heads.vocabulary.output.bias")
-    if bias is None:
+    if config.architecture == "decoder":
         weights["embedding.weight"][:others] = 0.0  # the largest logit is above 0
     else:
-        bias[:others] = _NEVER
+        weights["heads.vocabulary.output.bias"][:others] = _NEVER
+        weights["embedding.weight"].mul_(4)  # against the positions: else the output is the same for every source
+        for name, weight in weights.items():
+            if ".cross_attention." in name and weight.dim() > 1:
+                weight.mul_(8)
     Model(network, tokenizer, {"task": task_with(verb)}, None).save(folder, layout="huggingface")
 
 
