@@ -274,12 +274,13 @@ OTHER_MEANINGS = {
         {"config/heads.py", "data/objectives/tags.py", "networks/families/heads.py", "models/peft.py"},
     ),
     "embedding": (
-        "a section of a configuration, and a part of networks",
+        "a section of a configuration, a part of networks, and a field of OpenAI's replies",
         {
             *(
                 "bench/decoding_parts.py",
                 "bench/decoding_sides.py",
                 "bench/recurrence.py",
+                "bench/serving_comparison.py",
                 "config/presets.py",
                 "config/checks.py",
                 "convert/onnx_graphs.py",

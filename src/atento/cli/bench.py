@@ -18,6 +18,16 @@ def register(app: typer.Typer) -> None:
     app.command("bench", epilog="Example:  atento bench training --seconds 60")(bench)
 
 
+Workloads = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="For serving: one of its workloads; repeatable. All if not given."),
+]
+PeersPython = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="For serving: the interpreter of an environment that has further servers."),
+]
+
+
 def bench(
     name: Annotated[
         str | None,
@@ -59,14 +69,8 @@ def bench(
             metavar="FILE", help="For race: the entrants and what they are asked, instead of the shipped ones."
         ),
     ] = None,
-    workload: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="For serving: one of its workloads; repeatable. All if not given."),
-    ] = None,
-    peers_python: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="For serving: the interpreter of an environment that has further servers."),
-    ] = None,
+    workload: Workloads = None,
+    peers_python: PeersPython = None,
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
