@@ -197,8 +197,12 @@ class _Llama:
         import llama_cpp
 
         self._library: Any = llama_cpp
+        self._silent = llama_cpp.llama_log_callback(lambda level, text, data: None)
+        llama_cpp.llama_log_set(self._silent, None)
         llama_cpp.llama_backend_init()
-        self._model = llama_cpp.llama_model_load_from_file(str(file).encode(), llama_cpp.llama_model_default_params())
+        loading = llama_cpp.llama_model_default_params()
+        loading.use_extra_bufts = False  # its products for AMX end the process (llama-cpp-python 0.3.36)
+        self._model = llama_cpp.llama_model_load_from_file(str(file).encode(), loading)
         settings = llama_cpp.llama_context_default_params()
         settings.n_seq_max = _BATCH
         settings.n_ctx = settings.n_batch = _BATCH * _LLAMA_TOKENS
