@@ -14,7 +14,7 @@ from atento.bench.serving_comparison import Comparison
 from atento.bench.serving_models import BERT, GPT2, MINILM, TRANSLATOR, texts_for, tiny, write_served
 from atento.bench.serving_sides import PEERS, Server, Setting, interpreter_with, ours
 from atento.config.network import NetworkConfig
-from atento.errors import UsageError, nearest
+from atento.errors import AtentoError, UsageError, nearest
 
 PRECISIONS = ("float32", "bfloat16", "int8")  # of our servers
 _PACKAGES = ("transformers", "sentence_transformers", "ctranslate2", "fastapi")
@@ -75,7 +75,8 @@ def measure_serving(
         size: "tiny": small networks, to try the command.
 
     Raises:
-        UsageError: no such workload. AtentoError: a server does not start, or answers with an error.
+        UsageError: no such workload. AtentoError: our server does not start, or answers with an error; a peer that does
+            so is skipped.
     """
     names = list(WORKLOADS) if workloads is None else workloads
     for name in names:
@@ -99,8 +100,13 @@ def _rows(work: Workload, seconds: float, pythons: Sequence[str]) -> Iterator[di
         for who, server, clients in _servers(work, setting, pythons):
             if isinstance(server, str):
                 yield {"who": who, "skipped": server}
-            else:
+                continue
+            try:
                 yield from comparison.measure(who, server, clients)
+            except AtentoError as error:
+                if who.startswith("atento"):
+                    raise
+                yield {"who": who, "skipped": str(error)}
         yield from comparison.ratios()
 
 
