@@ -25,8 +25,11 @@ def test_the_example_of_the_page_translates_on_a_local_cluster(tmp_path: Path, m
     folder = write_models(tmp_path)["en-pt"]
     (tmp_path / "translator.py").write_text(match[1].replace("runs/en-pt", str(folder)), encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
-    path = ":".join([str(tmp_path), *sys.path])
-    ray.init(num_cpus=3, include_dashboard=False, runtime_env={"env_vars": {"PYTHONPATH": path}}, logging_level="ERROR")
+    monkeypatch.setenv("PYTHONPATH", ":".join([str(tmp_path), *sys.path]))  # of the workers
+    for name in ("HEALTH", "READY"):  # a busy machine starts processes slowly
+        monkeypatch.setenv(f"RAY_SERVE_PROXY_{name}_CHECK_TIMEOUT_S", "120")
+    monkeypatch.setenv("RAY_raylet_start_wait_time_s", "120")
+    ray.init(num_cpus=3, include_dashboard=False, logging_level="ERROR")
     try:
         from translator import app
 
