@@ -29,7 +29,7 @@ def test_the_example_of_the_page_translates_on_a_local_cluster(tmp_path: Path, m
     for name in ("HEALTH", "READY"):  # a busy machine starts processes slowly
         monkeypatch.setenv(f"RAY_SERVE_PROXY_{name}_CHECK_TIMEOUT_S", "120")
     monkeypatch.setenv("RAY_raylet_start_wait_time_s", "120")
-    ray.init(num_cpus=3, include_dashboard=False, logging_level="ERROR")
+    ray.init("local", num_cpus=3, include_dashboard=False, logging_level="ERROR")
     try:
         from translator import app
 
