@@ -1,4 +1,4 @@
-"""A process ends when the one that has started it is killed."""
+"""A process gets one SIGTERM when the one that has started it is killed."""
 
 import os
 import signal
@@ -9,27 +9,36 @@ from pathlib import Path
 
 import pytest
 
+from atento.training.replica import parent as module
+
 CHILD = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from atento.training.replica.parent import end_with_parent
+got = []
+signal.signal(signal.SIGTERM, lambda number, frame: got.append(number))
 end_with_parent()
 Path(sys.argv[1]).touch()
-time.sleep(60)
+while not got:
+    time.sleep(0.02)
+time.sleep(1.0)
+Path(sys.argv[2]).write_text(str(len(got)))
 """
 PARENT = """
-import os, subprocess, sys
+import os, subprocess, sys, threading, time
 os.environ["ATENTO_LAUNCHER_PID"] = str(os.getpid())
-child = subprocess.Popen([sys.executable, "-c", sys.argv[1], sys.argv[2]])
+child = subprocess.Popen([sys.executable, "-c", *sys.argv[1:]])
 print(child.pid, flush=True)
+for _ in range(20):
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
 child.wait()
 """
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux tells a process of its parent's end")
-def test_a_process_ends_when_its_launcher_is_killed(tmp_path: Path) -> None:
-    ready = tmp_path / "ready"
-    command = [sys.executable, "-c", PARENT, CHILD, str(ready)]
+def test_a_process_gets_one_signal_when_its_launcher_is_killed(tmp_path: Path) -> None:
+    """Also from a launcher of several threads, for each of which Linux would send one (`PR_SET_PDEATHSIG`)."""
+    ready, count = tmp_path / "ready", tmp_path / "count"
+    command = [sys.executable, "-c", PARENT, CHILD, str(ready), str(count)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
@@ -40,6 +49,14 @@ def test_a_process_ends_when_its_launcher_is_killed(tmp_path: Path) -> None:
     finally:
         if not ended(child):
             os.kill(child, signal.SIGKILL)
+    assert count.read_text() == "1"
+
+
+def test_a_process_whose_launcher_has_ended_before_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(module.LAUNCHER, "1" if os.getppid() != 1 else "2")
+    with pytest.raises(SystemExit) as end:
+        module.end_with_parent()
+    assert end.value.code == 128 + signal.SIGTERM
 
 
 def ended(pid: int) -> bool:
@@ -51,7 +68,7 @@ def ended(pid: int) -> bool:
 
 
 def wait_until(condition: object) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not condition():  # type: ignore[operator]
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -1,24 +1,30 @@
 """Processes that end with the launcher that has started them, also if it is killed."""
 
-import ctypes
 import os
 import signal
-import sys
+import threading
+import time
 
 LAUNCHER = "ATENTO_LAUNCHER_PID"  # environment variable: the process that starts those of `--nproc`
-_PR_SET_PDEATHSIG = 1  # of Linux
+_EVERY = 0.5  # seconds between two looks
 
 
 def end_with_parent() -> None:
-    """Let the system send SIGTERM to this process when its parent ends, so that it does not go on alone.
+    """Send SIGTERM to this process, once, when its parent has ended, so that it saves a checkpoint and ends.
 
-    On Linux alone; elsewhere, the processes of a killed launcher go on.
+    A thread looks for the parent. Linux can send the signal by itself (`PR_SET_PDEATHSIG`), but it may come once for
+    each thread of the parent, and a second SIGTERM ends a process that has not saved yet.
 
     Raises:
         SystemExit: the launcher has ended already.
     """
-    if not sys.platform.startswith("linux"):
-        return
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    if os.environ.get(LAUNCHER, str(os.getppid())) != str(os.getppid()):  # it ended before
+    parent = int(os.environ.get(LAUNCHER, os.getppid()))
+    if os.getppid() != parent:
         raise SystemExit(128 + signal.SIGTERM)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_EVERY)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
