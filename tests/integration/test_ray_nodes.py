@@ -14,36 +14,38 @@ pytestmark = [pytest.mark.slow, pytest.mark.integration]
 
 @pytest.fixture
 def nodes() -> Iterator[Any]:
-    """A cluster of two nodes with a processor each; the tests' own process does not join it."""
+    """A cluster whose head has no processors; the tests' own process does not join it."""
     pytest.importorskip("ray", reason="needs ray")
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     try:
-        cluster.add_node(num_cpus=1)
         yield cluster
     finally:
         cluster.shutdown()
 
 
 def test_a_node_that_is_lost_costs_its_block(server: ForkServer, here: Path, nodes: Any) -> None:
-    """The worker that replaces the lost one finds no processor, and the other worker does all."""
-    (here / "in.txt").write_text(SOURCES, encoding="utf-8", newline="\n")
+    """The second node comes later, and has room for one of the two workers, which does what is left."""
+    (here / "in.txt").write_text(SOURCES * 25, encoding="utf-8", newline="\n")
     expected = server.run(*TRANSLATE, cwd=here).stdout
     where = ("--cluster", "ray", "--out", "parts", "--block-lines", "1", "--workers", "2")
+    first = nodes.add_node(num_cpus=1)
     running = server.start(*TRANSLATE, *where, cwd=here, env={"RAY_ADDRESS": nodes.address})
     wait_for(lambda: finished(here / "parts") > 3, 180)
-    (other,) = [node for node in nodes.list_all_nodes() if node is not nodes.head_node]
-    nodes.remove_node(other, allow_graceful=False)
+    nodes.add_node(num_cpus=1)
+    nodes.remove_node(first, allow_graceful=False)
     done = running.end(240)
     assert done.status == 0 and done.stdout == "", done.stderr
     assert "which is done again: its actor ended" in done.stderr
-    assert "wrote parts: 40 parts for 40 lines" in done.stderr
+    assert "wrote parts: 1,000 parts for 1,000 lines" in done.stderr
     assert server.run("collect", "parts", cwd=here).stdout == expected
 
 
 def test_tokenizing_and_hashes_of_near_duplicates_on_two_nodes(server: ForkServer, here: Path, nodes: Any) -> None:
     """The bytes of the commands without a cluster."""
+    for _ in range(2):
+        nodes.add_node(num_cpus=1)
     (here / "text.txt").write_text(SOURCES * 400, encoding="utf-8", newline="\n")
     (here / "lm.yaml").write_text(
         "task: language-modeling\ndata: {train: text.txt, store: disk}\ntokenizer: {kind: bpe, vocab_size: 330}\n",
