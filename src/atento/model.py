@@ -112,6 +112,7 @@ class Model:
         # with the addresses and versions of the weights that they were made for
         self._step_function: tuple[tuple[tuple[int, int], ...], NetworkStepFunction] | None = None
         self._reader: tuple[tuple[tuple[int, int], ...], Network] | None = None
+        self._drafting: dict[str, Model] = {}
         _check_int8(network, precision)
 
     @property
@@ -136,6 +137,7 @@ class Model:
         self.network.to(device=target_device, dtype=dtype)
         self.precision = self.precision if precision is None else precision
         self._step_function = self._reader = None
+        self._drafting = {}
         return self
 
     def step_function(self) -> NetworkStepFunction:
@@ -170,6 +172,16 @@ class Model:
                 network = reader(self.network, "int8" if self.precision == "int8" else None)
                 self._reader = cached = versions, network
             return cached[1]
+
+    def drafting_model(self, name: str) -> Model:
+        """Return the model of that name, loaded on the device of this one and in its precision: for `draft`.
+
+        It is loaded at the first call. All threads share it.
+        """
+        with _LOCK:
+            if name not in self._drafting:
+                self._drafting[name] = load(name, str(self.device), self.precision)
+            return self._drafting[name]
 
     def _versions(self) -> tuple[tuple[int, int], ...]:
         """The address and the version of each weight, which change when it changes."""

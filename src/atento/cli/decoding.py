@@ -90,6 +90,10 @@ _HEADINGS: dict[str, dict[str, Any]] = {
         "forced_bos": _text("Token of the vocabulary that every output begins with.", "TOKEN"),
         "forced_eos": _switch("forced-eos", "End with EOS at --max-new-tokens."),
     },
+    "Draft": {
+        "draft": _texts("Proposes tokens to verify: ngrams, or a small MODEL with the same tokenizer", "DRAFT"),
+        "draft_tokens": _number(int, "Maximum number of tokens that --draft proposes at a time.", min=1),
+    },
     "Length": {
         "min_new_tokens": _number(int, "Minimum number of new tokens.", min=0),
         "max_new_tokens": _number(

@@ -8,6 +8,7 @@ from atento.config.literals import check_choices
 from atento.errors import RecipeError
 
 MOST_REQUIRED = 10  # required words: the states of their automaton double with each
+NGRAMS = "ngrams"  # the draft that copies; any other names a model
 MOST_BEAM = 1024  # time and memory grow with it; `atento.decoding.Beam` takes any
 UTILITIES = ("bleu", "chrf", "rouge", "rouge1", "rouge2", "f1")  # of `mbr`, as `atento.metrics.utilities` has them
 CONTINUATION_TOKENS = 128  # default of `max_new_tokens` after a prompt: a paragraph
@@ -146,6 +147,15 @@ class DecodingConfig:
     """
     stop: tuple[str, ...] = ()
     """Texts that end an output; they are removed from it."""
+    draft: tuple[str, ...] = ()
+    """What proposes tokens that the model verifies several at a time, which is faster and gives the same outputs:
+    `ngrams` copies from the source, prompt and output, for outputs that repeat them; a model folder names a small model
+    with the same tokenizer; both may be named. [empty: off] For greedy search and sampling.
+    """
+    draft_tokens: int = 8
+    """Maximum number of tokens that `draft` proposes at a time. [at least 1] After a step a proposal has at most twice
+    as many as were accepted, and two.
+    """
     seed: int = 1
     """Random seed; each text has its own random numbers."""
     batch_tokens: int = 4096
@@ -158,7 +168,16 @@ class DecodingConfig:
 
     def _check_ranges(self) -> None:
         """Raises RecipeError: a value out of its range."""
-        for name in ("beam", "n_best", "batch_tokens", "candidates", "groups", "mbr_keep", "exact_limit"):
+        for name in (
+            "beam",
+            "n_best",
+            "batch_tokens",
+            "candidates",
+            "groups",
+            "mbr_keep",
+            "exact_limit",
+            "draft_tokens",
+        ):
             if getattr(self, name) < 1:
                 raise RecipeError(f"`decoding.{name}` must be at least 1: got {getattr(self, name)}")
         if self.beam > MOST_BEAM:
@@ -185,7 +204,7 @@ class DecodingConfig:
                 raise RecipeError(f"`decoding.{name}` must lie in [-2, 2]: got {getattr(self, name)}")
         if self.max_new_tokens is not None and self.max_new_tokens < 1:
             raise RecipeError(f"`decoding.max_new_tokens` must be at least 1: got {self.max_new_tokens}")
-        for name in ("stop", "banned_words", "required_words", "banned_tokens", "stop_tokens"):
+        for name in ("stop", "banned_words", "required_words", "banned_tokens", "stop_tokens", "draft"):
             if not all(text.strip() for text in getattr(self, name)) and not (name == "stop" and all(self.stop)):
                 raise RecipeError(f"`decoding.{name}` must hold strings that are not empty")
         if len(set(self.required_words)) > MOST_REQUIRED:
@@ -204,6 +223,8 @@ class DecodingConfig:
             raise RecipeError(
                 f"`decoding.n_best` must not exceed `candidates`: got {self.n_best} and {self.candidates}"
             )
+        if len(self.draft) > 1 + (NGRAMS in self.draft) or len(set(self.draft)) < len(self.draft):
+            raise RecipeError(f"`decoding.draft` takes `{NGRAMS}`, one model, or both: got {', '.join(self.draft)}")
         for first, second, why in self._excluded():
             raise RecipeError(f"`decoding.{first}` and `{second}` exclude each other: {why}")
         if self.mbr is None and not self.samples and self.n_best > self.beam:
@@ -240,6 +261,12 @@ class DecodingConfig:
             for word in self.required_words:
                 if word in self.banned_words:
                     yield "required_words", "banned_words", f"both name {word!r}"
+        if self.draft:
+            for name in ("exact", "required_words", "mbr"):
+                if getattr(self, name):
+                    yield "draft", name, "a draft is for greedy search and sampling"
+            if strategy is None and self.beam > 1:
+                yield "draft", "beam", "a draft is for greedy search (`greedy`, a beam of 1) and sampling"
         if self.ignore_eos and self.forced_eos:
             yield "ignore_eos", "forced_eos", "one ignores EOS, the other ends with it"
 
@@ -269,9 +296,9 @@ class DecodingOptions(TypedDict, total=False):
     """Options of methods such as `Model.translate`, for type checkers and completion: the fields of `DecodingConfig`.
 
     `n_best` is a parameter of its own, because it changes what a call returns. `mbr` also takes a function of two lists
-    of texts that returns the matrix of their utilities. `stop`, `stop_tokens`, `banned_words`, `banned_tokens` and
-    `required_words` take one string or any sequence of them. `greedy` is the flag `--greedy`: a beam of 1 instead of
-    that of the recipe.
+    of texts that returns the matrix of their utilities. `stop`, `stop_tokens`, `banned_words`, `banned_tokens`,
+    `required_words` and `draft` take one string or any sequence of them. `greedy` is the flag `--greedy`: a beam of 1
+    instead of that of the recipe.
     """
 
     greedy: bool
@@ -314,5 +341,7 @@ class DecodingOptions(TypedDict, total=False):
     min_new_tokens: int
     max_new_tokens: int | None
     stop: str | Sequence[str]
+    draft: str | Sequence[str]
+    draft_tokens: int
     seed: int
     batch_tokens: int

@@ -63,6 +63,8 @@ def _lacking(config: DecodingConfig) -> Rules:
         yield ("mbr_keep",), "it is for `mbr_method` coarse or pruned"
     if config.mbr_method != "pruned":
         yield ("mbr_confidence",), "it is for `mbr_method` pruned"
+    if not config.draft:
+        yield ("draft_tokens",), "it is for `draft`"
     if not config.exact:
         yield ("exact_limit",), "it is for `exact`"
     if config.stopping == "shrinking":

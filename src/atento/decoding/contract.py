@@ -90,6 +90,35 @@ class Joining(Protocol):
         """As `begin`, in parts of `size` tokens of long prompts: gives None after each part, and the state at last."""
 
 
+@runtime_checkable
+class Rewinding(Protocol):
+    """A step function that reads several tokens of each row in one step, and whose states can give tokens back.
+
+    Drafted decoding (`decoding.drafted`) needs it. Each of these states replaces the one before, which must not be used
+    again.
+    """
+
+    @property
+    def rounding(self) -> float:
+        """How far a logit of `step_all` may be from that of `step`, as a share of the highest logit's size."""
+
+    def rewindable(self, state: Any) -> Any:
+        """The rows of a state from `begin`, which stays as it is, as one for `step_all` and `take_back`.
+
+        Raises:
+            CapabilityError: tokens of this network's states cannot be taken back.
+        """
+
+    def step_all(self, tokens: Tensor, counts: Sequence[int], state: Any) -> tuple[Tensor, Any]:
+        """tokens (R,T) -> logits (R,T,V) of what comes after each, and the state after the first `counts` (R) of a row.
+
+        The others are padding: any tokens, whose logits have no meaning. T is the highest of `counts`.
+        """
+
+    def take_back(self, state: Any, counts: Sequence[int]) -> Any:
+        """The state without the last `counts` (R) tokens of each row."""
+
+
 def step_function_of(network: HasStepFunction | AnyStepFunction) -> AnyStepFunction:
     """The step function of a network or a loaded model; a step function itself.
 

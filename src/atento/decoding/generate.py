@@ -1,5 +1,7 @@
 """The entry to decoding: a network, ids and a strategy in; n-best lists of hypotheses out."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +19,8 @@ from atento.decoding.contract import (
     first_tokens,
     step_function_of,
 )
+from atento.decoding.draft import Draft
+from atento.decoding.drafted import Inputs, drafted
 from atento.decoding.greedy import greedy
 from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.mbr import mbr
@@ -47,6 +51,7 @@ def generate(
     stop: Stop | None = None,
     trace: Trace | None = None,
     seed: int | Sequence[int] | None = None,
+    draft: Draft | None = None,
 ) -> list[list[Hypothesis]]:
     """Write an output for each row of `ids`.
 
@@ -66,13 +71,16 @@ def generate(
         trace: records the candidates of every step.
         seed: for sampling: one number s, from which row i gets `seeds.row_seed(s, i)`, or a number a row; None: from
             PyTorch's generator. A row's samples depend on nothing else of the batch.
+        draft: for `Greedy` and `Sample`: what proposes tokens, several of which the network verifies in one step.
+            Greedy search writes the same tokens, sampling draws from the same distribution (`atento.decoding.drafted`).
 
     Returns:
         A list of hypotheses for each row, best first; samples in the order drawn.
 
     Raises:
         TypeError: ids that are no tensor. ValueError: an unknown strategy; an argument of the wrong shape or length, or
-            one that the strategy does not support. AtentoError: the network's logits are NaN or infinite.
+            one that the strategy does not support. CapabilityError: a draft for a network whose tokens cannot be taken
+            back, as of a recurrent one. AtentoError: the network's logits are NaN or infinite.
     """
     prepared = prepare(
         network,
@@ -91,12 +99,37 @@ def generate(
     )
     if not ids.shape[0]:
         return []
-    begin = (
-        prepared.begin if isinstance(strategy, MBR) else prepared.begin()
-    )  # MBR begins once for each of its searches
-    hypotheses = STRATEGIES[type(strategy)](prepared.step_function, begin, prepared.first, strategy, prepared.request)
-    prepared.show([row[0].ids[: max(0, len(row[0].token_scores) - 1)] if row else [] for row in hypotheses])
+    hypotheses = _searched(prepared, strategy, draft, Inputs(ids, token_mask, prefix_ids))
+    prepared.show(_read(hypotheses))
     return hypotheses
+
+
+def _read(hypotheses: list[list[Hypothesis]]) -> list[list[int]]:
+    """What each row's best output read: all of its tokens but the last."""
+    return [row[0].ids[: max(0, len(row[0].token_scores) - 1)] if row else [] for row in hypotheses]
+
+
+def _searched(prepared: Prepared, strategy: Strategy, draft: Draft | None, inputs: Inputs) -> list[list[Hypothesis]]:
+    """The hypotheses of the search that a strategy names."""
+    step_function, first, request = prepared.step_function, prepared.first, prepared.request
+    if draft is not None:
+        return drafted(step_function, prepared.begin(), first, draftable(draft, strategy), request, draft, inputs)
+    # MBR begins once for each of its searches
+    begin = prepared.begin if isinstance(strategy, MBR) else prepared.begin()
+    return STRATEGIES[type(strategy)](step_function, begin, first, strategy, request)
+
+
+def draftable(draft: Draft, strategy: Strategy) -> Greedy | Sample:
+    """The strategy, for which there may be a draft.
+
+    Raises:
+        TypeError: `draft` is no Draft. ValueError: the strategy searches among several outputs.
+    """
+    if not isinstance(draft, Draft):
+        raise TypeError(f"`draft` must be a Draft: got {type(draft).__name__}")
+    if not isinstance(strategy, Greedy | Sample):
+        raise ValueError(f"`draft` needs greedy search or sampling: got {type(strategy).__name__}")
+    return strategy
 
 
 @dataclass(frozen=True)

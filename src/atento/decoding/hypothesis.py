@@ -13,6 +13,7 @@ class Hypothesis:
         log_prob: the sum of `token_scores`.
         token_scores: log p of each token by the model, that of EOS last if it ended the output.
         finished: ended by EOS, or by a stop string, which has no score of its own; False: cut off by the limit.
+        proposed, accepted: tokens that a draft proposed, and those that became part of the output; 0 without a draft.
     """
 
     ids: list[int]
@@ -20,6 +21,8 @@ class Hypothesis:
     log_prob: float
     token_scores: list[float] = field(repr=False)
     finished: bool = True
+    proposed: int = field(default=0, repr=False, compare=False)
+    accepted: int = field(default=0, repr=False, compare=False)
 
     def __repr__(self) -> str:
         end = "finished" if self.finished else "unfinished"

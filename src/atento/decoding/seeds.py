@@ -22,9 +22,9 @@ def row_seed(seed: int, row: int) -> int:
     return _hash(_ROWS, seed, row)
 
 
-def stream_key(seed: int, sample: int) -> int:
-    """The start of the stream of one sample of a row, as a signed 64-bit number."""
-    return _signed(_hash(_STREAMS, seed, sample))
+def stream_key(seed: int, sample: int, *use: int) -> int:
+    """The start of the stream of one sample of a row, as a signed 64-bit number; each further use has its own."""
+    return _signed(_hash(_STREAMS, seed, sample, *use))
 
 
 def uniform(keys: Tensor, position: int | Tensor) -> Tensor:

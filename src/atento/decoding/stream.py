@@ -8,8 +8,10 @@ from torch import Tensor
 
 from atento.decoding.beam.stream import beam_tokens
 from atento.decoding.contract import AnyStepFunction, HasStepFunction, Rule
-from atento.decoding.generate import Prepared, Stop, prepare
-from atento.decoding.sampling import End, draws
+from atento.decoding.draft import Draft
+from atento.decoding.drafted import DraftedSearch, Inputs
+from atento.decoding.generate import Prepared, Stop, draftable, prepare
+from atento.decoding.sampling import Drawn, End, draws
 from atento.decoding.strategies import Beam, Greedy, Sample
 
 
@@ -39,11 +41,12 @@ def stream(
     required: Sequence[Sequence[int]] = (),
     stop: Stop | None = None,
     seed: int | Sequence[int] | None = None,
+    draft: Draft | None = None,
 ) -> Iterator[Token]:
     """The tokens that `generate` writes with the same arguments, each as soon as it is chosen, EOS included.
 
-    The tokens of a beam come as soon as all hypotheses that may still be the best output begin with them. The network
-    runs only while tokens are taken from the iterator.
+    The tokens of a beam come as soon as all hypotheses that may still be the best output begin with them. With a draft,
+    several tokens are chosen at a time. The network runs only while tokens are taken from the iterator.
 
     Args:
         ids: (1,S). The others as in `generate`; `required` is that of the row.
@@ -55,6 +58,8 @@ def stream(
         raise ValueError(f"only greedy search, sampling and a beam write token by token: got {type(strategy).__name__}")
     if ids.dim() != 2 or len(ids) != 1:
         raise ValueError(f"`ids` must be one row, of shape (1,S): got {tuple(ids.shape)}")
+    if draft is not None:
+        draftable(draft, strategy)
     drawn = Sample(temperature=0.0) if isinstance(strategy, Greedy) else strategy
     if isinstance(drawn, Sample) and drawn.n != 1:
         raise ValueError(f"a stream is one output, `n` must be 1: got {drawn.n}")
@@ -73,19 +78,24 @@ def stream(
         trace=None,
         seed=seed,
     )
-    return _tokens(prepared, drawn)
+    return _tokens(prepared, drawn, draft, Inputs(ids, token_mask, prefix_ids))
 
 
 @torch.inference_mode()
-def _tokens(prepared: Prepared, strategy: Sample | Beam) -> Iterator[Token]:
+def _tokens(prepared: Prepared, strategy: Sample | Beam, draft: Draft | None, inputs: Inputs) -> Iterator[Token]:
     written: list[int] = []
-    begun = prepared.step_function, prepared.begin(), prepared.first
-    tokens = (
-        beam_tokens(*begun, strategy, prepared.request)
-        if isinstance(strategy, Beam)
-        else draws(*begun, strategy, prepared.request)
-    )
-    for (token,) in tokens:
-        written.append(token.id)
-        yield Token(token.id, token.log_prob, token.end)
+    for step in _steps(prepared, strategy, draft, inputs):
+        for token in step:
+            written.append(token.id)
+            yield Token(token.id, token.log_prob, token.end)
     prepared.show([written[:-1]])
+
+
+def _steps(prepared: Prepared, strategy: Sample | Beam, draft: Draft | None, inputs: Inputs) -> Iterator[list[Drawn]]:
+    """The tokens that each step of the network gives."""
+    begun, request = (prepared.step_function, prepared.begin(), prepared.first), prepared.request
+    if isinstance(strategy, Beam):
+        return beam_tokens(*begun, strategy, request)
+    if draft is None:
+        return draws(*begun, strategy, request)
+    return DraftedSearch(*begun, strategy, request, draft, inputs).steps()

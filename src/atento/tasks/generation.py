@@ -6,6 +6,7 @@ from typing import Any
 from atento.config.decoding import DecodingConfig
 from atento.config.tasks import TASKS
 from atento.decoding.contract import AnyStepFunction, HasStepFunction
+from atento.decoding.draft import Draft
 from atento.decoding.trace import Trace
 from atento.networks import Decoder, Encoder, Network, RecurrentLM
 from atento.networks.steps.prefix import PrefixStepFunction, Prompt
@@ -77,6 +78,7 @@ def continue_prompts(
     first: int = 0,
     trained: int | None = None,
     trace: Trace | None = None,
+    draft: Draft | None = None,
 ) -> list[list[WrittenText]]:
     """What follows each prompt, the prompt itself left out; best first where there are several.
 
@@ -96,6 +98,7 @@ def continue_prompts(
         first=first,
         trained=trained,
         trace=trace,
+        draft=draft,
     )
 
 
@@ -109,6 +112,7 @@ def stream_continuation(
     step_function: AnyStepFunction | None = None,
     row: int = 0,
     trained: int | None = None,
+    draft: Draft | None = None,
 ) -> Iterator[str]:
     """What `continue_prompts` gives for prompt number `row`, in pieces (`writing.stream_one`)."""
     return stream_one(
@@ -122,4 +126,5 @@ def stream_continuation(
         is_prompt=True,
         row=row,
         trained=trained,
+        draft=draft,
     )

@@ -12,6 +12,7 @@ from atento.errors import CapabilityError, TokenizerError, UsageError
 from atento.metrics.utilities import embedding_utility
 from atento.networks import Encoder, EncoderDecoder, Network, RecurrentSeq2Seq
 from atento.networks.steps.choose import NetworkStepFunction
+from atento.tasks.drafts import DraftingModel, draft_of
 from atento.tasks.generation import (
     Continuing,
     can_continue,
@@ -55,6 +56,13 @@ class LoadedModel(Protocol):
         """The network that reads texts for it."""
 
 
+class WritingModel(LoadedModel, Protocol):
+    """What writing uses of `atento.model.Model` besides."""
+
+    def drafting_model(self, name: str) -> DraftingModel:
+        """Another model, loaded once, that proposes tokens for it."""
+
+
 def tokenizer_of(model: LoadedModel) -> Tokenizer:
     """The model's tokenizer. Raises TokenizerError: it has none."""
     if model.tokenizer is None:
@@ -69,7 +77,7 @@ def writing_task(model: LoadedModel) -> str:
 
 
 def write_outputs(
-    model: LoadedModel,
+    model: WritingModel,
     task: str,
     texts: Sequence[str | Sequence[int]],
     n_best: int | None,
@@ -105,6 +113,7 @@ def write_outputs(
         "first": row,
         "trained": model.trained_length,
         "trace": trace,
+        "draft": draft_of(model, decoding),
     }
     if isinstance(network, Continuing):
         arguments["template"] = prompt_template(network, model.config)
@@ -114,7 +123,7 @@ def write_outputs(
 
 
 def writings(
-    model: LoadedModel,
+    model: WritingModel,
     task: str,
     texts: Sequence[str | Sequence[int]],
     n_best: int | None,
@@ -129,7 +138,7 @@ def writings(
     _check_inputs(network, texts)
     special_tokens, plain_options = in_languages(network.config, tokenizer, options)
     decoding = decoding_for(model.decoding, n_best, plain_options)
-    is_prompt = isinstance(network, Continuing)
+    is_prompt, draft = isinstance(network, Continuing), draft_of(model, decoding)
     if isinstance(network, Continuing):
         template = prompt_template(network, model.config)
         inputs = prompt_ids(network, tokenizer, texts, template)
@@ -140,7 +149,16 @@ def writings(
         inputs = source_ids(tokenizer, sources, special_tokens)
         n_special, writer = special_tokens.added(False), tokenizer.target
     return [
-        writing_of(network.config, ids, decoding, writer, n_special=n_special, is_prompt=is_prompt, row=row + number)
+        writing_of(
+            network.config,
+            ids,
+            decoding,
+            writer,
+            n_special=n_special,
+            is_prompt=is_prompt,
+            row=row + number,
+            draft=draft,
+        )
         if ids
         else None
         for number, ids in enumerate(inputs)
@@ -154,7 +172,7 @@ def _check_inputs(network: Network, texts: Sequence[str | Sequence[int]]) -> Non
 
 
 def traced_outputs(
-    model: LoadedModel,
+    model: WritingModel,
     task: str,
     text: str,
     n_best: int | None,
@@ -170,7 +188,7 @@ def traced_outputs(
     return outputs, trace
 
 
-def stream_output(model: LoadedModel, task: str, text: str, row: int, options: DecodingOptions) -> Iterator[str]:
+def stream_output(model: WritingModel, task: str, text: str, row: int, options: DecodingOptions) -> Iterator[str]:
     """The output for a text in pieces, by greedy search or sampling; arguments and errors as in `write_outputs`."""
     check_texts([text])
     network = network_for(model, task)
@@ -180,6 +198,7 @@ def stream_output(model: LoadedModel, task: str, text: str, row: int, options: D
         "step_function": model.step_function(),
         "row": row,
         "trained": model.trained_length,
+        "draft": draft_of(model, decoding),
     }
     if isinstance(network, Continuing):
         arguments["template"] = prompt_template(network, model.config)

@@ -81,6 +81,8 @@ def _named_strategy(changes: dict[str, Any]) -> dict[str, Any]:
         raise UsageError(f"`sample` and `{filters[0]}` exclude each other: got `sample` False")
     if filters:
         changes = {"sample": True} | changes
+    if changes.get("mbr") is not None or changes.get("exact") or changes.get("beam", 1) != 1:
+        changes = {"draft": ()} | changes  # one that the model usually has
     if changes.get("mbr") is not None:
         return {"exact": False} | changes
     if changes.get("sample"):

@@ -8,6 +8,7 @@ from atento.data.records import Split
 from atento.data.special_tokens import special_tokens_of
 from atento.decoding import Hypothesis
 from atento.decoding.contract import AnyStepFunction
+from atento.decoding.draft import Draft
 from atento.decoding.trace import Trace
 from atento.networks import Seq2Seq
 from atento.networks.steps.choose import step_function
@@ -39,6 +40,7 @@ def translate(
     first: int = 0,
     trained: int | None = None,
     trace: Trace | None = None,
+    draft: Draft | None = None,
     special_tokens: Template | None = None,
 ) -> list[list[WrittenText]]:
     """The n best translations of each text, best first; a blank text has one empty translation.
@@ -60,6 +62,7 @@ def translate(
         first=first,
         trained=trained,
         trace=trace,
+        draft=draft,
     )
     blank = [WrittenText("", Hypothesis([], 0.0, 0.0, []))]
     return [outputs or blank for outputs in results]
@@ -80,6 +83,7 @@ def stream_translation(
     row: int = 0,
     trained: int | None = None,
     special_tokens: Template | None = None,
+    draft: Draft | None = None,
 ) -> Iterator[str]:
     """The translation of text number `row` in pieces (`writing.stream_one`); none for a blank text."""
     ids = tokenizer.encode(text)
@@ -96,4 +100,5 @@ def stream_translation(
         n_special=special_tokens.added(False),
         row=row,
         trained=trained,
+        draft=draft,
     )

@@ -13,6 +13,7 @@ from atento.config.decoding import CONTINUATION_TOKENS, DecodingConfig
 from atento.config.network import NetworkConfig
 from atento.decoding import Beam, Greedy, Hypothesis, Sample, generate
 from atento.decoding.contract import AnyStepFunction, HasStepFunction, Rule
+from atento.decoding.draft import Draft
 from atento.decoding.exact import exact_search
 from atento.decoding.rules import StopStrings
 from atento.decoding.seeds import row_seed
@@ -55,6 +56,7 @@ def write_all(
     first: int = 0,
     trained: int | None = None,
     trace: Trace | None = None,
+    draft: Draft | None = None,
 ) -> list[list[WrittenText]]:
     """The outputs for each input, best first; an empty input gets none.
 
@@ -78,6 +80,7 @@ def write_all(
         utility: a function of (candidates, evidence) for `decoding.mbr`, in place of the metric that it names.
         trained: the most tokens of a text in training; longer inputs are counted in a warning.
         trace: records the search, for one input.
+        draft: what proposes tokens (`drafts.draft_of`).
 
     Raises:
         UsageError: a prompt that takes all positions of the network, a limit below the tokens that `constraints` take,
@@ -88,7 +91,9 @@ def write_all(
     lengths = [len(ids) for ids in inputs]
     warn_of_length(lengths, trained)
     _warn_of_positions(lengths, decoding, config, is_prompt=is_prompt)
-    writer = _Writer(network, config, inputs, decoding, text, device, n_special, is_prompt, constraints, first, trace)
+    writer = _Writer(
+        network, config, inputs, decoding, text, device, n_special, is_prompt, constraints, first, trace, draft
+    )
     strategy = strategy_of(decoding, text, utility)
     beam = strategy if isinstance(strategy, Beam) and decoding.n_best > 1 else None
     if beam is not None:  # request all hypotheses: several may be the same text in other tokens
@@ -128,6 +133,7 @@ class _Writer:
     constraints: Constraints
     first: int
     trace: Trace | None
+    draft: Draft | None
     stopped_early: list[int] = field(default_factory=list)  # inputs whose exact search reached its limit
 
     def write(self, rows: list[int], strategy: Strategy) -> list[list[WrittenText]]:
@@ -160,6 +166,7 @@ class _Writer:
             required=[required] * len(rows) if required else None,
             stop=stop,
             seed=[row_seed(decoding.seed, self.first + row) for row in rows],
+            draft=self.draft,
             **shared,
         )
         if decoding.exact:
@@ -226,6 +233,7 @@ class Writing:
         max_new_tokens, min_new_tokens, eos_ids, rules, seed: as `generate` takes them.
         required: as `stream` takes it.
         stop_strings: they end an output, and are cut from it.
+        draft: what proposes tokens.
     """
 
     ids: list[int]
@@ -238,6 +246,7 @@ class Writing:
     stop_strings: tuple[str, ...]
     seed: int
     required: Sequence[Sequence[int]] = ()
+    draft: Draft | None = None
 
     @property
     def stop(self) -> StopStrings | None:
@@ -258,6 +267,7 @@ class Writing:
             required=self.required,
             stop=self.stop,
             seed=[self.seed],
+            draft=self.draft,
         )
 
     def written_text(self, hypothesis: Hypothesis) -> WrittenText:
@@ -275,6 +285,7 @@ def writing_of(
     n_special: int = 0,
     is_prompt: bool = False,
     row: int = 0,
+    draft: Draft | None = None,
 ) -> Writing:
     """Input number `row` with what `write_all` gives to the search for its outputs; arguments as there.
 
@@ -294,6 +305,7 @@ def writing_of(
         decoding.stop,
         row_seed(decoding.seed, row),
         constraints.required,
+        draft,
     )
 
 
@@ -309,6 +321,7 @@ def stream_one(
     is_prompt: bool = False,
     row: int = 0,
     trained: int | None = None,
+    draft: Draft | None = None,
 ) -> Iterator[str]:
     """The text that `write_all` writes for input number `row`, in pieces, without the `stop` strings.
 
@@ -321,7 +334,9 @@ def stream_one(
             "a stream is one output of greedy search, sampling or a beam: no `mbr`, no `exact`, no `n_best`"
         )
     warn_of_length([len(ids)], trained)
-    writing = writing_of(config, ids, decoding, tokenizer, n_special=n_special, is_prompt=is_prompt, row=row)
+    writing = writing_of(
+        config, ids, decoding, tokenizer, n_special=n_special, is_prompt=is_prompt, row=row, draft=draft
+    )
     tokens = writing.tokens(network, device)
     return stream_text(tokenizer, (token.id for token in tokens if token.end != "eos"), stop=decoding.stop)
 

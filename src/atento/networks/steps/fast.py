@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -23,14 +24,23 @@ from atento.attention.positions import Rotation
 from atento.attention.relative import Shaw
 from atento.attention.relative_terms import ProjectedScheme, QueryKeyPositions
 from atento.errors import CapabilityError
-from atento.networks.stack.block import Block, BlockState
+from atento.networks.stack.block import BlockState
 from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder_decoder import EncoderDecoder
 from atento.networks.stack.positions import real_positions
+from atento.networks.steps.fast_layer import FastLayer
 from atento.networks.steps.fast_state import ROOM, Cache, FastState
 from atento.networks.steps.joining import joined
-from atento.networks.steps.packed_linear import PackedLinear, PackedModule, Precision, pack, pack_modules
-from atento.networks.steps.plain import all_but_last, at_least_float32, last_tokens, moved_to_front
+from atento.networks.steps.packed_linear import Precision, pack, pack_modules
+from atento.networks.steps.plain import (
+    ROUNDING,
+    ROUNDING_INT8,
+    all_but_last,
+    at_least_float32,
+    last_tokens,
+    moved_to_front,
+)
+from atento.networks.steps.rows import FastRows
 from atento.precision import best_precision
 
 NetworkT = TypeVar("NetworkT", bound=nn.Module)
@@ -66,22 +76,6 @@ def _copy_sharing_weights(network: NetworkT) -> NetworkT:
         id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in network.parameters()
     }
     return deepcopy(network, weights)
-
-
-@dataclass
-class _Layer:
-    """The parts of one decoder block."""
-
-    norms: list[nn.Module]  # of self-attention, cross-attention (if any), feed-forward
-    self_input: PackedLinear  # queries, keys and values
-    self_output: PackedLinear
-    cross_queries: PackedLinear | None
-    cross_keys_values: PackedLinear | None
-    cross_output: PackedLinear | None
-    inner: PackedLinear
-    outer: PackedLinear
-    activation: Callable[[Tensor], Tensor] | None  # None: `inner` applies it
-    gated: bool
 
 
 @dataclass(frozen=True)
@@ -141,7 +135,7 @@ class FastStepFunction:
         self.kv_heads = config.kv_heads
         self.d_head = config.head_width
         self.scale = self.d_head**-0.5 if config.attention.scale is None else config.attention.scale
-        self.layers = [self._layer(block) for block in stack.layers]
+        self.layers = [FastLayer.of(block, precision) for block in stack.layers]
         self.read_output = copy.vocabulary_head.read
         if isinstance(copy, EncoderDecoder):
             self._set_encoder(copy)
@@ -155,44 +149,6 @@ class FastStepFunction:
             self.embedding, self.inputs = deepcopy((self.embedding, self.inputs))
             copy = copy.to(torch.bfloat16 if precision == "bfloat16" else self.dtype)
         self.encoder = pack_modules(copy, precision)
-
-    def _layer(self, block: Block) -> _Layer:
-        """The parts of a block, packed if they are not yet."""
-        self_attention, cross_attention, feed_forward = block.self_attention, block.cross_attention, block.feed_forward
-        precision = self.precision
-
-        def packed(linear: nn.Module, relu: bool = False) -> PackedLinear:
-            if isinstance(linear, PackedModule):
-                return linear.linear
-            assert isinstance(linear, nn.Linear)
-            return pack(linear.weight, linear.bias, precision, activation="relu" if relu else "none")
-
-        norms = [block.self_attention_residual.norm, block.feed_forward_residual.norm]
-        relu = (
-            feed_forward.activation is F.relu and not feed_forward.gated and isinstance(feed_forward.inner, nn.Linear)
-        )
-        layer = _Layer(
-            norms,
-            packed(self_attention.input),
-            packed(self_attention.output),
-            None,
-            None,
-            None,
-            packed(feed_forward.inner, relu),
-            packed(feed_forward.outer),
-            None if relu else feed_forward.activation,
-            feed_forward.gated,
-        )
-        if cross_attention is not None and block.cross_attention_residual is not None:
-            norms.insert(1, block.cross_attention_residual.norm)
-            queries = self.heads * self.d_head
-            weight, bias = cross_attention.input.weight, cross_attention.input.bias
-            layer.cross_queries = pack(weight[:queries], None if bias is None else bias[:queries], precision)
-            # the source's keys and values are computed once
-            source_precision = "float32" if precision == "int8" else precision
-            layer.cross_keys_values = pack(weight[queries:], None if bias is None else bias[queries:], source_precision)
-            layer.cross_output = packed(cross_attention.output)
-        return layer
 
     def first_tokens(self, ids: Tensor, token_mask: Tensor | None) -> Tensor:
         """What the first step reads: the start token, or of a decoder the last real token of each prompt in ids."""
@@ -289,6 +245,38 @@ class FastStepFunction:
         for column in columns[:-1]:
             self._advance(column, state)
         return at_least_float32(self.project(self.read_output(self._advance(columns[-1], state)))), state
+
+    @property
+    def rounding(self) -> float:
+        """As `decoding.contract.Rewinding.rounding`."""
+        return ROUNDING_INT8 if self.precision == "int8" else ROUNDING[self.dtype]
+
+    def rewindable(self, state: FastState) -> FastRows:
+        """As `decoding.contract.Rewinding.rewindable`."""
+        return FastRows.of(state)
+
+    @torch.inference_mode()
+    def step_all(self, tokens: Tensor, counts: Sequence[int], state: FastRows) -> tuple[Tensor, FastRows]:
+        """As `decoding.contract.Rewinding.step_all`."""
+        count = tokens.shape[1]
+        last = max(state.lengths) + count
+        state.reserve(last)
+        columns = state.new_columns(count)
+        positions = self.positions_of(state.positions(columns, last), state.cache.keys[0])
+        mask = state.mask(columns, last)
+        biases = [bias if mask is None else mask if bias is None else bias + mask for bias in positions.biases]
+        x: Tensor = self.inputs(
+            self.embedding(tokens), state.lengths[0], position_ids=state.position_ids(columns, counts)
+        )
+        terms = StepPositions(positions.rotations, biases)
+        attend = self.self_attention(count, terms, partial(state.store, columns, last))
+        hidden = self.run_layers(x.flatten(0, 1), attend, state.source, state.source_mask)
+        logits = at_least_float32(self.project(self.read_output(hidden)))
+        return logits.unflatten(0, tokens.shape), state.changed(counts)
+
+    def take_back(self, state: FastRows, counts: Sequence[int]) -> FastRows:
+        """As `decoding.contract.Rewinding.take_back`."""
+        return state.changed([-count for count in counts])
 
     def _advance(self, tokens: Tensor, state: FastState) -> Tensor:
         """One token of each output: tokens (R,) -> hidden (R,D); updates the state."""
@@ -404,7 +392,7 @@ class FastStepFunction:
         )
         return out.to(self.dtype).transpose(1, 2).reshape(len(q) * q.shape[2], -1)
 
-    def _feed_forward_inner(self, layer: _Layer, x: Tensor) -> Tensor:
+    def _feed_forward_inner(self, layer: FastLayer, x: Tensor) -> Tensor:
         """x (R,D) -> the activations (R,F) that the outer product reads."""
         x = layer.inner(x)
         if layer.activation is None:

@@ -19,6 +19,7 @@ from atento.networks.output import Output
 from atento.networks.stack.positions import real_positions
 from atento.networks.stack.stack import StackState
 from atento.networks.steps.plain_state import PromptState, joined
+from atento.networks.steps.rows import StackRows
 
 
 class DecodeState(Protocol):
@@ -47,6 +48,7 @@ class PredictingNetwork(Protocol):
     def __call__(self, *args: Any, **kwargs: Any) -> Output: ...
     def project(self, hidden: Tensor) -> Tensor: ...
     def modules(self) -> Iterator[nn.Module]: ...
+    def parameters(self) -> Iterator[nn.Parameter]: ...
 
 
 class LanguageModel(PredictingNetwork, Protocol[StateT_co]):
@@ -92,6 +94,11 @@ def all_but_last(ids: Tensor, token_mask: Tensor | None) -> tuple[Tensor, Tensor
     real = torch.ones_like(ids, dtype=torch.bool) if token_mask is None else token_mask
     order = torch.argsort(real.int(), dim=1, stable=True)  # padding first, the order of real tokens kept
     return ids.gather(1, order)[:, :-1], real.gather(1, order)[:, :-1]
+
+
+ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2.0**-6, torch.float16: 2.0**-9}
+"""How far logits of a step over several tokens may be from those of steps over one, as a share of the highest."""
+ROUNDING_INT8 = 2.0**-4  # the rows of a product share a scale
 
 
 def at_least_float32(logits: Tensor) -> Tensor:
@@ -164,6 +171,27 @@ class DecoderStepFunction:
             output = self.network(tokens, token_mask=real, position_ids=positions, state=state.stack, project=False)
         logits = at_least_float32(self.network.project(output.hidden[:, -1]))
         return logits, state.after(output.state, real, tokens.shape[1])
+
+    @property
+    def rounding(self) -> float:
+        """As `decoding.contract.Rewinding.rounding`."""
+        return ROUNDING[next(self.network.parameters()).dtype]
+
+    def rewindable(self, state: PromptState) -> StackRows:
+        """As `decoding.contract.Rewinding.rewindable`."""
+        return StackRows.of(state)
+
+    @torch.inference_mode()
+    def step_all(self, tokens: Tensor, counts: Sequence[int], state: StackRows) -> tuple[Tensor, StackRows]:
+        """As `decoding.contract.Rewinding.step_all`."""
+        real, positions = state.before(counts, tokens.device)
+        with unobserved():
+            output = self.network(tokens, token_mask=real, position_ids=positions, state=state.stack, project=False)
+        return at_least_float32(self.network.project(output.hidden)), state.changed(counts)
+
+    def take_back(self, state: StackRows, counts: Sequence[int]) -> StackRows:
+        """As `decoding.contract.Rewinding.take_back`."""
+        return state.changed([-count for count in counts])
 
     @torch.inference_mode()
     def show(self, ids: Tensor, token_mask: Tensor | None, written: list[list[int]]) -> None:
@@ -263,6 +291,34 @@ class EncoderDecoderStepFunction:
             )
         logits = at_least_float32(self.network.project(output.hidden[:, -1]))
         return logits, state.after(output.state, real, tokens.shape[1])
+
+    @property
+    def rounding(self) -> float:
+        """As `decoding.contract.Rewinding.rounding`."""
+        return ROUNDING[next(self.network.parameters()).dtype]
+
+    def rewindable(self, state: PromptState) -> StackRows:
+        """As `decoding.contract.Rewinding.rewindable`."""
+        return StackRows.of(state)
+
+    @torch.inference_mode()
+    def step_all(self, tokens: Tensor, counts: Sequence[int], state: StackRows) -> tuple[Tensor, StackRows]:
+        """As `decoding.contract.Rewinding.step_all`."""
+        real, positions = state.before(counts, tokens.device)
+        with unobserved():
+            output = self.network(
+                None,
+                tokens,
+                target_token_mask=real,
+                target_position_ids=positions,
+                state=state.stack,
+                project=False,
+            )
+        return at_least_float32(self.network.project(output.hidden)), state.changed(counts)
+
+    def take_back(self, state: StackRows, counts: Sequence[int]) -> StackRows:
+        """As `decoding.contract.Rewinding.take_back`."""
+        return state.changed([-count for count in counts])
 
     @torch.inference_mode()
     def show(self, ids: Tensor, token_mask: Tensor | None, written: list[list[int]]) -> None:

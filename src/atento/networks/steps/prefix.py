@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,7 +14,7 @@ from atento.attention.observe import observing, unobserved
 from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.positions import real_positions
-from atento.networks.steps.plain import all_but_last, at_least_float32, last_tokens, padded
+from atento.networks.steps.plain import ROUNDING, all_but_last, at_least_float32, last_tokens, padded
 
 Prompt = Literal["causal", "prefix"]
 
@@ -29,6 +30,16 @@ class TextState:
     def select(self, rows: Tensor) -> TextState:
         """Only those batch rows, in that order."""
         return TextState(self.ids[rows], self.real[rows], self.prefix[rows])
+
+    def ending_together(self) -> TextState:
+        """The same texts with their last real tokens in one column, without columns that no text needs."""
+        columns = torch.arange(self.ids.shape[1], device=self.ids.device)
+        last = torch.where(self.real, columns, -1).amax(dim=1)
+        shift = last - int(last.max())  # (R,): at most 0
+        source = columns[: int(last.max()) + 1] + shift.unsqueeze(1)  # the column that each comes from
+        inside, source = source >= 0, source.clamp_min_(0)
+        prefix = torch.where(self.prefix > 0, self.prefix - shift, self.prefix)
+        return TextState(self.ids.gather(1, source), self.real.gather(1, source) & inside, prefix)
 
 
 class PrefixStepFunction:
@@ -68,6 +79,33 @@ class PrefixStepFunction:
         with unobserved():
             hidden = self._read(ids, real, state.prefix)
         return at_least_float32(self.network.project(hidden[:, -1])), TextState(ids, real, state.prefix)
+
+    @property
+    def rounding(self) -> float:
+        """As `decoding.contract.Rewinding.rounding`."""
+        return ROUNDING[next(self.network.parameters()).dtype]
+
+    def rewindable(self, state: TextState) -> TextState:
+        """As `decoding.contract.Rewinding.rewindable`."""
+        return state
+
+    @torch.inference_mode()
+    def step_all(self, tokens: Tensor, counts: Sequence[int], state: TextState) -> tuple[Tensor, TextState]:
+        """As `decoding.contract.Rewinding.step_all`."""
+        count = tokens.shape[1]
+        steps = torch.arange(count, device=tokens.device)
+        is_new = steps < torch.tensor(counts, device=tokens.device).unsqueeze(1)
+        ids, real = torch.cat([state.ids, tokens], dim=1), torch.cat([state.real, is_new], dim=1)
+        with unobserved():
+            hidden = self._read(ids, real, state.prefix)
+        logits = at_least_float32(self.network.project(hidden[:, -count:]))
+        return logits, TextState(ids, real, state.prefix).ending_together()
+
+    def take_back(self, state: TextState, counts: Sequence[int]) -> TextState:
+        """As `decoding.contract.Rewinding.take_back`."""
+        columns = torch.arange(state.ids.shape[1], device=state.ids.device)
+        remaining = columns < len(columns) - torch.tensor(counts, device=columns.device).unsqueeze(1)
+        return TextState(state.ids, state.real & remaining, state.prefix).ending_together()
 
     def _read(self, ids: Tensor, real: Tensor, columns: Tensor) -> Tensor:
         """One forward pass over texts (R,T) -> (R,T,D)."""

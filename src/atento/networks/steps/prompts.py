@@ -16,6 +16,7 @@ from torch import Tensor
 from atento.attention.multihead import KeyValues
 from atento.networks.steps.fast import FastStepFunction
 from atento.networks.steps.fast_state import FastState
+from atento.networks.steps.rows import FastRows
 
 SHORTEST = 32  # tokens in common that are worth it
 
@@ -110,6 +111,23 @@ class RememberingSteps:
     def step(self, tokens: Tensor, state: FastState) -> tuple[Tensor, FastState]:
         """As `FastStepFunction.step`."""
         return self.inner.step(tokens, state)
+
+    @property
+    def rounding(self) -> float:
+        """As `FastStepFunction.rounding`."""
+        return self.inner.rounding
+
+    def rewindable(self, state: FastState) -> FastRows:
+        """As `FastStepFunction.rewindable`."""
+        return self.inner.rewindable(state)
+
+    def step_all(self, tokens: Tensor, counts: Sequence[int], state: FastRows) -> tuple[Tensor, FastRows]:
+        """As `FastStepFunction.step_all`."""
+        return self.inner.step_all(tokens, counts, state)
+
+    def take_back(self, state: FastRows, counts: Sequence[int]) -> FastRows:
+        """As `FastStepFunction.take_back`."""
+        return self.inner.take_back(state, counts)
 
     def joined(self, states: Sequence[FastState]) -> FastState:
         """As `FastStepFunction.joined`."""

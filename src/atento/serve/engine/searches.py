@@ -7,7 +7,7 @@ and each goes on with its logits. So beam search, minimum Bayes risk and the exa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,8 @@ import torch
 from greenlet import GreenletExit, getcurrent, greenlet
 from torch import Tensor
 
-from atento.decoding.contract import AnyStepFunction, Joining, first_tokens
+from atento.decoding.contract import AnyStepFunction, Joining, Rewinding, first_tokens
+from atento.errors import CapabilityError
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,32 @@ class Searches:
         self._waiting.append(_Waiting(getcurrent(), tokens, state))
         result: tuple[Tensor, SharedState] = self._hub.switch()
         return result
+
+    @property
+    def rounding(self) -> float:
+        """As the step function of the network, which must be one of `Rewinding`; so the three methods below."""
+        return float(self._rewinding.rounding)
+
+    def rewindable(self, state: SharedState) -> Any:
+        """As the step function of the network."""
+        return self._rewinding.rewindable(state.state.select(state.rows))
+
+    def step_all(self, tokens: Tensor, counts: Sequence[int], state: Any) -> tuple[Tensor, Any]:
+        """As the step function of the network, for these rows alone; other searches make a step before."""
+        self._ready.append(getcurrent())
+        self._hub.switch()
+        return self._rewinding.step_all(tokens, counts, state)
+
+    def take_back(self, state: Any, counts: Sequence[int]) -> Any:
+        """As the step function of the network."""
+        return self._rewinding.take_back(state, counts)
+
+    @property
+    def _rewinding(self) -> Rewinding:
+        """The step function. Raises CapabilityError: tokens of its states cannot be taken back."""
+        if not isinstance(self.inner, Rewinding):
+            raise CapabilityError(f"a draft is not supported by the steps of a {type(self.inner).__name__}")
+        return self.inner
 
     def _batches(self, waiting: list[_Waiting]) -> Iterator[tuple[list[_Waiting], Any]]:
         """The searches whose rows are stepped together, with the state of these rows."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from greenlet import greenlet
 
-from atento.config.decoding import UTILITIES
+from atento.config.decoding import NGRAMS, UTILITIES
 from atento.config.tasks import task_with
 from atento.decoding import MBR, Beam, Greedy, Sample
 from atento.decoding.choosing import hypothesis
@@ -34,6 +34,7 @@ from atento.serve.engine.searches import Searches
 from atento.serve.engine.waiting import Waiting
 from atento.serve.jobs import Job, Piece, Result, Usage
 from atento.tasks.model_outputs import tokenizer_of, write_outputs, writings
+from atento.tasks.verbs import listed
 from atento.tasks.writing import Writing, WrittenText
 from atento.text.streaming import TextStream
 
@@ -109,6 +110,7 @@ class Writers:
         n_best = options.pop("n_best", None)
         try:
             _check_utility(options)
+            _check_draft(options, self.model.decoding.draft)
             self._begin()
             inputs, is_cut = self._inputs(job, waiting.items, n_best, options)
         except Exception as error:
@@ -116,7 +118,7 @@ class Writers:
             return
         width = max((_width(one.strategy) for one in inputs if one is not None), default=1)
         written = self._written[job.id] = _Written(waiting, open=set(range(len(inputs))), width=width, inputs=inputs)
-        if self._lane is not None and all(one is None or isinstance(one.strategy, Greedy | Sample) for one in inputs):
+        if self._lane is not None and all(one is None or _fits_lane(one) for one in inputs):
             self._add_to_lane(written, inputs)
             return
         is_exact = options.get("exact", self.model.decoding.exact)
@@ -127,7 +129,7 @@ class Writers:
             job.stream
             and not is_exact
             and not job.log_probs
-            and all(one is None or _is_one_beam(one) for one in inputs)
+            and all(one is None or _is_one_output(one) for one in inputs)
         ):
             for number, one in enumerate(inputs):
                 written.running.append(searches.start(partial(self._stream, written, searches, number, one)))
@@ -294,7 +296,10 @@ class Writers:
                 self._finish(written, number, texts, tops)
 
     def _stream(self, written: _Written, searches: Searches, number: int, writing: Writing | None) -> None:
-        """Write the output of an item by a beam, and send what is certain of it after each step; runs in a greenlet."""
+        """Write the output of an item by a beam or with a draft, and send what is certain of it after each step.
+
+        It runs in a greenlet.
+        """
         if writing is None:  # a blank source
             self._finish(written, number, [_BLANK], [[]])
             return
@@ -309,13 +314,12 @@ class Writers:
                 self.outbox.fail(written.job.job.id, error)
             return
         self._send_piece(item, stream, None, is_last=True)
-        assert isinstance(writing.strategy, Beam)
         end = drawn[-1].end if drawn else None
         output = hypothesis(
             [token.id for token in drawn if token.end != "eos"],
             [token.log_prob for token in drawn],
             end in ("eos", "stop"),
-            writing.strategy.length_penalty,
+            writing.strategy.length_penalty if isinstance(writing.strategy, Beam) else 0.0,
         )
         self._finish(written, number, [writing.written_text(output)], [[]], in_pieces=True)
 
@@ -357,9 +361,17 @@ class Writers:
                 self.outbox.fail(job_id, error)
 
 
-def _is_one_beam(writing: Writing) -> bool:
-    """Whether a beam searches for one output, whose certain tokens can be sent before its end."""
-    return isinstance(writing.strategy, Beam) and writing.strategy.n_best == 1
+def _fits_lane(writing: Writing) -> bool:
+    """Whether the lane writes it: greedy search or sampling, token by token."""
+    return isinstance(writing.strategy, Greedy | Sample) and writing.draft is None
+
+
+def _is_one_output(writing: Writing) -> bool:
+    """Whether one output is written, whose certain tokens can be sent before its end."""
+    strategy = writing.strategy
+    if isinstance(strategy, Beam):
+        return strategy.n_best == 1
+    return isinstance(strategy, Greedy | Sample) and _width(strategy) == 1
 
 
 def _width(strategy: Strategy) -> int:
@@ -386,6 +398,8 @@ def _value(written: WrittenText, tokens: list[str]) -> dict[str, Any]:
         "log_prob": hypothesis.log_prob,
         "score": hypothesis.score,
         "finished": hypothesis.finished,
+        "proposed": hypothesis.proposed,
+        "accepted": hypothesis.accepted,
     }
 
 
@@ -394,6 +408,13 @@ def _check_utility(options: dict[str, Any]) -> None:
     utility = options.get("mbr")
     if utility is not None and utility not in UTILITIES:
         raise UsageError(f"`mbr` must be one of {', '.join(UTILITIES)}: got {str(utility)[:60]!r}")
+
+
+def _check_draft(options: dict[str, Any], usual: Sequence[str]) -> None:
+    """Raises UsageError: `draft` names another model than the one of this model's own decoding."""
+    for name in listed(options.get("draft", ())):
+        if name != NGRAMS and name not in usual:
+            raise UsageError(f"`draft` must be {NGRAMS}: got {str(name)[:60]!r}, and a request loads no model")
 
 
 def _no_embedder(name: str) -> Any:

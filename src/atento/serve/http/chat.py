@@ -38,7 +38,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 
 class ChatFields(Fields):
-    """The body of `POST /v1/chat/completions`; `top_k`, `min_p` and `repetition_penalty` are ours."""
+    """The body of `POST /v1/chat/completions`; `top_k` and the fields after it are ours."""
 
     model: str
     messages: list[dict[str, Any]]
@@ -63,6 +63,7 @@ class ChatFields(Fields):
     top_k: int | None = None
     min_p: float | None = None
     repetition_penalty: float | None = None
+    draft: Texts | None = None
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
@@ -154,7 +155,7 @@ def _message(row: Mapping[str, Any], number: int) -> dict[str, str]:
 
 def _as_completion(fields: ChatFields, ids: list[int], most: int) -> CompletionFields:
     """The completion that a conversation asks for; without `max_tokens` it may be as long as the service allows."""
-    names = ("temperature", "top_p", "n", "stop", "seed", "top_k", "min_p", "repetition_penalty", *PENALTIES)
+    names = ("temperature", "top_p", "n", "stop", "seed", "top_k", "min_p", "repetition_penalty", "draft", *PENALTIES)
     max_tokens = fields.max_completion_tokens if fields.max_tokens is None else fields.max_tokens
     return CompletionFields(
         model=fields.model,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atento.serve.http.decoding import SEED_LIMIT, check_decoding, stop_strings
+from atento.serve.http.decoding import SEED_LIMIT, check_decoding, drafts, stop_strings
 from atento.serve.http.errors import too_long, wrong_field
 from atento.serve.http.fields import Fields, Prompts, Texts, bounded, listed
 from atento.serve.http.log_probs import completion_log_probs
@@ -54,6 +54,7 @@ class CompletionFields(Fields):
     beam_size: int | None = None
     length_penalty: float | None = None
     repetition_penalty: float | None = None
+    draft: Texts | None = None
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,12 @@ def planned(fields: CompletionFields, limits: Limits) -> Plan:
     for name in ("repetition_penalty", *PENALTIES):
         if getattr(fields, name) is not None:
             options[name] = getattr(fields, name)
+    draft = drafts(fields.draft)
+    if draft and fields.beam_size is not None:
+        raise wrong_field(
+            "/draft", "`draft` and `beam_size` exclude each other: a draft is for greedy search and sampling"
+        )
+    options |= {"draft": draft} if draft else {}
     options |= _beam(fields, n, best_of) if fields.beam_size is not None else _sampling(fields)
     repeats = 1 if fields.beam_size is not None else best_of
     return Plan(prompts, options, n, best_of, repeats, max_tokens > 0, fields.logprobs)

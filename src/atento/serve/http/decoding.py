@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from atento.config.decoding import NGRAMS
 from atento.serve.http.errors import wrong_field
-from atento.serve.http.fields import Fields, Texts, bounded, listed, unsupported
+from atento.serve.http.fields import Fields, Texts, bounded, described, listed, unsupported
 from atento.serve.settings import Limits
 
 _OURS = {  # Hugging Face's name -> ours
@@ -21,6 +22,7 @@ _OURS = {  # Hugging Face's name -> ours
     "no_repeat_ngram_size": "no_repeat_ngrams",
     "length_penalty": "length_penalty",
     "seed": "seed",
+    "prompt_lookup_num_tokens": "draft_tokens",
 }
 _NEUTRAL: dict[str, tuple[Any, ...]] = {  # of text-generation-inference; each with the values that ask for nothing
     "adapter_id": (),
@@ -34,10 +36,11 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {  # of text-generation-inference; each w
 SEED_LIMIT = 2**63
 _STOPS = 16  # most stop strings, and characters of one
 _STOP_LENGTH = 256
+_DRAFT_TOKENS = 64  # most tokens that a draft proposes at a time
 
 
 class DecodingFields(Fields):
-    """The options of decoding, by the names of `transformers.GenerationConfig`."""
+    """The options of decoding, by the names of `transformers.GenerationConfig`; `draft` is ours."""
 
     max_new_tokens: int | None = None
     min_new_tokens: int | None = None
@@ -55,6 +58,8 @@ class DecodingFields(Fields):
     seed: int | None = None
     stop: Texts | None = None
     stop_strings: Texts | None = None
+    draft: Texts | None = None
+    prompt_lookup_num_tokens: int | None = None
 
 
 class GenerationFields(DecodingFields):
@@ -82,6 +87,7 @@ def decoding_options(fields: DecodingFields, limits: Limits) -> dict[str, Any]:
     check_decoding(limits, max_new_tokens=fields.max_new_tokens, beam=("num_beams", fields.num_beams), seed=fields.seed)
     bounded("min_new_tokens", fields.min_new_tokens, 0, limits.output_tokens)
     bounded("num_return_sequences", fields.num_return_sequences, 1, limits.n)
+    bounded("prompt_lookup_num_tokens", fields.prompt_lookup_num_tokens, 1, _DRAFT_TOKENS)
     if isinstance(fields, GenerationFields):
         unsupported(fields, _NEUTRAL)
     values = {ours: getattr(fields, theirs) for theirs, ours in _OURS.items()}
@@ -91,7 +97,8 @@ def decoding_options(fields: DecodingFields, limits: Limits) -> dict[str, Any]:
             options.pop(name, None)
         options |= {} if "beam" in options else {"greedy": True}
     stop = stop_strings(fields.stop, "stop") or stop_strings(fields.stop_strings, "stop_strings")
-    return options | ({"stop": stop} if stop else {})
+    draft = drafts(fields.draft) or ([NGRAMS] if fields.prompt_lookup_num_tokens is not None else [])
+    return options | ({"stop": stop} if stop else {}) | ({"draft": draft} if draft else {})
 
 
 def check_decoding(
@@ -114,3 +121,13 @@ def stop_strings(value: object, name: str) -> list[str]:
                 f"/{name}/{number}", f"a text of `{name}` must have 1 to {_STOP_LENGTH} characters: got {len(text):,}"
             )
     return stops
+
+
+def drafts(value: object) -> list[str]:
+    """What proposes tokens. Raises ServiceError: 422, too many names, or an empty one."""
+    names = [] if value is None else listed(value)
+    if len(names) > 2 or not all(1 <= len(name) <= _STOP_LENGTH for name in names):
+        raise wrong_field(
+            "/draft", f"`draft` must be `{NGRAMS}`, the model's own draft, or both: got {described(value)}"
+        )
+    return names

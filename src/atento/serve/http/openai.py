@@ -148,7 +148,7 @@ async def _completed(work: Work, fields: CompletionFields, plan: Plan, verb: str
         before = None if scored is None else scored.values[number]
         for output in plan.best(values[number]):
             choices.append(choice(len(choices), prompt, output, before, fields))
-    usage = _usage(prompt_tokens, new_tokens)
+    usage = _usage(prompt_tokens, new_tokens) | (_draft_usage(values) if fields.draft else {})
     return _head(work, fields.model) | {"choices": choices, "usage": usage}
 
 
@@ -213,3 +213,12 @@ def _usage(prompt_tokens: int, new_tokens: int) -> dict[str, int]:
         "completion_tokens": new_tokens,
         "total_tokens": prompt_tokens + new_tokens,
     }
+
+
+def _draft_usage(values: list[list[Any]]) -> dict[str, Any]:
+    """The tokens that a draft proposed, by OpenAI's names for predicted outputs."""
+    outputs = [output for prompt in values for output in prompt]
+    accepted = sum(output["accepted"] for output in outputs)
+    rejected = sum(output["proposed"] for output in outputs) - accepted
+    details = {"accepted_prediction_tokens": accepted, "rejected_prediction_tokens": rejected}
+    return {"completion_tokens_details": details}

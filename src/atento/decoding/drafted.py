@@ -1,0 +1,404 @@
+"""Greedy search and sampling with a draft: one step of the network verifies several proposed tokens of each output.
+
+The step gives the distribution after every proposed token. Tokens are chosen from these one after the other, as without
+a draft, for as long as the choice is the proposed token; the choice behind that costs no further step.
+
+Greedy search chooses the tokens that it chooses without a draft. Logits of a step over several tokens may differ in
+their last digits from those of a step over one, so where the two highest scores of an output are closer than
+`Rewinding.rounding`, its tokens are read again one by one, and the choice is that of these steps (`_OneByOne`).
+
+Sampling draws from the same distribution. Where a token was copied, the choice is the draw without a draft, from the
+same random number, and accepted if it is the copied token: with probability p of it. Where a network drew it from q, it
+is accepted with probability min(1, p / q), and otherwise replaced by a draw from max(0, p - q), scaled to sum to 1
+(Leviathan et al. 2023, https://arxiv.org/abs/2211.17192; Chen et al. 2023). A seed gives the same output each time,
+with a draft by a network not the one without a draft.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from atento.decoding.choosing import best_token, hypothesis, next_log_probs, no_distribution, rule_stages
+from atento.decoding.contract import AnyStepFunction, Request, Rewinding
+from atento.decoding.draft import Draft, Drafter, NGrams, Proposal
+from atento.decoding.draft_network import DraftNetwork
+from atento.decoding.filters import shaped, stages
+from atento.decoding.hypothesis import Hypothesis
+from atento.decoding.sampling import Drawn, draw, end_of
+from atento.decoding.seeds import stream_key, uniform
+from atento.decoding.strategies import Greedy, Sample
+from atento.decoding.trace import MODEL, NOT_BEST, NOT_DRAWN
+from atento.errors import CapabilityError
+
+_GREEDY = Sample(temperature=0.0)
+_PROPOSED, _ACCEPTED = 1, 2  # uses of random numbers besides the choice of a token
+_FIRST = 4  # tokens of the first proposal
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What the network and its draft read before they write: the arguments of `generate`."""
+
+    ids: Tensor
+    token_mask: Tensor | None
+    prefix_ids: Tensor | None
+
+
+@dataclass(eq=False)
+class _Output:
+    """One unfinished output.
+
+    Attributes:
+        row: of the request. number: of the sample in its row.
+        index: of the output among all.
+        keys: streams of random numbers: of its tokens, of proposed tokens, of acceptances.
+        ids: its tokens.
+        size: the most tokens of its next proposal.
+        one_by_one: reads its tokens again; made at the first near tie.
+    """
+
+    row: int
+    number: int
+    index: int
+    keys: tuple[int, int, int]
+    ids: list[int] = field(default_factory=list)
+    stop_ids: list[int] = field(default_factory=list)
+    size: int = _FIRST
+    proposed: int = 0
+    accepted: int = 0
+    has_ended: bool = False
+    one_by_one: _OneByOne | None = None
+
+
+class _OneByOne:
+    """Steps over one token, as without a draft, for one output: only as far as a near tie needs them."""
+
+    def __init__(self, step_function: AnyStepFunction, state: Any, first: Tensor) -> None:
+        self._step_function, self._state, self._next = step_function, state, first
+        self._length = 0  # tokens of the output that were read
+        self._logits: Tensor | None = None
+
+    def logits(self, ids: Sequence[int]) -> Tensor:
+        """The logits (1,V) after these tokens, of which those of the last call are the first."""
+        while self._logits is None or self._length < len(ids):
+            if self._logits is not None:
+                self._next = torch.tensor([ids[self._length]], device=self._next.device)
+                self._length += 1
+            self._logits, self._state = self._step_function.step(self._next, self._state)
+        return self._logits
+
+
+def drafted(
+    step_function: AnyStepFunction,
+    state: Any,
+    first: Tensor,
+    strategy: Greedy | Sample,
+    request: Request,
+    draft: Draft,
+    inputs: Inputs,
+) -> list[list[Hypothesis]]:
+    """The hypotheses of `greedy` or `sample`, with the numbers of proposed and accepted tokens.
+
+    Args:
+        step_function, state, first, strategy, request: as in `greedy` and `sample`.
+        draft: what proposes tokens.
+        inputs: what a network that drafts reads.
+
+    Raises:
+        CapabilityError: states of this step function, or of the network that drafts, cannot give tokens back.
+    """
+    search = DraftedSearch(step_function, state, first, strategy, request, draft, inputs)
+    trace = request.trace
+    if trace is not None:
+        trace.begin("greedy" if isinstance(strategy, Greedy) else "sample", first.shape[0])
+    drawn: dict[tuple[int, int], list[Drawn]] = {
+        (row, number): [] for row in range(first.shape[0]) for number in range(search.samples)
+    }
+    for tokens in search.steps():
+        for token in tokens:
+            drawn[token.row, token.number].append(token)
+    counts = {(output.row, output.number): (output.proposed, output.accepted) for output in search.outputs}
+    hypotheses: list[list[Hypothesis]] = [[] for _ in range(first.shape[0])]
+    for (row, number), tokens in drawn.items():
+        end = tokens[-1].end if tokens else None
+        ids = [token.id for token in tokens if token.end != "eos"]
+        written = hypothesis(ids, [token.log_prob for token in tokens], end in ("eos", "stop"), 0.0)
+        proposed, accepted = counts.get((row, number), (0, 0))
+        hypotheses[row].append(replace(written, proposed=proposed, accepted=accepted))
+        if trace is not None:
+            trace.note("draft", {"row": row, "number": number, "proposed": proposed, "accepted": accepted})
+    if trace is not None:
+        trace.end(hypotheses)
+    return hypotheses
+
+
+class DraftedSearch:
+    """Greedy search or sampling with a draft; arguments as in `drafted`.
+
+    Attributes:
+        outputs: all outputs, with the numbers of tokens that were proposed and accepted.
+        samples: the outputs of a row.
+    """
+
+    def __init__(
+        self,
+        step_function: AnyStepFunction,
+        state: Any,
+        first: Tensor,
+        strategy: Greedy | Sample,
+        request: Request,
+        draft: Draft,
+        inputs: Inputs,
+    ) -> None:
+        if not isinstance(step_function, Rewinding):
+            raise CapabilityError(
+                "a draft needs steps over several tokens that can be taken back, which recurrent networks and CUDA graphs "
+                f"do not have: got {type(step_function).__name__}"
+            )
+        self._step_function: Any = step_function
+        self._initial, self._first, self._request, self._draft = state, first, request, draft
+        self.filters = _GREEDY if isinstance(strategy, Greedy) else strategy
+        self._is_greedy = self.filters.temperature == 0
+        self.samples = self.filters.n
+        rows = [
+            (row, number)
+            for row in range(first.shape[0])
+            if request.max_new_tokens[row] > 0
+            for number in range(self.samples)
+        ]
+        self.outputs = [self._output(row, number, index) for index, (row, number) in enumerate(rows)]
+        self._live = list(self.outputs)
+        self._state = step_function.rewindable(state)
+        self._drafters: list[Drafter] = self._make_drafters(inputs)
+
+    def _output(self, row: int, number: int, index: int) -> _Output:
+        seed = self._request.seeds[row] if self._request.seeds else 0
+        token, proposed, accepted = (stream_key(seed, number, *use) for use in ((), (_PROPOSED,), (_ACCEPTED,)))
+        return _Output(row, number, index, (token, proposed, accepted), size=min(_FIRST, self._draft.tokens))
+
+    def _make_drafters(self, inputs: Inputs) -> list[Drafter]:
+        """The drafters, the cheapest first."""
+        drafters: list[Drafter] = []
+        prefixes = [[]] * len(inputs.ids) if inputs.prefix_ids is None else inputs.prefix_ids.tolist()
+        if self._draft.ngrams:
+            continues = hasattr(self._step_function, "first_tokens")
+            before = []
+            for output in self.outputs:
+                source = list(self._request.prompts[output.row]) if self._draft.source else []
+                prefix = list(prefixes[output.row])
+                before.append([[*source, *prefix]] if continues else [source, prefix])
+            drafters.append(NGrams(before))
+        if self._draft.network is not None and self.outputs:
+            rows = [output.row for output in self.outputs]
+            drafters.append(
+                DraftNetwork(
+                    self._draft.network,
+                    inputs.ids,
+                    inputs.token_mask,
+                    inputs.prefix_ids,
+                    rows,
+                    self._choose_proposed,
+                    self._draft.longest,
+                )
+            )
+        return drafters
+
+    def steps(self) -> Iterator[list[Drawn]]:
+        """The tokens that each step of the network gives: those of an output in their order, EOS included."""
+        if not self._live:
+            return
+        device = self._first.device
+        index = torch.tensor([output.row for output in self._live], dtype=torch.long, device=device)
+        self._state = self._state.select(index)
+        unread = self._first[index]  # what is read before the proposals, (R,) or (R,1+P)
+        unread = unread if unread.dim() == 2 else unread.unsqueeze(1)
+        while self._live:
+            proposals = self._proposals()
+            before = unread.shape[1]
+            counts = [before + len(proposal.ids) for proposal in proposals]
+            longest = max(counts) - before
+            padded = [[*proposal.ids, *[0] * (longest - len(proposal.ids))] for proposal in proposals]
+            tokens = torch.cat(
+                [unread, torch.tensor(padded, dtype=torch.long, device=device).view(len(padded), longest)], 1
+            )
+            logits, self._state = self._step_function.step_all(tokens, counts, self._state)
+            drawn = self._verified(logits[:, before - 1 :], proposals)
+            yield [token for tokens in drawn for token in tokens]
+            positions = [position for position, output in enumerate(self._live) if not output.has_ended]
+            # of the proposed tokens that were read, those before the last token of the output remain
+            wrong = [len(proposal.ids) - len(tokens) + 1 for proposal, tokens in zip(proposals, drawn)]
+            if len(positions) < len(self._live):
+                rows = torch.tensor(positions, dtype=torch.long, device=device)
+                self._live = [self._live[position] for position in positions]
+                wrong = [wrong[position] for position in positions]
+                self._state = self._state.select(rows) if positions else self._state
+            if any(wrong) and self._live:
+                self._state = self._step_function.take_back(self._state, wrong)
+            unread = torch.tensor([output.ids[-1:] for output in self._live], dtype=torch.long, device=device)
+
+    def _proposals(self) -> list[Proposal]:
+        """A proposal for each output, of the first drafter that has one; it ends with EOS."""
+        request = self._request
+        most = [
+            min(output.size, self._draft.tokens, request.max_new_tokens[output.row] - len(output.ids) - 1)
+            for output in self._live
+        ]
+        indices, written = [output.index for output in self._live], [output.ids for output in self._live]
+        proposals = [Proposal([]) for _ in self._live]
+        for drafter in self._drafters:
+            missing = [0 if proposal.ids else count for proposal, count in zip(proposals, most)]
+            if any(missing):
+                new = drafter.propose(indices, written, missing)
+                proposals = [proposal if proposal.ids else other for proposal, other in zip(proposals, new)]
+        return [self._until_eos(proposal) for proposal in proposals]
+
+    def _until_eos(self, proposal: Proposal) -> Proposal:
+        end = next((n for n, token in enumerate(proposal.ids) if token in self._request.eos_ids), None)
+        return proposal if end is None else replace(proposal, ids=proposal.ids[: end + 1])
+
+    def _verified(self, logits: Tensor, proposals: Sequence[Proposal]) -> list[list[Drawn]]:
+        """The tokens of each output that logits (R,1+k,V) give; sets `has_ended`."""
+        is_simple = not self._request.rules and self._request.trace is None
+        simple = self._simple_choices(logits, proposals) if is_simple else None
+        drawn = []
+        for position, (output, proposal) in enumerate(zip(self._live, proposals)):
+            output.proposed += len(proposal.ids)
+            tokens: list[Drawn] = []
+            for step in range(len(proposal.ids) + 1):
+                after = len(output.ids)
+                token: int | None
+                if simple is not None and after >= self._request.min_new_tokens and proposal.probabilities is None:
+                    token, log_prob, is_close = simple[position][step]
+                    if is_close:
+                        token, log_prob = self._chosen(output, self._exact_logits(output), None, 0)
+                else:
+                    token, log_prob = self._chosen(output, logits[position, step : step + 1], proposal, step)
+                if token is None:  # the rules leave none: the output ends here, unfinished
+                    output.has_ended = True
+                    break
+                if log_prob != log_prob:
+                    raise no_distribution(output.row, after)
+                limit = self._request.max_new_tokens[output.row]
+                end = end_of(token, output.stop_ids, after + 1, limit, self._request)
+                tokens.append(Drawn(output.row, output.number, token, log_prob, end))
+                output.ids.append(token)
+                is_accepted = step < len(proposal.ids) and token == proposal.ids[step]
+                output.accepted += is_accepted
+                output.has_ended = end is not None
+                if output.has_ended or not is_accepted:
+                    break
+            if proposal.ids:
+                output.size = min(self._draft.tokens, 2 * sum(map(_is_same, tokens, proposal.ids)) + 2)
+            drawn.append(tokens)
+        return drawn
+
+    def _simple_choices(self, logits: Tensor, proposals: Sequence[Proposal]) -> list[list[tuple[int, float, bool]]]:
+        """Without rules, for each output and proposed token: the choice, its log-probability, whether it is close."""
+        counts = [len(proposal.ids) + 1 for proposal in proposals]
+        rows = torch.tensor([position for position, count in enumerate(counts) for _ in range(count)])
+        steps = torch.tensor([step for count in counts for step in range(count)])
+        flat = logits[rows.to(logits.device), steps.to(logits.device)]  # (N,V)
+        if self._is_greedy:
+            tokens = best_token(flat)
+            close = self._is_close(flat, tokens).tolist()
+        else:
+            outputs = [self._live[row] for row in rows.tolist()]
+            lengths = [len(output.ids) + step for output, step in zip(outputs, steps.tolist())]
+            keys = torch.tensor([output.keys[0] for output in outputs], device=flat.device)
+            tokens = draw(flat, self.filters, keys, torch.tensor(lengths, device=flat.device))
+            close = [False] * len(flat)
+        log_probs = torch.log_softmax(flat, dim=-1).gather(1, tokens.unsqueeze(1)).squeeze(1)
+        choices = iter(zip(tokens.tolist(), log_probs.tolist(), close))
+        return [[next(choices) for _ in range(count)] for count in counts]
+
+    def _is_close(self, scores: Tensor, best: Tensor) -> Tensor:
+        """Whether rounding may decide between the two highest of scores (N,V): booleans (N,)."""
+        column = best.unsqueeze(1)
+        highest = scores.gather(1, column)
+        second = scores.scatter(1, column, float("-inf")).amax(dim=1, keepdim=True)
+        bound = self._step_function.rounding * highest.abs().clamp(min=1.0)
+        close: Tensor = (highest - second <= bound).squeeze(1)
+        return close
+
+    def _exact_logits(self, output: _Output) -> Tensor:
+        """The logits (1,V) of the next token from steps over one token."""
+        if output.one_by_one is None:
+            row = torch.tensor([output.row], dtype=torch.long, device=self._first.device)
+            output.one_by_one = _OneByOne(self._step_function, self._initial.select(row), self._first[row])
+        return output.one_by_one.logits(output.ids)
+
+    def _chosen(
+        self, output: _Output, logits: Tensor, proposal: Proposal | None, step: int
+    ) -> tuple[int | None, float]:
+        """The next token of an output from logits (1,V), and its log-probability; None if the rules leave none.
+
+        Args:
+            proposal: what was proposed; None: `logits` are those of a step over one token.
+            step: the number of the proposed token that is verified.
+        """
+        written = torch.tensor([output.ids], dtype=torch.long, device=logits.device)
+        changed = list(rule_stages(logits, self._request, [output.row], written, len(output.ids)))
+        scores = changed[-1][1] if changed else logits
+        if float(scores.amax()) == float("-inf"):
+            return None, 0.0
+        position = len(output.ids)
+        if self._is_greedy:
+            best = best_token(scores)
+            if proposal is not None and bool(self._is_close(scores, best)):
+                return self._chosen(output, self._exact_logits(output), None, step)
+            token = int(best)
+        elif proposal is not None and proposal.probabilities is not None and step < len(proposal.ids):
+            token = self._accepted_or_drawn(output, scores, proposal.ids[step], proposal.probabilities[step])
+        else:
+            token = int(draw(scores, self.filters, torch.tensor([output.keys[0]], device=scores.device), position))
+        log_probs = next_log_probs(logits, [output.row], position)
+        if self._request.trace is not None:
+            self._record(output, written, log_probs, changed, token)
+        return token, float(log_probs[0, token])
+
+    def _accepted_or_drawn(self, output: _Output, scores: Tensor, proposed: int, q: Tensor) -> int:
+        """A token with the distribution p of scores (1,V), from one that was drawn from q (V,)."""
+        p = shaped(scores, self.filters)[0].exp().double()
+        p, position = p / p.sum(), len(output.ids)
+        token_key, _, acceptance_key = (torch.tensor([key], device=p.device) for key in output.keys)
+        if float(uniform(acceptance_key, position)) * float(q[proposed]) < float(p[proposed]):
+            return proposed
+        remaining = (p - q).clamp_(min=0.0)
+        cumulative = (remaining if float(remaining.sum()) > 0 else p).cumsum(dim=0)
+        return int(torch.searchsorted(cumulative, uniform(token_key, position) * cumulative[-1], right=True))
+
+    def _choose_proposed(
+        self, logits: Tensor, outputs: Sequence[int], positions: Sequence[int]
+    ) -> tuple[Tensor, Tensor | None]:
+        """What a network that drafts proposes: its best tokens, or tokens drawn as those of the output are."""
+        if self._is_greedy:
+            return best_token(logits), None
+        keys = torch.tensor([self.outputs[output].keys[1] for output in outputs], device=logits.device)
+        tokens = draw(logits, self.filters, keys, torch.tensor(positions, device=logits.device))
+        probabilities = shaped(logits, self.filters).exp().double()
+        return tokens, probabilities / probabilities.sum(dim=1, keepdim=True)
+
+    def _record(
+        self, output: _Output, written: Tensor, log_probs: Tensor, changed: list[tuple[str, Tensor]], token: int
+    ) -> None:
+        """Record one token in the trace, as a step of its own."""
+        trace = self._request.trace
+        assert trace is not None
+        trace.step([output.row], written, log_probs)
+        scores = changed[-1][1] if changed else log_probs
+        filters = [] if self._is_greedy else list(stages(scores, self.filters))
+        for name, stage in [*changed, *filters]:
+            if name != MODEL:
+                trace.filter(name, stage)
+        limit = self._request.max_new_tokens[output.row]
+        end = end_of(token, list(output.stop_ids), len(output.ids) + 1, limit, self._request)
+        trace.choose(torch.tensor([token]), [end in ("eos", "stop")], NOT_BEST if self._is_greedy else NOT_DRAWN)
+
+
+def _is_same(token: Drawn, proposed: int) -> bool:
+    return token.id == proposed

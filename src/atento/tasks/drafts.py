@@ -1,0 +1,74 @@
+"""From `decoding.draft` to what a search takes: copies of n-grams, a small model with the same vocabulary, or both."""
+
+from functools import lru_cache
+from typing import Protocol
+
+from atento.config.decoding import NGRAMS, DecodingConfig
+from atento.decoding.contract import AnyStepFunction
+from atento.decoding.draft import Draft
+from atento.errors import CapabilityError
+from atento.networks import EncoderDecoder, Network
+from atento.text.tokenizer import Tokenizer
+
+
+class DraftingModel(Protocol):
+    """What is used here of a loaded model that proposes tokens."""
+
+    network: Network
+    tokenizer: Tokenizer | None
+    requested: str
+
+    def step_function(self) -> AnyStepFunction:
+        """Its step function."""
+
+
+class DraftedModel(DraftingModel, Protocol):
+    """What is used here of the loaded model that tokens are proposed for."""
+
+    def drafting_model(self, name: str) -> DraftingModel:
+        """Another model, loaded once."""
+
+
+def draft_of(model: DraftedModel, decoding: DecodingConfig) -> Draft | None:
+    """The draft that a decoding configuration names; None if it names none.
+
+    Raises:
+        CapabilityError: the model that is named has another vocabulary, or is of another architecture.
+    """
+    if not decoding.draft:
+        return None
+    tokenizer = model.tokenizer
+    source = tokenizer is None or _same_vocabulary(tokenizer, tokenizer.target)
+    name = next((name for name in decoding.draft if name != NGRAMS), None)
+    has_ngrams = NGRAMS in decoding.draft
+    if name is None:
+        return Draft(has_ngrams, None, decoding.draft_tokens, source=source)
+    small = model.drafting_model(name)
+    reads_source = isinstance(model.network, EncoderDecoder)
+    if isinstance(small.network, EncoderDecoder) != reads_source:
+        kinds = f"{type(small.network).__name__} and {type(model.network).__name__}"
+        raise CapabilityError(f"`draft` must be a model of the same architecture as {model.requested}: got {kinds}")
+    both = small.tokenizer, tokenizer
+    if None in both or not all(_same_vocabulary(mine, its) for mine, its in _sides(small.tokenizer, tokenizer)):
+        raise CapabilityError(
+            f"`draft` must have the vocabulary of {model.requested}: that of {small.requested} is another one"
+        )
+    config = small.network.config
+    has_limit = any(scheme.kind == "learned" for scheme in config.schemes)
+    longest = config.max_len if has_limit else None
+    return Draft(has_ngrams, small.step_function(), decoding.draft_tokens, longest, source)
+
+
+def _sides(first: Tokenizer | None, second: Tokenizer | None) -> list[tuple[Tokenizer, Tokenizer]]:
+    """The tokenizers of sources, and those of outputs."""
+    assert first is not None and second is not None
+    return [(first, second), (first.target, second.target)]
+
+
+@lru_cache(maxsize=64)
+def _same_vocabulary(first: Tokenizer, second: Tokenizer) -> bool:
+    """Whether every id names the same token."""
+    if first is second or first.fingerprint == second.fingerprint:
+        return True
+    ids = range(first.vocab_size)
+    return first.vocab_size == second.vocab_size and first.tokens(ids) == second.tokens(ids)
