@@ -119,3 +119,26 @@ def test_average_says_where_there_are_fewer_checkpoints(server: ForkServer, here
     one = server.run("average", "run", "--last", "1", cwd=here)
     assert one.stderr.startswith("averaged 1 checkpoint: step-") and "warning" not in one.stderr
     assert "warning" not in server.run("average", "run", cwd=here).stderr  # nobody asked for five
+
+
+def test_a_draft_writes_the_same_lines_and_says_what_it_proposed(server: ForkServer, here: Path) -> None:
+    """By copies, and by another model, which must have the same vocabulary."""
+    lines = "A cat sleeps.\nThe white cat sees the white cat and the white cat.\n"
+    flags = ["translate", "run", "--greedy", "--max-new-tokens", "20"]
+    plain = server.run(*flags, cwd=here, stdin=lines)
+    for draft in (["--draft", "ngrams"], ["--draft", "run", "--draft-tokens", "3"], ["--draft", "ngrams", "--stream"]):
+        done = server.run(*flags, *draft, cwd=here, stdin=lines)
+        assert (done.status, done.stdout) == (0, plain.stdout), done.stderr
+    counted = server.run(*flags, "--draft", "run", "--json", cwd=here, stdin=lines)
+    outputs = [json.loads(line)["translations"][0] for line in counted.stdout.splitlines()]
+    assert all(output["accepted"] == output["proposed"] > 0 for output in outputs)  # it drafts for itself
+    model = atento.load(here / "run")
+    texts = lines.splitlines()
+    assert model.translate(texts, greedy=True, max_new_tokens=20, draft=["ngrams", str(here / "run")]) == (
+        plain.stdout.splitlines()
+    )
+    refused(
+        server.run("translate", "run", "--beam", "4", "--draft", "ngrams", cwd=here, stdin="a\n"),
+        "--draft and --beam exclude each other: a draft is for greedy search",
+    )
+    refused(server.run(*flags, "--draft-tokens", "3", cwd=here, stdin="a\n"), "--draft-tokens has no effect: it is for")

@@ -129,6 +129,37 @@ def test_openai_stops_prompts_of_ids_and_beams(client: Any, offline: dict[str, M
     assert [choice.text for choice in beam.choices] == model.generate(SOURCES[3], beam=4, n_best=2, max_new_tokens=6)
 
 
+def test_a_draft_changes_no_text_and_its_tokens_are_counted(
+    client: Any, service: Served, offline: dict[str, Model]
+) -> None:
+    """At once, streamed, sampled, as a chat would, by a source; no other model is loaded for a request."""
+    prompt = "the cat sees the cat sees the"
+    shared = {"model": "lm", "prompt": prompt, "max_tokens": 24, "temperature": 0}
+    plain, drafted = (client.completions.create(**shared, extra_body=extra) for extra in ({}, {"draft": "ngrams"}))
+    assert drafted.choices == plain.choices
+    ((expected,),) = offline["lm"].generations([prompt], greedy=True, max_new_tokens=24, draft="ngrams")
+    details = drafted.usage.completion_tokens_details
+    counts = details.accepted_prediction_tokens, details.rejected_prediction_tokens
+    assert counts == (expected.hypothesis.accepted, expected.hypothesis.proposed - expected.hypothesis.accepted)
+    pieces = [
+        chunk.choices[0].text
+        for chunk in client.completions.create(**shared, stream=True, extra_body={"draft": "ngrams"})
+    ]
+    assert "".join(pieces) == plain.choices[0].text and len(pieces) > 2
+    sampled = shared | {"temperature": 0.8, "seed": 3, "n": 2}
+    texts = [
+        [choice.text for choice in client.completions.create(**sampled, extra_body=extra).choices]
+        for extra in ({}, {"draft": "ngrams"})
+    ]
+    assert texts[0] == texts[1]
+    reply = service.post("/models/en-pt", {"inputs": SOURCES[0], "parameters": {"num_beams": 1, "draft": "ngrams"}})
+    assert reply.json()[0]["translation_text"] == offline["en-pt"].translate(SOURCES[0], greedy=True)
+    with pytest.raises(openai.UnprocessableEntityError, match="a request loads no model"):
+        client.completions.create(**shared, extra_body={"draft": "some/model"})
+    with pytest.raises(openai.UnprocessableEntityError, match="`draft` and `beam_size` exclude each other"):
+        client.completions.create(model="lm", prompt=prompt, extra_body={"draft": "ngrams", "beam_size": 2})
+
+
 def test_openai_embeddings_in_both_encodings(client: Any, offline: dict[str, Model]) -> None:
     """The client asks for base64 where nothing is said."""
     texts = ["I love NLP", "", "ação ☕"]

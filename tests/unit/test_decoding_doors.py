@@ -73,7 +73,11 @@ TABLE: list[tuple[str, Any, dict[str, Any]]] = [  # option, value, the options b
     ("stop_tokens", ["a", "."], {}),
     ("seed", 9, {"sample": True}),
 ]
-ALIKE = {"batch_tokens"}  # changes no output: test_v9_neither_batch_size_nor_order_changes_a_translation
+ALIKE = {  # they change no output: test_v9_neither_batch_size_nor_order_changes_a_translation, test_decoding_draft
+    "batch_tokens",
+    "draft",
+    "draft_tokens",
+}
 Outputs = list[list[tuple[str, float]]]
 
 

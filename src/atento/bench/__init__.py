@@ -7,6 +7,7 @@ from atento.bench.attention import measure_attention
 from atento.bench.data import measure_data
 from atento.bench.decoding import measure_decoding
 from atento.bench.decoding_parts import measure_parts
+from atento.bench.draft import measure_draft
 from atento.bench.encoding import measure_encoding
 from atento.bench.families import measure_families
 from atento.bench.finetuning import measure_finetuning
@@ -41,6 +42,7 @@ BENCHES: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
     "decoding": measure_decoding,
     "parts": measure_parts,
     "generation": measure_generation,
+    "draft": measure_draft,
     "graphs": measure_graphs,
     "encoding": measure_encoding,
     "labelling": measure_labelling,

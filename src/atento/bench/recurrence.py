@@ -163,7 +163,7 @@ def _quality(seconds: float) -> Iterator[dict[str, Any]]:
         sized = changed(config, vocab_size=tokenizer.vocab_size, ids=ids | {"start": tokenizer.bos_id})
         torch.manual_seed(1)
         network = build_seq2seq(sized)
-        updates = _train(network, tokenizer, [p.source for p in train], [p.target for p in train], seconds)
+        updates = train_translator(network, tokenizer, [p.source for p in train], [p.target for p in train], seconds)
         decoding = DecodingConfig(beam=1)
         outputs = [
             hypotheses[0].text
@@ -176,7 +176,7 @@ def _quality(seconds: float) -> Iterator[dict[str, Any]]:
             yield _row(metric, name, seconds=seconds, value=METRICS[metric].score(outputs, references).value)
 
 
-def _train(network: Any, tokenizer: Tokenizer, source: list[str], target: list[str], seconds: float) -> int:
+def train_translator(network: Any, tokenizer: Tokenizer, source: list[str], target: list[str], seconds: float) -> int:
     """Train for `seconds` and return the number of updates."""
     config = network.config
     batches = parallel(

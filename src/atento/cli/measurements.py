@@ -35,6 +35,7 @@ MEASUREMENTS = {
     "decoding": Measurement("translation speed compared with transformers and CTranslate2 on the same weights", 10),
     "parts": Measurement("time of each part of a decoding step", 2),
     "generation": Measurement("generation by a decoder compared with transformers", 5),
+    "draft": Measurement("greedy search with a draft compared with greedy search alone, on three kinds of text", 6),
     "graphs": Measurement("decoding on a GPU: CUDA graphs compared with plain steps and transformers", 5),
     "encoding": Measurement("sentence embeddings compared with sentence-transformers and ONNX Runtime", 20),
     "labelling": Measurement("classifying, tagging and answering with BERT-base compared with transformers", 8),

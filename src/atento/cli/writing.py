@@ -19,6 +19,7 @@ from atento.cli.progress import Progress, announce_stdin, show_batches
 from atento.cli.work import Cluster, Work
 
 if TYPE_CHECKING:
+    from atento.decoding import Hypothesis
     from atento.model import Model
     from atento.tasks.writing import WrittenText
 
@@ -282,6 +283,13 @@ def _outputs(
     return [(line, [next(results) for _ in parts]) for line, parts in zip(lines, pieces)]
 
 
+def _draft_counts(hypothesis: "Hypothesis", request: _Request) -> dict[str, int]:
+    """The tokens that a draft proposed for an output, and those that became part of it; empty without a draft."""
+    if not hypothesis.proposed and "draft" not in request.options:
+        return {}
+    return {"proposed": hypothesis.proposed, "accepted": hypothesis.accepted}
+
+
 def _show(outputs: Sequence[tuple[str, list[list["WrittenText"]]]], request: _Request) -> None:
     """Write one line to standard output for each line of the input."""
     for line, parts in outputs:
@@ -293,6 +301,7 @@ def _show(outputs: Sequence[tuple[str, list[list["WrittenText"]]]], request: _Re
                     "log_prob": output.hypothesis.log_prob,
                     "finished": output.hypothesis.finished,
                 }
+                | _draft_counts(output.hypothesis, request)
                 for part in parts
                 for output in part
             ]
