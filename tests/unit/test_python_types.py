@@ -31,7 +31,7 @@ from atento.runs.train import train
 from atento.storage.average import average_run
 from atento.tasks.options import decoding_for
 
-LISTS = ("stop", "stop_tokens", "banned_words", "banned_tokens", "required_words")
+LISTS = ("stop", "stop_tokens", "banned_words", "banned_tokens", "required_words", "draft")
 WIDER = ("mbr", *LISTS)  # also a function; also one string or any sequence
 
 

@@ -128,8 +128,8 @@ def _alternate(case: Case, seconds: float) -> dict[str, _Result]:
     contenders: dict[str, Draft | None] = {"none": None, **case.drafts}
     results = {name: _Result() for name in contenders}
     expected = [output.ids for output in case.write(None)]
-    for draft in case.drafts.values():
-        case.write(draft)
+    for each in case.drafts.values():
+        case.write(each)
     start = time.perf_counter()
     while len(results["none"].durations) < _ROUNDS or time.perf_counter() - start < seconds:
         for name, draft in contenders.items():
@@ -250,11 +250,11 @@ def _translation(seconds: float, rows: Sequence[int]) -> Iterator[Case]:
         network = build_seq2seq(config)
         train_translator(network, tokenizer, [p.source for p in train], [p.target for p in train], seconds)
         networks.append(network.eval())
-    network, draft_network = (step_function(one) for one in networks)
+    steps, small_steps = (step_function(network) for network in networks)
     drafts = {
         "ngrams": Draft(),
-        "a network": Draft(ngrams=False, network=draft_network, tokens=5),
-        "both": Draft(network=draft_network, tokens=5),
+        "a network": Draft(ngrams=False, network=small_steps, tokens=5),
+        "both": Draft(network=small_steps, tokens=5),
     }
     for count in rows:
         sources = [
@@ -263,7 +263,7 @@ def _translation(seconds: float, rows: Sequence[int]) -> Iterator[Case]:
         longest = max(map(len, sources))
         ids = torch.tensor([[*source, *[sized.pad_id] * (longest - len(source))] for source in sources])
         real = torch.arange(longest) < torch.tensor([[len(source)] for source in sources])
-        yield Case("translation", network, ids, real, 2 * longest + 16, drafts)
+        yield Case("translation", steps, ids, real, 2 * longest + 16, drafts)
 
 
 def _continuation(count: int, is_tiny: bool) -> Case:

@@ -254,7 +254,7 @@ class DraftedSearch:
             missing = [0 if proposal.ids else count for proposal, count in zip(proposals, most)]
             if any(missing):
                 new = drafter.propose(indices, written, missing)
-                proposals = [proposal if proposal.ids else other for proposal, other in zip(proposals, new)]
+                proposals = [proposal if proposal.ids else late for proposal, late in zip(proposals, new)]
         return [self._until_eos(proposal) for proposal in proposals]
 
     def _until_eos(self, proposal: Proposal) -> Proposal:
