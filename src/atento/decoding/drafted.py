@@ -157,8 +157,8 @@ class DraftedSearch:
     ) -> None:
         if not isinstance(step_function, Rewinding):
             raise CapabilityError(
-                "a draft needs steps over several tokens that can be taken back, without which are recurrent networks and "
-                f"CUDA graphs: got {type(step_function).__name__}"
+                "a draft needs steps over several tokens that can be taken back, which recurrent networks and CUDA "
+                f"graphs do not have: got {type(step_function).__name__}"
             )
         self._step_function: Any = step_function
         self._initial, self._first, self._request, self._draft = state, first, request, draft
