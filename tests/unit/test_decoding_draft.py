@@ -366,7 +366,7 @@ def test_steps_over_several_tokens_are_as_near_as_the_bound_says(name: str) -> N
 def test_ngrams_continue_as_the_longest_last_ngram_did_before() -> None:
     draft = NGrams([[[4, 5, 6, 7, 8, 5, 6, 9], []], [[1, 2, 3, 1, 2]], [[], []]])
     proposals = draft.propose([0, 1, 2], [[5], [], [7]], [3, 4, 3])
-    assert [proposal.ids for proposal in proposals] == [[], [3, 1, 2, 3], []]  # a loop goes on with itself
+    assert [proposal.ids for proposal in proposals] == [[6, 9], [3, 1, 2, 3], []]  # a loop goes on with itself
     proposals = draft.propose([0, 1, 2], [[5, 6], [9], [7, 8]], [3, 4, 3])
     assert [proposal.ids for proposal in proposals] == [[9], [], []]  # the last of both; no copy beyond the source
     proposals = draft.propose([0, 2], [[5, 6, 7, 5, 6], [7, 8, 7, 8]], [4, 3])

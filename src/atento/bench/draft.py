@@ -37,6 +37,7 @@ from atento.world import write
 _RAISED = 50.0  # added to the logit of the next token of a summary: far above the others
 _SPAN, _NEW = 6, 0.2  # tokens of a copied span on average, share of tokens that are not copied
 _ROUNDS = 3
+_UPDATES = 300  # at least, after which the translator writes sentences
 
 
 @dataclass
@@ -148,7 +149,7 @@ def _cases(seconds: float, *, is_tiny: bool) -> Iterator[Case]:
     rows = (1, 2) if is_tiny else (1, 8)
     for count in rows:
         yield _copying(count, is_tiny)
-    yield from _translation(seconds, rows)
+    yield from _translation(seconds, rows, least=1 if is_tiny else _UPDATES)
     for count in rows:
         yield _continuation(count, is_tiny)
 
@@ -235,7 +236,7 @@ class Raised:
 # Translation and continuation -----------------------------------------------------------------------------------------
 
 
-def _translation(seconds: float, rows: Sequence[int]) -> Iterator[Case]:
+def _translation(seconds: float, rows: Sequence[int], least: int) -> Iterator[Case]:
     train, held_out = write("train", 10_000), write("combinations", 200)
     texts = [text for pair in train for text in (pair.source, pair.target)]
     tokenizer = train_tokenizer(TokenizerConfig(kind="bpe", vocab_size=1000), texts)
@@ -248,7 +249,7 @@ def _translation(seconds: float, rows: Sequence[int]) -> Iterator[Case]:
     for config in (changed(sized, n_layers=4), small):
         torch.manual_seed(1)
         network = build_seq2seq(config)
-        train_translator(network, tokenizer, [p.source for p in train], [p.target for p in train], seconds)
+        train_translator(network, tokenizer, [p.source for p in train], [p.target for p in train], seconds, least)
         networks.append(network.eval())
     steps, small_steps = (step_function(network) for network in networks)
     drafts = {

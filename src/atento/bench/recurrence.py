@@ -176,8 +176,10 @@ def _quality(seconds: float) -> Iterator[dict[str, Any]]:
             yield _row(metric, name, seconds=seconds, value=METRICS[metric].score(outputs, references).value)
 
 
-def train_translator(network: Any, tokenizer: Tokenizer, source: list[str], target: list[str], seconds: float) -> int:
-    """Train for `seconds` and return the number of updates."""
+def train_translator(
+    network: Any, tokenizer: Tokenizer, source: list[str], target: list[str], seconds: float, least: int = 0
+) -> int:
+    """Train for `seconds`, and for `least` updates; return the number of updates."""
     config = network.config
     batches = parallel(
         Ragged(tokenizer.encode_batch(source)),
@@ -191,7 +193,7 @@ def train_translator(network: Any, tokenizer: Tokenizer, source: list[str], targ
     updater = Updater(network, TrainingConfig(), "float32")
     rate: Callable[[int], float] = lambda step: 2e-3 * min(step / 100, (100 / step) ** 0.5)  # noqa: E731
     start, step = time.perf_counter(), 0
-    while time.perf_counter() - start < seconds:
+    while step < least or time.perf_counter() - start < seconds:
         step += 1
         updater.update(batches.parts(step - 1), step, rate(step))
     return step

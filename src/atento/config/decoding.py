@@ -154,7 +154,7 @@ class DecodingConfig:
     """
     draft_tokens: int = 8
     """Maximum number of tokens that `draft` proposes at a time. [at least 1] After a step a proposal has at most twice
-    as many as were accepted, and two.
+    as many as were accepted, and one.
     """
     seed: int = 1
     """Random seed; each text has its own random numbers."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from atento.decoding.contract import AnyStepFunction, HasStepFunction
 
-_LONGEST, _SHORTEST = 4, 2  # n-grams that are looked up, the longest first
+_LONGEST, _SHORTEST = 4, 1  # n-grams that are looked up, the longest first
 _SEPARATOR = -1  # between a source and its output: no n-gram contains it
 
 
@@ -29,7 +29,7 @@ class Draft:
             and proposes its own continuation (Leviathan et al. 2023, Chen et al. 2023). Beside `ngrams` it proposes
             where no n-gram occurred before.
         tokens: the most that are proposed at a time. After a step, the next proposal has at most twice as many as were
-            accepted, and two.
+            accepted, and one.
         longest: the most tokens for which `network` has positions: of a prompt with its output, or of each of a source
             and its output; it proposes nothing behind them. None: any number.
         source: whether n-grams are looked up in the source or prompt; not where the ids of sources and of outputs name

@@ -293,7 +293,7 @@ class DraftedSearch:
                 if output.has_ended or not is_accepted:
                     break
             if proposal.ids:
-                output.size = min(self._draft.tokens, 2 * sum(map(_is_same, tokens, proposal.ids)) + 2)
+                output.size = min(self._draft.tokens, 2 * sum(map(_is_same, tokens, proposal.ids)) + 1)
             drawn.append(tokens)
         return drawn
 
