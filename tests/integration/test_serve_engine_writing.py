@@ -31,10 +31,14 @@ def model_of(tokenizer: Tokenizer, architecture: str) -> Model:
     return small_model(tokenizer, architecture, **changes).to(precision="float64")
 
 
-def interleaved(model: Model, verb: str, count: int, seed: int) -> dict[str, str]:
-    """What is wrong with each of some jobs that come and go at random."""
+def interleaved(model: Model, verb: str, count: int, seed: int, *, drafts: bool = False) -> dict[str, str]:
+    """What is wrong with each of some jobs that come and go at random; with `drafts`, half of them have one."""
     rng, sent = random.Random(seed), Sent()
     jobs = [random_job(rng, number, verb, TEXTS) for number in range(count)]
+    if drafts:
+        for job in jobs[::2]:
+            if not job.options.keys() & {"beam", "groups", "mbr", "exact"}:
+                job.options["draft"] = "ngrams"
     writers, cancelled, waiting = Writers(model, sent, 256), set[str](), list(jobs)
     with torch.inference_mode():
         while waiting or writers.rows:
@@ -69,6 +73,12 @@ def interleaved(model: Model, verb: str, count: int, seed: int) -> dict[str, str
 @pytest.mark.filterwarnings("ignore:the exact search")
 def test_v9_an_output_does_not_depend_on_what_is_beside_it(tokenizer: Tokenizer, architecture: str, count: int) -> None:
     assert interleaved(model_of(tokenizer, architecture), VERBS[architecture], count, seed=1) == {}
+
+
+@pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder"])
+@pytest.mark.filterwarnings("ignore:the exact search")
+def test_jobs_with_a_draft_write_what_they_write_alone(tokenizer: Tokenizer, architecture: str) -> None:
+    assert interleaved(model_of(tokenizer, architecture), VERBS[architecture], 16, seed=2, drafts=True) == {}
 
 
 def test_a_cancelled_output_leaves_before_the_next_step(tokenizer: Tokenizer) -> None:
