@@ -208,9 +208,9 @@ class Raised:
         logits, state = self.inner.step(tokens, state)
         return self._raised(logits.unsqueeze(1), columns, state.source).squeeze(1), state
 
-    def rewindable(self, state: FastState, count: int) -> FastRows:
+    def rewindable(self, state: FastState) -> FastRows:
         """As the step function that it holds."""
-        rows: FastRows = self.inner.rewindable(state, count)
+        rows: FastRows = self.inner.rewindable(state)
         return rows
 
     def step_all(self, tokens: Tensor, counts: Sequence[int], state: FastRows) -> tuple[Tensor, FastRows]:
