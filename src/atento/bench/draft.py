@@ -2,8 +2,8 @@
 
 Three kinds of text. "copying": an encoder-decoder writes summaries of which four fifths are spans of the source, as in
 extractive summarisation; its logits are raised towards such a summary, and all else is computed as usual.
-"translation": a small Transformer, trained on the micro-world, translates sentences that it was not trained on; a
-network with one layer is trained as its draft. "continuation": GPT-2 small with random weights, which soon repeats
+"translating": a small Transformer, trained on the micro-world, translates sentences that it was not trained on; a
+network with one layer is trained as its draft. "continuing": GPT-2 small with random weights, which soon repeats
 itself.
 """
 
@@ -264,7 +264,7 @@ def _translation(seconds: float, rows: Sequence[int], least: int) -> Iterator[Ca
         longest = max(map(len, sources))
         ids = torch.tensor([[*source, *[sized.pad_id] * (longest - len(source))] for source in sources])
         real = torch.arange(longest) < torch.tensor([[len(source)] for source in sources])
-        yield Case("translation", steps, ids, real, 2 * longest + 16, drafts)
+        yield Case("translating", steps, ids, real, 2 * longest + 16, drafts)
 
 
 def _continuation(count: int, is_tiny: bool) -> Case:
@@ -275,4 +275,4 @@ def _continuation(count: int, is_tiny: bool) -> Case:
     torch.manual_seed(1)
     network = build_network(config).eval()
     prompts = torch.randint(0, config.vocab_size, (count, 24), generator=torch.Generator().manual_seed(1))
-    return Case("continuation", step_function(network), prompts, None, 64, {"ngrams": Draft()}, ())
+    return Case("continuing", step_function(network), prompts, None, 64, {"ngrams": Draft()}, ())
