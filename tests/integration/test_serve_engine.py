@@ -361,7 +361,7 @@ def test_memory_stays_flat_over_many_requests(running: Running, count: int) -> N
             if number % (count // 20) == 0:
                 sizes.append(resident(pid))
             options = rng.choice(strategies) | {"max_new_tokens": rng.choice([1, 2, 4, 4, 8, 20])}
-            text = " ".join(rng.choice(TEXTS) for _ in range(rng.choice([1, 1, 1, 3])))
+            text = " ".join(rng.choice(TEXTS[:20]) for _ in range(rng.choice([1, 1, 2, 3])))
             events = await collected(running.engine.submit(job(f"m{number}", "writer", "translate", [text], **options)))
             assert isinstance(events[-1], Usage)
 

@@ -119,3 +119,21 @@ def test_slots_and_their_plain_twin_agree(name: str) -> None:
     for batch in (Slots(fast), JoinedRows(fast, part=4, device=torch.device("cpu"))):
         rng = random.Random(7)
         check_rows(batch, rows_of_inputs(network.step_function(), rng, 6), rng)
+
+
+@pytest.mark.parametrize("precision, tolerance", [("int8", 1e-3), ("bfloat16", 0.05)])
+def test_rows_in_slots_of_other_precisions_are_those_alone(precision: Any, tolerance: float) -> None:
+    """One after the other, because with int8 the rows of a product share a scale; a prompt is read without them."""
+    torch.manual_seed(1)
+    steps = FastStepFunction(build_network(DECODERS["gpt2"]).eval(), precision)
+    rng, slots = random.Random(3), Slots(steps)
+    for (row, *_), (other, *_) in zip(rows_of_inputs(steps, rng, 3), rows_of_inputs(steps, rng, 3)):
+        reading, later = slots.reading(row.ids), slots.reading(other.ids)
+        slots.read([reading], 256)
+        slots.join(reading, 1)
+        for token, logits in zip(row.tokens, row.logits):
+            if precision == "int8":
+                slots.read([reading, later], 256)  # before the step, and not with it
+            torch.testing.assert_close(slots.step(torch.tensor([token]))[0], logits, rtol=0, atol=tolerance)
+        assert later.is_read == (precision == "int8")
+        slots.keep([])
