@@ -187,9 +187,9 @@ def until(condition: Any, seconds: float, pause: float = 0.02) -> float:
 
 
 def error_of(content: dict[str, Any]) -> dict[str, Any]:
-    """The parts of an error in the form of any of the three APIs."""
+    """The parts of an error in OpenAI's form, or in LibreTranslate's."""
     if isinstance(content["error"], dict):
-        assert set(content) == {"error"} and set(content["error"]) == {"message", "type", "param", "code"}
+        assert set(content) <= {"error", "error_type"} and set(content["error"]) == {"message", "type", "param", "code"}
         return dict(content["error"])
-    assert set(content) - {"error_type"} == {"error", "param", "code"}
+    assert set(content) == {"error", "param", "code"}
     return content | {"message": content["error"]}

@@ -162,7 +162,7 @@ def test_what_is_wrong_with_a_ranking_is_said(service: Served) -> None:
         ({"query": "a", "texts": ["b"], "top_n": 0}, "`top_n` must lie between 1"),
     ):
         done = service.post("/rerank", body)
-        assert 400 <= done.status_code < 500 and done.json()["error"].startswith(message), done.text
+        assert 400 <= done.status_code < 500 and done.json()["error"]["message"].startswith(message), done.text
 
 
 # The service itself -------------------------------------------------------------------------------------------------
@@ -184,8 +184,8 @@ def test_each_api_has_its_own_form_of_errors(service: Served) -> None:
     forms = {
         "/v1/completions": lambda content: content["error"]["param"] == "/model",
         "/translate": lambda content: isinstance(content["error"], str) and content["param"] == "/q",
-        "/fill-mask": lambda content: content["error_type"] == "validation" and content["param"] == "/inputs",
-        "/embed": lambda content: content["error_type"] == "validation" and content["code"] == "wrong_field",
+        "/fill-mask": lambda content: content["error_type"] == "validation" and content["error"]["param"] == "/inputs",
+        "/embed": lambda content: content["error_type"] == "validation" and content["error"]["code"] == "wrong_field",
     }
     for path, has_form in forms.items():
         assert has_form(service.post(path, {}).json()), path

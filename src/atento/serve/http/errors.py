@@ -43,22 +43,22 @@ def error_body(
 ) -> dict[str, Any]:
     """The body of an error.
 
-    `{"error": {"message", "type", "param", "code"}}`, as OpenAI's API has it. On the routes of Hugging Face `error` is
-    the message and `error_type` its type, on those of LibreTranslate `error` is the message; `param` and `code` stand
-    beside it.
+    `{"error": {"message", "type", "param", "code"}}`, as OpenAI's API has it; on the routes of Hugging Face
+    `error_type` stands beside it, which clients of text-generation-inference read. On the routes of LibreTranslate
+    `error` is the message, as its clients show it.
 
     Args:
         scope: of the request, whose route says which API it is of; None: no route.
     """
     tags = getattr((scope or {}).get("route"), "tags", None) or ()
     about = {"param": param, "code": code}
-    if HUGGING_FACE in tags:
-        kind = "overloaded" if status in (429, 503) else "generation" if status >= 500 else "validation"
-        return {"error": message, "error_type": kind, **about}
     if LIBRETRANSLATE in tags:
         return {"error": message, **about}
     kind = _KINDS.get(status, "server_error" if status >= 500 else "invalid_request_error")
-    return {"error": {"message": message, "type": kind, **about}}
+    body: dict[str, Any] = {"error": {"message": message, "type": kind, **about}}
+    if HUGGING_FACE in tags:
+        body["error_type"] = "overloaded" if status in (429, 503) else "generation" if status >= 500 else "validation"
+    return body
 
 
 def wrong_field(pointer: str, message: str) -> ServiceError:
