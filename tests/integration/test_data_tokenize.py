@@ -63,13 +63,13 @@ def test_train_makes_a_store_and_resumes_on_it(tmp_path: Path, monkeypatch: pyte
 SHARDS = """
 from atento.config.loading import load_recipe
 from atento.runs.token_data import make_store
-from atento.text import bulk
-start = bulk._worker
-def started(folder):
-    worker = start(folder)
+from atento.text import text_workers
+start = text_workers._worker
+def started(program, arguments):
+    worker = start(program, arguments)
     print(worker.pid, flush=True)
     return worker
-bulk._worker = started
+text_workers._worker = started
 make_store(load_recipe("my.yaml", ["data.held_out=0"]), lambda line: None, processes=1, shard_tokens=10_000)
 """
 

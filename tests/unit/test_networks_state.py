@@ -97,21 +97,21 @@ def test_selecting_leaves_the_old_state_as_it_was() -> None:
     state = step_function.begin(SOURCE, REAL)
     _, state = step_function.step(TARGET[:, 0], state)
     chosen = state.select(torch.tensor([2, 2]))
-    before = [block.self_attention.keys.clone() for block in state.blocks]
+    before = [block.self_attention.keys.clone() for block in state.stack.blocks]
     step_function.step(torch.tensor([4, 5]), chosen)
-    assert chosen.length == 2 and state.length == 1
-    assert all(torch.equal(block.self_attention.keys, keys) for block, keys in zip(state.blocks, before))
+    assert chosen.stack.length == 2 and state.stack.length == 1
+    assert all(torch.equal(block.self_attention.keys, keys) for block, keys in zip(state.stack.blocks, before))
 
 
 def test_a9_keys_and_values_of_the_source_are_made_once() -> None:
     network = make()
     step_function = network.step_function()
     state = step_function.begin(SOURCE, REAL)
-    before = [block.cross_attention for block in state.blocks]
+    before = [block.cross_attention for block in state.stack.blocks]
     for t in range(3):
         _, state = step_function.step(TARGET[:, t], state)
-        assert all(block.cross_attention is kept for block, kept in zip(state.blocks, before))
-    assert state.blocks[0].self_attention.keys.shape == (3, 2, 3, 4)
+        assert all(block.cross_attention is kept for block, kept in zip(state.stack.blocks, before))
+    assert state.stack.blocks[0].self_attention.keys.shape == (3, 2, 3, 4)
 
 
 @pytest.mark.parametrize("mask", [causal(), window(2, 0), prefix(1), causal() & window(1, 1)], ids=repr)
