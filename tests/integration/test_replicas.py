@@ -328,6 +328,9 @@ def test_a_signal_in_the_first_seconds_is_said_and_ends_all(place: Path, number:
         _, stderr = launcher.communicate(timeout=60)
     assert launcher.returncode in (-number, 128 + number), stderr  # a shell gives 128 + the signal for both
     assert stderr.count("\n") == 1 and stderr.startswith(f"stopped by {number.name}"), stderr
+    deadline = time.monotonic() + 10  # a process that was killed takes a moment to end
+    while not gone(started) and time.monotonic() < deadline:
+        time.sleep(0.02)
     assert gone(started) and not (place / "run").exists()
 
 
