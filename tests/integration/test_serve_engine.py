@@ -353,8 +353,8 @@ def resident(pid: int) -> float:
 def test_memory_stays_flat_over_many_requests(running: Running, count: int) -> None:
     """Of the worker, in the second half of the requests: texts, limits and strategies are mixed.
 
-    In the first half oneDNN fills its cache: it holds a kernel for every number of rows that a product had, 1,024 at
-    most.
+    Memory grows in the first half, by less and less. A cause is oneDNN's cache, which holds a kernel for every number
+    of rows that a product had (1,024 at most); a smaller cache halved the growth, so it is not the only one.
     """
     rng, pid, sizes = random.Random(8), running.pid("writer"), list[float]()
     strategies = [{"greedy": True}, {"greedy": True}, {"top_p": 0.9}, {"sample": True, "n_best": 3}, {"beam": 2}]
