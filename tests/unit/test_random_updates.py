@@ -45,18 +45,25 @@ def test_parts_are_small_enough_to_compute() -> None:
     assert sorted(part.tolist() for part in long) == [[0], [1], [2]]
 
 
+def test_an_update_of_many_short_examples_is_cut_in_linear_time() -> None:
+    parts = _cheapest_parts(np.full(50_000, 6), np.full(50_000, 2))
+    assert sum(map(len, parts)) == 50_000 and max(map(len, parts)) <= 4096 // 8
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_the_parts_are_the_cheapest_of_all_cuts(seed: int) -> None:
     random = np.random.default_rng(seed)
-    sources, targets = random.integers(1, 200, 9), random.integers(1, 60, 9)
+    sources, targets = random.integers(1, 900, 9), random.integers(1, 300, 9)
     order = np.lexsort((sources, targets))
 
     def cost(parts: list[NDArray[np.int64]]) -> int:
         return sum(int(sources[part].max() + targets[part].max()) * len(part) + _PART_COST for part in parts)
 
     cuts = [cut for count in range(9) for cut in combinations(range(1, 9), count)]
-    best = min(cost([order[a:b] for a, b in pairwise((0, *cut, 9))]) for cut in cuts)
-    assert cost(_cheapest_parts(sources, targets)) == best
+    divisions = [[order[a:b] for a, b in pairwise((0, *cut, 9))] for cut in cuts]
+    small = [parts for parts in divisions if all(cost([part]) - _PART_COST <= 4096 for part in parts)]
+    assert len(small) < len(divisions)
+    assert cost(_cheapest_parts(sources, targets)) == min(map(cost, small))
 
 
 def test_as_many_updates_as_examples_leaves_none_empty() -> None:

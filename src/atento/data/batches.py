@@ -245,14 +245,17 @@ def _cheapest_parts(source_lengths: NDArray[np.int64], target_lengths: NDArray[n
     sources, targets = source_lengths[order], target_lengths[order]
     count = len(order)
     cost, start = np.zeros(count + 1), np.zeros(count + 1, dtype=np.int64)  # of the first n examples; of the last part
+    earliest = 0  # no part that ends here or later can begin before it
     for end in range(1, count + 1):
-        longest = [np.maximum.accumulate(side[:end][::-1])[::-1] for side in (sources, targets)]
-        tokens = (longest[0] + longest[1]) * np.arange(end, 0, -1)  # padded tokens of a part from each example to `end`
-        costs = (
-            cost[:end] + _PART_COST + np.where((tokens > 2 * _PART_TOKENS) & (np.arange(end) < end - 1), np.inf, tokens)
-        )
-        start[end] = costs.argmin()
-        cost[end] = costs[start[end]]
+        longest = [np.maximum.accumulate(side[earliest:end][::-1])[::-1] for side in (sources, targets)]
+        tokens = (longest[0] + longest[1]) * np.arange(end - earliest, 0, -1)  # padded tokens of a part from each begin
+        too_many = int(
+            (tokens[:-1] > 2 * _PART_TOKENS).sum()
+        )  # the tokens fall with the begin; one example always fits
+        earliest, tokens = earliest + too_many, tokens[too_many:]
+        costs = cost[earliest:end] + _PART_COST + tokens
+        start[end] = earliest + costs.argmin()
+        cost[end] = costs.min()
     parts: list[Rows] = []
     while count:
         parts.append(order[start[count] : count])
