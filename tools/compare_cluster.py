@@ -45,7 +45,7 @@ def main() -> None:
         for number in range(given.rounds):
             parts = folder / f"parts-{number}"
             several = ["--cluster", "local", "--workers", str(len(cores)), "--threads", "1", "--out", str(parts)]
-            empty = [*command[:4], str(folder / "empty.txt"), "--device", "cpu", "--threads", "1"]
+            empty = [*command[:5], str(folder / "empty.txt"), "--device", "cpu", "--threads", "1"]
             for who, words in (
                 ("one process", [*command, "--threads", str(len(cores))]),
                 ("cluster", [*command, *several]),

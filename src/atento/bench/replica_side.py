@@ -32,6 +32,7 @@ from atento.training.step import Updater
 
 _SENTENCES = 6000
 _WARM_UP = 3  # updates before the measurement, in which kernels are compiled and memory grows
+_PAUSE = 0.2  # seconds after the last update
 _FEWEST = 3  # updates that are measured
 NETWORKS = SIZES | {"tiny": NetworkConfig(vocab_size=200, d_model=32, d_ff=64, n_heads=4, n_layers=1)}
 Update = Callable[[int], int]  # the number of an update -> the real targets that this process computes
@@ -182,6 +183,9 @@ def main() -> None:
     torch.set_num_threads(work.threads)
     with SIDES[work.who](work) as update:
         rate = measured(update, work.seconds)
+        # DDP waits at its end for gloo's thread, with Python's lock held that the thread needs to drop the last tensors
+        # (pytorch/pytorch#56297): without a moment for it, both sometimes wait for ever
+        time.sleep(_PAUSE)
     if rank() == 0:
         Path(sys.argv[2]).write_text(json.dumps(asdict(rate)), encoding="utf-8")
 
