@@ -151,9 +151,10 @@ def _write(config: NetworkConfig) -> dict[str, Any]:
         "sep_token_id": config.eos_id,
     }
     if head is not None:
+        activation = head.activation or ("tanh" if head.hidden else config.feed_forward.activation)
         data |= {
             "classifier_bias": head.hidden_bias,
-            "classifier_activation": {"gelu-tanh": "gelu_new"}.get(head.activation or "", head.activation),
+            "classifier_activation": {"gelu-tanh": "gelu_new"}.get(activation, activation),
             "classifier_pooling": "mean" if head.pooling == "mean" else "cls",
             "classifier_dropout": head.dropout if rate is None else rate,
         }

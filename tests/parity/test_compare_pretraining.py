@@ -1,0 +1,72 @@
+"""`tools/compare_pretraining.py`: both sides begin with the same weights and are asked for the same tokens."""
+
+import importlib.util
+import json
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from atento.tasks.evaluation import mean_losses
+from atento.world import write
+
+pytestmark = pytest.mark.parity
+_FILE = Path(__file__).parents[2] / "tools" / "compare_pretraining.py"
+_SMALL = ["tokenizer.vocab_size=400", "network.d_model=32", "network.d_ff=48", "network.n_layers=2"]
+
+
+@pytest.fixture(scope="module")
+def tool() -> Any:
+    spec = importlib.util.spec_from_file_location("compare_pretraining", _FILE)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    """Three sentences a line, so that a sentence has a next one."""
+    sentences = [pair.target for pair in write("train", 300)]
+    lines = [" ".join(sentences[at : at + 3]) for at in range(0, len(sentences), 3)]
+    (tmp_path / "text.txt").write_text("\n".join(lines), encoding="utf-8")
+    return tmp_path / "text.txt"
+
+
+def asked(text: Path, objective: str, side: str) -> Namespace:
+    changes = [*_SMALL, *(["network.n_decoder_layers=2", "network.attention.d_head=8"] if objective == "span" else [])]
+    return Namespace(text=text, changes=changes, objective=objective, side=side, paragraphs=False, tokens=400, seed=1)
+
+
+@pytest.mark.parametrize("objective", ["masked-next", "causal", "span", "bert", "modern"])
+def test_the_class_of_transformers_has_the_loss_that_atento_computes(tool: Any, text: Path, objective: str) -> None:
+    side, valid = tool.made(asked(text, objective, "transformers"))
+    batches = next(iter(valid.values()))
+    side.model.eval()
+    batch = batches[len(batches) // 2]
+    with torch.no_grad():
+        theirs = float(side.model(**tool.arguments(batch, objective == "causal")).loss)
+    assert theirs == pytest.approx(sum(mean_losses(side.weights().eval(), [batch]).values()), abs=2e-5)
+
+
+@pytest.mark.parametrize("objective", ["masked-next", "span"])
+def test_both_sides_begin_alike_and_learn(tool: Any, text: Path, objective: str) -> None:
+    rows = {}
+    for name in ("atento", "transformers"):
+        side, valid = tool.made(asked(text, objective, name))
+        rows[name] = list(tool.measured(side, valid, seconds=1.5, every=1000))
+        json.dumps(rows[name])
+    ours, theirs = rows["atento"], rows["transformers"]
+    assert ours[0]["loss"] == pytest.approx(theirs[0]["loss"], abs=2e-4)
+    for first, *_, last in (ours, theirs):
+        assert (first["updates"], first["seconds"]) == (0, 0.0) and last["seconds"] >= 1.5
+        assert last["loss"] < first["loss"] - 0.05 and last["tokens"] / last["updates"] == pytest.approx(400, rel=0.2)
+    assert ours[-1]["padding"] < theirs[-1]["padding"]
+
+
+def test_elmo_has_one_side(tool: Any, text: Path) -> None:
+    side, valid = tool.made(asked(text, "elmo", "atento"))
+    first, last = tool.measured(side, valid, seconds=0.5, every=1000)
+    assert last["loss"] < first["loss"]
