@@ -395,15 +395,16 @@ def test_h1_h6_an_output_may_end_by_what_it_says(seed: int, width: int, most: in
     chain = Chain.random(seed, 2, 4)
     first, state = torch.full((2,), START), chain.begin(ids(0, 1), None)
     [one], [two] = greedy(chain, state, first, Greedy(), request([most, most], stop=stop))
-    [a, *_], [b, *_] = beam(chain, state, first, Beam(1, 0.0), request([most, most], stop=stop))
+    [a, *_], [b, *_] = beam(chain, lambda: state, first, Beam(1, 0.0), request([most, most], stop=stop))
     assert (one, two) == (a, b)
-    [narrow, _] = beam(chain, state, first, Beam(width, 0.0, width), request([most, most], stop=stop))
+    [narrow, _] = beam(chain, lambda: state, first, Beam(width, 0.0, width), request([most, most], stop=stop))
     for h in (one, two, *narrow):
         assert not any(stop(h.ids[:n]) for n in range(1, len(h.ids)))  # nothing is written past a stop
         stopped = bool(h.ids) and stop(h.ids)
         assert h.finished or (len(h.ids) == most and not stopped)
         assert len(h.token_scores) == len(h.ids) + (h.finished and not stopped)
-    [whole, _] = beam(chain, state, first, Beam(4**most if most < 5 else 1, 0.0), request([most, most], stop=stop))
+    wide = Beam(4**most if most < 5 else 1, 0.0)
+    [whole, _] = beam(chain, lambda: state, first, wide, request([most, most], stop=stop))
     if most < 5:
         best = -math.inf
         for length in range(most + 1):

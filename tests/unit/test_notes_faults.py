@@ -19,7 +19,7 @@ from atento.attention.positions import Learned, Rotary, Sinusoidal
 from atento.attention.relative import Gated, RelativeMatrix, Shaw
 from atento.config import presets
 from atento.data import windows
-from atento.decoding.beam import search as beam
+from atento.decoding.beam import groups
 from atento.inspection import heads
 from atento.networks import ELMo, EncoderDecoder, cbow, describe, layers
 from atento.networks.layers import FeedForward, LayerMix, Residual
@@ -45,16 +45,10 @@ def alibi_slopes_of_another_count(patch: Patch) -> None:
 
 
 def sure_as_likely(patch: Patch) -> None:
-    def begin(right: Any, self: Any, rows: Any, device: Any, strategy: Any, request: Any) -> None:
-        right(
-            self,
-            rows,
-            device,
-            replace(strategy, until="likely" if strategy.until == "sure" else strategy.until),
-            request,
-        )
+    def begin(right: Any, self: Any, strategy: Any, request: Any) -> None:
+        right(self, replace(strategy, until="likely" if strategy.until == "sure" else strategy.until), request)
 
-    wrapped(patch, beam.BeamSearch, "__init__", begin)
+    wrapped(patch, groups.BeamRequest, "__init__", begin)
 
 
 def elmo_without_skips(patch: Patch) -> None:

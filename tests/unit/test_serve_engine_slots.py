@@ -11,6 +11,7 @@ from atento.config.network import NetworkConfig
 from atento.config.network_parts import AttentionConfig, MaskConfig
 from atento.config.positions import PositionConfig
 from atento.config.recurrent import RecurrentConfig
+from atento.decoding.lane import moved_up
 from atento.decoding.running import JoinedRows, RunningBatch
 from atento.networks import build_network
 from atento.networks.steps.fast import FastStepFunction
@@ -52,7 +53,7 @@ def check_rows(batch: RunningBatch, waiting: list[list[Row]], rng: random.Random
         batch.read([one for _, one in reading], part)
         for rows, one in reading:
             if one.is_read:
-                batch.join(one, len(rows))
+                batch.join([one] * len(rows))
                 assert all(row.tokens[0] == one.first for row in rows)
                 live += [(row, 0) for row in rows]
         reading = [(rows, one) for rows, one in reading if not one.is_read]
@@ -80,6 +81,61 @@ def test_rows_in_slots_have_the_logits_of_each_alone(name: str) -> None:
     slots = Slots(steps, PromptMemory(300, shortest=4) if name in DECODERS else None)
     assert check_rows(slots, rows_of_inputs(steps, rng, 12), rng, part=rng.choice([4, 16, 256])) > SLOTS
     assert not slots.lengths
+
+
+class Beams:
+    """The beams of an input by themselves, on plain steps: tokens, logits, and the beam that each continues."""
+
+    def __init__(self, network: Any, ids: list[int], width: int, rng: random.Random) -> None:
+        steps, row = network.step_function(), torch.tensor([ids])
+        first = int(steps.first_tokens(row, None)) if hasattr(steps, "first_tokens") else steps.start_id
+        self.ids, self.read, self.logits = ids, 0, list[Tensor]()
+        count = rng.choice([2, 5, 20])
+        self.tokens = [[first] * width, *([rng.randrange(4, V) for _ in range(width)] for _ in range(count))]
+        self.parents = [[rng.randrange(width) for _ in range(width)] for _ in self.tokens]
+        state = steps.begin(row, None).select(torch.zeros(width, dtype=torch.long))
+        for tokens, parents in zip(self.tokens, self.parents):
+            logits, state = steps.step(torch.tensor(tokens), state)
+            self.logits.append(logits)
+            state = state.select(torch.tensor(parents))
+
+
+@pytest.mark.parametrize("width", [2, 4])
+@pytest.mark.parametrize("name", [*ENCODER_DECODERS, *DECODERS])
+def test_beams_in_slots_have_the_logits_of_each_input_alone(name: str, width: int) -> None:
+    torch.manual_seed(1)
+    network = build_network((ENCODER_DECODERS | DECODERS)[name]).eval().double()
+    rng, steps = random.Random(4), FastStepFunction(network)
+    batches: list[Any] = [
+        Slots(steps, PromptMemory(300, shortest=4) if name in DECODERS else None, width),
+        JoinedRows(steps, part=4, device=torch.device("cpu"), width=width),
+    ]
+    for batch in batches:
+        lengths = [rng.choice([1, 2, 5, 9, 30]) for _ in range(8)]
+        waiting = [Beams(network, [rng.randrange(4, V) for _ in range(n)], width, rng) for n in lengths]
+        reading, live = list[tuple[Beams, Any]](), list[Beams]()
+        while waiting or reading or live:
+            if waiting and rng.random() < 0.5:
+                beams = waiting.pop()
+                reading.append((beams, batch.reading(beams.ids)))
+            batch.read([one for _, one in reading], 16)
+            joining = [(beams, one) for beams, one in reading if one.is_read]
+            if joining:
+                batch.join([one for _, one in joining])
+                live += [beams for beams, _ in joining]
+            reading = [(beams, one) for beams, one in reading if not one.is_read]
+            if not live:
+                continue
+            logits = batch.step(torch.tensor([beams.tokens[beams.read] for beams in live]).flatten())
+            for beams, part in zip(live, logits.split(width), strict=True):
+                torch.testing.assert_close(part, beams.logits[beams.read], rtol=0, atol=1e-10)
+            batch.reorder(torch.tensor([beams.parents[beams.read] for beams in live]))
+            for beams in live:
+                beams.read += 1
+            keep = moved_up([beams.read < len(beams.tokens) and rng.random() < 0.97 for beams in live])
+            if len(keep) < len(live):
+                batch.keep(keep)
+                live = [live[number] for number in keep]
 
 
 PLAIN = {
@@ -130,7 +186,7 @@ def test_rows_in_slots_of_other_precisions_are_those_alone(precision: Any, toler
     for (row, *_), (other, *_) in zip(rows_of_inputs(steps, rng, 3), rows_of_inputs(steps, rng, 3)):
         reading, later = slots.reading(row.ids), slots.reading(other.ids)
         slots.read([reading], 256)
-        slots.join(reading, 1)
+        slots.join([reading])
         for token, logits in zip(row.tokens, row.logits):
             if precision == "int8":
                 slots.read([reading, later], 256)  # before the step, and not with it

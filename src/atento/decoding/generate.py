@@ -114,8 +114,8 @@ def _searched(prepared: Prepared, strategy: Strategy, draft: Draft | None, input
     step_function, first, request = prepared.step_function, prepared.first, prepared.request
     if draft is not None:
         return drafted(step_function, prepared.begin(), first, draftable(draft, strategy), request, draft, inputs)
-    # MBR begins once for each of its searches
-    begin = prepared.begin if isinstance(strategy, MBR) else prepared.begin()
+    # MBR begins once for each of its searches, and a step function that runs beams itself begins by itself
+    begin = prepared.begin if isinstance(strategy, MBR | Beam) else prepared.begin()
     return STRATEGIES[type(strategy)](step_function, begin, first, strategy, request)
 
 

@@ -152,7 +152,7 @@ class Lane:
 
     def _change_rows(self) -> None:
         """Drop the outputs that have ended, read a part of the inputs, and take in the outputs whose input was read."""
-        rows = _moved_up([not output.has_ended for output in self.outputs])
+        rows = moved_up([not output.has_ended for output in self.outputs])
         if len(rows) < len(self.outputs):
             self.outputs, self.tokens = [self.outputs[row] for row in rows], self.tokens[rows]
             self.batch.keep(rows)
@@ -162,11 +162,12 @@ class Lane:
         self.batch.read([one.reading for one in self._inputs], self.part)
         joining = [one for one in self._inputs if one.reading.is_read]
         self._inputs = [one for one in self._inputs if not one.reading.is_read]
-        for one in joining:
-            self.batch.join(one.reading, len(one.outputs))
-            self.outputs += one.outputs
-        first = [one.reading.first for one in joining for _ in one.outputs]
-        self.tokens = torch.cat([self.tokens, torch.tensor(first, dtype=torch.long, device=self.device)])
+        if joining:
+            readings = [one.reading for one in joining for _ in one.outputs]
+            self.batch.join(readings)
+            self.outputs += [output for one in joining for output in one.outputs]
+            first = torch.tensor([reading.first for reading in readings], dtype=torch.long, device=self.device)
+            self.tokens = torch.cat([self.tokens, first])
 
     def _fail_where_not_numbers(self, log_probs: Tensor) -> None:
         """End the outputs whose logits are NaN or infinite; they fail."""
@@ -205,7 +206,7 @@ class Lane:
         return tokens
 
 
-def _moved_up(live: Sequence[bool]) -> list[int]:
+def moved_up(live: Sequence[bool]) -> list[int]:
     """The numbers of the live rows, in an order in which the last ones take the slots of those that have ended."""
     rows = [row for row, is_live in enumerate(live) if is_live]
     last = iter(row for row in reversed(rows) if row >= len(rows))

@@ -98,7 +98,7 @@ def _pools(
         seeds = tuple(strategy_seed(seed, side, number) for seed in request.seeds)
         writer_request = replace(request, seeds=seeds)
         if isinstance(writer, Beam):
-            outputs = beam(step_function, begin(), first, writer, writer_request)
+            outputs = beam(step_function, begin, first, writer, writer_request)
         else:
             outputs = sample(step_function, begin(), first, writer, writer_request)
         for pool, row_outputs in zip(joined, outputs):

@@ -27,7 +27,10 @@ class Reading(Protocol):
 
 
 class RunningBatch(Protocol):
-    """Rows that are stepped together, and that come and go between two steps."""
+    """Groups of rows that are stepped together, and that come and go between two steps.
+
+    A group is of w rows, all of one input: w is 1, or the width of a beam.
+    """
 
     def reading(self, ids: Sequence[int]) -> Any:
         """An input that is to be read, a `Reading` of this batch."""
@@ -35,14 +38,17 @@ class RunningBatch(Protocol):
     def read(self, readings: Sequence[Any], part: int) -> None:
         """Read about `part` tokens of the first inputs that are not read yet, at once or with the next step."""
 
-    def join(self, reading: Any, count: int) -> None:
-        """Append so many rows for an input that was read."""
+    def join(self, readings: Sequence[Any]) -> None:
+        """Append a group for each of these inputs, which were read; an input may occur several times."""
 
-    def keep(self, rows: Sequence[int]) -> None:
-        """Only those rows, in that order; a row moves forward, or stays where it is."""
+    def keep(self, groups: Sequence[int]) -> None:
+        """Only those groups, in that order; a group moves forward, or stays where it is."""
+
+    def reorder(self, parents: Tensor) -> None:
+        """Each row continues a row of its group from now on: `parents` (U,w), from 0 to w-1."""
 
     def step(self, tokens: Tensor) -> Tensor:
-        """tokens (R,) -> logits (R,V) of what comes next in each row."""
+        """tokens (U·w,) -> logits (U·w,V) of what comes next in each row."""
 
 
 @dataclass(eq=False)
@@ -67,11 +73,12 @@ class JoinedRows:
         step_function: one whose states can be joined.
         part: tokens of a long prompt that are read at a time.
         device: of the network.
+        width: w, the rows of a group.
     """
 
-    def __init__(self, step_function: AnyStepFunction, *, part: int, device: torch.device) -> None:
+    def __init__(self, step_function: AnyStepFunction, *, part: int, device: torch.device, width: int = 1) -> None:
         assert isinstance(step_function, Joining)
-        self.step_function, self.part, self.device = step_function, part, device
+        self.step_function, self.part, self.device, self.width = step_function, part, device, width
         self.state: Any = None  # of the rows; None: there are none
         self._new: list[Any] = []  # the states of rows that join before the next step
 
@@ -90,18 +97,25 @@ class JoinedRows:
                 reading.state = next(reading.parts)
                 part -= reading.size
 
-    def join(self, reading: JoinedReading, count: int) -> None:
-        """Append so many rows for an input that was read."""
-        self._new.append(reading.state.select(torch.zeros(count, dtype=torch.long, device=self.device)))
+    def join(self, readings: Sequence[JoinedReading]) -> None:
+        """Append a group for each of these inputs."""
+        for reading in readings:
+            self._new.append(reading.state.select(torch.zeros(self.width, dtype=torch.long, device=self.device)))
 
-    def keep(self, rows: Sequence[int]) -> None:
-        """Only those rows, in that order."""
+    def keep(self, groups: Sequence[int]) -> None:
+        """Only those groups, in that order."""
         self._join_new()
-        index = torch.tensor(rows, dtype=torch.long, device=self.device)
-        self.state = self.state.select(index) if rows else None
+        index = torch.tensor(groups, dtype=torch.long, device=self.device).unsqueeze(1) * self.width
+        rows = index + torch.arange(self.width, device=self.device)
+        self.state = self.state.select(rows.flatten()) if groups else None
+
+    def reorder(self, parents: Tensor) -> None:
+        """Each row continues a row of its group from now on."""
+        first = torch.arange(len(parents), device=self.device).unsqueeze(1) * self.width
+        self.state = self.state.select((first + parents).flatten())
 
     def step(self, tokens: Tensor) -> Tensor:
-        """tokens (R,) -> logits (R,V) of what comes next in each row."""
+        """tokens (U·w,) -> logits (U·w,V) of what comes next in each row."""
         self._join_new()
         logits, self.state = self.step_function.step(tokens, self.state)
         return logits

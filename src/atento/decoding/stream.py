@@ -93,9 +93,10 @@ def _tokens(prepared: Prepared, strategy: Sample | Beam, draft: Draft | None, in
 
 def _steps(prepared: Prepared, strategy: Sample | Beam, draft: Draft | None, inputs: Inputs) -> Iterator[list[Drawn]]:
     """The tokens that each step of the network gives."""
-    begun, request = (prepared.step_function, prepared.begin(), prepared.first), prepared.request
+    request = prepared.request
     if isinstance(strategy, Beam):
-        return beam_tokens(*begun, strategy, request)
+        return beam_tokens(prepared.step_function, prepared.begin, prepared.first, strategy, request)
+    begun = prepared.step_function, prepared.begin(), prepared.first
     if draft is None:
         return draws(*begun, strategy, request)
     return DraftedSearch(*begun, strategy, request, draft, inputs).steps()

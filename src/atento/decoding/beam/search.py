@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Protocol, runtime_checkable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from atento.decoding.beam.backpointers import Backpointers, Finished
 from atento.decoding.beam.candidates import Candidates, DiverseGroups, HighestScores, Proposer, first_live
+from atento.decoding.beam.groups import BeamRequest, Finished, Group, Step, certain_beginning, outputs_of
 from atento.decoding.beam.required import RequiredWords
 from atento.decoding.beam.trace import record_step
-from atento.decoding.choosing import apply_rules, hypothesis, isin, next_log_probs
+from atento.decoding.choosing import apply_rules, next_log_probs
 from atento.decoding.contract import Request, StateT, StepFunction
 from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.strategies import Beam
-from atento.decoding.trace import CUT, KEPT, OVER
+from atento.decoding.trace import CUT, KEPT, OVER, Trace
 
-# Why a search has ended.
-FILLED = "as many outputs as the beam is wide have ended"
-HOPELESS = "no unfinished hypothesis could rank among the outputs any more"
-LIMIT = "the length limit"
-NOTHING = "nothing was left to go on with"
+
+@runtime_checkable
+class BeamHost(Protocol):
+    """A step function that runs searches itself, with those of other requests beside them."""
+
+    def takes(self, asked: BeamRequest) -> bool:
+        """Whether it runs this one."""
+
+    def beam_steps(self, asked: BeamRequest, *, each: bool) -> Iterator[BeamSearch]:
+        """As the function `beam_steps`; the search is given after each step only if `each` says so."""
 
 
 def beam(
-    step_function: StepFunction[StateT], state: StateT, first: Tensor, strategy: Beam, request: Request
+    step_function: StepFunction[StateT],
+    begin: Callable[[], StateT],
+    first: Tensor,
+    strategy: Beam,
+    request: Request,
 ) -> list[list[Hypothesis]]:
     """The n best hypotheses of each sentence, best first.
 
@@ -41,126 +53,179 @@ def beam(
 
     Args:
         step_function: what gives the logits of the next token.
-        state: its state after the sources or prompts (B rows).
+        begin: makes its state after the sources or prompts (B rows).
         first: (B,) or (B,P), the tokens that the first step reads.
         strategy: the options of the search.
         request: limits, rules, required words, stop function and trace.
     """
-    results: list[list[Hypothesis]] = [[] for _ in request.max_new_tokens]
-    for _ in beam_steps(step_function, state, first, strategy, request, results):
+    asked = BeamRequest(strategy, request)
+    for _ in beam_steps(step_function, begin, first, asked, each=False):
         pass
-    return results
+    return asked.results
 
 
 def beam_steps(
     step_function: StepFunction[StateT],
-    state: StateT,
+    begin: Callable[[], StateT],
     first: Tensor,
-    strategy: Beam,
-    request: Request,
-    results: list[list[Hypothesis]],
+    asked: BeamRequest,
+    *,
+    each: bool = True,
 ) -> Iterator[BeamSearch]:
-    """Search as `beam`, and give the search after each of its steps; the outputs are written to `results`."""
-    rows = [row for row, limit in enumerate(request.max_new_tokens) if limit > 0]
-    for row, limit in enumerate(request.max_new_tokens):
-        if limit < 1:
-            results[row] = [hypothesis([], [], False, strategy.length_penalty)]
-    if request.trace is not None:
-        request.trace.begin("beam", len(results))
-    if rows:
-        search = BeamSearch(rows, first.device, strategy, request)
+    """Search as `beam`, and give the search after each of its steps; the outputs are those of `asked`."""
+    if isinstance(step_function, BeamHost) and first.dim() == 1 and step_function.takes(asked):
+        yield from step_function.beam_steps(asked, each=each)
+        return
+    trace = asked.request.trace
+    if trace is not None:
+        trace.begin("beam", len(asked.results))
+    if asked.groups:
+        search = BeamSearch(asked.width, _proposer(asked, first.device), first.device, trace)
+        search.join(asked.groups)
         index = torch.tensor(search.rows, device=first.device)
-        state, tokens = state.select(index), first[index]
+        state, tokens = begin().select(index), first[index]
         while search.groups:
             logits, state = step_function.step(tokens, state)
-            parents, tokens = search.extend(next_log_probs(logits, search.rows, search.length), results)
+            length = search.groups[0].length
+            parents, chosen = search.extend(next_log_probs(logits, search.rows, length))
+            rows, tokens = search.leave(parents, chosen)
             yield search
-            if parents is not None and search.groups:
-                state = state.select(parents)
-    if request.trace is not None:
-        request.trace.end(results)
+            if rows is not None and search.groups:
+                state = state.select(rows)
+    if trace is not None:
+        trace.end(asked.results)
 
 
-@dataclass
-class _Group:
-    """One group of a sentence's beam; without `Beam.groups`, the only one."""
+def _proposer(asked: BeamRequest, device: torch.device) -> Proposer:
+    strategy, request = asked.strategy, asked.request
+    if request.required is not None and any(request.required):
+        if strategy.groups > 1:
+            raise ValueError("required words and `groups` exclude each other: both divide the beam")
+        rows = [group.row for group in asked.groups]
+        required = [request.required[row] for row in rows]
+        return RequiredWords(required, rows, request, asked.candidates, asked.width, device)
+    if strategy.groups > 1:
+        return DiverseGroups(asked.candidates, strategy.groups, strategy.diversity, request.eos_ids)
+    return HighestScores(asked.candidates)
 
-    row: int  # of the request
-    max_new_tokens: int
-    finished: list[Finished] = field(default_factory=list)  # the best first
-    stop_reason: str = ""  # why its search has ended; empty: it has not
+
+@dataclass(frozen=True)
+class _Alike:
+    """Groups of one request that began together, for what is done for them alone."""
+
+    groups: list[Group]
+    rows: list[int]  # of the search
+    index: Tensor | None  # the same; None: all that there are
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """These rows of a tensor."""
+        return tensor if self.index is None else tensor[self.index]
 
 
 class BeamSearch:
-    """The live hypotheses of N sentences: U groups (N times `Beam.groups`) of w slots each, the best first.
+    """The live hypotheses of U groups of w slots each, the best first; groups may join and leave between two steps.
 
-    An empty slot has the score -inf. Tokens are stored as backpointers (`Backpointers`), and as ids only if
-    something reads them: rules, a stop function, a trace.
+    Each group has its own request and its own length. An empty slot has the score -inf. Tokens are stored as
+    backpointers, and as ids only if something reads them: rules, a stop function, a trace.
+
+    Args:
+        width: w.
+        proposer: ranks the continuations.
+        device: of the scores.
+        trace: records the search; its groups belong to one request, and do not join later.
     """
 
-    def __init__(self, rows: list[int], device: torch.device, strategy: Beam, request: Request) -> None:
-        self.strategy, self.request, self.device = strategy, request, device
-        self.width = strategy.width // strategy.groups
-        self.groups = [_Group(row, request.max_new_tokens[row]) for row in rows for _ in range(strategy.groups)]
-        self.backpointers = Backpointers(self.width)
-        self.proposer = self._proposer(rows)
-        self.length = 0
-        self.scores = torch.full((len(self.groups), self.width), -torch.inf, device=device)
-        self.previous_scores = self.scores  # at the beginning of the step
-        self.scores[:, 0] = 0.0  # all slots hold the same empty hypothesis: only one may be extended
-        read = request.rules or request.stop is not None or request.trace is not None
-        self.written = torch.empty(self.scores.numel(), 0, dtype=torch.long, device=device) if read else None
+    def __init__(self, width: int, proposer: Proposer, device: torch.device, trace: Trace | None = None) -> None:
+        self.width, self.proposer, self.device, self.trace = width, proposer, device, trace
+        self.groups: list[Group] = []
+        self.scores = torch.empty(0, width, device=device)
+        self.previous_scores = self.scores  # at the beginning of the last step
+        self.written: Tensor | None = None  # (U*w,t) tokens of the hypotheses, each from the first column on
         self.closed: Tensor | None = None  # (U,w) slots that a shrinking beam has closed
-        self._close_slots()
         self._index_groups()
 
-    def _proposer(self, rows: list[int]) -> Proposer:
-        strategy, request = self.strategy, self.request
-        # Every slot may finish at once, in as many ways as there are end tokens. The candidates must still contain
-        # `width` others that continue.
-        count = self.width * (1 + max(1, len(request.eos_ids) + (request.stop is not None)))
-        if request.required is not None and any(request.required):
-            if strategy.groups > 1:
-                raise ValueError("required words and `groups` exclude each other: both divide the beam")
-            return RequiredWords([request.required[row] for row in rows], rows, request, count, self.width, self.device)
-        if strategy.groups > 1:
-            return DiverseGroups(count, strategy.groups, strategy.diversity, request.eos_ids)
-        return HighestScores(count)
+    def join(self, groups: Sequence[Group]) -> None:
+        """Let groups begin, behind the others."""
+        scores = torch.full((len(groups), self.width), -torch.inf, device=self.device)
+        scores[:, 0] = 0.0  # all slots hold the same empty hypothesis: only one may be extended
+        self.scores = torch.cat([self.scores, scores])
+        rows = len(groups) * self.width
+        if self.written is not None:
+            self.written = F.pad(self.written, (0, 0, 0, rows))
+        elif any(group.asked.reads_written for group in groups):
+            self.written = torch.zeros(len(self.scores) * self.width, 0, dtype=torch.long, device=self.device)
+        self.groups = [*self.groups, *groups]
+        self._index_groups()
+
+    def select(self, numbers: Sequence[int]) -> None:
+        """Only the groups of these numbers, in this order."""
+        index = torch.tensor(numbers, dtype=torch.long, device=self.device)
+        self.groups = [self.groups[number] for number in numbers]
+        self.scores = self.scores[index]
+        self.proposer.select(index)
+        if self.written is not None:
+            self.written = self.written.view(-1, self.width, self.written.shape[1])[index].flatten(0, 1)
+        self._index_groups()
+
+    def _index_groups(self) -> None:
+        """Update the attributes that depend on the groups that are there."""
+        for number, group in enumerate(self.groups):
+            group.number = number
+        self.rows = [group.row for group in self.groups for _ in range(self.width)]
+        self.slot_rows = torch.arange(len(self.rows), device=self.device).view(len(self.groups), self.width)
+        # the steps until a group reaches its limit
+        self.steps_left = min((g.max_new_tokens - g.length for g in self.groups if not g.stop_reason), default=0)
+        eos_ids = [group.asked.request.eos_ids for group in self.groups]
+        longest = max(map(len, eos_ids), default=0)
+        self.eos_ids = torch.tensor(
+            [[*ids, *[-1] * (longest - len(ids))] for ids in eos_ids], dtype=torch.long, device=self.device
+        ).view(len(self.groups), 1, longest)
+        self._set_alike()
+        self._close_slots()
+
+    def _set_alike(self) -> None:
+        """Set the groups whose scores something changes, or whose tokens something reads, by request and length."""
+        self.alike: list[_Alike] = []
+        special = [g for g in self.groups if g.asked.reads_written or g.length < g.asked.request.min_new_tokens]
+        special.sort(key=lambda group: (id(group.asked), group.length))
+        for _, groups in groupby(special, lambda group: (id(group.asked), group.length)):
+            together = sorted(groups, key=lambda group: group.number)
+            rows = [group.number * self.width + slot for group in together for slot in range(self.width)]
+            index = None if len(together) == len(self.groups) else torch.tensor(rows, device=self.device)
+            self.alike.append(_Alike(together, rows, index))
+        if not any(group.asked.reads_written for group in special):
+            self.written = None
 
     def _close_slots(self) -> None:
         """Update `closed`: a shrinking beam closes a slot for each finished output."""
-        slots = [_slots(group, self.strategy) for group in self.groups]
-        if min(slots) < self.width:
+        slots, self.closed = [group.slots for group in self.groups], None
+        if min(slots, default=self.width) < self.width:
             self.closed = (
                 torch.arange(self.width, device=self.device) >= torch.tensor(slots, device=self.device)[:, None]
             )
 
-    def _index_groups(self) -> None:
-        """Update the attributes that depend on the remaining groups."""
-        self.rows = [group.row for group in self.groups for _ in range(self.width)]
-        self.next_limit = min((group.max_new_tokens for group in self.groups if not group.stop_reason), default=0)
-        self.slot_rows = torch.arange(len(self.rows), device=self.device).view(len(self.groups), self.width)
-
-    def extend(self, log_probs: Tensor, results: list[list[Hypothesis]]) -> tuple[Tensor | None, Tensor]:
+    def extend(self, log_probs: Tensor) -> tuple[Tensor, Tensor]:
         """Do one step of the search: rank the candidates, store finished outputs, and choose the live hypotheses.
+
+        The outputs of sentences whose search has ended are stored in their request; their groups are over.
 
         Args:
             log_probs: (U*w,V) of the next token.
-            results: receives the outputs of the sentences whose search has ended; their groups leave.
 
         Returns:
-            The row whose state each slot continues (U'*w), None if each continues its own; and its token (U'*w).
+            The slot that each slot continues (U,w), and its token (U,w).
         """
-        request, self.previous_scores = self.request, self.scores
-        written = log_probs if self.written is None else self.written  # not read in this case
-        if request.trace is not None:
-            request.trace.step(self.rows, written, log_probs, self.previous_scores.flatten())
-        adjusted = apply_rules(log_probs, request, self.rows, written, self.length)
-        self.length += 1
+        self.previous_scores, trace = self.scores, self.trace
+        if trace is not None:
+            trace.step(self.rows, self._ids_of(None), log_probs, self.previous_scores.flatten())
+        adjusted = self._after_rules(log_probs)
+        for group in self.groups:
+            group.length += 1
+        self.steps_left -= 1
 
         # More candidates than slots, in order: those that finish an output leave the beam, and the next ones take their
         # slots.
-        candidates = self.proposer.propose(adjusted, self.previous_scores, self.length)
+        candidates = self.proposer.propose(adjusted, self.previous_scores, self.groups[0].length)
         index = candidates.parents * log_probs.shape[-1] + candidates.tokens
         model_log_probs = log_probs.view(len(self.groups), -1).gather(1, index)  # (U,c) before the rules
         ends = self._ends(candidates)
@@ -168,8 +233,7 @@ class BeamSearch:
         # Only the best `width` may finish an output, and in most steps none does: then storing is skipped.
         # This waits for the device once a step.
         some_dropped = bool(dropped[:, : self.width].any())
-        record = some_dropped or request.trace is not None
-        slots = [_slots(group, self.strategy) for group in self.groups] if record else []
+        slots = [group.slots for group in self.groups] if some_dropped or trace is not None else []
         if some_dropped:
             self._store_finished(candidates, ends, model_log_probs, slots)
             live = first_live(dropped, self.width)
@@ -183,185 +247,136 @@ class BeamSearch:
 
         self.scores = chosen.scores
         self.proposer.advance(chosen)
-        parents = chosen.parents + self.slot_rows[:, :1]  # (U,w) slots of a group -> rows of the batch
-        self.backpointers.append(chosen.tokens, model_log_probs, parents)
+        step = Step(chosen.tokens, model_log_probs, chosen.parents)
+        for number, group in enumerate(self.groups):
+            group.backpointers.steps.append((step, number))
         # A search can only end after a step in which an output finished, the limit was reached, or it waits for
         # better outputs. Otherwise the scores need not be copied from the device.
-        remaining = None
-        if some_dropped or self.length >= self.next_limit or self._is_waiting():
-            remaining = self._remaining(results)
-        if request.trace is not None:
-            fates = [
-                CUT if group.max_new_tokens <= self.length else OVER if group.stop_reason else KEPT
-                for group in self.groups
-            ]
-            record_step(request.trace, candidates, ends, chosen, slots, fates)
-        return self._select(parents, chosen.tokens, remaining)
+        if some_dropped or self.steps_left <= 0 or any(group.is_waiting for group in self.groups):
+            self._end_searches()
+        if trace is not None:
+            lengths = [(group.length, group.max_new_tokens, group.stop_reason) for group in self.groups]
+            fates = [CUT if limit <= length else OVER if reason else KEPT for length, limit, reason in lengths]
+            record_step(trace, candidates, ends, chosen, slots, fates)
+        self._write(chosen)
+        return chosen.parents, chosen.tokens
 
-    def certain(self) -> tuple[list[int], list[float]]:
-        """The ids and log-probabilities with which the best output begins, for a search of one sentence.
+    def leave(self, parents: Tensor, tokens: Tensor) -> tuple[Tensor | None, Tensor]:
+        """Drop the groups that are over, after `extend`, whose value is given.
 
-        All live hypotheses begin with them, and so do the finished outputs that may still be the best.
+        Returns:
+            The row whose state each slot continues (U'*w), None if each continues its own; and its token (U'*w).
         """
-        live = [slot for slot, score in enumerate(self.scores.flatten().tolist()) if score > -torch.inf]
-        finished = [output for group in self.groups for output in group.finished]
-        best = max((output.rank for output in finished), default=0.0)
-        # their scores are summed again for the outputs, so the last digits do not decide here
-        near = [output for output in finished if output.rank >= best - 1e-3 * max(1.0, abs(best))]
-        return self.backpointers.common(live, near) if live else ([], [])
+        rows = parents + self.slot_rows[:, :1]
+        if not any(group.is_over for group in self.groups):
+            return None if torch.equal(rows, self.slot_rows) else rows.flatten(), tokens.flatten()
+        numbers = [group.number for group in self.groups if not group.is_over]
+        index = torch.tensor(numbers, dtype=torch.long, device=self.device)
+        self.select(numbers)
+        return rows[index].flatten(), tokens[index].flatten()
+
+    def certain(self, asked: BeamRequest) -> tuple[list[int], list[float]]:
+        """The ids and log-probabilities with which the best output begins, for a request of one row."""
+        begun = [group for group in asked.groups if group.length]
+        return certain_beginning(begun, lambda group: self.scores[group.number].tolist())
+
+    def _ids_of(self, alike: _Alike | None) -> Tensor:
+        """The tokens (R,t) of groups that began together; None: of all."""
+        groups = self.groups if alike is None else alike.groups
+        if self.written is None:  # nothing reads them
+            return torch.empty(len(groups) * self.width, 0, dtype=torch.long, device=self.device)
+        written = self.written if alike is None else alike.of(self.written)
+        return written[:, : len(groups[0].backpointers.steps)]
+
+    def _after_rules(self, log_probs: Tensor) -> Tensor:
+        """The log-probabilities (U*w,V) after the rules of each request."""
+        adjusted = log_probs
+        for alike in self.alike:
+            request, length = alike.groups[0].asked.request, alike.groups[0].length
+            if not request.rules and length >= request.min_new_tokens:
+                continue
+            rows = [self.rows[row] for row in alike.rows]
+            changed = apply_rules(alike.of(log_probs), request, rows, self._ids_of(alike), length)
+            if alike.index is None:
+                return changed
+            adjusted = adjusted.clone() if adjusted is log_probs else adjusted
+            adjusted[alike.index] = changed
+        return adjusted
 
     def _ends(self, candidates: Candidates) -> Tensor:
         """Which candidates finish an output: boolean (U,c)."""
-        ends = isin(candidates.tokens, self.request.eos_ids)
-        stop = self.request.stop
-        if stop is None or self.written is None:
-            return ends
-        rows = (candidates.parents + self.slot_rows[:, :1]).tolist()
-        written, possible = self.written.tolist(), (candidates.scores > -torch.inf).tolist()
-        stopped = [
-            [ok and stop([*written[row], token]) for row, token, ok in zip(*group)]
-            for group in zip(rows, candidates.tokens.tolist(), possible)
-        ]
-        return ends | torch.tensor(stopped, device=self.device)
+        ends = (candidates.tokens.unsqueeze(2) == self.eos_ids).any(dim=2)
+        for alike in self.alike:
+            stop = alike.groups[0].asked.request.stop
+            if stop is None:
+                continue
+            written = self._ids_of(alike).tolist()
+            for place, group in enumerate(alike.groups):
+                parts = (candidates.scores, candidates.parents, candidates.tokens)
+                for column, (score, parent, token) in enumerate(zip(*(part[group.number].tolist() for part in parts))):
+                    if score > -torch.inf and stop([*written[place * self.width + parent], token]):
+                        ends[group.number, column] = True
+        return ends
 
     def _store_finished(self, candidates: Candidates, ends: Tensor, model_log_probs: Tensor, slots: list[int]) -> None:
         """Store the candidates that finish an output and are among the best `slots`."""
         finishing = (ends & (candidates.scores > -torch.inf))[:, : self.width].nonzero().tolist()
-        scores, parents, tokens = (
-            part[:, : self.width].tolist() for part in (candidates.scores, candidates.parents, candidates.tokens)
+        if not finishing:
+            return
+        scores, parents, tokens, log_probs = (
+            part[:, : self.width].tolist()
+            for part in (candidates.scores, candidates.parents, candidates.tokens, model_log_probs)
         )
-        log_probs = model_log_probs[:, : self.width].tolist()
-        divisor = self.length**self.strategy.length_penalty
-        for group, column in finishing:
-            if column < slots[group]:
-                finished = Finished(
-                    rank=scores[group][column] / divisor,
-                    step=self.length - 1,
-                    parent=group * self.width + parents[group][column],
-                    token=tokens[group][column],
-                    log_prob=log_probs[group][column],
-                    eos=tokens[group][column] in self.request.eos_ids,
-                )
-                self.groups[group].finished.append(finished)
-        for group in {group for group, _ in finishing}:
-            self.groups[group].finished.sort(key=lambda finished: -finished.rank)
-            del self.groups[group].finished[self.width :]  # more are never returned
-        if finishing:
-            self._close_slots()
-
-    def _is_waiting(self) -> bool:
-        """Whether a group has as many outputs as it may return, and only waits for better ones."""
-        return self.strategy.until != "filled" and any(len(group.finished) >= self.width for group in self.groups)
-
-    def _remaining(self, results: list[list[Hypothesis]]) -> list[int] | None:
-        """The numbers of the groups that continue, None if all do; adds the outputs of finished sentences to `results`.
-
-        A sentence is finished when all its groups are.
-        """
-        best = self.scores.amax(dim=1).tolist()
-        for group, score in zip(self.groups, best):
-            group.stop_reason = group.stop_reason or self._stop_reason(group, score)
-        size, remaining = self.strategy.groups, list[int]()
-        for start in range(0, len(self.groups), size):
-            groups = self.groups[start : start + size]
-            if not all(group.stop_reason for group in groups):
-                remaining += range(start, start + size)
-                continue
-            row = groups[0].row
-            results[row] = self._outputs(groups, start)
-            if self.request.trace is not None:
-                self.request.trace.stop(row, "; ".join(dict.fromkeys(group.stop_reason for group in groups)))
-        if size > 1 and any(group.stop_reason for group in self.groups):  # a finished group waits for the others
-            is_finished = torch.tensor([bool(group.stop_reason) for group in self.groups], device=self.device)
-            self.scores = self.scores.masked_fill(is_finished.unsqueeze(1), -torch.inf)
-        return remaining if len(remaining) < len(self.groups) else None
-
-    def _stop_reason(self, group: _Group, best: float) -> str:
-        """Why the search of a group has ended; empty if it has not.
-
-        `best` is the score of its best live hypothesis. It bounds the score of all later outputs, because sums only
-        fall.
-        """
-        if len(group.finished) >= self.width:
-            if self.strategy.until == "filled":
-                return FILLED
-            penalty = self.strategy.length_penalty
-            length = self.length
-            if self.strategy.until == "sure":  # the length at which it would rank best, of those it may still reach
-                length = group.max_new_tokens if penalty > 0 else self.length + 1
-            if best == -torch.inf or best / length**penalty <= group.finished[-1].rank:
-                return HOPELESS
-        if best == -torch.inf:
-            return NOTHING
-        return LIMIT if self.length >= group.max_new_tokens else ""
-
-    def _outputs(self, groups: list[_Group], start: int) -> list[Hypothesis]:
-        """The n best outputs of a sentence by rank, none twice; `start` is the number of its first group.
-
-        Hypotheses that the length limit cut off only fill up the list.
-        """
-        penalty, n_best = self.strategy.length_penalty, self.strategy.n_best
-        exact = not self.request.rules and not self.strategy.diversity  # then rank is score, but for the last digit
-        ranked = []
-        for finished in (finished for group in groups for finished in group.finished):
-            output = hypothesis(*self.backpointers.output(finished), True, penalty)
-            ranked.append((output.score if exact else finished.rank, finished.token, output))
-        outputs, group_slice = _best(ranked, n_best), slice(start, start + len(groups))
-        if len(outputs) < n_best and self.length >= groups[0].max_new_tokens:
-            cut = self._unfinished(self.scores[group_slice], self.backpointers.after, start)
-            outputs += _best(cut, n_best - len(outputs))
-        if not outputs:  # the rules left no token
-            outputs = _best(
-                self._unfinished(self.previous_scores[group_slice], self.backpointers.before, start), n_best
+        for number, columns in groupby(finishing, lambda place: place[0]):
+            group = self.groups[number]
+            divisor = group.length**group.asked.strategy.length_penalty
+            group.add(
+                [
+                    Finished(
+                        rank=scores[number][column] / divisor,
+                        step=group.length - 1,
+                        parent=parents[number][column],
+                        token=tokens[number][column],
+                        log_prob=log_probs[number][column],
+                        eos=tokens[number][column] in group.asked.request.eos_ids,
+                    )
+                    for _, column in columns
+                    if column < slots[number]
+                ]
             )
-        return outputs
+        self._close_slots()
 
-    def _unfinished(
-        self, scores: Tensor, tokens: Callable[[int, int], tuple[list[int], list[float]]], start: int
-    ) -> list[tuple[float, int, Hypothesis]]:
-        """The hypotheses in slots of these scores that are not empty, as `_best` takes them.
+    def _end_searches(self) -> None:
+        """End the search for sentences whose groups have all stopped, and store their outputs."""
+        for group, score in zip(self.groups, self.scores.amax(dim=1).tolist()):
+            group.stop_reason = group.stop_reason or group.reason_to_stop(score)
+        start = 0
+        while start < len(self.groups):
+            asked, row = self.groups[start].asked, self.groups[start].row
+            end = start + asked.strategy.groups
+            groups = self.groups[start:end]
+            if all(group.stop_reason for group in groups) and not groups[0].is_over:
+                asked.results[row] = outputs_of(
+                    groups, self.scores[start:end].tolist(), self.previous_scores[start:end].tolist()
+                )
+                asked.open -= 1
+                for group in groups:
+                    group.is_over = True
+                    group.backpointers.steps.clear()  # request and groups know one another: memory is not freed at once
+                if self.trace is not None:
+                    self.trace.stop(row, "; ".join(dict.fromkeys(group.stop_reason for group in groups)))
+            start = end
+        waits = [bool(group.stop_reason) and not group.is_over for group in self.groups]
+        if any(waits):  # a group that has stopped waits for the others of its sentence
+            self.scores = self.scores.masked_fill(torch.tensor(waits, device=self.device).unsqueeze(1), -torch.inf)
 
-        `tokens` gives the ids and log-probabilities of a row after or before the last step.
-        """
-        penalty, ranked = self.strategy.length_penalty, []
-        for slot, score in enumerate(scores.flatten().tolist()):
-            if score > -torch.inf:
-                output = hypothesis(*tokens(self.length - 1, start * self.width + slot), False, penalty)
-                ranked.append((score / max(1, len(output.ids)) ** penalty, -1, output))
-        return ranked
-
-    def _select(self, parents: Tensor, tokens: Tensor, remaining: list[int] | None) -> tuple[Tensor | None, Tensor]:
-        """Drop all groups but the remaining ones. Returns the value of `extend`."""
-        if remaining is None:
-            rows = None if torch.equal(parents, self.slot_rows) else parents.flatten()
-            tokens = tokens.flatten()
-            if self.written is not None:
-                written = self.written if rows is None else self.written[rows]
-                self.written = torch.cat([written, tokens.unsqueeze(1)], dim=1)
-            return rows, tokens
-        index = torch.tensor(remaining, dtype=torch.long, device=self.device)
-        self.backpointers.select(remaining)
-        self.groups = [self.groups[number] for number in remaining]
-        rows, tokens = parents[index].flatten(), tokens[index].flatten()
-        self.scores = self.scores[index]
-        self.closed = None if self.closed is None else self.closed[index]
-        self.proposer.select(index)
-        if self.written is not None:
-            self.written = torch.cat([self.written[rows], tokens.unsqueeze(1)], dim=1)
-        self._index_groups()
-        return rows, tokens
-
-
-def _slots(group: _Group, strategy: Beam) -> int:
-    """How many live hypotheses a group may hold."""
-    width = strategy.width // strategy.groups
-    return width if strategy.stopping == "fixed" else max(0, width - len(group.finished))
-
-
-def _best(ranked: list[tuple[float, int, Hypothesis]], count: int) -> list[Hypothesis]:
-    """The `count` best of (rank, the token that finished it, output) without duplicates: groups may find the same
-    output."""
-    best: dict[tuple[int, ...], Hypothesis] = {}
-    for _, end, output in sorted(ranked, key=lambda entry: -entry[0]):
-        best.setdefault((end, *output.ids), output)
-    return list(best.values())[:count]
+    def _write(self, chosen: Candidates) -> None:
+        """Update the tokens of the hypotheses."""
+        if self.written is None:
+            return
+        lengths = [group.length for group in self.groups for _ in range(self.width)]
+        rows = (chosen.parents + self.slot_rows[:, :1]).flatten()
+        room = max(lengths)
+        written = F.pad(self.written[rows], (0, max(0, room - self.written.shape[1])))
+        last = torch.tensor(lengths, device=self.device).unsqueeze(1) - 1
+        self.written = written.scatter_(1, last, chosen.tokens.reshape(-1, 1))

@@ -1,4 +1,4 @@
-"""A buffer of keys and values with a slot for each row, which grows and shrinks with the rows that are in it."""
+"""A buffer of keys and values with a slot for each group of rows, which grows and shrinks with the groups in it."""
 
 from __future__ import annotations
 
@@ -12,27 +12,51 @@ _TOO_LARGE = 4  # a buffer with so many times the slots or columns that are need
 
 
 class SlotBuffer:
-    """Keys and values (S,Hkv,C,K) of every layer; columns behind those of a row hold numbers, which a mask hides."""
+    """Keys and values (S,Hkv,C,K) of every layer, and a mask (S,w,C): what each of the w rows of a slot attends to.
 
-    def __init__(self, count: int, heads: int, width: int, dtype: torch.dtype, device: torch.device) -> None:
-        """`count` layers, `heads` Hkv of `width` K."""
-        empty = torch.zeros(0, heads, 0, width, dtype=dtype, device=device)
+    The mask is 0 in the columns that a row attends to, and -inf elsewhere.
+    """
+
+    def __init__(
+        self, count: int, heads: int, d_head: int, dtype: torch.dtype, device: torch.device, width: int = 1
+    ) -> None:
+        """`count` layers, `heads` Hkv of `d_head` K, slots of `width` rows."""
+        empty = torch.zeros(0, heads, 0, d_head, dtype=dtype, device=device)
         self._keys, self._values = [empty] * count, [empty] * count
+        self._mask = torch.zeros(0, width, 0, dtype=dtype, device=device)
 
-    def layers(self, rows: int, columns: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Keys and values of the first rows and columns, layer by layer; they share the memory of the buffer."""
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of keys, values and mask."""
+        return self._mask.dtype
+
+    def layers(self, slots: int, columns: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Keys and values of the first slots and columns, layer by layer; they share the memory of the buffer."""
         for keys, values in zip(self._keys, self._values):
-            yield keys[:rows, :, :columns], values[:rows, :, :columns]
+            yield keys[:slots, :, :columns], values[:slots, :, :columns]
 
-    def fit(self, used: int, rows: int, columns: int) -> None:
-        """Make room for so many rows and columns, or free what is far too large; the first `used` rows stay."""
-        slots, room = self._keys[0].shape[0], self._keys[0].shape[2]
-        new_slots, new_room = slots, room
-        if rows > slots or slots > max(SLOTS, _TOO_LARGE * rows):
-            new_slots = max(SLOTS, 1 << (rows - 1).bit_length()) if rows else 0
+    def mask(self, slots: int, columns: int) -> Tensor:
+        """The mask (S,1,w,C) of the first slots and columns; it shares the memory of the buffer."""
+        return self._mask[:slots, None, :, :columns]
+
+    def show(self, columns: Tensor) -> None:
+        """Each row attends to a new column of its slot: `columns` (S,w)."""
+        self._mask[: len(columns)].scatter_(2, columns.unsqueeze(2), 0.0)
+
+    def reorder(self, parents: Tensor) -> None:
+        """Each row attends to what a row of its slot attended to: `parents` (S,w)."""
+        mask = self._mask[: len(parents)]
+        mask.copy_(mask.gather(1, parents.unsqueeze(2).expand(mask.shape)))
+
+    def fit(self, used: int, slots: int, columns: int) -> None:
+        """Make room for so many slots and columns, or free what is far too large; the first `used` slots stay."""
+        old_slots, room = self._mask.shape[0], self._mask.shape[2]
+        new_slots, new_room = old_slots, room
+        if slots > old_slots or old_slots > max(SLOTS, _TOO_LARGE * slots):
+            new_slots = max(SLOTS, 1 << (slots - 1).bit_length()) if slots else 0
         if columns > room or room > max(COLUMNS, _TOO_LARGE * columns):
             new_room = max(COLUMNS, columns + columns // 2)
-        if (new_slots, new_room) == (slots, room):
+        if (new_slots, new_room) == (old_slots, room):
             return
         shared = min(room, new_room)
         for tensors in (self._keys, self._values):  # one after the other, so that two buffers never exist at once
@@ -40,19 +64,22 @@ class SlotBuffer:
                 new = old.new_zeros(new_slots, old.shape[1], new_room, old.shape[3])
                 new[:used, :, :shared] = old[:used, :, :shared]
                 tensors[layer] = new
+        mask = self._mask.new_full((new_slots, self._mask.shape[1], new_room), float("-inf"))
+        mask[:used, :, :shared] = self._mask[:used, :, :shared]
+        self._mask = mask
 
-    def put(self, first: int, count: int, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-        """Write the keys and values (1,Hkv,T,K) of every layer into `count` slots; without any, clear these slots."""
-        slots = slice(first, first + count)
+    def put(self, slot: int, length: int, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
+        """Write the keys and values (1,Hkv,T,K) of every layer into a slot, whose rows attend to all T; T may be 0."""
         for tensors, news in ((self._keys, keys), (self._values, values)):
             for layer, tensor in enumerate(tensors):
-                length = news[layer].shape[2] if news else 0
-                if news:
-                    tensor[slots, :, :length] = news[layer]
-                tensor[slots, :, length:] = 0  # a mask hides what an earlier row left here, unless it was no number
+                if length:
+                    tensor[slot, :, :length] = news[layer][0]
+                tensor[slot, :, length:] = 0  # a mask hides what an earlier row left here, unless it was no number
+        self._mask[slot, :, :length] = 0.0
+        self._mask[slot, :, length:] = float("-inf")
 
     def move(self, moved: Sequence[tuple[int, int]]) -> None:
-        """Copy rows from slots to other ones: pairs of numbers."""
+        """Copy slots to other ones: pairs of numbers."""
         for old, new in moved:
-            for tensor in (*self._keys, *self._values):
+            for tensor in (*self._keys, *self._values, self._mask):
                 tensor[new] = tensor[old]

@@ -3,6 +3,10 @@
 The keys and values of a row begin in the first column of its slot, and each row counts its own tokens; a mask hides the
 columns behind them. A row that joins writes its prompt into the next free slot. Where rows leave, the last ones move
 into their slots. Prompts are read in parts, which share the products of a step with the tokens of the rows.
+
+The beams of a text have one slot: behind the prompt, w columns for each token that they have read, and a row of the
+mask for the past of each beam. So beams are reordered in the mask alone, and they share the keys and values of the
+source.
 """
 
 from __future__ import annotations
@@ -50,26 +54,27 @@ class _Part:
 
 
 class Slots:
-    """The rows of one running batch (`atento.decoding.lane.RunningBatch`).
+    """The rows of one running batch (`atento.decoding.running.RunningBatch`), a slot for each group.
 
     Args:
         steps: the step function of the network; several batches may share it.
         memory: of prompts that were read before; None: each prompt is read by itself.
+        width: w, the rows of a slot.
 
     Attributes:
-        lengths: the number of tokens that each row has read.
+        lengths: the number of tokens that the rows of each slot have read.
     """
 
-    def __init__(self, steps: FastStepFunction, memory: PromptMemory | None = None) -> None:
-        self.steps, self.memory = steps, memory
+    def __init__(self, steps: FastStepFunction, memory: PromptMemory | None = None, width: int = 1) -> None:
+        self.steps, self.memory, self.width = steps, memory, width
         self.device = steps.embedding.weight.device
         self.lengths: list[int] = []
-        self._past, self._sources = (
-            SlotBuffer(len(steps.layers), steps.kv_heads, steps.d_head, steps.cache_dtype, self.device)
-            for _ in range(2)
-        )
+        # as `FastState` has it: where there are prompts, their keys and values are in the dtype of one output
+        dtype = steps.beam_cache_dtype if width > 1 and steps.encoder is not None else steps.cache_dtype
+        sizes = len(steps.layers), steps.kv_heads, steps.d_head, dtype, self.device
+        self._past, self._sources = SlotBuffer(*sizes, width), SlotBuffer(*sizes)
+        self._prompt_lengths: list[int] = []
         self._source_lengths: list[int] = []
-        self._source_mask: Tensor | None = None
         self._parts: list[_Part] = []  # what the next step reads beside the rows
         # With int8 all rows of a product share a scale: prompts must not change those of the rows.
         self._shares_steps = steps.precision != "int8"
@@ -94,34 +99,51 @@ class Slots:
                 self._run(None, together)
 
     @torch.inference_mode()
-    def join(self, reading: Reading, count: int) -> None:
-        """Append so many rows for an input that was read."""
-        first, length = len(self.lengths), 0 if self.steps.encoder is not None else reading.length
-        self.lengths += [length] * count
-        self._past.fit(first, len(self.lengths), max(self.lengths) + 1)
-        self._past.put(first, count, reading.keys if length else [], reading.values if length else [])
-        if self.steps.encoder is not None:
-            self._source_lengths += [reading.keys[0].shape[2]] * count
+    def join(self, readings: Sequence[Reading]) -> None:
+        """Append a slot for each of these inputs, which were read; an input may occur several times."""
+        first, has_source = len(self.lengths), self.steps.encoder is not None
+        self.lengths += [reading.length for reading in readings]
+        self._prompt_lengths += [reading.length for reading in readings]
+        self._past.fit(first, len(self.lengths), self._columns)
+        if has_source:
+            self._source_lengths += [len(reading.ids) for reading in readings]
             self._sources.fit(first, len(self.lengths), max(self._source_lengths))
-            self._sources.put(first, count, reading.keys, reading.values)
-            self._set_source_mask()
+        for slot, reading in enumerate(readings, first):
+            self._past.put(slot, reading.length, reading.keys, reading.values)
+            if has_source:
+                self._sources.put(slot, len(reading.ids), reading.keys, reading.values)
 
     @torch.inference_mode()
-    def keep(self, rows: Sequence[int]) -> None:
-        """Only those rows, in that order; a row moves forward, or stays where it is."""
-        moved = [(old, new) for new, old in enumerate(rows) if old != new]
-        self.lengths = [self.lengths[row] for row in rows]
+    def keep(self, groups: Sequence[int]) -> None:
+        """Only those slots, in that order; a slot moves forward, or stays where it is."""
+        moved = [(old, new) for new, old in enumerate(groups) if old != new]
+        self.lengths = [self.lengths[slot] for slot in groups]
+        self._prompt_lengths = [self._prompt_lengths[slot] for slot in groups]
         self._past.move(moved)
-        self._past.fit(len(rows), len(rows), max(self.lengths, default=0) + 1)
+        self._past.fit(len(groups), len(groups), self._columns)
         if self.steps.encoder is not None:
-            self._source_lengths = [self._source_lengths[row] for row in rows]
+            self._source_lengths = [self._source_lengths[slot] for slot in groups]
             self._sources.move(moved)
-            self._sources.fit(len(rows), len(rows), max(self._source_lengths, default=0))
-            self._set_source_mask()
+            self._sources.fit(len(groups), len(groups), max(self._source_lengths, default=0))
+
+    @torch.inference_mode()
+    def reorder(self, parents: Tensor) -> None:
+        """Each row continues a row of its slot from now on: `parents` (S,w)."""
+        self._past.reorder(parents)
+
+    @property
+    def _next_columns(self) -> list[int]:
+        """The first column of each slot that the next token takes."""
+        return [prompt + (length - prompt) * self.width for prompt, length in zip(self._prompt_lengths, self.lengths)]
+
+    @property
+    def _columns(self) -> int:
+        """How many columns the slots need for the next token."""
+        return max(self._next_columns, default=0) + self.width
 
     @torch.inference_mode()
     def step(self, tokens: Tensor) -> Tensor:
-        """tokens (R,) -> logits (R,V) of what comes next in each row, in float32 at least."""
+        """tokens (S·w,) -> logits (S·w,V) of what comes next in each row, in float32 at least."""
         parts, self._parts = self._parts, []
         hidden = self._run(tokens, parts)
         logits = self.steps.project(self.steps.read_output(hidden[: len(tokens)]))
@@ -194,14 +216,15 @@ class Slots:
         """One pass over the tokens (R,) of all rows, if given, and over parts of prompts -> hidden (R+T,D)."""
         lengths = self.lengths if tokens is not None else []
         ids = [token for part in parts for token in part.reading.ids[part.reading.length :][: part.count]]
-        positions = lengths + [part.reading.length + number for part in parts for number in range(part.count)]
+        positions = [length for length in lengths for _ in range(self.width)]
+        positions += [part.reading.length + number for part in parts for number in range(part.count)]
         read = torch.tensor(ids, dtype=torch.long, device=self.device)
         x = self.steps.embed(
             read if tokens is None else torch.cat([tokens, read]), 0, torch.tensor(positions, device=self.device)
         )
         attentions = [self._rows_attention()] if lengths else []
         attentions += [self._part_attention(part) for part in parts]
-        sizes = [len(lengths)] * bool(lengths) + [part.count for part in parts]
+        sizes = [len(lengths) * self.width] * bool(lengths) + [part.count for part in parts]
 
         def attend(layer: int, projected: Tensor) -> Tensor:
             if len(sizes) == 1:
@@ -209,10 +232,12 @@ class Slots:
             pieces = projected.split(sizes)
             return torch.cat([attention(layer, piece) for attention, piece in zip(attentions, pieces)])
 
-        sources, width = list[tuple[Tensor, Tensor]](), max(self._source_lengths, default=0)
+        sources, mask = list[tuple[Tensor, Tensor]](), None
         if self.steps.encoder is not None:
-            sources = list(self._sources.layers(len(lengths), width))
-        hidden = self.steps.run_layers(x, attend, sources, self._source_mask)
+            longest = max(self._source_lengths)
+            sources = list(self._sources.layers(len(lengths), longest))
+            mask = self._sources.mask(len(lengths), longest) if min(self._source_lengths) < longest else None
+        hidden = self.steps.run_layers(x, attend, sources, mask)
         self.lengths = [length + 1 for length in lengths] if lengths else self.lengths
         for part in parts:
             self._was_read(part)
@@ -220,28 +245,32 @@ class Slots:
 
     def _rows_attention(self) -> SelfAttention:
         """The self-attention of the next token of every row."""
-        steps, count, columns = self.steps, len(self.lengths), max(self.lengths) + 1
+        steps, count, columns, next_columns = self.steps, len(self.lengths), self._columns, self._next_columns
         self._past.fit(count, count, columns)
-        rows, lengths = torch.arange(count, device=self.device), torch.tensor(self.lengths, device=self.device)
-        keys = torch.arange(columns, device=self.device)
+        slots, lengths = torch.arange(count, device=self.device).unsqueeze(1), self._column_of(self.lengths)
+        new = self._column_of(next_columns) + torch.arange(self.width, device=self.device)  # (S,w)
+        self._past.show(new)
         past = list(self._past.layers(count, columns))
-        mask = None
-        if min(self.lengths) + 1 < columns:
-            mask = torch.zeros(count, 1, 1, columns, dtype=steps.cache_dtype, device=self.device)
-            mask.masked_fill_((keys > lengths.unsqueeze(1))[:, None, None], float("-inf"))
-        positions = QueryKeyPositions(lengths.unsqueeze(1), keys.expand(count, -1), False)
-        terms = _masked(steps.positions_of(positions, past[0][0]), mask)
+        keys = torch.arange(columns, device=self.device).expand(count, -1)
+        if self.width > 1:  # the positions of what is in the columns
+            prompts = self._column_of(self._prompt_lengths)
+            keys = torch.where(keys < prompts, keys, prompts + (keys - prompts) // self.width)
+        is_level = self.width == 1 and min(next_columns) + 1 == columns
+        mask = None if is_level else self._past.mask(count, columns)
+        terms = _masked(steps.positions_of(QueryKeyPositions(lengths, keys, False), past[0][0]), mask)
 
         def attend(layer: int, projected: Tensor) -> Tensor:
-            q, k, v = steps.split(projected, 1, terms.rotations[layer])
+            q, k, v = steps.split(projected, self.width, terms.rotations[layer])
             past_keys, past_values = past[layer]
-            past_keys[rows, :, lengths], past_values[rows, :, lengths] = (
-                k.squeeze(2).to(past_keys),
-                v.squeeze(2).to(past_values),
-            )
+            past_keys[slots, :, new] = k.transpose(1, 2).to(past_keys)
+            past_values[slots, :, new] = v.transpose(1, 2).to(past_values)
             return steps.attend(q, past_keys, past_values, terms.biases[layer])
 
         return attend
+
+    def _column_of(self, numbers: Sequence[int]) -> Tensor:
+        """A number for each slot, (S,1)."""
+        return torch.tensor(numbers, device=self.device).unsqueeze(1)
 
     def _part_attention(self, part: _Part) -> SelfAttention:
         """The self-attention of a part of a prompt, under the causal mask."""
@@ -267,15 +296,6 @@ class Slots:
         reading.is_read = reading.length == reading.keys[0].shape[2]
         if reading.is_read and self.memory is not None:
             self.memory.remember(tuple(reading.ids[:-1]), reading.keys, reading.values)
-
-    def _set_source_mask(self) -> None:
-        """Set the mask (R,1,1,S) of the sources, 0 for the tokens of each and -inf behind them."""
-        lengths, self._source_mask = self._source_lengths, None
-        if lengths and min(lengths) < max(lengths):
-            columns = torch.arange(max(lengths), device=self.device)
-            behind = columns >= torch.tensor(lengths, device=self.device).unsqueeze(1)
-            mask = torch.zeros(behind.shape, dtype=self.steps.cache_dtype, device=self.device)
-            self._source_mask = mask.masked_fill_(behind, float("-inf"))[:, None, None]
 
 
 def _masked(positions: StepPositions, mask: Tensor | None) -> StepPositions:

@@ -2,7 +2,7 @@
 
 A search runs in a greenlet. Where it calls `step`, it waits; when all of them wait, their rows are stepped together,
 and each goes on with its logits. So beam search, minimum Bayes risk and the exact search are those of
-`atento.decoding`, unchanged.
+`atento.decoding`, unchanged. Beams of the same width are one search (`decoding.beam.lane`): each waits for its outputs.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ import torch
 from greenlet import GreenletExit, getcurrent, greenlet
 from torch import Tensor
 
+from atento.decoding.beam.groups import BeamRequest
+from atento.decoding.beam.lane import BeamLanes
+from atento.decoding.beam.search import BeamSearch
 from atento.decoding.contract import AnyStepFunction, Joining, Rewinding, first_tokens
 from atento.errors import CapabilityError
 
@@ -40,6 +43,15 @@ class _Waiting:
     shared: SharedState
 
 
+@dataclass(eq=False)
+class _WaitingBeam:
+    """A search in a lane, which goes on after each step of it, or when it has its outputs."""
+
+    search: greenlet
+    asked: BeamRequest
+    each: bool
+
+
 class Searches:
     """The searches under way; also the step function that they call.
 
@@ -48,16 +60,20 @@ class Searches:
         part: tokens of prompts that are read between two steps.
         joins: whether searches share steps, if states can be joined; else each makes its own steps, in turns. A search
             that holds many states should not share them, because a shared state holds the rows of all.
+        lanes: of beams; None: each beam is a search like the others.
     """
 
-    def __init__(self, step_function: AnyStepFunction, *, part: int, joins: bool = True) -> None:
-        self.inner, self.part = step_function, part
+    def __init__(
+        self, step_function: AnyStepFunction, *, part: int, joins: bool = True, lanes: BeamLanes | None = None
+    ) -> None:
+        self.inner, self.part, self.lanes = step_function, part, lanes
         self._join = step_function.joined if joins and isinstance(step_function, Joining) else None
         self.start_id, self.eos_id = step_function.start_id, step_function.eos_id
         self.pad_id = step_function.pad_id
         self._hub = getcurrent()
         self._ready: list[greenlet] = []  # those that go on without a step
         self._waiting: list[_Waiting] = []
+        self._beams: list[_WaitingBeam] = []
 
     def start(self, run: Callable[[], None]) -> greenlet:
         """Let a search begin with the next step; `run` must raise nothing."""
@@ -69,12 +85,14 @@ class Searches:
         """End a search where it is."""
         self._ready = [ready for ready in self._ready if ready is not search]
         self._waiting = [waiting for waiting in self._waiting if waiting.search is not search]
+        self._beams = [beam for beam in self._beams if beam.search is not search]
         search.throw(GreenletExit)
 
     @property
     def rows(self) -> int:
         """The number of rows that wait for a step, and of searches that are at the beginning."""
-        return sum(len(waiting.shared.rows) for waiting in self._waiting) + len(self._ready)
+        in_lanes = 0 if self.lanes is None else self.lanes.rows
+        return sum(len(waiting.shared.rows) for waiting in self._waiting) + len(self._ready) + in_lanes
 
     def run_step(self) -> int:
         """Let all searches run until they wait, and make one step of all rows; the number of these."""
@@ -82,7 +100,7 @@ class Searches:
         for search in ready:
             search.switch()
         waiting, self._waiting = self._waiting, []
-        count = sum(len(one.tokens) for one in waiting)
+        count = sum(len(one.tokens) for one in waiting) + self._step_lanes()
         for batch, state in self._batches(waiting):
             logits, state = self.inner.step(torch.cat([one.tokens for one in batch]), state)
             first = 0
@@ -91,6 +109,19 @@ class Searches:
                 rows = torch.arange(first, last, device=logits.device)
                 one.search.switch(logits[first:last], SharedState(state, rows))
                 first = last
+        return count
+
+    def _step_lanes(self) -> int:
+        """One step of all beams in lanes; the number of their rows."""
+        if self.lanes is None:
+            return 0
+        count = sum(self.lanes.steps())
+        beams, self._beams = self._beams, []
+        for beam in beams:
+            if beam.each or not beam.asked.open:
+                beam.search.switch()
+            else:
+                self._beams.append(beam)
         return count
 
     # The step function that searches call.
@@ -115,6 +146,24 @@ class Searches:
         self._waiting.append(_Waiting(getcurrent(), tokens, state))
         result: tuple[Tensor, SharedState] = self._hub.switch()
         return result
+
+    def takes(self, asked: BeamRequest) -> bool:
+        """As `decoding.beam.search.BeamHost.takes`."""
+        return self.lanes is not None and self.lanes.takes(asked)
+
+    def beam_steps(self, asked: BeamRequest, *, each: bool) -> Iterator[BeamSearch]:
+        """As `decoding.beam.search.BeamHost.beam_steps`."""
+        assert self.lanes is not None
+        lane = self.lanes.add(asked)
+        try:
+            while asked.open:
+                self._beams.append(_WaitingBeam(getcurrent(), asked, each))
+                self._hub.switch()
+                yield lane.search
+        finally:
+            asked.drop()
+        if asked.error is not None:
+            raise asked.error
 
     @property
     def rounding(self) -> float:

@@ -4,37 +4,38 @@ Greedy search and sampling share a lane, in which every output is a row; other s
 steps (`searches.py`). A job's outputs are those that the methods of `atento.Model` write for the same texts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import compress, groupby
+from itertools import groupby
 from typing import Any
 
+import torch
 from greenlet import greenlet
 
-from atento.config.decoding import NGRAMS, UTILITIES
 from atento.config.tasks import task_with
-from atento.decoding import MBR, Beam, Greedy, Sample
+from atento.decoding import Beam
+from atento.decoding.beam.groups import BeamRequest
+from atento.decoding.beam.lane import BeamLanes
 from atento.decoding.choosing import hypothesis
-from atento.decoding.contract import AnyStepFunction, Joining, Request
+from atento.decoding.contract import AnyStepFunction, Joining
 from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.lane import Lane, Output
 from atento.decoding.running import JoinedRows, RunningBatch
 from atento.decoding.sampling import Drawn
-from atento.decoding.strategies import Strategy
-from atento.errors import AtentoError, UsageError
+from atento.errors import AtentoError
 from atento.model import Model
 from atento.networks.steps.fast import FastStepFunction
 from atento.networks.steps.prompts import PromptMemory, RememberingSteps
 from atento.networks.steps.slots import Slots
 from atento.serve.engine.log_probs import Top, entries, most_probable_beside
 from atento.serve.engine.outbox import Outbox
+from atento.serve.engine.requests import beam_of, fits_lane, inputs_of, is_one_output, outputs_of, width_of
 from atento.serve.engine.searches import Searches
 from atento.serve.engine.waiting import Waiting
 from atento.serve.jobs import Job, Piece, Result, Usage
-from atento.tasks.model_outputs import tokenizer_of, write_outputs, writings
-from atento.tasks.verbs import listed
+from atento.tasks.model_outputs import tokenizer_of, write_outputs
 from atento.tasks.writing import Writing, WrittenText
 from atento.text.streaming import TextStream
 
@@ -109,47 +110,34 @@ class Writers:
         options: Any = dict(job.options)
         n_best = options.pop("n_best", None)
         try:
-            _check_utility(options)
-            _check_draft(options, self.model.decoding.draft)
             self._begin()
-            inputs, is_cut = self._inputs(job, waiting.items, n_best, options)
+            inputs, is_cut = inputs_of(self.model, job, waiting.items, n_best, options, self.most_tokens)
         except Exception as error:
             self.outbox.fail(job.id, error)
             return
-        width = max((_width(one.strategy) for one in inputs if one is not None), default=1)
-        written = self._written[job.id] = _Written(waiting, open=set(range(len(inputs))), width=width, inputs=inputs)
-        if self._lane is not None and all(one is None or _fits_lane(one) for one in inputs):
+        written = _Written(waiting, open=set(range(len(inputs))), width=width_of(inputs), inputs=inputs)
+        self._written[job.id] = written
+        if self._lane is not None and all(one is None or fits_lane(one) for one in inputs):
             self._add_to_lane(written, inputs)
             return
         is_exact = options.get("exact", self.model.decoding.exact)
         searches = self._exact if is_exact else self._searches
         assert searches is not None
         written.searches = searches
-        if (
-            job.stream
-            and not is_exact
-            and not job.log_probs
-            and all(one is None or _is_one_output(one) for one in inputs)
-        ):
-            for number, one in enumerate(inputs):
-                written.running.append(searches.start(partial(self._stream, written, searches, number, one)))
-            return
+        if not is_exact and all(one is None or is_one_output(one) for one in inputs):
+            beams = [None if one is None else beam_of(one, searches.eos_id) for one in inputs]
+            if job.stream and not job.log_probs:
+                for number, one in enumerate(inputs):
+                    written.running.append(searches.start(partial(self._stream, written, searches, number, one)))
+                return
+            if all(one is None or (beam is not None and searches.takes(beam)) for one, beam in zip(inputs, beams)):
+                for number, beam in enumerate(beams):
+                    written.running.append(searches.start(partial(self._beam, written, searches, number, beam)))
+                return
         for cut, numbers in groupby(range(len(inputs)), is_cut.__getitem__):
             cut_options = options | ({"max_new_tokens": self.most_tokens} if cut else {})
             run = partial(self._search, written, searches, list(numbers), n_best, cut_options)
             written.running.append(searches.start(run))
-
-    def _inputs(
-        self, job: Job, items: list[Any], n_best: int | None, options: Any
-    ) -> tuple[list[Writing | None], list[bool]]:
-        """What is searched for each item, and whether its limit was lowered to that of the service."""
-        task = task_with(job.verb)
-        inputs = writings(self.model, task, items, n_best, 0, options)
-        is_cut = [one is not None and one.max_new_tokens > self.most_tokens for one in inputs]
-        lower = options | {"max_new_tokens": self.most_tokens}
-        for number in compress(range(len(items)), is_cut):
-            (inputs[number],) = writings(self.model, task, [items[number]], n_best, number, lower)
-        return inputs, is_cut
 
     def cancel(self, job_id: str) -> None:
         """Drop a job; its outputs leave before the next step."""
@@ -186,51 +174,32 @@ class Writers:
 
     def _begin(self) -> None:
         """Make the lane and the searches, at the first job or after a failure of all."""
-        if self._lane is not None and self._searches is not None:
+        if self._lane is not None and self._searches is not None and self._exact is not None:
             return
-        function: AnyStepFunction = self.model.step_function()
-        batch: RunningBatch | None = None
-        if isinstance(function, FastStepFunction):
-            memory = None if function.reader is None else PromptMemory(REMEMBERED)
-            batch = Slots(function, memory)
-            function = function if memory is None else RememberingSteps(function, memory)
-        elif isinstance(function, Joining):
-            batch = JoinedRows(function, part=PART, device=self.model.device)
+        function, batch = _running(self.model.step_function(), self.model.device)
         if self._lane is None and batch is not None:
-            self._lane = Lane(batch, part=PART, most=MOST_ROWS, device=self.model.device)
+            self._lane = Lane(batch(1), part=PART, most=MOST_ROWS, device=self.model.device)
         if self._searches is None:
-            self._searches = Searches(function, part=PART)
+            lanes = None if batch is None else BeamLanes(batch, part=PART, device=self.model.device)
+            self._searches = Searches(function, part=PART, lanes=lanes)
+        if self._exact is None:
             self._exact = Searches(function, part=PART, joins=False)
 
     # The lane
 
     def _add_to_lane(self, written: _Written, inputs: Sequence[Writing | None]) -> None:
-        assert self._lane is not None
+        assert self._lane is not None and self._searches is not None
         for number, writing in enumerate(inputs):
             if writing is None:  # a blank source
                 self._finish(written, number, [_BLANK], [[]])
                 continue
-            item = _Item(written.job, number, writing, self._outputs(writing, written.job.job.log_probs or 0))
+            outputs = outputs_of(writing, self._searches.eos_id, written.job.job.log_probs or 0)
+            item = _Item(written.job, number, writing, outputs)
             written.items.append(item)
             if written.job.job.stream and len(item.outputs) == 1:
                 item.stream = TextStream(writing.tokenizer, stop=writing.stop_strings)
             self._of_output |= {id(output): item for output in item.outputs}
             self._lane.add(item.outputs)
-
-    def _outputs(self, writing: Writing, top: int) -> list[Output]:
-        """The outputs of an input, one or as many as samples, with `top` of the likeliest tokens at each place."""
-        assert self._searches is not None and isinstance(writing.strategy, Greedy | Sample)
-        request = Request(
-            [writing.max_new_tokens],
-            writing.min_new_tokens,
-            (self._searches.eos_id,) if writing.eos_ids is None else writing.eos_ids,
-            writing.rules,
-            seeds=(writing.seed,),
-            prompts=[writing.ids],
-            stop=writing.stop,
-        )
-        count = writing.strategy.n if isinstance(writing.strategy, Sample) else 1
-        return [Output(writing.ids, writing.strategy, request, number, top) for number in range(count)]
 
     def _take(self, output: Output, drawn: Drawn | None) -> None:
         """Take the token that an output got."""
@@ -287,13 +256,30 @@ class Writers:
         else:
             for number, texts in zip(numbers, outputs):
                 writing = written.inputs[number]
-                tops: list[list[Top]] = [[] for _ in texts]
-                if job.log_probs and writing is not None:
-                    tops = [
-                        most_probable_beside(self.model, writing.ids, text.hypothesis.ids, job.log_probs)
-                        for text in texts
-                    ]
-                self._finish(written, number, texts, tops)
+                self._finish(written, number, texts, self._tops_beside(written, number, texts))
+
+    def _beam(self, written: _Written, searches: Searches, number: int, asked: BeamRequest | None) -> None:
+        """Write the output of an item by a beam in a lane; runs in a greenlet."""
+        writing = written.inputs[number]
+        if asked is None or writing is None:  # a blank source
+            self._finish(written, number, [_BLANK], [[]])
+            return
+        try:
+            for _ in searches.beam_steps(asked, each=False):
+                pass
+        except Exception as error:
+            if self._written.pop(written.job.job.id, None) is not None:
+                self.outbox.fail(written.job.job.id, error)
+            return
+        texts = [writing.written_text(asked.results[0][0])]
+        self._finish(written, number, texts, self._tops_beside(written, number, texts))
+
+    def _tops_beside(self, written: _Written, number: int, texts: Sequence[WrittenText]) -> list[list[Top]]:
+        """The likeliest tokens at the places of the outputs of an item, if they are asked for: by another pass."""
+        writing, count = written.inputs[number], written.job.job.log_probs
+        if writing is None or not count:
+            return [[] for _ in texts]
+        return [most_probable_beside(self.model, writing.ids, text.hypothesis.ids, count) for text in texts]
 
     def _stream(self, written: _Written, searches: Searches, number: int, writing: Writing | None) -> None:
         """Write the output of an item by a beam or with a draft, and send what is certain of it after each step.
@@ -354,32 +340,26 @@ class Writers:
             self.outbox.event(job.id, Usage(written.job.tokens, written.new_tokens))
 
     def _fail_all(self, error: Exception, searches: Searches | None) -> None:
-        """Fail the jobs of those searches; None: those of the lane."""
+        """Fail the jobs of those searches; None: those of the lane. New ones are made for the jobs that follow."""
+        if searches is self._searches:
+            self._searches = None
         for job_id, written in list(self._written.items()):
             if written.searches is searches:
                 self.cancel(job_id)
                 self.outbox.fail(job_id, error)
 
 
-def _fits_lane(writing: Writing) -> bool:
-    """Whether the lane writes it: greedy search or sampling, token by token."""
-    return isinstance(writing.strategy, Greedy | Sample) and writing.draft is None
-
-
-def _is_one_output(writing: Writing) -> bool:
-    """Whether one output is written, whose certain tokens can be sent before its end."""
-    strategy = writing.strategy
-    if isinstance(strategy, Beam):
-        return strategy.n_best == 1
-    return isinstance(strategy, Greedy | Sample) and _width(strategy) == 1
-
-
-def _width(strategy: Strategy) -> int:
-    """How many outputs of a text a strategy writes side by side."""
-    if isinstance(strategy, MBR):
-        writers = [strategy.candidates] if isinstance(strategy.candidates, Sample | Beam) else strategy.candidates
-        return max(map(_width, writers))
-    return strategy.width if isinstance(strategy, Beam) else strategy.n if isinstance(strategy, Sample) else 1
+def _running(
+    function: AnyStepFunction, device: torch.device
+) -> tuple[AnyStepFunction, Callable[[int], RunningBatch] | None]:
+    """What searches call of a step function, and what makes a running batch of its rows; None: they cannot share."""
+    if isinstance(function, FastStepFunction):
+        memory = None if function.reader is None else PromptMemory(REMEMBERED)
+        remembering = function if memory is None else RememberingSteps(function, memory)
+        return remembering, partial(Slots, function, memory)
+    if isinstance(function, Joining):
+        return function, lambda width: JoinedRows(function, part=PART, device=device, width=width)
+    return function, None
 
 
 def _tops(drawn: Sequence[Drawn]) -> list[Top]:
@@ -401,20 +381,6 @@ def _value(written: WrittenText, tokens: list[str]) -> dict[str, Any]:
         "proposed": hypothesis.proposed,
         "accepted": hypothesis.accepted,
     }
-
-
-def _check_utility(options: dict[str, Any]) -> None:
-    """Raises UsageError: `mbr` names another model, which a request must not load."""
-    utility = options.get("mbr")
-    if utility is not None and utility not in UTILITIES:
-        raise UsageError(f"`mbr` must be one of {', '.join(UTILITIES)}: got {str(utility)[:60]!r}")
-
-
-def _check_draft(options: dict[str, Any], usual: Sequence[str]) -> None:
-    """Raises UsageError: `draft` names another model than the one of this model's own decoding."""
-    for name in listed(options.get("draft", ())):
-        if name != NGRAMS and name not in usual:
-            raise UsageError(f"`draft` must be {NGRAMS}: got {str(name)[:60]!r}, and a request loads no model")
 
 
 def _no_embedder(name: str) -> Any:

@@ -1,0 +1,105 @@
+"""What a job asks of decoding: its options checked, its items as requests of a search, and how many outputs they take."""
+
+from collections.abc import Sequence
+from itertools import compress
+from typing import Any
+
+from atento.config.decoding import NGRAMS, UTILITIES
+from atento.config.tasks import task_with
+from atento.decoding import MBR, Beam, Greedy, Sample
+from atento.decoding.beam.groups import BeamRequest
+from atento.decoding.contract import Request
+from atento.decoding.lane import Output
+from atento.decoding.strategies import Strategy
+from atento.errors import UsageError
+from atento.model import Model
+from atento.serve.jobs import Job
+from atento.tasks.model_outputs import writings
+from atento.tasks.verbs import listed
+from atento.tasks.writing import Writing
+
+
+def inputs_of(
+    model: Model, job: Job, items: list[Any], n_best: int | None, options: Any, most_tokens: int
+) -> tuple[list[Writing | None], list[bool]]:
+    """What is searched for each item, and whether its limit was lowered to `most_tokens`.
+
+    Raises:
+        UsageError, AtentoError: the job cannot be done.
+    """
+    task = task_with(job.verb)
+    _check_utility(options)
+    _check_draft(options, model)
+    inputs = writings(model, task, items, n_best, 0, options)
+    is_cut = [one is not None and one.max_new_tokens > most_tokens for one in inputs]
+    lower = options | {"max_new_tokens": most_tokens}
+    for number in compress(range(len(items)), is_cut):
+        (inputs[number],) = writings(model, task, [items[number]], n_best, number, lower)
+    return inputs, is_cut
+
+
+def outputs_of(writing: Writing, eos_id: int, top: int) -> list[Output]:
+    """The outputs of an input in a lane, one or as many as samples, with `top` of the likeliest tokens at each place."""
+    assert isinstance(writing.strategy, Greedy | Sample)
+    request = _request_of(writing, eos_id)
+    count = writing.strategy.n if isinstance(writing.strategy, Sample) else 1
+    return [Output(writing.ids, writing.strategy, request, number, top) for number in range(count)]
+
+
+def beam_of(writing: Writing, eos_id: int) -> BeamRequest | None:
+    """The search for the output of an input, if that is one output of a beam."""
+    if not isinstance(writing.strategy, Beam) or writing.strategy.n_best > 1:
+        return None
+    return BeamRequest(writing.strategy, _request_of(writing, eos_id))
+
+
+def _request_of(writing: Writing, eos_id: int) -> Request:
+    return Request(
+        [writing.max_new_tokens],
+        writing.min_new_tokens,
+        (eos_id,) if writing.eos_ids is None else writing.eos_ids,
+        writing.rules,
+        seeds=(writing.seed,),
+        prompts=[writing.ids],
+        required=[writing.required] if writing.required else None,
+        stop=writing.stop,
+    )
+
+
+def fits_lane(writing: Writing) -> bool:
+    """Whether a lane writes it token by token: greedy search or sampling."""
+    return isinstance(writing.strategy, Greedy | Sample) and writing.draft is None
+
+
+def is_one_output(writing: Writing) -> bool:
+    """Whether one output is written, whose certain tokens can be sent before its end."""
+    strategy = writing.strategy
+    if isinstance(strategy, Beam):
+        return strategy.n_best == 1
+    return isinstance(strategy, Greedy | Sample) and _width(strategy) == 1
+
+
+def width_of(inputs: Sequence[Writing | None]) -> int:
+    """How many outputs of an item are written side by side."""
+    return max((_width(writing.strategy) for writing in inputs if writing is not None), default=1)
+
+
+def _width(strategy: Strategy) -> int:
+    if isinstance(strategy, MBR):
+        writers = [strategy.candidates] if isinstance(strategy.candidates, Sample | Beam) else strategy.candidates
+        return max(map(_width, writers))
+    return strategy.width if isinstance(strategy, Beam) else strategy.n if isinstance(strategy, Sample) else 1
+
+
+def _check_utility(options: dict[str, Any]) -> None:
+    """Raises UsageError: `mbr` names another model, which a request must not load."""
+    utility = options.get("mbr")
+    if utility is not None and utility not in UTILITIES:
+        raise UsageError(f"`mbr` must be one of {', '.join(UTILITIES)}: got {str(utility)[:60]!r}")
+
+
+def _check_draft(options: dict[str, Any], model: Model) -> None:
+    """Raises UsageError: `draft` names another model than the one of this model's own decoding."""
+    for name in listed(options.get("draft", ())):
+        if name != NGRAMS and name not in model.decoding.draft:
+            raise UsageError(f"`draft` must be {NGRAMS}: got {str(name)[:60]!r}, and a request loads no model")
