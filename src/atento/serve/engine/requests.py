@@ -1,4 +1,4 @@
-"""What a job asks of decoding: its options checked, its items as requests of a search, and how many outputs they take."""
+"""What a job asks of decoding: its options checked, its items as requests of a search, how many outputs they take."""
 
 from collections.abc import Sequence
 from itertools import compress
@@ -39,7 +39,7 @@ def inputs_of(
 
 
 def outputs_of(writing: Writing, eos_id: int, top: int) -> list[Output]:
-    """The outputs of an input in a lane, one or as many as samples, with `top` of the likeliest tokens at each place."""
+    """The outputs of an input in a lane, one or as many as samples; `top` of the likeliest tokens stand beside each."""
     assert isinstance(writing.strategy, Greedy | Sample)
     request = _request_of(writing, eos_id)
     count = writing.strategy.n if isinstance(writing.strategy, Sample) else 1

@@ -34,7 +34,7 @@ from atento.serve.engine.outbox import Outbox
 from atento.serve.engine.requests import beam_of, fits_lane, inputs_of, is_one_output, outputs_of, width_of
 from atento.serve.engine.searches import Searches
 from atento.serve.engine.waiting import Waiting
-from atento.serve.jobs import Job, Piece, Result, Usage
+from atento.serve.jobs import Piece, Result, Usage
 from atento.tasks.model_outputs import tokenizer_of, write_outputs
 from atento.tasks.writing import Writing, WrittenText
 from atento.text.streaming import TextStream
@@ -255,7 +255,6 @@ class Writers:
                 self.outbox.fail(job.id, error)
         else:
             for number, texts in zip(numbers, outputs):
-                writing = written.inputs[number]
                 self._finish(written, number, texts, self._tops_beside(written, number, texts))
 
     def _beam(self, written: _Written, searches: Searches, number: int, asked: BeamRequest | None) -> None:
