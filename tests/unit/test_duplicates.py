@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from itertools import count, islice
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from atento.cli.duplicates import deduplicate, overlap
-from atento.data.duplicates import duplicates, marked, seen_ngrams, shared, shingles, signing_processes, similarity
+from atento.data.duplicates import Duplicate, marked, seen_ngrams, shared, shingles, signing_processes, similarity
 from atento.errors import DataError, UsageError
 from atento.world import write
 
@@ -32,6 +33,10 @@ def jaccard(first: str, second: str, ngram: int) -> float:
         return {" ".join(words[i : i + ngram]) for i in range(max(1, len(words) - ngram + 1))}
 
     return len(grams(first) & grams(second)) / len(grams(first) | grams(second))
+
+
+def duplicates(texts: Iterable[tuple[int, str]], threshold: float | None) -> Iterator[Duplicate]:
+    return (duplicate for duplicate in marked(texts, threshold) if duplicate is not None)
 
 
 def test_near_duplicates_are_those_that_a_comparison_of_all_pairs_finds() -> None:

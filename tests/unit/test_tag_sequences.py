@@ -1,6 +1,7 @@
 """Schemes of tags, legal transitions, and the best legal sequence beside an exhaustive search."""
 
-from itertools import product
+from collections.abc import Sequence
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atento.metrics.tag_schemes import SCHEMES, entities
-from atento.tasks.tag_sequences import best_sequence, scheme_of_labels, transitions
+from atento.tasks.tag_sequences import Transitions, best_sequence, scheme_of_labels, transitions
 
 IOB = ["B-LOC", "B-PER", "I-LOC", "I-PER", "O"]
 BIOES = ["B-PER", "E-PER", "I-PER", "O", "S-LOC", "S-PER"]
@@ -32,6 +33,12 @@ def test_the_scheme_that_labels_suggest(labels: list[str], scheme: str | None) -
     assert scheme_of_labels(labels) == scheme
 
 
+def is_legal(tags: Sequence[int], legal: Transitions) -> bool:
+    """Whether a sequence of numbers of tags, not empty, is legal."""
+    inner = all(legal.following[left, right] for left, right in pairwise(tags))
+    return bool(legal.first[tags[0]] and legal.last[tags[-1]] and inner)
+
+
 def test_legal_sequences_are_those_of_the_strict_reading() -> None:
     """A sequence is legal exactly where a strict reading of its scheme finds the entities of the lenient one, and each
     word with a letter is inside of one.
@@ -43,7 +50,7 @@ def test_legal_sequences_are_those_of_the_strict_reading() -> None:
             spans = entities(tags, scheme)
             inside = sum(end - start for _, start, end in spans)
             strict = spans == entities(tags) and inside == sum(tag != "O" for tag in tags)
-            assert legal.allow(numbers) == strict, tags
+            assert is_legal(numbers, legal) == strict, tags
 
 
 @settings(max_examples=60, deadline=None)
@@ -52,7 +59,7 @@ def test_the_best_sequence_is_that_of_an_exhaustive_search(length: int, scheme: 
     labels = {"BIOES": BIOES, "BILOU": BILOU}.get(scheme, IOB)
     scores = np.log(np.random.default_rng(seed).dirichlet(np.ones(len(labels)), size=length))
     legal = transitions(labels, scheme)
-    sequences = [numbers for numbers in product(range(len(labels)), repeat=length) if legal.allow(numbers)]
+    sequences = [numbers for numbers in product(range(len(labels)), repeat=length) if is_legal(numbers, legal)]
     best = max(sequences, key=lambda numbers: sum(scores[word, tag] for word, tag in enumerate(numbers)))
     assert best_sequence(scores, legal) == list(best)
 

@@ -44,8 +44,8 @@ class SourceConfig:
     """
     dataset: str | None = None
     """Data set to read with the library `datasets` instead of a file: a local folder, a .parquet file, or a name on
-    the hub. Columns
-    have the names of the fields unless `text`, `label` ... name others; labels are names of classes, not numbers.
+    the hub. Columns have the names of the fields unless `text`, `label` ... name others; labels are names of classes,
+    not numbers.
     """
     split: str | None = None
     """Split of `dataset`, such as train. [null: the only one]"""

@@ -202,11 +202,6 @@ def serve_signatures(ngram: int) -> None:
     serve(partial(signed_answer, ngram))
 
 
-def duplicates(texts: Iterable[tuple[int, str]], threshold: float | None, ngram: int = 3) -> Iterator[Duplicate]:
-    """Yield the texts of `marked` that repeat an earlier one."""
-    return (duplicate for duplicate in marked(texts, threshold, ngram) if duplicate is not None)
-
-
 def shared(
     train: Iterable[tuple[int, str]], test: Iterable[tuple[int, str]], threshold: float | None, ngram: int = 3
 ) -> Iterator[Duplicate]:

@@ -77,11 +77,11 @@ def page_pairs(english: Path, foreign: Path, left_out: Counter[str]) -> Iterator
     A pair needs the same page, the same id, and that id as often in both (the n-th then answers the n-th).
 
     Args:
-        english, other: folders of pages, the same relative names in both.
+        english, foreign: folders of pages, the same relative names in both.
         left_out: counts what has no partner, and program code.
 
     Yields:
-        page, English text, other text.
+        page, English text, foreign text.
 
     Raises:
         DataError: a folder without pages, or a page that is not UTF-8.

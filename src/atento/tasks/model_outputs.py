@@ -189,7 +189,11 @@ def traced_outputs(
 
 
 def stream_output(model: WritingModel, task: str, text: str, row: int, options: DecodingOptions) -> Iterator[str]:
-    """The output for a text in pieces, by greedy search or sampling; arguments and errors as in `write_outputs`."""
+    """The output for a text in pieces: by greedy search, unless the options name sampling or a beam.
+
+    Arguments and errors as in `write_outputs`.
+    """
+
     check_texts([text])
     network = network_for(model, task)
     special_tokens, plain_options = in_languages(network.config, tokenizer_of(model), options)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,13 +25,6 @@ class Transitions:
     first: NDArray[np.bool_]
     following: NDArray[np.bool_]
     last: NDArray[np.bool_]
-
-    def allow(self, tags: Sequence[int]) -> bool:
-        """Whether a sequence of numbers of tags is legal."""
-        if not tags:
-            return True
-        inner = all(self.following[left, right] for left, right in pairwise(tags))
-        return bool(self.first[tags[0]] and self.last[tags[-1]] and inner)
 
 
 def scheme_of_labels(labels: Iterable[str]) -> str | None:

@@ -13,12 +13,10 @@ class TrainedWeights:
     Attributes:
         begins: name of each trained weight -> the first update (from 1) that trains it.
         scales: name of each trained weight -> the factor of its learning rate.
-        stages: the first update of each stage, with the lowest level trained in it, for messages.
     """
 
     begins: Mapping[str, int]
     scales: Mapping[str, float]
-    stages: tuple[tuple[int, int], ...] = ()
 
     def names(self, step: int) -> frozenset[str]:
         """The weights that the update of that number trains."""

@@ -34,7 +34,7 @@ def trained_weights(
     scales = {name: init.layer_decay ** (levels.layers + 1 - levels.of[name]) for name in names}
     present = sorted({levels.of[name] for name in names}, reverse=True)
     if init.unfreeze is None:
-        return TrainedWeights(dict.fromkeys(names, 1), scales, ((1, present[-1]),))
+        return TrainedWeights(dict.fromkeys(names, 1), scales)
     length = init.unfreeze.updates(updates_per_epoch)
     if init.unfreeze.kind == "head-first":
         if present[0] != levels.layers + 1:
@@ -44,8 +44,7 @@ def trained_weights(
         starts = {level: 1 if level == present[0] else 1 + length for level in present}
     else:
         starts = {level: 1 + number * length for number, level in enumerate(present)}
-    stages = {begin: min(level for level in present if starts[level] <= begin) for begin in starts.values()}
-    return TrainedWeights({name: starts[levels.of[name]] for name in names}, scales, tuple(sorted(stages.items())))
+    return TrainedWeights({name: starts[levels.of[name]] for name in names}, scales)
 
 
 def _selected(network: Network, init: InitConfig, levels: Levels) -> list[str]:
