@@ -19,6 +19,7 @@ from atento.models.configuration import decoding_config
 from atento.networks import build_network
 from atento.tasks.options import decoding_for
 from atento.tasks.strategies import rules_of, strategy_of
+from atento.tasks.table import VERBS
 from atento.text.tokenizer import Tokenizer
 from atento.text.training import train_tokenizer
 
@@ -198,3 +199,9 @@ def test_a_language_model_is_greedy_unless_asked_and_its_limit_is_a_constant(
     with pytest.raises(RecipeError, match="got 3 and 1; a wider beam gives as many, and so does `sample`"):
         model.generate("a", n_best=3)
     assert len(set(model.generate("a", n_best=3, beam=4))) == 3
+
+
+@pytest.mark.parametrize("verb", ["classify", "similarity", "tag", "answer", "embed"])
+def test_evaluation_of_what_is_not_written_refuses_decoding_options(verb: str):
+    with pytest.raises(UsageError, match=r"^`beam` has no effect on "):
+        VERBS[verb].call(None, None, {"beam": 4, "seed": 1})  # type: ignore[arg-type]

@@ -86,5 +86,5 @@ def test_c14_elmo_pools_words_and_not_the_marks_around_them() -> None:
 def test_c14_errors() -> None:
     with pytest.raises(UsageError, match="`layer` must lie between -3 and 2: got 3"):
         embed_words(WordModel(elmo()), ["gato"], EmbeddingConfig(layer=3))
-    with pytest.raises(UsageError, match="`pooling` must be one of mean, first, last, max: got 'sum'"):
+    with pytest.raises(UsageError, match="unknown pooling 'sum'"):
         embed_words(WordModel(elmo()), ["gato"], EmbeddingConfig(pooling="sum"))

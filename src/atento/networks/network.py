@@ -113,6 +113,11 @@ class Network(nn.Module, ABC):
         return self.heads.read(name, output, self.table, token_mask, random)
 
 
+def token_mask_of(inputs: Mapping[str, Tensor]) -> Tensor | None:
+    """Return the token mask (B,L) among the inputs of a network: that of its text, or of its source; None: neither."""
+    return inputs.get("token_mask", inputs.get("source_token_mask"))
+
+
 def layer_count(layer: int, n_layers: int) -> int:
     """How many layers to run for the vectors of `layer`, which counts from 0 or, below 0, from the end.
 

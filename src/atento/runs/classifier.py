@@ -14,7 +14,7 @@ from atento.config.recipe import Recipe
 from atento.data.batches import Batches
 from atento.errors import DataError, MissingPartError, UsageError
 from atento.networks.heads import LinearHead
-from atento.networks.network import Network
+from atento.networks.network import Network, token_mask_of
 from atento.training.loop import validate
 from atento.training.run import Run
 from atento.training.saving import save
@@ -80,7 +80,7 @@ def training_vectors(
     network.eval()
     for batch in batches.in_order(_TOKENS):
         inputs = batch.to(device).inputs
-        token_mask = inputs.get("token_mask", inputs.get("source_token_mask"))
+        token_mask = token_mask_of(inputs)
         output = network(**inputs, project=False)
         vectors.append(head.pooled(output, token_mask).float().cpu().numpy())
         labels.append(batch.labels[head.config.name].reshape(-1).numpy())

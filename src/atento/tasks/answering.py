@@ -17,10 +17,11 @@ from atento.data.records import Split
 from atento.data.special_tokens import template_for
 from atento.errors import DataError, UsageError, counted
 from atento.models.configuration import answering_config
-from atento.networks.network import Network
+from atento.networks.network import Network, token_mask_of
 from atento.tasks.grouping import by_length
 from atento.tasks.heads import head_of
 from atento.tasks.model_outputs import LoadedModel, tokenizer_of
+from atento.tasks.options import refuse_options
 from atento.tasks.verbs import check_texts, listed
 from atento.text.encoded import whole_characters
 from atento.text.tokenizer import Tokenizer
@@ -118,7 +119,7 @@ def _logits(network: Network, windows: ContextWindows) -> tuple[list[NDArray[np.
     for rows in by_length(windows.store["ids"].lengths.tolist(), _TOKENS):
         tensors = inputs_of(windows.store, rows, network.config, head)
         inputs = {name: value.to(device) for name, value in tensors.items()}
-        token_mask = inputs.get("token_mask", inputs.get("source_token_mask"))
+        token_mask = token_mask_of(inputs)
         batch_logits = network.read(head.name, network(**inputs, project=False), token_mask).double().cpu().numpy()
         for row, both in zip(rows, batch_logits):
             position, size = int(windows.position[row]), int(windows.size[row])
@@ -334,8 +335,7 @@ def predict(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe
 
 def call(model: Any, split: Split, options: Mapping[str, Any]) -> list[str]:
     """The best answer to each question of a split by a loaded model."""
-    for name in sorted(options.keys() - {"seed"}):  # by which the command also draws the intervals of scores
-        raise UsageError(f"`{name}` has no effect on answers: they are spans of the context")
+    refuse_options(options, "answers: they are spans of the context")
     ranked = answers(model, split["question"], split["context"], where=split.where)
     return [best[0].text for best in ranked]
 

@@ -18,6 +18,7 @@ from atento.errors import AtentoWarning, UsageError
 from atento.networks.network import Network
 from atento.tasks.heads import head_of
 from atento.tasks.model_outputs import LoadedModel, tokenizer_of
+from atento.tasks.options import refuse_options
 from atento.tasks.text_outputs import text_outputs, texts_of_model
 from atento.text.tokenizer import Tokenizer
 
@@ -155,8 +156,7 @@ def predict(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe
 
 def call(model: Any, split: Split, options: Mapping[str, Any]) -> list[Any]:
     """As `predict`, by a loaded model."""
-    for name in sorted(options.keys() - {"seed"}):  # by which the command also draws the intervals of scores
-        raise UsageError(f"`{name}` has no effect on labels: a model that classifies writes nothing")
+    refuse_options(options, "labels: a model that classifies writes nothing")
     head = _checked_head(model)  # refuse labels that the model does not have
     check_label_sets(split, head.labels) if head.kind == SETS else label_numbers(split, head.labels)
     texts = split["text"]

@@ -48,21 +48,19 @@ def draft_of(model: DraftedModel, decoding: DecodingConfig) -> Draft | None:
     if isinstance(small.network, EncoderDecoder) != reads_source:
         kinds = f"{type(small.network).__name__} and {type(model.network).__name__}"
         raise CapabilityError(f"`draft` must be a model of the same architecture as {model.requested}: got {kinds}")
-    both = small.tokenizer, tokenizer
-    if None in both or not all(_same_vocabulary(mine, its) for mine, its in _sides(small.tokenizer, tokenizer)):
+    if not _same_vocabularies(small.tokenizer, tokenizer):
         raise CapabilityError(
             f"`draft` must have the vocabulary of {model.requested}: that of {small.requested} is another one"
         )
-    config = small.network.config
-    has_limit = any(scheme.kind == "learned" for scheme in config.schemes)
-    longest = config.max_len if has_limit else None
+    longest = small.network.config.position_limit
     return Draft(has_ngrams, small.step_function(), decoding.draft_tokens, longest, source)
 
 
-def _sides(first: Tokenizer | None, second: Tokenizer | None) -> list[tuple[Tokenizer, Tokenizer]]:
-    """The tokenizers of sources, and those of outputs."""
-    assert first is not None and second is not None
-    return [(first, second), (first.target, second.target)]
+def _same_vocabularies(first: Tokenizer | None, second: Tokenizer | None) -> bool:
+    """Whether two models have tokenizers with the same vocabularies, of sources and of outputs."""
+    if first is None or second is None:
+        return False
+    return _same_vocabulary(first, second) and _same_vocabulary(first.target, second.target)
 
 
 @lru_cache(maxsize=64)

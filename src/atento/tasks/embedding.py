@@ -1,7 +1,7 @@
 """Texts as vectors: hidden vectors of any layer, pooled over each text's tokens (docs/notes.md#g8)."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -24,6 +24,17 @@ def cosine(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:
     a, b = first.astype(np.float64), second.astype(np.float64)
     norms = float(np.linalg.norm(a) * np.linalg.norm(b))
     return float(a @ b) / norms if norms else 0.0
+
+
+def text_pooling(name: str) -> Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]:
+    """The pooling of that name: hidden vectors (B,L,D) and their token mask (B,L) -> (B,D).
+
+    Raises:
+        UsageError: there is no such pooling; names the nearest.
+    """
+    if name not in TEXT_POOLINGS:
+        raise UsageError(f"unknown pooling {name!r}{nearest(name, list(TEXT_POOLINGS))}")
+    return TEXT_POOLINGS[name]
 
 
 def embed_texts(
@@ -53,8 +64,7 @@ def embed_texts(
     Raises:
         UsageError: no such layer or pooling. CapabilityError: not a Transformer.
     """
-    if config.pooling not in TEXT_POOLINGS:
-        raise UsageError(f"unknown pooling {config.pooling!r}{nearest(config.pooling, list(TEXT_POOLINGS))}")
+    pool = text_pooling(config.pooling)
     rows = token_rows(network, tokenizer, texts, template=template, trained=trained, max_len=config.max_len)
     device = next(network.parameters()).device
     vectors = np.zeros((len(rows), network.config.text_width), dtype=np.float32)
@@ -63,7 +73,7 @@ def embed_texts(
         token_mask = torch.from_numpy(real).to(device)
         with torch.inference_mode():
             hidden = network.features(torch.from_numpy(padded).to(device), token_mask=token_mask, layer=config.layer)
-        pooled = TEXT_POOLINGS[config.pooling](hidden.float(), token_mask)
+        pooled = pool(hidden.float(), token_mask)
         with torch.inference_mode():
             pooled = network.text_vectors(pooled)
         if config.normalize:

@@ -79,7 +79,7 @@ def evaluation_of(network: Network, tokenizer: Tokenizer, split: Split, recipe: 
         if recipe.metrics and spec.verb is not None and spec.outputs is not None:
             verb = VERBS[spec.verb]
             outputs, gold = verb.predict(network, tokenizer, split, recipe), verb.gold(split)
-            task_scores = score_outputs(outputs, gold, recipe.metrics)
+            task_scores = metric_scores(outputs, gold, recipe.metrics)
             task_scores |= scores_by_prefix(outputs, gold, recipe.metrics, split, prefixes_of(recipe))
             scores |= {name: score.value for name, score in task_scores.items()}
             return Evaluation(scores, outputs, gold)
@@ -109,12 +109,12 @@ def scores_by_prefix(
     if sum(map(bool, rows.values())) > 1:
         for prefix, numbers in rows.items():
             if numbers:
-                part = score_outputs([outputs[row] for row in numbers], [gold[row] for row in numbers], metrics)
+                part = metric_scores([outputs[row] for row in numbers], [gold[row] for row in numbers], metrics)
                 scores |= {f"{name}[{prefix.strip()}]": score for name, score in part.items()}
     return scores
 
 
-def score_outputs(
+def metric_scores(
     outputs: Sequence[Any], gold: Sequence[Any], metrics: Sequence[str], **options: Any
 ) -> dict[str, Score]:
     """Score outputs against references with each metric; they are what the metrics' `outputs` say.

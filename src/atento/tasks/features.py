@@ -13,15 +13,14 @@ import torch
 from numpy.typing import NDArray
 
 from atento.config.network import NetworkConfig, changed, network_to_dict
-from atento.errors import CapabilityError, UsageError, nearest, path_of
+from atento.errors import CapabilityError, path_of
 from atento.networks.frozen import FrozenVectors, frozen
-from atento.networks.heads import TEXT_POOLINGS
 from atento.networks.levels import levels_of
 from atento.networks.network import Network, layer_count
 from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder import Encoder
 from atento.storage.vectors import fingerprint_of, read_vectors, write_vectors
-from atento.tasks.embedding import token_rows
+from atento.tasks.embedding import text_pooling, token_rows
 from atento.tasks.grouping import by_length
 from atento.tasks.model_outputs import tokenizer_of
 from atento.tasks.model_vectors import EmbeddingModel
@@ -117,8 +116,8 @@ def features(
             cannot be written.
     """
     texts, network = listed(text), model.network
-    if pooling is not None and pooling not in TEXT_POOLINGS:
-        raise UsageError(f"unknown pooling {pooling!r}{nearest(pooling, list(TEXT_POOLINGS))}")
+    if pooling is not None:
+        text_pooling(pooling)  # refuses an unknown one before the cache is read
     if model.words is not None:
         raise CapabilityError("features are of tokens, and this model reads words: `embed` gives their vectors")
     mix = network.mix if isinstance(network, Encoder | Decoder) else None

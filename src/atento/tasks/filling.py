@@ -16,6 +16,7 @@ from atento.errors import AtentoWarning, CapabilityError, UsageError
 from atento.networks import EncoderDecoder, Network
 from atento.tasks.grouping import by_length
 from atento.tasks.model_outputs import LoadedModel, tokenizer_of
+from atento.tasks.strategies import ids_inside
 from atento.tasks.verbs import listed
 from atento.tasks.writing import WrittenText, write_all
 from atento.text.lengths import pad_batch
@@ -23,7 +24,6 @@ from atento.text.tokenizer import Tokenizer
 
 _TOKENS = 4096  # computed at a time
 _NARROWEST = 4  # width of the beam that fills the sentinels of a T5
-_BEFORE = "a"  # a word before a target, which shows how the tokenizer cuts that inside a text
 
 
 @dataclass(frozen=True)
@@ -142,9 +142,12 @@ def _target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:
     """The token of each target. Raises UsageError: there is none, or a target that the vocabulary writes otherwise."""
     ids = []
     for target in targets:
-        inside = tokenizer.encode(f"{_BEFORE} {target.strip()}")[len(tokenizer.encode(_BEFORE)) :]
         piece = tokenizer.token_id(target)
-        spellings = (inside, [] if piece is None else [piece], tokenizer.encode(target.strip()))
+        spellings: tuple[Sequence[int], ...] = (
+            ids_inside(target, tokenizer),
+            () if piece is None else (piece,),
+            tokenizer.encode(target.strip()),
+        )
         written = next((spelling for spelling in spellings if len(spelling) == 1), None)
         if written is None or written[0] in tokenizer.specials.ids.values():
             raise UsageError(f"`targets` must be of one token each: the vocabulary has none for {target[:60]!r}")

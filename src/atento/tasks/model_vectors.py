@@ -91,5 +91,5 @@ def similarity(
         raise UsageError("give two texts: one alone is for a regression model of single texts")
     else:
         vectors = embed(model, [*left, *right], **options)
-        numbers = [cosine(one, other) for one, other in zip(vectors[: len(left)], vectors[len(left) :])]
+        numbers = [cosine(*pair) for pair in zip(vectors[: len(left)], vectors[len(left) :])]
     return numbers[0] if single else numbers

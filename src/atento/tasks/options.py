@@ -63,6 +63,20 @@ def embedding_for(saved: Mapping[str, Any], position: str, options: EmbeddingOpt
     return config
 
 
+def refuse_options(options: Mapping[str, Any], why: str) -> None:
+    """Check that an evaluation of outputs that are not written has no options of decoding.
+
+    Args:
+        options: of the call; `seed`, by which the command also draws the intervals of scores, is accepted.
+        why: what the model gives instead, for the message.
+
+    Raises:
+        UsageError: there is such an option.
+    """
+    for name in sorted(options.keys() - {"seed"}):
+        raise UsageError(f"`{name}` has no effect on {why}")
+
+
 def _greedy(changes: dict[str, Any]) -> dict[str, Any]:
     """The options of a call with `greedy`: a beam of 1 and no sampling, instead of the defaults."""
     neutral = {"beam": 1, "groups": 1, "sample": False, "mbr": None, "exact": False} | {

@@ -19,6 +19,7 @@ from atento.tasks.model_outputs import LoadedModel, score_outputs, tokenizer_of
 from atento.tasks.verbs import listed
 from atento.text.characters import character_batch
 from atento.text.lengths import pad_batch
+from atento.training.cross_entropy import at_least_float32
 
 _TOKENS = 4096  # computed at a time, padding included
 _LOGITS = 2**24  # values of logits in memory at once: 64 MiB in float32
@@ -203,7 +204,7 @@ def _log_probs(network: Network, hidden: Tensor, labels: Tensor) -> list[float]:
     size = max(1, _LOGITS // network.config.vocab_size)
     for begin in range(0, len(labels), size):
         logits = network.project(hidden[begin : begin + size])
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        logits = at_least_float32(logits)
         values += (-F.cross_entropy(logits, labels[begin : begin + size], reduction="none")).tolist()
     return values
 

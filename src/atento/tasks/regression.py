@@ -9,10 +9,11 @@ from atento.data.objectives.labels import text_head
 from atento.data.objectives.numbers import KIND
 from atento.data.records import Split
 from atento.data.special_tokens import template_for
-from atento.errors import AtentoWarning, UsageError
+from atento.errors import AtentoWarning
 from atento.networks.network import Network
 from atento.tasks.heads import head_of
 from atento.tasks.model_outputs import LoadedModel, tokenizer_of
+from atento.tasks.options import refuse_options
 from atento.tasks.text_outputs import text_outputs, texts_of_model
 from atento.text.tokenizer import Tokenizer
 
@@ -48,8 +49,7 @@ def predict(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe
 
 def call(model: Any, split: Split, options: Mapping[str, Any]) -> list[float]:
     """As `predict`, by a loaded model."""
-    for name in sorted(options.keys() - {"seed"}):  # by which the command also draws the intervals of scores
-        raise UsageError(f"`{name}` has no effect on numbers: a regression model writes nothing")
+    refuse_options(options, "numbers: a regression model writes nothing")
     texts = split["text"]
     return numbers_of(model, list(zip(texts, split["pair"])) if "pair" in split.columns else texts)
 

@@ -13,11 +13,11 @@ from typing import Any, BinaryIO, cast
 from atento.config.formats import FORMATS
 from atento.data.conll import sentences_in
 from atento.data.source_lines import display_name, open_binary, read_lines, read_text
+from atento.data.values import SEPARATOR
 from atento.errors import DataError, UsageError, counted
 from atento.metrics.outputs import Outputs
 from atento.metrics.tag_schemes import entities
 
-SEPARATOR = "|"  # of several labels on a line
 _COLUMNS = (*FORMATS["conll"].endings, *FORMATS["conllu"].endings)
 _UNIVERSAL_TAGS = 3  # the column of the universal part of speech in CoNLL-U
 

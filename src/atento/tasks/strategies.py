@@ -148,12 +148,17 @@ def constraints_of(config: DecodingConfig, tokenizer: Tokenizer) -> Constraints:
     return Constraints(tuple(dict.fromkeys(banned)), required, prefix, stop_ids)
 
 
+def ids_inside(word: str, tokenizer: Tokenizer) -> Ids:
+    """Return the ids of a word behind another one; empty if the tokenizer does not cut the text between them."""
+    before = tokenizer.encode(_ANCHOR)
+    joined = tokenizer.encode(f"{_ANCHOR} {word.strip()}")
+    return tuple(joined[len(before) :]) if joined[: len(before)] == before else ()
+
+
 def _spellings(word: str, tokenizer: Tokenizer, option: str) -> list[Ids]:
     """Return the ids of a word at the beginning of a text and inside it; only one if it ends with the other."""
     first = _ids(word, tokenizer, option)
-    before = tokenizer.encode(_ANCHOR)
-    joined = tokenizer.encode(f"{_ANCHOR} {word.strip()}")
-    inside = tuple(joined[len(before) :]) if joined[: len(before)] == before else first
+    inside = ids_inside(word, tokenizer) or first
     shorter = min(first, inside, key=len)
     return [shorter] if _contains(first, shorter) and _contains(inside, shorter) else [first, inside]
 

@@ -27,10 +27,11 @@ from atento.data.records import Split
 from atento.data.special_tokens import template_for
 from atento.errors import UsageError
 from atento.metrics.tag_schemes import SCHEMES, entities
-from atento.networks.network import Network
+from atento.networks.network import Network, token_mask_of
 from atento.tasks.grouping import by_length
 from atento.tasks.heads import head_of
 from atento.tasks.model_outputs import LoadedModel, tokenizer_of
+from atento.tasks.options import refuse_options
 from atento.tasks.tag_sequences import Transitions, best_sequence, scheme_of_labels, transitions
 from atento.tasks.verbs import check_texts, listed
 from atento.text.tokenizer import Tokenizer
@@ -248,7 +249,7 @@ def tag_probabilities(
     probabilities = [np.zeros((len(sentence), len(head.labels))) for sentence in sentences]
     for rows in by_length(store["ids"].lengths.tolist(), _TOKENS):
         inputs = {name: value.to(device) for name, value in rows_of.inputs(store, np.asarray(rows)).items()}
-        token_mask = inputs.get("token_mask", inputs.get("source_token_mask"))
+        token_mask = token_mask_of(inputs)
         logits = network.read(head.name, network(**inputs, project=False), token_mask)  # (B,L,C)
         for row, row_logits in zip(rows, logits):
             words = store["words"][row]
@@ -308,8 +309,7 @@ def predict(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe
 
 def call(model: Any, split: Split, options: Mapping[str, Any]) -> list[list[str]]:
     """As `predict`, by a loaded model."""
-    for name in sorted(options.keys() - {"seed"}):  # by which the command also draws the intervals of scores
-        raise UsageError(f"`{name}` has no effect on tags: a model that tags writes nothing")
+    refuse_options(options, "tags: a model that tags writes nothing")
     tag_numbers(split, head_of(model, KIND).labels)  # refuses tags that the model does not have
     return [[word.label for word in words] for words in tag_words(model, words=split["tokens"])]
 

@@ -9,7 +9,7 @@ import torch
 from atento.config.heads import HeadConfig
 from atento.data.objectives.labels import inputs_of, texts_as_store
 from atento.errors import AtentoWarning, UsageError, counted
-from atento.networks.network import Network
+from atento.networks.network import Network, token_mask_of
 from atento.tasks.grouping import by_length, results_of
 from atento.tasks.model_outputs import LoadedModel
 from atento.tasks.verbs import listed
@@ -48,7 +48,7 @@ def text_outputs(
 
     def compute(rows: list[int]) -> list[list[float]]:
         inputs = {name: value.to(device) for name, value in inputs_of(store, rows, network.config, head).items()}
-        token_mask = inputs.get("token_mask", inputs.get("source_token_mask"))
+        token_mask = token_mask_of(inputs)
         logits: torch.Tensor = network.read(head.name, network(**inputs, project=False), token_mask)
         return logits.double().tolist()
 

@@ -12,9 +12,10 @@ from atento.config.embedding import EmbeddingConfig
 from atento.config.recipe import Recipe
 from atento.data.records import Split
 from atento.data.special_tokens import template_for
-from atento.errors import AtentoWarning, UsageError
+from atento.errors import AtentoWarning
 from atento.networks.network import Network
 from atento.tasks.embedding import embed_texts
+from atento.tasks.options import refuse_options
 from atento.text.tokenizer import Tokenizer
 
 
@@ -31,8 +32,7 @@ def predict(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe
 
 def call(model: Any, split: Split, options: Mapping[str, Any]) -> list[NDArray[np.float32]]:
     """As `predict`, by a loaded model."""
-    for name in sorted(options.keys() - {"seed"}):  # by which the command also draws the intervals of scores
-        raise UsageError(f"`{name}` has no effect on vectors: an encoder writes nothing")
+    refuse_options(options, "vectors: an encoder writes nothing")
     return _paired(model.embed([*split["text"], *split["pair"]]))
 
 

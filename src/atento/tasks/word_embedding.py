@@ -11,7 +11,7 @@ from atento.config.embedding import EmbeddingConfig
 from atento.errors import CapabilityError, UsageError
 from atento.models.word_models import WordModel
 from atento.networks import ELMo
-from atento.networks.heads import TEXT_POOLINGS
+from atento.tasks.embedding import text_pooling
 from atento.tasks.grouping import by_length
 from atento.text import word_spans
 from atento.text.characters import MAX_CHARACTERS, character_batch
@@ -35,8 +35,7 @@ def embed_words(
     Raises:
         UsageError: no such layer or pooling. CapabilityError: an ELMo that reads words by id.
     """
-    if config.pooling not in TEXT_POOLINGS:
-        raise UsageError(f"`pooling` must be one of {', '.join(TEXT_POOLINGS)}: got {config.pooling!r}")
+    pool = text_pooling(config.pooling)
     words = [[text[start:end] for start, end in word_spans(text)] for text in texts]
     if model.vectors is not None:
         return _pooled_vectors(model.vectors, words, config)
@@ -55,7 +54,7 @@ def embed_words(
             hidden = _layer(network, characters, token_mask, config.layer)[:, 1:]
         word_mask = token_mask.clone()
         word_mask[torch.arange(len(rows)), token_mask.sum(dim=1) - 1] = False  # the boundary token at the end
-        pooled = TEXT_POOLINGS[config.pooling](hidden.float(), word_mask[:, 1:])
+        pooled = pool(hidden.float(), word_mask[:, 1:])
         vectors[rows] = (nn.functional.normalize(pooled, dim=-1) if config.normalize else pooled).cpu().numpy()
     return vectors
 
@@ -78,6 +77,6 @@ def _pooled_vectors(vectors: Vectors, words: list[list[str]], config: EmbeddingC
         known = [vectors.index[word] for word in text if word in vectors]
         if known:
             hidden = torch.from_numpy(vectors.matrix[known])[None]
-            pooled = TEXT_POOLINGS[config.pooling](hidden, torch.ones(1, len(known), dtype=torch.bool))
+            pooled = text_pooling(config.pooling)(hidden, torch.ones(1, len(known), dtype=torch.bool))
             result[row] = (nn.functional.normalize(pooled, dim=-1) if config.normalize else pooled)[0].numpy()
     return result

@@ -372,9 +372,9 @@ def token_limit(
 
 def _room(length: int, config: NetworkConfig, *, is_prompt: bool) -> int | None:
     """How many new tokens the network has positions for after an input of that length; None: any number."""
-    if all(scheme.kind != "learned" for scheme in config.schemes):
+    if config.position_limit is None:
         return None
-    return config.max_len - (length - 1 if is_prompt else 0)  # the first step reads the prompt's last token
+    return config.position_limit - (length - 1 if is_prompt else 0)  # the first step reads the prompt's last token
 
 
 def _warn_of_positions(

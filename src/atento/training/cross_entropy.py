@@ -16,7 +16,7 @@ _MIN_ROWS, _MAX_ROWS, _BLOCK_LOGITS = 192, 512, 1 << 23
 _ROW_MULTIPLE = 64  # the last block is padded to a multiple of this, so that oneDNN meets few shapes
 
 
-def _float32(x: Tensor) -> Tensor:
+def at_least_float32(x: Tensor) -> Tensor:
     """Convert half precisions to float32; leave float32 and float64 as they are."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
@@ -33,7 +33,7 @@ def plain_cross_entropy(
     Returns:
         The summed loss, and the summed negative log-likelihood without smoothing; scalars in nats.
     """
-    logits = _float32(F.linear(hidden, weight, bias))
+    logits = at_least_float32(F.linear(hidden, weight, bias))
     log_probs = torch.log_softmax(logits, dim=-1)  # (N,V)
     nll = -log_probs.gather(1, targets.unsqueeze(1)).sum()
     return (1 - smoothing) * nll - smoothing * log_probs.mean(dim=-1).sum(), nll
@@ -54,12 +54,12 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         vocab_size = weight.shape[0]
         of_hidden, of_weight, of_bias = ctx.needs_input_grad[:3]  # a frozen matrix needs none
         d_hidden = torch.empty_like(hidden) if of_hidden else None
-        d_weight = torch.zeros_like(_float32(weight)) if of_weight else None
-        d_bias = torch.zeros_like(_float32(bias)) if of_bias and bias is not None else None
+        d_weight = torch.zeros_like(at_least_float32(weight)) if of_weight else None
+        d_bias = torch.zeros_like(at_least_float32(bias)) if of_bias and bias is not None else None
         # smoothing weighs all logits alike: the sum of a row's logits is h · weight_sum + bias_sum, and the gradient of
         # the smoothed part needs only these two sums, not the logits
-        weight_sum = _float32(weight).sum(dim=0)  # (D,)
-        bias_sum = 0.0 if bias is None else _float32(bias).sum(dtype=torch.float64)
+        weight_sum = at_least_float32(weight).sum(dim=0)  # (D,)
+        bias_sum = 0.0 if bias is None else at_least_float32(bias).sum(dtype=torch.float64)
         loss = torch.zeros((), dtype=torch.float64, device=hidden.device)
         total_nll = torch.zeros_like(loss)
         rows = min(max(_MIN_ROWS, _BLOCK_LOGITS // vocab_size), _MAX_ROWS)
@@ -67,12 +67,12 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             h, y = hidden[start : start + rows], targets[start : start + rows, None]
             missing = -len(y) % _ROW_MULTIPLE
             h = F.pad(h, (0, 0, 0, missing)) if missing else h
-            logits = _float32(F.linear(h, weight, bias)[: len(y)])  # (n,V)
+            logits = at_least_float32(F.linear(h, weight, bias)[: len(y)])  # (n,V)
             max_logit = logits.amax(dim=-1, keepdim=True)
             probs = torch.softmax(logits, dim=-1)
             log_z = max_logit - probs.amax(dim=-1, keepdim=True).log()  # (n,1); saves a second pass of exp over logits
             nll = (log_z - logits.gather(1, y)).sum(dtype=torch.float64)
-            logit_sum = (_float32(h) @ weight_sum).sum(dtype=torch.float64) + len(y) * bias_sum
+            logit_sum = (at_least_float32(h) @ weight_sum).sum(dtype=torch.float64) + len(y) * bias_sum
             smooth = log_z.sum(dtype=torch.float64) - logit_sum / vocab_size
             loss += (1 - smoothing) * nll + smoothing * smooth
             total_nll += nll
@@ -86,7 +86,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                     d_hidden[start : start + rows] = (d_logits @ weight)[: len(y)] - uniform * weight_sum.to(h.dtype)
                 if d_weight is not None:
                     d_weight += d_logits.t() @ h
-                    d_weight -= uniform * _float32(h).sum(dim=0)
+                    d_weight -= uniform * at_least_float32(h).sum(dim=0)
                 if d_bias is not None:
                     d_bias += probs.sum(dim=0) - uniform * len(y)
                 del d_logits

@@ -15,10 +15,10 @@ from atento.data.batches import SIDES, Batch, Contrast
 from atento.errors import CapabilityError
 from atento.networks.cbow import CBOW
 from atento.networks.heads import TEXT_POOLINGS, SpanBoundaryHead
-from atento.networks.network import Network
+from atento.networks.network import Network, token_mask_of
 from atento.networks.output import Output, Replaced
 from atento.networks.recurrent.elmo import ELMo
-from atento.training.cross_entropy import cross_entropy
+from atento.training.cross_entropy import at_least_float32, cross_entropy
 from atento.training.scheduled_sampling import OwnTokens, sampled_forward
 
 
@@ -112,7 +112,7 @@ def detection_loss(network: Network, head: str, forward: Forward, batch: Batch, 
     ids = output.state.ids if isinstance(output.state, Replaced) else batch.inputs["ids"]
     labelled = labels >= 0
     logits = network.read(head, output, batch.inputs.get("token_mask"), call.random)[labelled].squeeze(-1)
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    logits = at_least_float32(logits)
     replaced = (ids != labels)[labelled].to(logits.dtype)
     loss = F.binary_cross_entropy_with_logits(logits, replaced, reduction="sum")
     return loss, loss.detach()
@@ -125,9 +125,9 @@ def class_loss(network: Network, head: str, forward: Forward, batch: Batch, call
     """
     labels = batch.labels[head]
     labelled = labels >= 0
-    token_mask = batch.inputs.get("token_mask", batch.inputs.get("source_token_mask"))
+    token_mask = token_mask_of(batch.inputs)
     logits = network.read(head, forward(), token_mask, call.random)[labelled]
-    logits_float32 = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    logits_float32 = at_least_float32(logits)
     nll = F.cross_entropy(logits_float32, labels[labelled], reduction="sum").detach()
     weight = batch.extras.get(f"{head} weights")
     loss = F.cross_entropy(logits_float32, labels[labelled], weight, reduction="sum", label_smoothing=call.smoothing)
@@ -155,9 +155,9 @@ def set_loss(network: Network, head: str, forward: Forward, batch: Batch, call: 
 def _text_outputs(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> tuple[Tensor, Tensor]:
     """Which texts have a target (B,), and the outputs (n,C) of the head for these, at least in float32."""
     labelled = batch.labels[head] >= 0
-    token_mask = batch.inputs.get("token_mask", batch.inputs.get("source_token_mask"))
+    token_mask = token_mask_of(batch.inputs)
     outputs = network.read(head, forward(), token_mask, call.random)[labelled]
-    return labelled, outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+    return labelled, at_least_float32(outputs)
 
 
 def span_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
@@ -166,9 +166,9 @@ def span_loss(network: Network, head: str, forward: Forward, batch: Batch, call:
     Both probabilities are over the real tokens of a row (Devlin et al. 2019, 4.2; docs/notes.md#g3). The label is the
     position of the first token (B,), `extras["end"]` that of the last one; the logits are (B,L,2).
     """
-    token_mask = batch.inputs.get("token_mask", batch.inputs.get("source_token_mask"))
+    token_mask = token_mask_of(batch.inputs)
     logits = network.read(head, forward(), token_mask, call.random)
-    logits_float32 = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    logits_float32 = at_least_float32(logits)
     if token_mask is not None:
         logits_float32 = logits_float32.masked_fill(~token_mask.unsqueeze(-1), float("-inf"))
     ends = torch.stack([batch.labels[head], batch.extras["end"]], dim=1)
@@ -268,7 +268,7 @@ def _read(network: Network, ids: Tensor, real: Tensor, settings: Contrast, rando
     """The vectors of texts, ids (B,L) -> (B,D); a second call with the same arguments drops the same elements out."""
     own = None if random is None else replace(random)  # drawing counts
     hidden = network(ids=ids, token_mask=real, random=own, project=False).hidden
-    pooled = TEXT_POOLINGS[settings.pooling](hidden.to(torch.promote_types(hidden.dtype, torch.float32)), real)
+    pooled = TEXT_POOLINGS[settings.pooling](at_least_float32(hidden), real)
     pooled = network.text_vectors(pooled)
     return F.normalize(pooled, dim=-1) if settings.normalize else pooled
 
