@@ -13,7 +13,7 @@ def test_the_page_has_the_table_as_it_is_computed() -> None:
     assert table() in PAGE.read_text(encoding="utf-8"), "run `python tools/scaling_table.py`"
 
 
-@pytest.mark.parametrize("case, parameters", [*zip(CASES, (124_439_808, 8_030_261_248, 70_553_706_496))])
+@pytest.mark.parametrize("case, parameters", [*zip(CASES, (124_439_808, 8_030_261_248, 70_553_706_496), strict=True)])
 def test_a_plan_by_shapes_has_the_published_parameters_and_their_operations(case: object, parameters: int) -> None:
     plan = plan_by_shapes(case)  # type: ignore[arg-type]
     assert plan.parameters == parameters
