@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 
 import atento
 from atento.config.network import NetworkConfig, changed, network_to_dict
+from atento.config.network_parts import MaskConfig
 from atento.config.recipe import TokenizerConfig
 from atento.errors import (
     CapabilityError,
@@ -474,6 +475,25 @@ def test_a11_a_record_of_every_layer_and_head(tokenizer: Tokenizer) -> None:
                 if kind == "decoder":
                     assert not np.triu(weights, 1).any()
     assert record.title == f"{SENTENCES[0]} → O gato dorme."
+
+
+@pytest.mark.parametrize(
+    ("architecture", "mask", "name"),
+    [
+        ("encoder-decoder", None, "bidirectional"),
+        ("encoder-decoder", MaskConfig("window", left=2), "window of 2 before and all after"),
+        ("encoder-decoder", MaskConfig("lookahead", ahead=1), "causal with 1 token ahead"),
+        ("encoder-decoder", MaskConfig("prefix", length=3), "prefix of 3 tokens, then causal"),
+        ("decoder", None, "causal"),
+        ("decoder", MaskConfig("window", left=2, layers=(1,)), "causal, window of 2 before in layer 1; else causal"),
+    ],
+)
+def test_a_record_names_the_mask_of_its_network(
+    tokenizer: Tokenizer, architecture: str, mask: MaskConfig | None, name: str
+) -> None:
+    record = make(tokenizer, n_layers=2, architecture=architecture, mask=mask).attend(SENTENCES[0])
+    assert record.masks["decoder" if architecture == "decoder" else "encoder"] == name
+    assert "causal" in record.masks["decoder"]
 
 
 def test_without_a_target_it_looks_at_its_own_translation(made: Model) -> None:

@@ -5,8 +5,9 @@ from collections.abc import Callable
 import torch
 
 from atento.attention import observe
+from atento.config.network import NetworkConfig
 from atento.data.special_tokens import special_tokens_of
-from atento.errors import CapabilityError, UsageError
+from atento.errors import CapabilityError, UsageError, counted
 from atento.inspection import AttentionRecord
 from atento.networks import Decoder, Encoder, EncoderDecoder, Network, RecurrentSeq2Seq
 from atento.text.tokenizer import Tokenizer
@@ -71,7 +72,7 @@ def attention_record(
         source_words=_words(tokenizer, source_ids),
         source_special=[token in special for token in source_ids],
         kinds=kinds,
-        masks={"encoder": "bidirectional", "decoder": "causal", "cross": "bidirectional over the source"},
+        masks={"encoder": _mask_name(config), "decoder": "causal", "cross": "bidirectional over the source"},
         title=f"{text} → {target}",
         model=model_name,
     )
@@ -91,10 +92,28 @@ def _one_text(
         words=_words(tokenizer, ids),
         special=[token in special for token in ids],
         kinds={kind: [recorded[kind, layer][0].cpu().numpy() for layer in range(recorded.n_layers[kind])]},
-        masks={kind: "bidirectional" if kind == "encoder" else "causal"},
+        masks={kind: _mask_name(network.config)},
         title=text,
         model=model_name,
     )
+
+
+def _mask_name(config: NetworkConfig) -> str:
+    """The mask of self-attention over the text that a network reads, as a page says it."""
+    usual, mask = "causal" if config.architecture == "decoder" else "bidirectional", config.mask
+    if mask is None:
+        return usual
+    left, right = ("all" if side is None else f"{side}" for side in (mask.left, mask.right))
+    window = f"window of {left} before" if usual == "causal" else f"window of {left} before and {right} after"
+    name = {
+        "prefix": f"prefix of {counted(mask.length, 'token')}, then causal",
+        "lookahead": f"causal with {counted(mask.ahead, 'token')} ahead",
+        "window": f"causal, {window}" if usual == "causal" else window,
+    }.get(mask.kind, mask.kind)
+    if mask.layers is None:
+        return name
+    layers = "layer" if len(mask.layers) == 1 else "layers"
+    return f"{name} in {layers} {', '.join(map(str, mask.layers))}; else {usual}"
 
 
 def _words(tokenizer: Tokenizer, ids: list[int]) -> list[int]:
