@@ -2,7 +2,9 @@
 
 import asyncio
 import math
+import socket
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -143,3 +145,23 @@ def test_the_service_sends_spans_where_the_standard_variables_say(tmp_path: Path
     named = {pair.value.string_value for part in requests[0].resource_spans for pair in part.resource.attributes}
     assert "x" in named
     assert any(event.get("trace_id") == spans[0].trace_id.hex() for event in service.events())
+
+
+@pytest.mark.parametrize("answers", [False, True], ids=["nobody listens", "it accepts and never answers"])
+def test_a_dead_collector_does_not_delay_the_end(ranker: Path, answers: bool) -> None:
+    """By itself the exporter tries again for ten seconds."""
+    with socket.socket() as collector:
+        collector.bind(("127.0.0.1", 0))
+        if answers:
+            collector.listen()
+        endpoint = f"http://127.0.0.1:{collector.getsockname()[1]}"
+        with served([str(ranker)], environment={"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}) as service:
+            assert service.post("/rerank", {"query": "a", "texts": ["b"]}).status_code == 200
+            began = time.monotonic()
+            assert service.end() == 0
+            assert time.monotonic() - began < 4.0
+    [stopped] = service.events("stopped")
+    assert stopped["spans_lost"] and 1.9 < stopped["seconds"] < 3.5
+    assert all(line.startswith(("{", "ready: ", "try: ")) for line in service.lines), service.lines
+    if not answers:
+        assert any("batch" in event["message"] for event in service.events("tracing"))

@@ -1,6 +1,7 @@
 """`atento serve`: models over HTTP."""
 
 import os
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -149,11 +150,11 @@ def _check_packages() -> None:
         )
 
 
-def _tracing() -> "Spans":
-    """Tracing as the variables OTEL_* say."""
+def _tracing(event: Callable[..., None]) -> "Spans":
+    """Tracing as the variables OTEL_* say; `event` writes to the log."""
     from atento.serve.http.tracing import Tracing as Spans
 
-    return Spans.from_environment()
+    return Spans.from_environment(event)
 
 
 def _is_traced(*, asked: bool) -> bool:

@@ -50,7 +50,7 @@ async def answer_until(
         Metrics(lambda: {name: engine.stats(name) for name in models}),
         log,
     )
-    tracing = None if settings.tracing is None else settings.tracing()
+    tracing = None if settings.tracing is None else settings.tracing(log.event)
     app = application(service, origins=settings.origins, tracing=tracing)
     servers = [(_Server(_config(app, limits)), bound)]
     if settings.admin_socket is not None:
@@ -70,11 +70,11 @@ async def answer_until(
     for server, _ in servers:
         server.should_exit = True
     await asyncio.gather(*running)
-    service.log.event("stopped", seconds=round(time.monotonic() - began, 3), cut=service.metrics.running or None)
+    exported = tracing is None or await asyncio.to_thread(tracing.close)
+    seconds, cut = round(time.monotonic() - began, 3), service.metrics.running or None
+    service.log.event("stopped", seconds=seconds, cut=cut, spans_lost=None if exported else True)
     if settings.admin_socket is not None:
         settings.admin_socket.unlink(missing_ok=True)
-    if tracing is not None:
-        await asyncio.to_thread(tracing.close)
 
 
 class _Server(uvicorn.Server):

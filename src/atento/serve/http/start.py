@@ -32,7 +32,8 @@ class ServerSettings:
         origins: web pages that may call it (CORS).
         admin_socket: path of the unix socket of `POST /models/reload`; None: there is none.
         log_text: whether users' texts may be logged. quiet: whether successful requests are left out of the log.
-        tracing: makes what turns each request into a span of OpenTelemetry; None: they are none.
+        tracing: makes, from what writes an event of the log, what turns each request into a span of OpenTelemetry;
+            None: they are none.
     """
 
     host: str = "127.0.0.1"
@@ -43,7 +44,7 @@ class ServerSettings:
     admin_socket: Path | None = None
     log_text: bool = False
     quiet: bool = False
-    tracing: "Callable[[], Tracing] | None" = None
+    tracing: "Callable[[Callable[..., None]], Tracing] | None" = None
     ready: Callable[[str], None] = field(default=lambda url: None)
 
     def check(self) -> None:

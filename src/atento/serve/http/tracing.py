@@ -3,9 +3,11 @@
 Needs the extra `tracing`, and is imported only if tracing is asked for.
 """
 
+import logging
 import os
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -31,6 +33,7 @@ _ATTRIBUTES = {  # a value of the log -> its name in the conventions of OpenTele
     "code": "error.type",
 }
 _PROTOCOL = "http/protobuf"
+_LAST_SECONDS = 2.0  # for the last spans at the end of the service; a collector that is gone would take 10
 
 
 class Tracing:
@@ -45,14 +48,19 @@ class Tracing:
         self._tracer = provider.get_tracer("atento", atento.__version__)
 
     @classmethod
-    def from_environment(cls) -> "Tracing":
+    def from_environment(cls, event: Callable[..., None]) -> "Tracing":
         """Tracing to where the variables `OTEL_*` say: to `http://localhost:4318` by OTLP where they say nothing.
+
+        Args:
+            event: writes an event of the log; the warnings of OpenTelemetry are such events.
 
         Raises:
             UsageError: an exporter or a protocol that there is not.
         """
+        _log_warnings(event)
         unnamed = str(Resource.create().attributes[SERVICE_NAME]).startswith("unknown_service")
-        provider = TracerProvider(resource=Resource.create({SERVICE_NAME: "atento"} if unnamed else {}))
+        resource = Resource.create({SERVICE_NAME: "atento"} if unnamed else {})
+        provider = TracerProvider(resource=resource, shutdown_on_exit=False)  # `close` does it, and waits less long
         for name in os.environ.get("OTEL_TRACES_EXPORTER", "otlp").split(","):
             if name.strip() != "none":
                 provider.add_span_processor(BatchSpanProcessor(_exporter(name.strip())))
@@ -83,9 +91,29 @@ class Tracing:
             span.set_status(Status(StatusCode.ERROR))
         span.end()
 
-    def close(self) -> None:
-        """Export what is left."""
-        self._provider.shutdown()
+    def close(self) -> bool:
+        """Export what is left; return whether it was exported, or refused, within two seconds."""
+        last = threading.Thread(target=self._provider.shutdown, name="last-spans", daemon=True)
+        last.start()
+        last.join(_LAST_SECONDS)
+        return not last.is_alive()
+
+
+def _log_warnings(event: Callable[..., None]) -> None:
+    """Write warnings of OpenTelemetry, such as that of a collector that does not answer, as events of a log."""
+    logger = logging.getLogger("opentelemetry")
+    logger.propagate = False
+    logger.handlers = [_Warnings(event)]
+
+
+class _Warnings(logging.Handler):
+    def __init__(self, event: Callable[..., None]) -> None:
+        super().__init__(logging.WARNING)
+        self._event = event
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one warning."""
+        self._event("tracing", level=record.levelname.lower(), message=record.getMessage())
 
 
 def _exporter(name: str) -> SpanExporter:
