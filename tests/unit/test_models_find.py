@@ -1,5 +1,6 @@
 """From the word MODEL to files: runs, folders, hub names offline."""
 
+import json
 import os
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from atento.storage.checkpoint import save_checkpoint
 NETWORK = {"architecture": "encoder-decoder", "d_model": 8, "n_layers": 1, "n_decoder_layers": None, "vocab_size": 9}
 CONFIG: dict[str, Any] = {"model_type": "atento", "version": 2, "task": "translation", "name": "x", "network": NETWORK}
 WEIGHTS = {"w": torch.arange(4.0)}
+_MODULES = (("Transformer", ""), ("Pooling", "1_Pooling"), ("Dense", "2_Dense"))
 
 
 def save(run: Path, step: int, score: float | None = None, folder: str = "checkpoints") -> Path:
@@ -85,6 +87,21 @@ for name in sys.argv[1:]:
 """
 
 
+def write_hub_model_without_dense_weights(cache: Path) -> None:
+    """In the hub's cache, a sentence-transformers model whose Dense module had no safetensors to fetch."""
+    snapshot = cache / "snapshots" / ("0" * 40)
+    (cache / "refs").mkdir(parents=True)
+    (cache / "refs" / "main").write_text("0" * 40, encoding="utf-8")
+    for module in ("1_Pooling", "2_Dense"):
+        (snapshot / module).mkdir(parents=True)
+    rows = [{"type": f"sentence_transformers.models.{name}", "path": path} for name, path in _MODULES]
+    (snapshot / "modules.json").write_text(json.dumps(rows), encoding="utf-8")
+    (snapshot / "config.json").write_text('{"model_type": "bert"}', encoding="utf-8")
+    (snapshot / "model.safetensors").write_bytes(b"not read")
+    (snapshot / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}', encoding="utf-8")
+    (snapshot / "2_Dense" / "config.json").write_text("{}", encoding="utf-8")
+
+
 def test_hub_names_offline_from_the_cache_or_refused(tmp_path: Path) -> None:
     """What was fetched before is read from the hub's cache, whose files are links; anything else is one sentence."""
     folder = write_model(tmp_path / "model", CONFIG, WEIGHTS, {"tokenizer.json": b"{}"})
@@ -102,7 +119,16 @@ def test_hub_names_offline_from_the_cache_or_refused(tmp_path: Path) -> None:
     (bare / "refs" / "main").write_text("0" * 40, encoding="utf-8")
     (bare / "snapshots" / ("0" * 40)).mkdir(parents=True)
     (bare / "snapshots" / ("0" * 40) / "config.json").write_text('{"model_type": "bert"}', encoding="utf-8")
-    names = ["someone/small", "someone/older", "nobody/nothing", "runs/a--b", "runs/.hidden", f"x/{'y' * 200}"]
+    write_hub_model_without_dense_weights(tmp_path / "hub" / "models--someone--dense")
+    names = [
+        "someone/small",
+        "someone/older",
+        "someone/dense",
+        "nobody/nothing",
+        "runs/a--b",
+        "runs/.hidden",
+        f"x/{'y' * 200}",
+    ]
     done = subprocess.run(
         [sys.executable, "-c", OFFLINE, *names],
         env={**os.environ, "HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"},
@@ -115,10 +141,11 @@ def test_hub_names_offline_from_the_cache_or_refused(tmp_path: Path) -> None:
     assert lines[0] == f"found {'0' * 40} x [0.0, 1.0, 2.0, 3.0]", done.stderr
     offline = "it is not in the hub's cache, and the hub cannot be reached: you are offline"
     wrong = "it cannot be a hub name (owner/name) either"
-    convert = "`atento convert someone/older --to atento --out DIR` reads them"
-    older = f"if it has older weight files (pytorch_model.bin), {convert}"
-    assert lines[1] == f"ModelError someone/older has no safetensors on the hub; {older}"
-    for name, line, reason in zip(names[2:], lines[2:], (offline, wrong, wrong, wrong), strict=True):
+    for line, name, where in zip(lines[1:3], names[1:3], ("", " in 2_Dense"), strict=True):
+        convert = f"`atento convert {name} --to atento --out DIR` reads them"
+        older = f"if it has older weight files (pytorch_model.bin), {convert}"
+        assert line == f"ModelError {name} has no safetensors{where} on the hub; {older}"
+    for name, line, reason in zip(names[3:], lines[3:], (offline, wrong, wrong, wrong), strict=True):
         assert line == f"UsageError {name} is no local folder, and {reason}; give the path of a local folder"
 
 

@@ -78,11 +78,8 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
     if (path / MANIFEST).exists() and not (path / MANIFEST).is_symlink():  # the hub's cache is made of links
         verify(path)
     config = read_config(path / CONFIG)
-    if not Path(model).exists() and not any(path.glob("*.safetensors")):
-        raise ModelError(
-            f"{model} has no safetensors on the hub; if it has older weight files (pytorch_model.bin), "
-            f"`atento convert {model} --to atento --out DIR` reads them"
-        )
+    if not Path(model).exists():
+        _check_fetched(model, path, () if modules is None else modules.dense)
     if config.get("model_type", "atento") == "atento":
         return ModelFiles(path, *migrated(config, read_weights(path), str(path)))
     network, weights, load_report = read_released(path, config, allow_missing=allow_missing, allow_unused=allow_unused)
@@ -90,6 +87,17 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
         return ModelFiles(path, _translated(config, network, path, None), weights, load_report)
     network, weights = with_projections(network, weights, modules.dense)
     return ModelFiles(path, _translated(config, network, path, modules.embedding), weights, load_report)
+
+
+def _check_fetched(model: str | Path, network: Path, dense: Sequence[Path]) -> None:
+    """Raises ModelError: a folder with weights of a hub model has no safetensors; older files are not fetched."""
+    for folder in (network, *dense):
+        if not any(folder.glob("*.safetensors")):
+            where = "" if folder == network else f" in {folder.name}"
+            raise ModelError(
+                f"{model} has no safetensors{where} on the hub; if it has older weight files (pytorch_model.bin), "
+                f"`atento convert {model} --to atento --out DIR` reads them"
+            )
 
 
 def without_adapters(
