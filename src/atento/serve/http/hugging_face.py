@@ -14,9 +14,12 @@ from starlette.responses import JSONResponse, Response
 from atento.config.tasks import TASKS, task_with
 from atento.serve.http.body import read_object
 from atento.serve.http.errors import HUGGING_FACE, ServiceError, wrong_field
+from atento.serve.http.examples import ZERO_SHOT as ZERO_SHOT_EXAMPLE
+from atento.serve.http.examples import payload_example
 from atento.serve.http.fields import Fields, described, read
 from atento.serve.http.payload_generation import Call, generation
 from atento.serve.http.payloads import PAYLOADS, feature_extraction, plain_payload, sentence_similarity, zero_shot
+from atento.serve.http.routes import accepts
 from atento.serve.http.service import Service
 from atento.serve.http.work import Work, unless_gone
 
@@ -31,7 +34,7 @@ _TAGS = {  # the names of Hugging Face for the tasks of a verb, where they are n
     "similarity": "sentence-similarity",
 }
 _KEYS = {"inputs", "parameters", "options", "stream"}
-_SCHEMA = {
+_SCHEMA: dict[str, Any] = {
     "type": "object",
     "required": ["inputs"],
     "properties": {
@@ -57,7 +60,6 @@ def tag_of(verb: str) -> str:
 
 def add_routes(app: FastAPI, service: Service) -> None:
     """Add the routes of the payloads."""
-    extra = {"requestBody": {"required": True, "content": {"application/json": {"schema": _SCHEMA}}}}
 
     async def of_model(request: Request) -> Response:
         name, _, task = request.path_params["id"].partition("/pipeline/")
@@ -73,11 +75,16 @@ def add_routes(app: FastAPI, service: Service) -> None:
             raise ServiceError(400, f"name a model: POST /models/NAME; this service has {known}", "no_model")
         return await _answer(service, request, next(iter(service.models)), None)
 
-    shared: dict[str, Any] = {"methods": ["POST"], "tags": [HUGGING_FACE], "openapi_extra": extra}
-    app.add_api_route("/models/{id:path}", of_model, summary="The task of a model", **shared)
-    app.add_api_route("/", of_root, summary="The task of the only model", **shared)
-    for task in names():
-        app.add_api_route(f"/{task}", _of_task(service, task), summary=f"The task {task}", **shared)
+    first = service.describe(next(iter(service.models))).verb
+    routes: list[tuple[str, Callable[[Request], Coroutine[Any, Any, Response]], str, str]] = [
+        ("/models/{id:path}", of_model, "The task of a model", first),
+        ("/", of_root, "The task of the only model", first),
+    ]
+    routes += [(f"/{task}", _of_task(service, task), f"The task {task}", verb) for task, verb in names().items()]
+    for path, route, summary, verb in routes:
+        example = ZERO_SHOT_EXAMPLE if path == f"/{ZERO_SHOT}" else payload_example(service, verb)
+        extra = accepts(_SCHEMA, example=example)
+        app.add_api_route(path, route, methods=["POST"], summary=summary, tags=[HUGGING_FACE], openapi_extra=extra)
 
 
 def _of_task(service: Service, task: str) -> Callable[[Request], Coroutine[Any, Any, Response]]:

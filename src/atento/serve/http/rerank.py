@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from atento.serve.http.body import read_object
 from atento.serve.http.errors import HUGGING_FACE, wrong_field
+from atento.serve.http.examples import RERANK
 from atento.serve.http.fields import Fields, Texts, bounded, described, listed, read, unsupported
 from atento.serve.http.routes import accepts
 from atento.serve.http.service import Service
@@ -81,7 +82,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         ("/v2/rerank", rerank, RerankFields, "Texts ranked by a query"),
         ("/embed", embed, EmbedFields, "Vectors of texts"),
     ):
-        extra = accepts(kind)
+        extra = accepts(kind, example=RERANK if kind is RerankFields else None)
         app.add_api_route(path, route, methods=["POST"], summary=summary, tags=[HUGGING_FACE], openapi_extra=extra)
 
 

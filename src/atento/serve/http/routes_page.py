@@ -17,9 +17,12 @@ body {font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; pa
 summary {cursor: pointer; padding: .3rem 0} code, pre, textarea {font: 14px/1.4 ui-monospace, monospace}
 .method {display: inline-block; min-width: 3.5rem; font-weight: bold} table {border-collapse: collapse; margin: .5rem 0}
 td, th {text-align: left; vertical-align: top; padding: .15rem .8rem .15rem 0} .what {opacity: .75}
-textarea {width: 100%; box-sizing: border-box} pre {white-space: pre-wrap; overflow-wrap: anywhere}
+textarea {width: 100%; box-sizing: border-box} pre {white-space: pre-wrap; overflow: auto; max-height: 24rem}
+pre, code {overflow-wrap: anywhere}
+@media (width < 36rem) {td {display: block; padding: 0} tr {display: block; margin: .4rem 0}}
 """
 _SCRIPT = """
+document.addEventListener("submit", (event) => event.preventDefault());
 document.addEventListener("click", async (event) => {
   const form = event.target.closest("button") && event.target.closest("details");
   if (!form) return;
@@ -57,14 +60,16 @@ def routes_page(document: Mapping[str, Any], models: list[str]) -> str:
         f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{title}: routes</title>'
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style>\n<h1>{title}</h1>\n'
         f'<p>{names}The routes as a document for programs: <a href="openapi.json">openapi.json</a>.</p>\n'
-        '<p><label>API key, if the service has keys: <input id="key" type="password" autocomplete="off"></label></p>\n'
+        '<form><label>API key, if the service has keys: <input id="key" type="password" autocomplete="off"></label>'
+        "</form>\n"
         f"{''.join(sections)}<script>{_SCRIPT}</script></html>\n"
     )
 
 
 def _operation(path: str, method: str, operation: Mapping[str, Any], models: list[str]) -> str:
     content = operation.get("requestBody", {}).get("content", {})
-    schema: Mapping[str, Any] = next((kind["schema"] for kind in content.values()), {})
+    accepted: Mapping[str, Any] = next(iter(content.values()), {})
+    schema: Mapping[str, Any] = accepted.get("schema", {})
     slots = re.findall(r"\{(\w+)\}", path)
     model = html.escape(_first(models))
     inputs = "".join(f'<p><label>{slot} <input name="{slot}" value="{model}"></label>' for slot in slots)
@@ -74,7 +79,8 @@ def _operation(path: str, method: str, operation: Mapping[str, Any], models: lis
     )
     body = ""
     if content:
-        example = html.escape(json.dumps(_example(schema, models), ensure_ascii=False, indent=1))
+        value = accepted.get("example") or _example(schema, models)
+        example = html.escape(json.dumps(value, ensure_ascii=False, indent=1))
         body = f"<table>{rows}</table><textarea rows=5 aria-label=body>{example}</textarea>"
     return (
         f'<details data-path="{html.escape(path)}" data-method="{html.escape(method.upper())}"><summary>'
@@ -114,9 +120,10 @@ def _kind(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
 
 
 def _example(schema: Mapping[str, Any], models: list[str]) -> dict[str, Any]:
-    """A body with the required fields."""
+    """A body with the required fields, and a prompt."""
     fields = schema.get("properties", {})
-    return {name: _value(name, fields[name], models) for name in schema.get("required", ()) if name in fields}
+    shown = (*schema.get("required", ()), "prompt")
+    return {name: _value(name, fields[name], models) for name in shown if name in fields}
 
 
 def _value(name: str, field: Mapping[str, Any], models: list[str]) -> Any:

@@ -1,0 +1,90 @@
+"""The page of the routes, `GET /docs`, in a real browser: quiet, complete, and able to send requests."""
+
+import json
+from typing import Any
+
+import pytest
+
+from http_service import SOURCES, Served, served
+
+pytestmark = pytest.mark.integration
+
+
+class Page:
+    """The page of a service in the browser, with all it asked of the network and all it complained of."""
+
+    def __init__(self, browser: Any, service: Served, width: int = 1100) -> None:
+        self.page, self.requests, self.complaints = browser.new_page(viewport={"width": width, "height": 800}), [], []
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("console", lambda said: self.complaints.append(said.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.goto(service.url + "/docs")
+
+    def send(self, path: str, body: Any = None, *, method: str = "POST", name: str = "") -> tuple[str, str]:
+        """Open a route, write a body and a name in its path unless the examples are to be sent, and send.
+
+        Returns:
+            The status line and the answer.
+        """
+        route = self.page.locator(f"details[data-path='{path}'][data-method={method}]")
+        if not route.evaluate("element => element.open"):
+            route.locator("summary").click()
+        if name:
+            route.locator("input").fill(name)
+        if body is not None:
+            route.locator("textarea").fill(body if isinstance(body, str) else json.dumps(body))
+        route.locator("pre").evaluate("element => element.textContent = ''")
+        route.get_by_role("button", name="Send").click()
+        self.page.wait_for_function(
+            "element => element.textContent && element.textContent != '...'", arg=route.locator("pre").element_handle()
+        )
+        first, _, rest = str(route.locator("pre").text_content()).partition("\n")
+        return first, rest
+
+
+def test_the_page_shows_the_routes_and_sends_requests(browser: Any, service: Served) -> None:
+    seen = Page(browser, service)
+    paths = service.get("/openapi.json").json()["paths"]
+    shown = seen.page.locator("summary code").all_text_contents()
+    assert sorted(shown) == sorted(path for path, operations in paths.items() for _ in operations)
+    assert seen.page.locator("summary").first.is_visible() and not seen.page.locator("textarea").first.is_visible()
+    models = {row["id"] for row in service.get("/v1/models").json()["data"]}
+    status, answer = seen.send("/v1/models", method="GET")
+    assert status == "200 OK" and {row["id"] for row in json.loads(answer)["data"]} == models
+    body = {"model": "lm", "prompt": SOURCES[0], "max_tokens": 4, "temperature": 0}
+    status, answer = seen.send("/v1/completions", body)
+    assert status == "200 OK"
+    assert json.loads(answer)["choices"] == service.post("/v1/completions", body).json()["choices"]
+    status, _ = seen.send("/translate", {"q": "a", "source": "en", "target": "pt"})
+    assert status == "200 OK"
+    status, answer = seen.send("/models/{id}", {"inputs": SOURCES[0]}, name="en-pt")
+    assert status == "200 OK" and "translation_text" in json.loads(answer)[0]
+    assert not seen.complaints and all(url.startswith(service.url) for url in seen.requests)
+    status, answer = seen.send("/v1/completions", "{")
+    assert status.startswith("400") and "error" in json.loads(answer)
+
+
+def test_the_examples_of_the_page_are_bodies_that_the_service_takes(browser: Any, service: Served) -> None:
+    """No field of an example is missing, unknown, of the wrong type or out of range (422)."""
+    seen = Page(browser, service)
+    routes = seen.page.locator("details").evaluate_all("all => all.map(d => [d.dataset.path, d.dataset.method])")
+    assert len(routes) > 20
+    wrong = {path: seen.send(path, method=method) for path, method in routes}
+    wrong = {path: said for path, said in wrong.items() if said[0].startswith(("422", "5"))}
+    assert not wrong
+
+
+@pytest.mark.parametrize("width", [360, 1100])
+def test_the_page_fits_its_window(browser: Any, service: Served, width: int) -> None:
+    seen = Page(browser, service, width)
+    seen.page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_key_of_the_page_is_sent(browser: Any, service: Served) -> None:
+    with served([str(service.folders["lm"]), "--api-key", "secret-of-the-page"]) as keyed:
+        seen = Page(browser, keyed)
+        assert seen.send("/v1/models", method="GET")[0].startswith("401")
+        seen.page.locator("#key").fill("secret-of-the-page")
+        status, answer = seen.send("/v1/models", method="GET")
+        assert status == "200 OK" and '"lm"' in answer
