@@ -22,6 +22,7 @@ from atento.bench.race_report import report_race
 from atento.bench.recurrence import measure_recurrence
 from atento.bench.replicas import measure_processes
 from atento.bench.serving import measure_serving
+from atento.bench.sizing import measure_sizing
 from atento.bench.training import measure_training
 from atento.bench.transfer import measure_transfer, report_transfer
 from atento.bench.words import measure_words
@@ -47,6 +48,7 @@ BENCHES: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
     "encoding": measure_encoding,
     "labelling": measure_labelling,
     "serving": measure_serving,
+    "sizing": measure_sizing,
     "mbr": measure_mbr,
     "attention": measure_attention,
     "observation": measure_observation,

@@ -104,7 +104,7 @@ def _serve(pipe: Connection, kind: type[Contender], arguments: tuple[Any, ...], 
     """In the separate process: load, report it, then answer each piece of work with a measurement."""
     torch.set_num_threads(n_threads)
     contender = kind()
-    before = _mib("VmRSS")
+    before = memory_mib("VmRSS")
     try:
         contender.load(*arguments)
     except CapabilityError as error:
@@ -119,14 +119,14 @@ def _serve(pipe: Connection, kind: type[Contender], arguments: tuple[Any, ...], 
         start, start_processor = time.perf_counter(), time.process_time()
         result = contender.run(work)
         duration, processor = time.perf_counter() - start, time.process_time() - start_processor
-        peak = _mib("VmHWM")
+        peak = memory_mib("VmHWM")
         above = None if peak is None or before is None else max(0.0, peak - before)
         pipe.send(Measurement(duration, result, above, processor))
 
 
-def _mib(name: str) -> float | None:
-    """Return a size in MiB from Linux's status of this process; None on other systems."""
-    file = Path("/proc/self/status")
+def memory_mib(name: str, process: int | str = "self") -> float | None:
+    """Return a size in MiB from Linux's status of a process, of this one by default; None on other systems."""
+    file = Path(f"/proc/{process}/status")
     if not file.exists():
         return None
     lines = (line.split() for line in file.read_text(encoding="ascii", errors="replace").splitlines())

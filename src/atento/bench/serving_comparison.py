@@ -35,7 +35,7 @@ class Comparison:
         requests = [server.request(text) for text in self._texts]
         waiting, compared = list(clients), False
         while waiting or not compared:
-            with running(server) as port:
+            with running(server) as (port, _):
                 if not compared:
                     answers = [answer_of(reply) for reply in replies(port, requests[:_PROBES])]
                     self._expected = self._expected or answers

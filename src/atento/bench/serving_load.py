@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -43,8 +43,15 @@ class Load:
         return float(1000 * np.percentile(latencies, percent)) if latencies else 0.0
 
 
+class Started(NamedTuple):
+    """A server that runs: its port and the number of its process."""
+
+    port: int
+    process: int
+
+
 @contextmanager
-def running(server: Server) -> Iterator[int]:
+def running(server: Server) -> Iterator[Started]:
     """Start a server on a free port, wait until it is ready, and end it.
 
     Raises:
@@ -61,7 +68,7 @@ def running(server: Server) -> Iterator[int]:
             if process.poll() is not None or time.monotonic() > end:
                 raise AtentoError(f"a server of the benchmark did not start: {' '.join(command)}")
             time.sleep(0.05)
-        yield port
+        yield Started(port, process.pid)
     finally:
         process.terminate()
         try:

@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
 
 Workloads = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="For serving: one of its workloads; repeatable. All if not given."),
+    typer.Option(metavar="NAME", help="For serving and sizing: one of its workloads; repeatable. All if not given."),
 ]
 PeersPython = Annotated[
     Path | None,
@@ -100,6 +100,7 @@ def bench(
         "transfer": {"model": model, "quick": quick},
         "race": {"race": race},
         "serving": {"workloads": workload, "peers_python": peers_python},
+        "sizing": {"workloads": workload},
     }
     names = [name] if name else [measurement for measurement in MEASUREMENTS if measurement != "agreement"]
     _run(names, seconds, options, out, threads, as_json)

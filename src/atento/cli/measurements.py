@@ -40,6 +40,9 @@ MEASUREMENTS = {
     "encoding": Measurement("sentence embeddings compared with sentence-transformers and ONNX Runtime", 20),
     "labelling": Measurement("classifying, tagging and answering with BERT-base compared with transformers", 8),
     "serving": Measurement("the service under 1, 8 and 64 clients compared with the servers of other libraries", 25),
+    "sizing": Measurement(
+        "memory of the service, and its tokens per second of processor time, for models of usual sizes", 15
+    ),
     "mbr": Measurement("minimum Bayes risk compared with sacrebleu and mbrs, and its faster methods", 15),
     "attention": Measurement(
         "an attention layer by mask, length and kernel compared with other libraries, time and memory", 120

@@ -1,0 +1,50 @@
+"""`atento bench sizing`: what it says of a real service of small models is what the requests and the system say."""
+
+import os
+import time
+
+import pytest
+import torch
+
+from atento.bench import sizing
+from atento.bench.sizing import measure_sizing
+from atento.errors import UsageError
+
+pytestmark = pytest.mark.integration
+pytest.importorskip("fastapi", reason="fastapi is not installed (extra serve)")
+MODELS = ["embed-minilm", "generate-gpt2"]
+
+
+def test_tokens_memory_and_processor_time_of_a_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    about, *rows = measure_sizing(1.5, workloads=MODELS, size="tiny", clients=3)
+    assert about["bench"] == "sizing"
+    assert [(row["workload"], row["precision"]) for row in rows] == [
+        (name, precision) for name in MODELS for precision in ("float32", "int8")
+    ]
+    for row in rows:
+        cores = row["tokens_per_second"] / row["tokens_per_processor_second"]
+        assert 0.02 < cores < 1.3, row  # of one thread, and of the one that talks with the server
+        assert 0 < row["http_ms_per_request"] < 100
+        assert 20 < row["http_mib_loaded"] < row["worker_mib_loaded"]  # torch is in the worker alone
+        for name in ("http", "worker"):
+            assert row[f"{name}_mib_peak"] >= row[f"{name}_mib_loaded"] - 1
+    for row in rows[2:]:  # each output has exactly 32 tokens
+        assert row["tokens_per_second"] == pytest.approx(32 * row["requests_per_second"], rel=0.03, abs=2)
+
+
+def test_the_memory_is_that_of_the_process() -> None:
+    """A process that holds 200 MiB more is seen to do so, at its peak, and not when it has freed them."""
+    processes = {"this": os.getpid()}
+    before = sizing._memory(processes)["this"]
+    with sizing._peak(processes) as peak:
+        held = bytearray(200 << 20)
+        time.sleep(5 * sizing._PAUSE)
+        del held
+    assert 190 < peak["this"] - before < 260
+    assert sizing._memory(processes)["this"] - before < 60
+
+
+def test_an_unknown_workload_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"unknown workload 'embed-minlm'.*embed-minilm"):
+        next(measure_sizing(1.0, workloads=["embed-minlm"]))
