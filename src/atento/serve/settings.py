@@ -48,7 +48,7 @@ class Limits:
     header_fields: int = _limit(64, "fields in the head of a request", 8)
     body_bytes: int = _limit(1 << 20, "bytes of the body of a request", 1)
     json_depth: int = _limit(16, "levels of nesting of a JSON body", 4)
-    texts: int = _limit(32, "texts of one request", 1)
+    texts: int = _limit(32, "texts of one request; more inputs for vectors are computed in parts of as many", 1)
     input_tokens: int = _limit(512, "tokens of one text, special tokens included", 1)
     output_tokens: int = _limit(256, "new tokens of one output", 1)
     beam: int = _limit(16, "width of a beam", 1)

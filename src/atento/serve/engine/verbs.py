@@ -147,7 +147,9 @@ def longest_read(model: Model, verb: str, longest: int) -> int:
     return min(limit for limit in limits if limit is not None)
 
 
-def fitted(model: Model, verb: str, items: Sequence[Any], longest: int, truncate: str) -> tuple[list[Any], int]:
+def fitted(
+    model: Model, verb: str, items: Sequence[Any], longest: int, truncate: str, first: int = 0
+) -> tuple[list[Any], int]:
     """The items within the limit of length, and the number of their tokens.
 
     Two texts that the network reads as one sequence count together.
@@ -156,6 +158,7 @@ def fitted(model: Model, verb: str, items: Sequence[Any], longest: int, truncate
         longest: the most tokens of a text, special tokens included, as `longest_read` takes it.
         truncate: what becomes of a longer text: "error", or "left" or "right", the end that is cut. A text that is
             scored is never cut.
+        first: the number of the first item in errors.
 
     Raises:
         TooLong: a text is longer and may not be cut; says both lengths. UsageError: an item is of another kind.
@@ -165,7 +168,7 @@ def fitted(model: Model, verb: str, items: Sequence[Any], longest: int, truncate
     tokenizer, longest = model.tokenizer, longest_read(model, verb, longest)
     template = special_tokens_of(model.network.config, tokenizer, model.config.get("template"))
     total, within = 0, list[Any]()
-    for number, item in enumerate(items):
+    for number, item in enumerate(items, first):
         if verb in WRITING and isinstance(item, list):  # a prompt of ids
             _check_length(number, len(item), longest)
             total, within = total + len(item), [*within, item]

@@ -68,7 +68,7 @@ class Worker:
             check_verb(job.verb)
             longest = min(self.limits["input_tokens"], job.longest or self.limits["input_tokens"])
             truncate = job.truncate or self.limits["truncate"]
-            items, tokens = fitted(self.model, job.verb, job.items, longest, truncate)
+            items, tokens = fitted(self.model, job.verb, job.items, longest, truncate, job.first)
         except Exception as error:
             self.outbox.fail(job.id, error)
         else:

@@ -75,7 +75,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
             raise ServiceError(400, f"name a model: POST /models/NAME; this service has {known}", "no_model")
         return await _answer(service, request, next(iter(service.models)), None)
 
-    first = service.describe(next(iter(service.models))).verb
+    first = next((service.describe(name).verb for name in service.models), "")
     routes: list[tuple[str, Callable[[Request], Coroutine[Any, Any, Response]], str, str]] = [
         ("/models/{id:path}", of_model, "The task of a model", first),
         ("/", of_root, "The task of the only model", first),

@@ -161,15 +161,12 @@ async def _translate(service: Service, request: Request, fields: TranslateFields
 
 
 async def _written(work: Work, direction: Direction, sentences: list[str], alternatives: int) -> list[list[str]]:
-    """The translation of each sentence and its alternatives, by jobs of the size of a usual request."""
-    options, most = direction.options, work.service.limits.texts
+    """The translation of each sentence and its alternatives."""
+    options = direction.options
     if alternatives:
         options |= {"n_best": alternatives + 1, "beam": max(4, alternatives + 1)}
-    outputs: list[list[str]] = []
-    for start in range(0, len(sentences), most):
-        outcome = await work.run(direction.model, _VERB, sentences[start : start + most], options)
-        outputs += [[output["text"] for output in value] for value in outcome.values]
-    return outputs
+    outcome = await work.run_in_parts(direction.model, _VERB, sentences, options)
+    return [[output["text"] for output in value] for value in outcome.values]
 
 
 def _words(pieces: Sequence[Piece], sentences: Sequence[str]) -> str:

@@ -30,6 +30,7 @@ from atento.serve.http.work import Work, check_texts, event_stream, unless_gone
 from atento.serve.jobs import Piece, Result, Usage
 
 _BY_IDS = "generate"  # the verb that also takes prompts as ids
+_MOST_INPUTS = 2048  # of a request for vectors, as in OpenAI's API
 
 
 class EmbeddingFields(Fields):
@@ -64,7 +65,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
             fields = read(EmbeddingFields, await read_object(request, service.limits))
             model = service.model_for("embed", fields.model)
             inputs = listed(fields.input)
-            check_texts(service, len(inputs), "/input")
+            check_texts(service, len(inputs), "/input", _MOST_INPUTS)
             _check_ids(service, model, inputs, "/input")
             width = service.describe(model).width or 0
             if fields.dimensions is not None:
@@ -91,7 +92,7 @@ def _writing_verb(service: Service, model: str) -> str:
 
 async def _embedded(work: Work, fields: EmbeddingFields, inputs: list[Any]) -> dict[str, Any]:
     texts = await _as_texts(work, fields.model, inputs)
-    outcome = await work.run(fields.model, "embed", texts)
+    outcome = await work.run_in_parts(fields.model, "embed", texts)
     rows = []
     for number, value in enumerate(outcome.values):
         vector = np.asarray(value, dtype=np.float32)

@@ -75,6 +75,7 @@ class Work:
         stream: bool = False,
         log_probs: int | None = None,
         fit: Fit = WHOLE,
+        first: int = 0,
     ) -> Job:
         """A job of this request; all of them have the deadline of the request."""
         self._count += 1
@@ -82,7 +83,9 @@ class Work:
         note(self.request, model=model, verb=verb, items=len(items), characters=_characters(items))
         if self.service.log.texts:
             note(self.request, texts=items)
-        return Job(number, model, verb, items, options, stream, self._deadline, log_probs, fit.longest, fit.truncate)
+        return Job(
+            number, model, verb, items, options, stream, self._deadline, log_probs, fit.longest, fit.truncate, first
+        )
 
     async def run(
         self,
@@ -93,20 +96,38 @@ class Work:
         *,
         log_probs: int | None = None,
         fit: Fit = WHOLE,
+        first: int = 0,
     ) -> Outcome:
-        """The values of all items.
+        """The values of all items; `first` is the number of the first one in the request.
 
         Raises:
             ServiceError: as `events` says.
         """
         outcome = Outcome([None] * len(items))
-        job = self.job(model, verb, items, options or {}, log_probs=log_probs, fit=fit)
+        job = self.job(model, verb, items, options or {}, log_probs=log_probs, fit=fit, first=first)
         async for event in self.events(job):
             if isinstance(event, Result):
                 outcome.values[event.item] = event.value
             elif isinstance(event, Usage):
                 outcome.prompt_tokens, outcome.new_tokens = event.prompt_tokens, event.new_tokens
         return outcome
+
+    async def run_in_parts(
+        self, model: str, verb: str, items: list[Any], options: dict[str, Any] | None = None
+    ) -> Outcome:
+        """The values of any number of items, by jobs of the size of a usual request, so that others come in between.
+
+        Raises:
+            ServiceError: as `events` says.
+        """
+        whole, most = Outcome([]), self.service.limits.texts
+        for start in range(0, len(items), most):
+            part = await self.run(model, verb, items[start : start + most], options, first=start)
+            whole.values += part.values
+            whole.prompt_tokens += part.prompt_tokens
+            whole.new_tokens += part.new_tokens
+        note(self.request, items=len(items), characters=_characters(items))
+        return whole
 
     async def events(self, job: Job) -> AsyncIterator[Piece | Result | Usage]:
         """The events of a job.
@@ -250,10 +271,11 @@ def _parts(item: Any) -> Iterator[str]:
         yield from (part for part in item if isinstance(part, str))
 
 
-def check_texts(service: Service, count: int, pointer: str) -> None:
-    """Raises ServiceError: 413, a request has too many texts; 422, it has none."""
-    if count > service.limits.texts:
-        raise too_long(f"a request may have at most {service.limits.texts:,} texts: got {count:,}", pointer)
+def check_texts(service: Service, count: int, pointer: str, most: int | None = None) -> None:
+    """Raises ServiceError: 413, a request has more than `most` texts (None: the limit); 422, it has none."""
+    most = service.limits.texts if most is None else most
+    if count > most:
+        raise too_long(f"a request may have at most {most:,} texts: got {count:,}", pointer)
     if count == 0:
         raise wrong_field(pointer, "a request must have at least one text: got none")
 
