@@ -27,6 +27,11 @@ PeersPython = Annotated[
     typer.Option(metavar="FILE", help="For serving: the interpreter of an environment that has further servers."),
 ]
 
+Race = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="For race: the entrants and what they are asked, instead of the shipped ones."),
+]
+
 
 def bench(
     name: Annotated[
@@ -63,12 +68,7 @@ def bench(
     quick: Annotated[
         bool, typer.Option("--quick", help="For transfer: few steps, one seed, to try the command.")
     ] = False,
-    race: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="For race: the entrants and what they are asked, instead of the shipped ones."
-        ),
-    ] = None,
+    race: Race = None,
     workload: Workloads = None,
     peers_python: PeersPython = None,
     threads: Threads = None,
