@@ -31,6 +31,7 @@ SIZED = {  # workloads of `atento bench serving`, and the precisions of our serv
 }
 _CLIENTS = 16
 _WARM_UP_SECONDS = 2.0
+_DEADLINE = 600  # seconds of a request, because the machine may be busy
 _PAUSE = 0.02  # seconds between two looks at the memory
 _LATE_SECONDS = 2.5  # the counts of the service are at most so late: it asks its workers every second
 _PROCESSES = Path("/proc")
@@ -70,7 +71,9 @@ def measure_sizing(
                 for threads in dict.fromkeys((1, torch.get_num_threads())):
                     setting = Setting(Path(folder) / "model", work.verb, work.new_tokens, work.beam, threads)
                     row = {"bench": "sizing", "workload": name, "precision": precision, "threads": threads}
-                    yield row | _needed(ours(setting, precision), work, clients, seconds)
+                    server = ours(setting, precision)
+                    patient = replace(server, command=[*server.command, "--deadline", str(_DEADLINE)])
+                    yield row | _needed(patient, work, clients, seconds)
 
 
 def _needed(server: Server, work: Workload, clients: int, seconds: float) -> dict[str, Any]:
