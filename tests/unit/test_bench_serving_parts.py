@@ -1,6 +1,10 @@
 """The parts of `atento bench serving`: clients, batches of the peers' servers, answers, ratios, model files."""
 
 import asyncio
+import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -74,6 +78,28 @@ def test_clients_count_answers_failures_and_what_is_given_up() -> None:
         seen = load(port, [REQUEST], 2, 0.05)
     assert len(seen.answered) == 3 and len(seen.unanswered) == 2
     assert min(seen.unanswered) > 0.1 and seen.milliseconds(99) > 100
+
+
+WAITING = """
+import sys, time
+from atento.bench.serving_load import running
+from atento.bench.serving_sides import Server
+command = [sys.executable, "-m", "http.server", "PORT", "--bind", "127.0.0.1"]
+with running(Server(command, "/", {}, "inputs", "/")) as started:
+    print(started.process, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_servers_too(number: int, tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", WAITING], stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+    assert process.stdout is not None
+    server = int(process.stdout.readline())
+    process.send_signal(number)
+    assert process.wait(30) == 128 + number
+    with pytest.raises(ProcessLookupError):
+        os.kill(server, 0)
 
 
 def test_a_connection_that_the_server_closes_is_opened_again() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -52,7 +53,7 @@ class Started(NamedTuple):
 
 @contextmanager
 def running(server: Server) -> Iterator[Started]:
-    """Start a server on a free port, wait until it is ready, and end it.
+    """Start a server on a free port, wait until it is ready, and end it, also where a signal ends this process.
 
     Raises:
         AtentoError: it ended, or was not ready in time.
@@ -61,6 +62,7 @@ def running(server: Server) -> Iterator[Started]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [part.replace("PORT", str(port)) for part in server.command]
+    before = {number: signal.signal(number, _unwind) for number in (signal.SIGINT, signal.SIGTERM)}
     process = subprocess.Popen(command, env=os.environ | server.environment, stdout=subprocess.DEVNULL)
     try:
         end = time.monotonic() + _START_SECONDS
@@ -76,6 +78,13 @@ def running(server: Server) -> Iterator[Started]:
         except subprocess.TimeoutExpired:
             process.kill()  # it computes what was given up
             process.wait()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _unwind(number: int, frame: object) -> None:
+    """End this process through what ends its servers and removes its files; at once, a signal would leave them."""
+    raise SystemExit(128 + number)
 
 
 def _is_ready(port: int, path: str) -> bool:
