@@ -203,10 +203,21 @@ def test_what_is_refused_before_training(tmp_path: Path) -> None:
     refuse("no answer is whole in a window of 18 tokens: raise `data.max_len`", long)
     mark = {"question": "q ?", "context": "a \u0007 b", "answers": [{"text": "\u0007", "answer_start": 2}]}
     refuse(r"the tokenizer has no token for the answer '\\x07'", [*made, mark])
+    refuse("no question is left", [mark], {"skip_bad": True})
     atento.train(recipe(data={"max_answer": 1}, steps=1), data=[*made, *long], out=tmp_path / "some", threads=1)
     log = (tmp_path / "some" / "train.log").read_text(encoding="utf-8")
     assert "warning: 1 of 21 questions left out: the answer is whole in no window of 18 tokens" in log
     assert "have an answer of more than `data.max_answer` 1 tokens" in log
+
+
+def test_an_answer_without_a_token_is_a_bad_record(tmp_path: Path) -> None:
+    """With `skip_bad` its question is left out and counted: the model is that of the other records."""
+    mark = {"question": "q ?", "context": "a \u0007 b", "answers": [{"text": "\u0007", "answer_start": 2}]}
+    made = records(20)
+    run = atento.train(recipe(data={"skip_bad": True}, steps=1), data=[*made, mark], out=tmp_path / "run", threads=1)
+    log = (tmp_path / "run" / "train.log").read_text(encoding="utf-8")
+    assert "warning: 1 question left out, first data['train']:20: the tokenizer has no token for the answer" in log
+    assert "is whole in no window" not in log and run.step == 1
 
 
 def test_a_model_without_the_head_says_what_it_was_trained_for(

@@ -1,12 +1,15 @@
 """Memory settings of training: the caches of compiled products, and what the environment says of them."""
 
 import os
+import random
+from pathlib import Path
 
 import pytest
 
+import atento
 from atento.training.allocator import keep_programs
 
-SIZES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "2048", "LRU_CACHE_CAPACITY": "8"}
+SIZES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "1024", "LRU_CACHE_CAPACITY": "8"}
 
 
 def test_caches_have_their_sizes_and_the_environment_takes_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,3 +20,24 @@ def test_caches_have_their_sizes_and_the_environment_takes_precedence(monkeypatc
     monkeypatch.setenv("LRU_CACHE_CAPACITY", "64")
     keep_programs()
     assert os.environ["LRU_CACHE_CAPACITY"] == "64"
+
+
+def test_a_run_whose_parts_have_new_shapes_keeps_few_kernels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Pairs of random lengths, one an update, have ever new shapes; pairs of five lengths have 25."""
+    draw = random.Random(1)
+
+    def kernels(lengths: range, name: str) -> str:
+        monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", raising=False)
+        pairs = [tuple(" ".join("ab" for _ in range(draw.choice(lengths))) for _ in range(2)) for _ in range(100)]
+        recipe = {
+            "task": "translation",
+            "data": {"max_len": 64},
+            "tokenizer": {"kind": "word", "vocab_size": 100},
+            "network": {"d_model": 16, "d_ff": 16, "n_heads": 2, "n_layers": 1},
+            "training": {"steps": 1, "batch_tokens": 16, "precision": "float32"},
+        }
+        atento.train(recipe, data=pairs, out=tmp_path / name, threads=1)
+        return os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"]
+
+    assert kernels(range(1, 40), "new") == "256"
+    assert kernels(range(1, 6), "again") == "1024"

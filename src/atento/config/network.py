@@ -62,8 +62,8 @@ class NetworkConfig:
     With `init` and nothing written, it is the initial model's.
     """
     norm: Literal["pre", "post"] = "post"
-    """Position of the norm: before each sublayer (pre, trains more easily) or after the residual sum (post, as in the
-    paper).
+    """Position of the norm: before each sublayer (pre, trains more easily, and learns more in few updates) or after the
+    residual sum (post, as in the paper).
     """
     norm_kind: Literal["layer", "rms", "rms-plus-one"] = "layer"
     """LayerNorm; RMSNorm, without mean and bias (Zhang & Sennrich 2019); or RMSNorm that multiplies by 1 + its weight
@@ -110,7 +110,9 @@ class NetworkConfig:
     cbow: CBOWConfig | None = None
     """Further options of a network of word vectors."""
     initializer: Literal["xavier", "normal"] = "xavier"
-    """Initial weights: Glorot's uniform distribution, or a normal one with standard deviation 0.02 (BERT, GPT)."""
+    """Initial weights: Glorot's uniform distribution, or a normal one with standard deviation 0.02 (BERT, GPT). Try
+    normal where norms are post and updates are few.
+    """
     ids: SpecialIds = SpecialIds()
     """Ids of special tokens."""
     tokenizer_fingerprint: str | None = None

@@ -1,11 +1,10 @@
 """The plan of a run before its first step: parameters, updates, memory by part, computation, time."""
 
 import math
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from itertools import islice
 from typing import Any
 
 import torch
@@ -25,6 +24,7 @@ from atento.runs.divided import check_divided
 from atento.runs.fitting import fitted_to
 from atento.runs.prepare import Data, read_data, tokenizer_and_network, training_batches
 from atento.runs.tuning import tune
+from atento.training.allocator import KERNEL_BYTES, KERNELS, KERNELS_OF_NEW_SHAPES, resident
 from atento.training.losses import Call, losses
 from atento.training.optimizer import hidden_matrices
 from atento.training.peak import PeakMemory
@@ -34,8 +34,8 @@ from atento.training.step import DTYPES, MAX_WORKERS, recompute
 from atento.training.trained import TrainedWeights, all_weights
 
 _MEASURED = 100_000_000  # parameters of a network that is measured as it is
-_KERNELS, _KERNEL_BYTES = 2048, 1 << 18  # oneDNN caches so many, of about so many bytes (`allocator.keep_programs`)
 _COUNTED = 32  # updates whose shapes are counted
+_FEWEST_PARTS, _MOST_PARTS = 64, 256  # of an epoch, whose shapes are compared
 _QUICK = 3.0  # seconds: a first pass that is shorter spends much of it on compiling kernels, so a second one is timed
 
 
@@ -147,8 +147,9 @@ def plan_run(
     if device == "cpu":
         ours = ("weights", "weights in bfloat16", "moving average") if built else ()
         if precision == "bfloat16":  # float32 products are computed by other libraries
-            kernels = min(_KERNELS, products * shapes(batches, steps, training.micro_batches))
-            memory["compiled kernels"] = kernels * _KERNEL_BYTES
+            cached = KERNELS_OF_NEW_SHAPES if new_shapes(batches, training.micro_batches) else KERNELS
+            kernels = min(cached, products * shapes(batches, steps, training.micro_batches))
+            memory["compiled kernels"] = kernels * KERNEL_BYTES
         # the pass has loaded more of the program; memory that it has freed is used again
         program = max(program, resident() - peak - memory["weights"])
         memory["program and data"] = max(0, program - sum(memory.get(name, 0) for name in ours))
@@ -177,13 +178,23 @@ def flops_of_update(network: Network, trained: TrainedWeights, read: int) -> flo
 
 def shapes(batches: Batches, steps: int, micro_batches: int) -> int:
     """Return the number of different shapes among the parts of the first 32 updates."""
-    return len(
-        {
-            tuple(tuple(value.shape) for value in part.batch.inputs.values())
-            for update in range(min(steps, _COUNTED, math.ceil(batches.updates_per_epoch)))
-            for part in batches.parts(update, micro_batches)
-        }
-    )
+    updates = min(steps, _COUNTED, math.ceil(batches.updates_per_epoch))
+    return len({_shape(part) for update in range(updates) for part in batches.parts(update, micro_batches)})
+
+
+def new_shapes(batches: Batches, micro_batches: int) -> bool:
+    """Return whether more than half of the first parts of an epoch have another shape than those before.
+
+    256 parts are looked at, or as many as the epoch has; fewer than 64 soon come again.
+    """
+    updates = range(math.ceil(batches.updates_per_epoch))
+    parts = (_shape(part) for update in updates for part in batches.parts(update, micro_batches))
+    first = list(islice(parts, _MOST_PARTS))
+    return len(first) >= _FEWEST_PARTS and 2 * len(set(first)) > len(first)
+
+
+def _shape(part: Part) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(value.shape) for value in part.batch.inputs.values())
 
 
 def with_sizes(loaded: LoadedRecipe, data: Data) -> LoadedRecipe:
@@ -286,12 +297,3 @@ def _pass(network: Network, trained: TrainedWeights, part: Part, training: Train
     with PeakMemory(tensors) as memory:
         seconds = compute()
     return memory.peak, len(memory.products), compute() if seconds < _QUICK else seconds
-
-
-def resident() -> int:
-    """Return the memory of this process in bytes; 0 where the system does not say."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    except OSError:
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")

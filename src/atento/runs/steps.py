@@ -28,6 +28,7 @@ from atento.runs.finish import RunResult, already_finished, finish_run
 from atento.runs.fitting import fitted_to
 from atento.runs.frozen import cached_config, frozen_vectors, saved_config
 from atento.runs.model_config import adapters_of, facts_of_data, model_config
+from atento.runs.plan import new_shapes
 from atento.runs.prepare import (
     Data,
     model_of,
@@ -51,7 +52,7 @@ from atento.tasks.samples import samples
 from atento.tasks.strategies import constraints_of
 from atento.tasks.table import usual_metrics
 from atento.text.tokenizer import Tokenizer
-from atento.training.allocator import check_memory, keep_freed_memory
+from atento.training.allocator import check_memory, keep_freed_memory, keep_programs
 from atento.training.compiling import compile_blocks
 from atento.training.journal import Journal
 from atento.training.run import Run, Samples
@@ -233,6 +234,12 @@ def make_batches(setup: Setup) -> None:
                 raise DataError(f"{name}: {error}") from None
 
 
+def set_caches(setup: Setup) -> None:
+    """Set the sizes of the caches of compiled products, by the shapes of the batches; before the first product."""
+    on_cpu = setup.device == "cpu"
+    keep_programs(on_cpu and new_shapes(setup.batches, setup.recipe.training.micro_batches))
+
+
 def _without_unreadable(setup: Setup) -> Data:
     """Return the data without questions that leave no room for their context, and report their number."""
     recipe, longest = setup.recipe, setup.recipe.data.max_len
@@ -286,6 +293,7 @@ STEPS: tuple[Callable[[Setup], None], ...] = (
     make_tokenizer,
     configure_network,
     make_batches,
+    set_caches,
     make_network,
     read_frozen,
 )

@@ -24,7 +24,6 @@ from atento.runs.steps import train_run
 from atento.runs.token_data import data_of
 from atento.storage.lock import RunLock
 from atento.storage.new_folder import NewFolder
-from atento.training.allocator import keep_programs
 from atento.training.progress import Reporter
 from atento.training.replica.environment import restarted
 from atento.training.replica.joined import joined, said_once
@@ -141,7 +140,6 @@ def train(
     threads = 1 if parallel.exact else threads
     with joined(parallel, device, folder) as replica, thread_scope(threads), ExitStack() as files:
         reporter = _open(folder, partial(data_of, loaded, lambda _: None, memory), used, force, replica, files)
-        keep_programs()
         setup = Setup(loaded, memory, branch, folder, device, threads, reporter, files, share, replica=replica)
         return _result(*train_run(setup))
 

@@ -4,9 +4,12 @@ import ctypes
 import ctypes.util
 import os
 import sys
+from pathlib import Path
 
 from atento.errors import UsageError
 
+KERNELS, KERNELS_OF_NEW_SHAPES = 1024, 256  # compiled kernels that oneDNN caches
+KERNEL_BYTES = 288 << 10  # about the size of each
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 
@@ -39,16 +42,19 @@ def check_memory(n_parameters: int, n_trained: int, device: str) -> None:
         )
 
 
-def keep_programs() -> None:
-    """Let oneDNN cache 2,048 compiled kernels, about a quarter of a MiB each, instead of 1,024.
+def keep_programs(new_shapes: bool = False) -> None:
+    """Let oneDNN cache 1,024 compiled kernels, 256 with `new_shapes`, and PyTorch 8 products in each thread.
 
-    It compiles one for each shape of a matrix product, and the batches of a run have more than a thousand shapes. Above
-    that cache, PyTorch caches 1,024 products in each thread with the memory that each works in: in fine-tuning MiniLM,
-    about 5 MiB for each shape of a batch. 8 are as fast, since a product is made of its kernel in microseconds.
+    oneDNN compiles one for each shape of a matrix product: about a millisecond and 0.28 MiB. Where most batches have
+    another shape than those before, as small updates of pairs do, kernels are used again within an update alone; more
+    of them take memory, lie between the blocks that updates free, and save no time. PyTorch would cache 1,024 products
+    in each thread with the memory that each works in: in fine-tuning MiniLM, about 5 MiB for each shape of a batch. 8
+    are as fast, since a product is made of its kernel in microseconds.
 
     Call this before the first matrix product of the process. A value in the environment takes precedence.
     """
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "2048")
+    kernels = KERNELS_OF_NEW_SHAPES if new_shapes else KERNELS
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(kernels))
     os.environ.setdefault("LRU_CACHE_CAPACITY", "8")
 
 
@@ -63,3 +69,12 @@ def _libc() -> ctypes.CDLL | None:
     """The C library of Linux; None on other systems."""
     name = ctypes.util.find_library("c") if sys.platform.startswith("linux") else None
     return ctypes.CDLL(name) if name else None
+
+
+def resident() -> int:
+    """Return the memory of this process in bytes; 0 where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except OSError:
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -24,6 +24,7 @@ from atento.errors import CapabilityError, DataError, counted
 
 KIND = "answer"  # of the head's configuration
 NO_ANSWER = (0, 0)  # the first token, [CLS], twice
+NOT_LEARNED = (-1, -1)  # the label of a window that is not learned from
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def label_windows(windows: ContextWindows, answers: Sequence[tuple[int, int] | N
             spans.append(
                 (position + answer[0] - first, position + answer[1] - first) if answer and inside else NO_ANSWER
             )
-        labels += spans if complete or answer is None else [(-1, -1) for _ in numbers]
+        labels += spans if complete or answer is None else [NOT_LEARNED for _ in numbers]
     return labels
 
 
@@ -112,8 +113,8 @@ def spans(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     """Return batches of questions with the windows of their contexts; of several answers, the first is learned.
 
     Raises:
-        DataError: a question leaves no room for its context, a context is too long, an answer has no token, or no
-            answer is whole in a window.
+        DataError: a question leaves no room for its context, a context is too long, an answer has no token
+            (unless `data.skip_bad`), or no answer is whole in a window.
     """
     network, split, recipe = preparation.network, preparation.split, preparation.recipe
     head, data = answer_head(network), recipe.data
@@ -126,13 +127,12 @@ def spans(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
         data.stride,
         split.where,
     )
-    answers: list[tuple[int, int] | None] = []
-    for record, accepted in enumerate(split["answers"]):
-        tokens = answer_tokens(windows.offsets[record], accepted[0]) if accepted else None
-        if accepted and tokens is None:
-            raise DataError(f"{split.where(record)}: the tokenizer has no token for the answer {accepted[0].text!r}")
-        answers.append(tokens)
+    answers = [
+        answer_tokens(offsets, accepted[0]) if accepted else None
+        for offsets, accepted in zip(windows.offsets, split["answers"])
+    ]
     labels = label_windows(windows, answers)
+    _leave_out(preparation, windows, answers, labels)
     _warn(preparation, windows, answers, labels)
     windows.store.columns["span"] = Ragged([list(span) for span in labels])
     return PlannedBatches(
@@ -143,6 +143,30 @@ def spans(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
         weight=config.weight,
         equal_examples=True,  # as in the published training script: else long windows would count more than short ones
     )
+
+
+def _leave_out(
+    preparation: Preparation,
+    windows: ContextWindows,
+    answers: Sequence[tuple[int, int] | None],
+    labels: list[tuple[int, int]],
+) -> None:
+    """Take the labels from the windows of questions whose answer has no token, in place, and count them in a warning.
+
+    Raises:
+        DataError: there is such a question, and `data.skip_bad` is false.
+    """
+    split = preparation.split
+    bad = [record for record, accepted in enumerate(split["answers"]) if accepted and answers[record] is None]
+    if not bad:
+        return
+    message = f"{split.where(bad[0])}: the tokenizer has no token for the answer {split['answers'][bad[0]][0].text!r}"
+    if not preparation.recipe.data.skip_bad:
+        raise DataError(message)
+    preparation.report(f"warning: {counted(len(bad), 'question')} left out, first {message}")
+    numbers = windows.of_records()
+    for window in (window for record in bad for window in numbers[record]):
+        labels[window] = NOT_LEARNED
 
 
 def _learned(store: MemoryStore) -> MemoryStore:
@@ -167,15 +191,18 @@ def _warn(
         DataError: no window is left to learn from.
     """
     data, total = preparation.recipe.data, counted(len(answers), "question")
-    lost = len({int(windows.records[row]) for row, label in enumerate(labels) if label[0] < 0})
+    lost = {int(windows.records[row]) for row, label in enumerate(labels) if label[0] < 0}
+    cut = sum(answers[record] is not None for record in lost)  # the others have been reported
     long = sum(answer is not None and answer[1] - answer[0] >= data.max_answer for answer in answers)
     if len(windows) > len(answers):
         preparation.report(f"{total} in {len(windows):,} windows of at most {preparation.longest} tokens")
-    if lost == len(answers):
+    if len(lost) == len(answers) and not cut:
+        raise DataError("no question is left: the tokenizer has no token for any answer")
+    if len(lost) == len(answers):
         raise DataError(f"no answer is whole in a window of {preparation.longest} tokens: raise `data.max_len`")
-    if lost:
+    if cut:
         preparation.report(
-            f"warning: {lost} of {total} left out: the answer is whole in no window of {preparation.longest} tokens"
+            f"warning: {cut} of {total} left out: the answer is whole in no window of {preparation.longest} tokens"
         )
     if long:
         preparation.report(
