@@ -124,6 +124,18 @@ def test_an_output_has_at_most_the_tokens_of_the_service(tokenizer: Tokenizer) -
         assert isinstance(sent.events["0"][-1], Usage)
 
 
+def test_options_that_are_equal_to_known_ones_but_of_another_type_are_checked(tokenizer: Tokenizer) -> None:
+    """What options mean is remembered: 1 and True are the same key of a dict."""
+    sent = Sent()
+    writers = Writers(model_of(tokenizer, "encoder-decoder"), sent, 256)
+    with torch.inference_mode():
+        for number, beam in enumerate([1, True, 1]):
+            writers.add(Waiting(Job(str(number), "small", "translate", [TEXTS[0]], {"beam": beam}), [TEXTS[0]], 0))
+        while writers.rows:
+            writers.step()
+    assert [isinstance(sent.events[str(number)][-1], Usage) for number in range(3)] == [True, False, True]
+
+
 def test_further_jobs_wait_where_a_step_would_write_too_many_outputs(tokenizer: Tokenizer) -> None:
     """Each of the jobs of one text, of a search as wide as its options say."""
     model, most = model_of(tokenizer, "decoder"), 0

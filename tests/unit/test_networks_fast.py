@@ -1,6 +1,8 @@
 """The fast step functions give what the plain ones give: every family they take, every way rows are selected."""
 
+from copy import deepcopy
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -18,6 +20,7 @@ from atento.networks.steps.choose import step_function
 from atento.networks.steps.fast import FastStepFunction, why_not_fast
 from atento.networks.steps.fast_state import ROOM
 from atento.networks.steps.packed_linear import Int8Linear, OneDnnLinear, PlainLinear
+from atento.networks.steps.sources import SourceReader
 from atento.precision import best_precision
 
 V = 37
@@ -291,3 +294,25 @@ def test_c9_the_cache_is_as_large_as_computed(name: str) -> None:
     assert source == each * 3 * 9 == sum(t.nbytes for pair in other.source for t in pair)
     beams = other.select(torch.arange(3))
     assert beams.cache is other.cache  # nothing is copied where nobody changes places
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("name", [*ENCODER_DECODERS, "shaw"])
+def test_sources_without_padding_are_read_as_by_the_encoder(name: str, masked: bool) -> None:
+    """Padded on either side, all of one length, and one under the other; Shaw positions too."""
+    configs = ENCODER_DECODERS | {"shaw": NetworkConfig(**SIZES, positions=PositionConfig("shaw"))}
+    network: Any = network_of(configs[name])
+    reader, ids = SourceReader(deepcopy(network), "float32"), torch.randint(4, V, (5, 9))
+    real = torch.ones_like(ids, dtype=torch.bool)
+    if masked:
+        real = torch.arange(9) < torch.tensor([[9], [4], [1], [4], [7]])
+    with torch.inference_mode():
+        expected = network.encode(ids, source_token_mask=real)
+        for flipped in (False, True):
+            padded = (ids[row].roll(int(9 - real[row].sum())) if flipped else ids[row] for row in range(5))
+            encoded, mask = reader.encoded(torch.stack(list(padded)), real.flip(1) if flipped else real)
+            assert mask is not None and torch.equal(mask, real)
+            torch.testing.assert_close(encoded[real], expected[real], rtol=0, atol=1e-10)
+        order = sorted(range(5), key=lambda row: -int(real[row].sum()))
+        rows = reader.rows([ids[row][real[row]].tolist() for row in order])
+        torch.testing.assert_close(rows, torch.cat([expected[row][real[row]] for row in order]), rtol=0, atol=1e-10)

@@ -129,15 +129,16 @@ def writings(
     n_best: int | None,
     row: int,
     options: DecodingOptions,
+    decode: Callable[[DecodingConfig, int | None, DecodingOptions], DecodingConfig] = decoding_for,
 ) -> list[Writing | None]:
     """What `write_outputs` searches for each text, each by itself; None for a blank source, whose output is blank.
 
-    Arguments and errors are those of `write_outputs`.
+    Arguments and errors are those of `write_outputs`; `decode` is `decoding_for`, or remembers what that returned.
     """
     network, tokenizer = network_for(model, task), tokenizer_of(model)
     _check_inputs(network, texts)
     special_tokens, plain_options = in_languages(network.config, tokenizer, options)
-    decoding = decoding_for(model.decoding, n_best, plain_options)
+    decoding = decode(model.decoding, n_best, plain_options)
     is_prompt, draft = isinstance(network, Continuing), draft_of(model, decoding)
     if isinstance(network, Continuing):
         template = prompt_template(network, model.config)

@@ -38,9 +38,9 @@ from atento.networks.steps.plain import (
     all_but_last,
     at_least_float32,
     last_tokens,
-    moved_to_front,
 )
 from atento.networks.steps.rows import FastRows
+from atento.networks.steps.sources import SourceReader
 from atento.precision import best_precision
 
 NetworkT = TypeVar("NetworkT", bound=nn.Module)
@@ -124,7 +124,7 @@ class FastStepFunction:
         copy = _copy_sharing_weights(network).to(self.dtype).eval()
         self.project = pack(copy.projection, copy.vocabulary_head.bias, precision)
         # `encoder` encodes the sources of an encoder-decoder; `reader` reads the prompts of a decoder
-        self.encoder: EncoderDecoder | None = None
+        self.encoder: SourceReader | None = None
         self.reader = pack_modules(copy, precision) if isinstance(copy, Decoder) else None
         stack = copy.decoder if isinstance(copy, EncoderDecoder) else copy.stack
         self.embedding = copy.table
@@ -148,7 +148,7 @@ class FastStepFunction:
             precision = best_precision("cpu")
             self.embedding, self.inputs = deepcopy((self.embedding, self.inputs))
             copy = copy.to(torch.bfloat16 if precision == "bfloat16" else self.dtype)
-        self.encoder = pack_modules(copy, precision)
+        self.encoder = SourceReader(copy, precision)
 
     def first_tokens(self, ids: Tensor, token_mask: Tensor | None) -> Tensor:
         """What the first step reads: the start token, or of a decoder the last real token of each prompt in ids."""
@@ -186,16 +186,20 @@ class FastStepFunction:
     def _encode(self, ids: Tensor, token_mask: Tensor | None, state: FastState) -> None:
         """Set the sources of a state from ids (B,S)."""
         assert self.encoder is not None
-        ids, token_mask = moved_to_front(ids, token_mask)
-        encoded = self.encoder.encode(ids, source_token_mask=token_mask).flatten(0, 1).to(self.dtype)
-        for layer in self.layers:
-            assert layer.cross_keys_values is not None
-            both = layer.cross_keys_values(encoded).view(len(ids), ids.shape[1], 2 * self.kv_heads, self.d_head)
-            keys, values = both.transpose(1, 2).to(self.cache_dtype).split(self.kv_heads, dim=1)
+        encoded, token_mask = self.encoder.encoded(ids, token_mask)
+        for both in self.source_keys_values(encoded.flatten(0, 1)):
+            keys, values = both.unflatten(0, ids.shape).transpose(1, 2).split(self.kv_heads, dim=1)
             state.source.append((keys.contiguous(), values.contiguous()))
         if token_mask is not None and not bool(token_mask.all()):
             mask = torch.zeros(token_mask.shape, dtype=self.cache_dtype, device=ids.device)
             state.source_mask = mask.masked_fill_(~token_mask, float("-inf"))[:, None, None, :]
+
+    def source_keys_values(self, encoded: Tensor) -> Iterator[Tensor]:
+        """Tokens of sources (N,D) -> of every layer keys and values (N,2·Hkv,K)."""
+        encoded = encoded.to(self.dtype)
+        for layer in self.layers:
+            assert layer.cross_keys_values is not None
+            yield layer.cross_keys_values(encoded).unflatten(1, (-1, self.d_head)).to(self.cache_dtype)
 
     def _read_prompts(
         self, ids: Tensor, token_mask: Tensor | None, state: FastState, size: int, known: Sequence[KeyValues]

@@ -24,7 +24,7 @@ from atento.networks.network import Network, layer_count
 from atento.networks.output import Output
 from atento.networks.stack.block import Block
 from atento.networks.stack.encoder import Encoder
-from atento.networks.stack.stack import MaskArgument
+from atento.networks.stack.stack import MaskArgument, Stack
 from atento.networks.steps.packed_linear import Activation, PackedLinear, Precision, RowInt8Linear, pack
 from atento.precision import best_precision
 
@@ -37,11 +37,15 @@ def why_no_fast_reading(network: object) -> str | None:
         return f"networks of type {type(network).__name__}"
     if next(network.parameters()).device.type != "cpu":
         return "networks on other devices than the CPU"
-    stack = network.stack
+    return "a mix of layers" if network.mix is not None else why_not_packed(network.stack)
+
+
+def why_not_packed(stack: Stack) -> str | None:
+    """The part of the stack of an encoder that `PackedStack` does not support; None if it supports all."""
     if stack.positions.sparse or stack.positions.added:
         return "sparse attention" if stack.positions.sparse else "positions added in single layers"
-    if network.mix is not None or stack.convolution is not None:
-        return "a mix of layers" if network.mix is not None else "a convolution over the input"
+    if stack.convolution is not None:
+        return "a convolution over the input"
     if any(isinstance(getattr(scheme, "scheme", scheme), ProjectedScheme) for scheme in stack.positions.schemes):
         return "disentangled positions"
     for block in stack.layers:
@@ -83,12 +87,8 @@ class FastReader(Network):
         if reason is not None:
             raise CapabilityError(f"no fast reading for {reason}")
         self.network, self.config, self.heads = network, network.config, network.heads
-        self.attention_type = _attention_type(network, precision)
-        layers = {
-            id(block): _Layer(block, network.config.norm == "pre", precision, self.attention_type)
-            for block in network.stack.layers
-        }
-        self.layers = [layers[id(block)] for block in network.stack.layers]
+        attention_type = _attention_type(network, precision)
+        self.packed = PackedStack(network.stack, network.config.norm == "pre", precision, attention_type)
 
     @property
     def table(self) -> TokenEmbedding:
@@ -141,31 +141,78 @@ class FastReader(Network):
     @torch.no_grad()
     def _hidden(self, ids: Tensor, token_mask: Tensor | None, segment_ids: Tensor | None, depth: int) -> Tensor:
         """The output of the first `depth` layers for ids (B,L), padded on the right: (B,L,D), 0 at padding."""
-        network, device = self.network, ids.device
+        network = self.network
         real = torch.ones_like(ids, dtype=torch.bool) if token_mask is None else token_mask
         if not bool(real.any()):
             return network.embedding.weight.new_zeros(*ids.shape, self.config.d_model)
-        lengths, order = real.sum(dim=1).sort(descending=True, stable=True)
-        columns = torch.arange(ids.shape[1], device=device).expand_as(ids)
-        at = real[order]  # (B,L), the tokens of the sorted rows
-        rows = self._rows(lengths, device)
-        segments = None if segment_ids is None else segment_ids[order][at].unsqueeze(0)
+        tokens = Unpadded(real)
         x = network.inputs(
-            network.embedding(ids[order][at].unsqueeze(0)),
-            position_ids=columns[at].unsqueeze(0),
-            segment_ids=segments,
+            network.embedding(tokens.take(ids)),
+            position_ids=tokens.positions,
+            segment_ids=None if segment_ids is None else tokens.take(segment_ids),
         ).squeeze(0)  # (N,D)
+        return tokens.pad(self.packed(x, tokens.lengths, depth))
+
+
+class Unpadded:
+    """The N real tokens of rows (B,L) that are padded on the right, as `PackedStack` takes them: the longest row first.
+
+    Attributes:
+        lengths: (B,) of the rows, descending.
+        positions: (1,N) of the tokens in their rows.
+    """
+
+    def __init__(self, real: Tensor) -> None:
+        """`real`: (B,L), True = a real token."""
+        self.lengths, self._order = real.sum(dim=1).sort(descending=True, stable=True)
+        self._real = real[self._order]
+        self._columns = torch.arange(real.shape[1], device=real.device).expand_as(real)
+        self.positions = self._columns[self._real].unsqueeze(0)
+
+    def take(self, tensor: Tensor) -> Tensor:
+        """(B,L) -> (1,N)."""
+        return tensor[self._order][self._real].unsqueeze(0)
+
+    def pad(self, x: Tensor) -> Tensor:
+        """(N,D) -> (B,L,D), 0 at padding."""
+        padded: Tensor = x.new_zeros(*self._real.shape, x.shape[-1])
+        padded[self._order.unsqueeze(1).expand_as(self._real)[self._real], self.positions[0]] = x
+        return padded
+
+
+class PackedStack:
+    """The blocks of an encoder on packed products, for the tokens of rows that lie under one another without padding.
+
+    Args:
+        stack: of the encoder; one of which `why_not_packed` says nothing.
+        pre_norm: whether norms stand before the sublayers.
+        precision: of the products.
+        attention_type: of queries, keys and values.
+    """
+
+    def __init__(self, stack: Stack, pre_norm: bool, precision: Precision, attention_type: torch.dtype) -> None:
+        self.stack, self.attention_type = stack, attention_type
+        layers = {id(block): _Layer(block, pre_norm, precision, attention_type) for block in stack.layers}
+        self.layers = [layers[id(block)] for block in stack.layers]
+
+    def __call__(self, x: Tensor, lengths: Tensor, depth: int | None = None) -> Tensor:
+        """The output (N,D) of the first `depth` layers, or of all.
+
+        Args:
+            x: (N,D), row after row.
+            lengths: (B,) of the rows; equal ones side by side.
+            depth: with fewer than all layers, the output is that without the final norm.
+        """
+        rows = self._rows(lengths, x.device)
         for index, layer in enumerate(self.layers[:depth]):
             x = layer(x, rows, index)
-        if depth == self.config.n_layers and network.stack.norm is not None:
-            x = network.stack.norm(x)
-        hidden: Tensor = x.new_zeros(*ids.shape, x.shape[-1])
-        hidden[order.unsqueeze(1).expand_as(ids)[at], columns[at]] = x
-        return hidden
+        if self.stack.norm is not None and depth in (None, len(self.layers)):
+            x = self.stack.norm(x)
+        return x
 
     def _rows(self, lengths: Tensor, device: torch.device) -> list[_Rows]:
-        """The groups of rows of equal length, from sorted lengths (B,); rows without a token are in none."""
-        stack = self.network.stack
+        """The groups of rows of equal length; rows without a token are in none."""
+        stack = self.stack
         groups, start = [], 0
         for length, count in zip(*(values.tolist() for values in lengths.unique_consecutive(return_counts=True))):
             if length == 0:

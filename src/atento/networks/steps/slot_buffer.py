@@ -68,15 +68,26 @@ class SlotBuffer:
         mask[:used, :, :shared] = self._mask[:used, :, :shared]
         self._mask = mask
 
-    def put(self, slot: int, length: int, keys: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-        """Write the keys and values (1,Hkv,T,K) of every layer into a slot, whose rows attend to all T; T may be 0."""
+    def put(
+        self, first: int, lengths: Sequence[int], keys: Sequence[list[Tensor]], values: Sequence[list[Tensor]]
+    ) -> None:
+        """Write keys and values into consecutive slots, whose rows attend to all of them and to nothing else.
+
+        Args:
+            first: the number of the first slot.
+            lengths: T of each slot; may be 0.
+            keys, values: of each slot, (1,Hkv,T,K) of every layer.
+        """
+        slots = slice(first, first + len(lengths))
         for tensors, news in ((self._keys, keys), (self._values, values)):
             for layer, tensor in enumerate(tensors):
-                if length:
-                    tensor[slot, :, :length] = news[layer][0]
-                tensor[slot, :, length:] = 0  # a mask hides what an earlier row left here, unless it was no number
-        self._mask[slot, :, :length] = 0.0
-        self._mask[slot, :, length:] = float("-inf")
+                tensor[slots] = 0  # a mask hides what earlier rows left here, unless it was no number
+                for slot, length in enumerate(lengths, first):
+                    if length:
+                        tensor[slot, :, :length] = news[slot - first][layer][0]
+        columns = torch.arange(self._mask.shape[2], device=self._mask.device)
+        visible = columns < torch.tensor(lengths, device=columns.device).unsqueeze(1)
+        self._mask[slots] = torch.zeros_like(self._mask[slots]).masked_fill_(~visible.unsqueeze(1), float("-inf"))
 
     def move(self, moved: Sequence[tuple[int, int]]) -> None:
         """Copy slots to other ones: pairs of numbers."""

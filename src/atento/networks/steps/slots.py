@@ -22,8 +22,6 @@ from atento.networks.steps.fast import FastStepFunction, SelfAttention, StepPosi
 from atento.networks.steps.prompts import PromptMemory, common_length
 from atento.networks.steps.slot_buffer import SlotBuffer
 
-ALIKE = 1.25  # sources that are encoded together differ in length by at most this factor
-
 
 @dataclass(eq=False)
 class Reading:
@@ -108,10 +106,10 @@ class Slots:
         if has_source:
             self._source_lengths += [len(reading.ids) for reading in readings]
             self._sources.fit(first, len(self.lengths), max(self._source_lengths))
-        for slot, reading in enumerate(readings, first):
-            self._past.put(slot, reading.length, reading.keys, reading.values)
-            if has_source:
-                self._sources.put(slot, len(reading.ids), reading.keys, reading.values)
+        keys, values = [reading.keys for reading in readings], [reading.values for reading in readings]
+        self._past.put(first, [reading.length for reading in readings], keys, values)
+        if has_source:
+            self._sources.put(first, [len(reading.ids) for reading in readings], keys, values)
 
     @torch.inference_mode()
     def keep(self, groups: Sequence[int]) -> None:
@@ -152,30 +150,27 @@ class Slots:
     # Inputs
 
     def _encode(self, unread: Sequence[Reading], part: int) -> None:
-        """Encode about `part` tokens of sources, those of like length together."""
-        taken, count = list[Reading](), 0
+        """Encode about `part` tokens of sources."""
+        steps, taken, count = self.steps, list[Reading](), 0
         for reading in unread:
             if count >= part:
                 break
             taken.append(reading)
             count += len(reading.ids)
-        taken.sort(key=lambda reading: len(reading.ids))
-        while taken:
-            shortest = len(taken[0].ids)
-            batch = [reading for reading in taken if len(reading.ids) <= ALIKE * shortest]
-            taken = taken[len(batch) :]
-            lengths = torch.tensor([len(reading.ids) for reading in batch], device=self.device)
-            real = torch.arange(int(lengths.max()), device=self.device) < lengths.unsqueeze(1)
-            ids = torch.full(real.shape, self.steps.pad_id, device=self.device)
-            ids[real] = torch.tensor([token for reading in batch for token in reading.ids], device=self.device)
-            source = self.steps.begin(ids, real).source
-            for row, reading in enumerate(batch):
-                span = slice(row, row + 1), slice(None), slice(len(reading.ids))
-                reading.keys, reading.values = (
-                    [keys[span] for keys, _ in source],
-                    [values[span] for _, values in source],
-                )
-                reading.is_read = True
+        if not taken:
+            return
+        assert steps.encoder is not None
+        taken.sort(key=lambda reading: -len(reading.ids))
+        layers = list(steps.source_keys_values(steps.encoder.rows([reading.ids for reading in taken])))
+        first = 0
+        for reading in taken:
+            parts = [both[first : first + len(reading.ids)].transpose(0, 1).unsqueeze(0) for both in layers]
+            reading.keys, reading.values = (
+                [part[:, : steps.kv_heads] for part in parts],
+                [part[:, steps.kv_heads :] for part in parts],
+            )
+            reading.is_read = True
+            first += len(reading.ids)
 
     def _next_parts(self, unread: Sequence[Reading], part: int) -> Iterator[_Part]:
         """What is read of prompts, about `part` tokens. A prompt waits for one that begins alike and is being read."""

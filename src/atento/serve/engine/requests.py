@@ -1,10 +1,12 @@
 """What a job asks of decoding: its options checked, its items as requests of a search, how many outputs they take."""
 
+import json
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import compress
 from typing import Any
 
-from atento.config.decoding import NGRAMS, UTILITIES
+from atento.config.decoding import NGRAMS, UTILITIES, DecodingConfig, DecodingOptions
 from atento.config.tasks import task_with
 from atento.decoding import MBR, Beam, Greedy, Sample
 from atento.decoding.beam.groups import BeamRequest
@@ -15,6 +17,7 @@ from atento.errors import UsageError
 from atento.model import Model
 from atento.serve.jobs import Job
 from atento.tasks.model_outputs import writings
+from atento.tasks.options import decoding_for
 from atento.tasks.verbs import listed
 from atento.tasks.writing import Writing
 
@@ -30,12 +33,22 @@ def inputs_of(
     task = task_with(job.verb)
     _check_utility(options)
     _check_draft(options, model)
-    inputs = writings(model, task, items, n_best, 0, options)
+    inputs = writings(model, task, items, n_best, 0, options, _decode)
     is_cut = [one is not None and one.max_new_tokens > most_tokens for one in inputs]
     lower = options | {"max_new_tokens": most_tokens}
     for number in compress(range(len(items)), is_cut):
-        (inputs[number],) = writings(model, task, [items[number]], n_best, number, lower)
+        (inputs[number],) = writings(model, task, [items[number]], n_best, number, lower, _decode)
     return inputs, is_cut
+
+
+def _decode(usual: DecodingConfig, n_best: int | None, options: DecodingOptions) -> DecodingConfig:
+    """As `decoding_for`, remembered: the requests of a client usually have the same options."""
+    return _decoded(usual, n_best, json.dumps(options))
+
+
+@lru_cache(maxsize=256)
+def _decoded(usual: DecodingConfig, n_best: int | None, options: str) -> DecodingConfig:
+    return decoding_for(usual, n_best, json.loads(options))
 
 
 def outputs_of(writing: Writing, eos_id: int, top: int) -> list[Output]:
