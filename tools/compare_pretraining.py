@@ -174,18 +174,15 @@ class Theirs:
 
 def arguments(batch: Batch, shifted: bool) -> dict[str, Tensor]:
     """Return the arguments of a class of `transformers` for a batch; `shifted`: labels are the next tokens (causal)."""
+    name = "source_ids" if "source_ids" in batch.inputs else "ids"
     labels = batch.labels["vocabulary"]
-    source = batch.inputs["source_ids"] if "source_ids" in batch.inputs else batch.inputs["ids"]
-    if shifted:  # the class shifts them by itself
-        labels = torch.cat([source[:, :1], labels], 1)
-        source, real = labels.clamp(min=0), labels >= 0
-    else:
-        real = batch.real("source_ids" if "source_ids" in batch.inputs else "ids")
     given = {
-        "input_ids": source,
-        "attention_mask": real.long(),
+        "input_ids": batch.inputs[name],
+        "attention_mask": batch.real(name).long(),
         "labels": labels.masked_fill(labels < 0, _IGNORED),
     }
+    if shifted:
+        given["shift_labels"] = given["labels"]  # else the class shifts them, and needs one position more
     if "segment_ids" in batch.inputs:
         given["token_type_ids"] = batch.inputs["segment_ids"]
     if "next-sentence" in batch.labels:
