@@ -28,6 +28,7 @@ from atento.models.read import read_model
 from atento.networks import Network, build_network, parameter_count
 from atento.networks.families import release
 from atento.precision import best_precision
+from atento.runs.plan import new_shapes
 from atento.runs.prepare import network_for, new_tokenizer, read_data, training_batches
 from atento.tasks.evaluation import held_out_batches, mean_losses
 from atento.training.allocator import keep_freed_memory, keep_programs
@@ -111,7 +112,7 @@ class Ours:
 
     def __init__(self, network: Network, batches: PlannedBatches, recipe: Recipe) -> None:
         keep_freed_memory()
-        keep_programs()
+        keep_programs(new_shapes(batches, recipe.training.micro_batches))
         chosen = recipe.training.precision
         precision = best_precision("cpu") if chosen == "auto" else chosen
         self.batches, self.training = batches, recipe.training
