@@ -20,11 +20,28 @@ def test_an_update_has_about_the_real_targets_that_were_asked_for(who: str) -> N
     pytest.importorskip("transformers")
     if who == "accelerate":
         pytest.importorskip("accelerate", reason="needs accelerate")
-    with replica_side.SIDES[who](Work(who, "tiny", "float32", TOKENS, 0.1, torch.get_num_threads())) as update:
-        counts = [update(number) for number in range(3)]
-        rate = measured(update, 0.01)
+    with replica_side.SIDES[who](Work(who, "tiny", "float32", TOKENS, 0.1, torch.get_num_threads())) as trainer:
+        counts = [trainer[0](number) for number in range(3)]
+        rate = measured(trainer, 0.01)
     assert counts == pytest.approx([TOKENS] * 3, rel=0.1)
     assert rate.tokens == pytest.approx(3 * TOKENS, rel=0.1) and rate.seconds > 0 and rate.processor_seconds > 0
+    assert rate.summing_seconds is None  # a process alone has nothing to send
+
+
+def test_the_time_of_summing_over_processes_is_measured_after_the_warm_up() -> None:
+    summing: list[float] = []
+
+    def update(number: int) -> int:
+        summing.append(100.0 if number < replica_side._WARM_UP else 0.25)
+        return 1
+
+    assert measured((update, summing), 0.0).summing_seconds == pytest.approx(0.25 * replica_side._FEWEST)
+    rows = replicas._rows(
+        "float32",
+        {"atento, 2 processes": [Rate(10, 2.0, 4.0, 0.5), Rate(10, 1.0, 2.0, 0.1)]},
+        {"atento, 2 processes": ("atento", 2)},
+    )
+    assert next(iter(rows))["summing_percent"] == 10.0  # of the best round
 
 
 def test_the_processes_of_ddp_share_the_pairs_of_an_update(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,7 +57,7 @@ def test_the_processes_of_ddp_share_the_pairs_of_an_update(monkeypatch: pytest.M
         monkeypatch.setattr(replica_side, "DistributedDataParallel", unwrapped)
         nothing = SimpleNamespace(init_process_group=lambda kind: None, destroy_process_group=lambda: None)
         monkeypatch.setattr(replica_side, "dist", nothing)
-        with replica_side.SIDES["transformers"](Work("transformers", "tiny", "float32", TOKENS, 0.1, 1)) as update:
+        with replica_side.SIDES["transformers"](Work("transformers", "tiny", "float32", TOKENS, 0.1, 1)) as (update, _):
             shares.append(update(0))
     expected = [int((target.lengths[permutation[rank::2]] + 1).sum()) for rank in (0, 1)]  # and the end of each
     assert shares == expected

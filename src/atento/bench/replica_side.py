@@ -6,9 +6,9 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from atento.data.objectives.sequence_to_sequence import parallel
 from atento.networks import build_network
 from atento.training.allocator import keep_freed_memory
 from atento.training.replica.environment import rank, world_size
+from atento.training.replica.gradient_sum import GradientSum
 from atento.training.replica.joined import joined
 from atento.training.step import Updater
 
@@ -36,6 +37,7 @@ _PAUSE = 0.2  # seconds after the last update
 _FEWEST = 3  # updates that are measured
 NETWORKS = SIZES | {"tiny": NetworkConfig(vocab_size=200, d_model=32, d_ff=64, n_heads=4, n_layers=1)}
 Update = Callable[[int], int]  # the number of an update -> the real targets that this process computes
+Trainer = tuple[Update, list[float]]  # and the seconds in which gradients were summed, if they are measured
 
 
 @dataclass(frozen=True)
@@ -63,15 +65,37 @@ class Work:
 
 @dataclass(frozen=True)
 class Rate:
-    """Real target tokens of all processes, the seconds they took, and the processor time of all."""
+    """Real target tokens of all processes, the seconds they took, and the processor time of all.
+
+    `summing_seconds` are those of the seconds in which the gradients of the processes were summed; None: not measured.
+    """
 
     tokens: int
     seconds: float
     processor_seconds: float
+    summing_seconds: float | None = None
+
+
+@dataclass
+class TimedSum:
+    """A sum of gradients that notes how long it takes over all processes, which begin it together."""
+
+    inner: GradientSum
+    seconds: list[float] = field(default_factory=list)
+
+    def add(self, number: int, gradients: Sequence[torch.Tensor | None]) -> None:
+        """Take in the gradients of a part."""
+        self.inner.add(number, gradients)
+
+    def finish(self) -> None:
+        """Sum over all processes."""
+        begun = time.perf_counter()
+        self.inner.finish()
+        self.seconds.append(time.perf_counter() - begun)
 
 
 @contextmanager
-def ours(work: Work) -> Iterator[Update]:
+def ours(work: Work) -> Iterator[Trainer]:
     """Atento: the parts of each update are dealt to the processes; one process has one part a thread at a time."""
     keep_freed_memory()
     config = NETWORKS[work.size]
@@ -79,6 +103,10 @@ def ours(work: Work) -> Iterator[Update]:
     batches = parallel(source, target, budget=work.tokens, seed=1, pad_id=0, start_id=2, eos_id=3)
     with joined(ParallelConfig(), "cpu") as replica:
         torch.manual_seed(1)
+        seconds, inner = list[float](), replica.gradient_sum
+        if world_size() > 1:
+            timed = lambda weights, parts: TimedSum(inner(weights, parts), seconds)  # noqa: E731
+            replica.gradient_sum = timed  # type: ignore[method-assign]
         updater = Updater(build_network(config), TrainingConfig(learning_rate=1e-4), work.precision, replica=replica)
 
         def update(number: int) -> int:
@@ -86,11 +114,11 @@ def ours(work: Work) -> Iterator[Update]:
             updater.update(parts, number + 1, 1e-4)
             return sum(part.batch.targets for part in parts)
 
-        yield update
+        yield update, seconds
 
 
 @contextmanager
-def theirs(work: Work) -> Iterator[Update]:
+def theirs(work: Work) -> Iterator[Trainer]:
     """Marian of `transformers` in the usual loop; several processes with DistributedDataParallel, a share of the pairs
     each."""
     config = NETWORKS[work.size]
@@ -114,13 +142,13 @@ def theirs(work: Work) -> Iterator[Update]:
         optimizer.zero_grad()
         return int((inputs["labels"] >= 0).sum())
 
-    yield update
+    yield update, []
     if several:
         dist.destroy_process_group()
 
 
 @contextmanager
-def accelerated(work: Work) -> Iterator[Update]:
+def accelerated(work: Work) -> Iterator[Trainer]:
     """Marian of `transformers` in a loop of `accelerate`, which wraps model, optimizer and data."""
     accelerate: Any = importlib.import_module("accelerate")
     config = NETWORKS[work.size]
@@ -146,24 +174,27 @@ def accelerated(work: Work) -> Iterator[Update]:
         optimizer.zero_grad()
         return int((inputs["labels"] >= 0).sum())
 
-    yield update
+    yield update, []
     accelerator.end_training()
 
 
 SIDES = {"atento": ours, "transformers": theirs, "accelerate": accelerated}
 
 
-def measured(update: Update, seconds: float) -> Rate:
+def measured(trainer: Trainer, seconds: float) -> Rate:
     """Take updates for about so many seconds, as many on all processes, after a warm-up."""
+    update, summing = trainer
     for number in range(_WARM_UP):
         begun = time.perf_counter()
         update(number)
     updates = max(_FEWEST, math.ceil(seconds / _of_all(time.perf_counter() - begun, dist.ReduceOp.MAX)))
+    summing.clear()
     begun, processor = time.perf_counter(), time.process_time()
     tokens = sum(update(number) for number in range(_WARM_UP, _WARM_UP + updates))
     processor = time.process_time() - processor
     duration = _of_all(time.perf_counter() - begun, dist.ReduceOp.MAX)  # until the last process is done
-    return Rate(round(_of_all(tokens, dist.ReduceOp.SUM)), duration, _of_all(processor, dist.ReduceOp.SUM))
+    processor = _of_all(processor, dist.ReduceOp.SUM)
+    return Rate(round(_of_all(tokens, dist.ReduceOp.SUM)), duration, processor, sum(summing) if summing else None)
 
 
 def _of_all(value: float, operation: Any) -> float:
@@ -181,8 +212,8 @@ def main() -> None:
     if work.cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, work.cores)
     torch.set_num_threads(work.threads)
-    with SIDES[work.who](work) as update:
-        rate = measured(update, work.seconds)
+    with SIDES[work.who](work) as trainer:
+        rate = measured(trainer, work.seconds)
         # DDP waits at its end for gloo's thread, with Python's lock held that the thread needs to drop the last tensors
         # (pytorch/pytorch#56297): without a moment for it, both sometimes wait for ever
         time.sleep(_PAUSE)

@@ -89,7 +89,7 @@ def _rows(
             "real_tokens_per_second": round(_best(measured)),
             "real_tokens_per_processor_second": round(max(rate.tokens / rate.processor_seconds for rate in measured)),
             "rounds": [round(rate.tokens / rate.seconds) for rate in measured],
-        }
+        } | _summing(measured)
     yield {"bench": "processes", "precision": precision} | {
         f"ratio_to_{name.partition(' (')[0].replace(', ', '_').replace(' ', '_')}": round(
             _best(rates[_OURS]) / _best(measured), 2
@@ -97,6 +97,14 @@ def _rows(
         for name, measured in rates.items()
         if name != _OURS
     }
+
+
+def _summing(rates: list[Rate]) -> dict[str, float]:
+    """The share of the time in which gradients are summed over processes, of the best round; empty: not measured."""
+    best = max(rates, key=lambda rate: rate.tokens / rate.seconds)
+    if best.summing_seconds is None:
+        return {}
+    return {"summing_percent": round(100 * best.summing_seconds / best.seconds, 1)}
 
 
 def _best(rates: list[Rate]) -> float:
