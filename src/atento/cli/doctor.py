@@ -2,9 +2,10 @@
 
 import json
 import platform
+import re
 import sys
 from dataclasses import asdict
-from importlib import metadata, util
+from importlib import metadata
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from atento.training.replica.health import Health
 
 _PATIENCE = 60.0  # seconds that the processes wait for each other
-EXTRAS = {"plot": "matplotlib", "bench": "transformers", "ctranslate2": "ctranslate2", "onnx": "onnxruntime"}
 
 
 def register(app: typer.Typer) -> None:
@@ -90,6 +90,22 @@ def _cluster_table(health: "Health") -> str:
     return "\n".join(lines)
 
 
+def missing_packages() -> dict[str, list[str]]:
+    """The packages of each extra that are not installed, but for the extra of developers."""
+    missing: dict[str, list[str]] = {}
+    for requirement in metadata.requires("atento") or ():
+        wanted, _, extra = requirement.partition("extra ==")
+        name, extra = re.split(r"[^\w.-]", wanted, maxsplit=1)[0], extra.strip(" '\"")
+        if extra in ("", "dev"):
+            continue
+        absent = missing.setdefault(extra, [])
+        try:
+            metadata.version(name)
+        except metadata.PackageNotFoundError:
+            absent.append(name)
+    return missing
+
+
 def _check_machine(as_json: bool) -> None:
     """Print the facts of this machine."""
     import os
@@ -118,9 +134,9 @@ def _check_machine(as_json: bool) -> None:
         "tokenizers": metadata.version("tokenizers"),
         "sacrebleu": metadata.version("sacrebleu"),
     }
-    for extra, package in EXTRAS.items():
-        installed = util.find_spec(package) is not None
-        facts[f"extra {extra}"] = "present" if installed else f"missing: pip install 'atento[{extra}]'"
+    for extra, missing in missing_packages().items():
+        command = f"missing {', '.join(missing)}: pip install 'atento[{extra}]'"
+        facts[f"extra {extra}"] = command if missing else "present"
     if as_json:
         typer.echo(json.dumps(facts, ensure_ascii=False))
         return

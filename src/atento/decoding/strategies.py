@@ -24,17 +24,17 @@ class Sample:
         top_k: keeps the k most probable tokens; 0: all.
         top_p: keeps the smallest set of most probable tokens whose probability reaches p, one at least.
         min_p: keeps the tokens with at least this share of the best one's probability.
+        n: outputs a row.
         typical_p: keeps the smallest set whose probability reaches p, tokens whose -log p is nearest to the entropy
             first.
-        n: outputs a row.
     """
 
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
-    typical_p: float = 1.0
     n: int = 1
+    typical_p: float = 1.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):
