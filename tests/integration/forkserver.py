@@ -104,6 +104,9 @@ def run(request: dict[str, Any]) -> int:
 def record(path: str) -> None:
     """Write down every batch that training takes, as it is taken: the update's number and what was in it."""
     from atento.data.batches import Part, PlannedBatches
+    from atento.training.allocator import CAPACITY
+
+    os.environ[CAPACITY] = "1024"  # else batches are also made to choose it
 
     real = PlannedBatches.parts
 

@@ -275,21 +275,23 @@ def test_v10_no_reply_or_log_has_a_word_of_another_job(running: Running, capfd: 
 
 def test_a_full_queue_refuses_at_once(folders: dict[str, Path], running: Running) -> None:
     served = running.engine._of("writer")
-    served.limits = replace(LIMITS, queue=2)
+    served.limits = replace(LIMITS, queue=2, in_flight=2)
     try:
         with pytest.raises(QueueFull) as full:
             running.run(submitted(running.engine, 5))
+        assert running.engine.stats("writer").in_flight == 4  # two are computed, two wait
+        running.run(submitted(running.engine, 6, first=5, continues=True))  # of a request that was accepted
     finally:
         served.limits = LIMITS
-        for number in range(5):
+        for number in range(6):
             running.loop.call_soon_threadsafe(running.engine.cancel, f"full{number}")
     assert full.value.retry_after >= 1
     until(lambda: running.engine.stats("writer").in_flight == 0, 5)
 
 
-async def submitted(engine: Engine, count: int) -> None:
-    for number in range(count):
-        engine.submit(job(f"full{number}", "writer", "translate", [TEXTS[0]]))
+async def submitted(engine: Engine, count: int, first: int = 0, *, continues: bool = False) -> None:
+    for number in range(first, count):
+        engine.submit(replace(job(f"full{number}", "writer", "translate", [TEXTS[0]]), continues=continues))
 
 
 @pytest.mark.filterwarnings("ignore:the exact search")

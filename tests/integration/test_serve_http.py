@@ -160,6 +160,17 @@ def test_a_draft_changes_no_text_and_its_tokens_are_counted(
         client.completions.create(model="lm", prompt=prompt, extra_body={"draft": "ngrams", "beam_size": 2})
 
 
+def test_a_beam_takes_the_values_that_clients_send_by_default(client: Any) -> None:
+    shared = {"model": "lm", "prompt": "a b", "max_tokens": 5}
+    texts = [
+        client.completions.create(**shared, **sent, extra_body={"beam_size": 2}).choices[0].text
+        for sent in ({}, {"temperature": 0}, {"temperature": 1, "top_p": 1})
+    ]
+    assert len(set(texts)) == 1
+    with pytest.raises(openai.UnprocessableEntityError, match="`temperature` and `beam_size` exclude each other"):
+        client.completions.create(**shared, temperature=0.7, extra_body={"beam_size": 2})
+
+
 def test_openai_embeddings_in_both_encodings(client: Any, offline: dict[str, Model]) -> None:
     """The client asks for base64 where nothing is said."""
     texts = ["I love NLP", "", "ação ☕"]
@@ -506,7 +517,7 @@ def test_v4_a_client_that_goes_frees_its_place(service: Served) -> None:
     with httpx.stream("POST", service.url + "/v1/completions", json=body | {"stream": True}, timeout=30) as answer:
         assert next(answer.iter_lines()).startswith("data: {")
     with pytest.raises(httpx.TimeoutException):
-        service.post("/v1/completions", body, timeout=0.15)
+        service.post("/v1/completions", body | {"prompt": [SOURCES[0]] * 2}, timeout=0.05)
     until(lambda: in_flight() == 0, 2.0)
     until(lambda: any(event["status"] == 499 for event in service.events()), 2.0)
 

@@ -14,7 +14,7 @@ from sacrebleu.metrics.bleu import BLEU
 from atento.data.objectives.causal import Causal, PackedCausal
 from atento.data.objectives.masked import Masked, Masking
 from atento.decoding import filters, greedy, mask_predict, mbr, risk, seeds
-from atento.decoding.beam import search as beam
+from atento.decoding.beam import groups as beam
 from atento.metrics import correlation, label_counts, overlap, text
 from atento.networks import ELMo
 from atento.networks.recurrent.elmo import BidirectionalLoss

@@ -17,7 +17,7 @@ from atento.attention.positions import Learned, Shaw, Sinusoidal, T5Bias
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
 from atento.data.store import Ragged
 from atento.decoding import greedy
-from atento.decoding.beam import search as beam
+from atento.decoding.beam import groups as beam
 from atento.errors import UsageError
 from atento.model import Model
 from atento.models import weight_files
@@ -229,7 +229,7 @@ def eos_kept(patch):
 
 
 def beam_of_one(patch):
-    patch.setattr(beam, "_slots", lambda sentence, strategy: 1)
+    patch.setattr(beam.Group, "slots", property(lambda group: 1))
 
 
 def no_length_penalty(patch):

@@ -52,7 +52,7 @@ from atento.tasks.samples import samples
 from atento.tasks.strategies import constraints_of
 from atento.tasks.table import usual_metrics
 from atento.text.tokenizer import Tokenizer
-from atento.training.allocator import check_memory, keep_freed_memory, keep_programs
+from atento.training.allocator import CAPACITY, check_memory, keep_freed_memory, keep_programs
 from atento.training.compiling import compile_blocks
 from atento.training.journal import Journal
 from atento.training.run import Run, Samples
@@ -235,9 +235,12 @@ def make_batches(setup: Setup) -> None:
 
 
 def set_caches(setup: Setup) -> None:
-    """Set the sizes of the caches of compiled products, by the shapes of the batches; before the first product."""
-    on_cpu = setup.device == "cpu"
-    keep_programs(on_cpu and new_shapes(setup.batches, setup.recipe.training.micro_batches))
+    """Set the sizes of the caches of compiled products, by the shapes of the batches; before the first product.
+
+    The batches are looked at only where it matters: not if the user, or an earlier run of the process, has chosen.
+    """
+    matters = setup.device == "cpu" and CAPACITY not in os.environ
+    keep_programs(matters and new_shapes(setup.batches, setup.recipe.training.micro_batches))
 
 
 def _without_unreadable(setup: Setup) -> Data:

@@ -25,6 +25,7 @@ class Job:
         longest: the most tokens of a text; None: the limit of the service, which also holds.
         truncate: the end that is cut from a longer text, "left" or "right", or "error"; None: as the service says.
         first: the number of the first item in its request, by which errors name items.
+        continues: whether its request was accepted with an earlier job, so that it is not refused now.
     """
 
     id: str
@@ -38,6 +39,7 @@ class Job:
     longest: int | None = None
     truncate: str | None = None
     first: int = 0
+    continues: bool = False
 
 
 @dataclass(frozen=True)

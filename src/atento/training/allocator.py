@@ -9,6 +9,7 @@ from pathlib import Path
 from atento.errors import UsageError
 
 KERNELS, KERNELS_OF_NEW_SHAPES = 1024, 256  # compiled kernels that oneDNN caches
+CAPACITY = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"  # environment variable of oneDNN: how many it caches
 KERNEL_BYTES = 288 << 10  # about the size of each
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
@@ -54,7 +55,7 @@ def keep_programs(new_shapes: bool = False) -> None:
     Call this before the first matrix product of the process. A value in the environment takes precedence.
     """
     kernels = KERNELS_OF_NEW_SHAPES if new_shapes else KERNELS
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(kernels))
+    os.environ.setdefault(CAPACITY, str(kernels))
     os.environ.setdefault("LRU_CACHE_CAPACITY", "8")
 
 

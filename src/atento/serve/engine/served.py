@@ -73,9 +73,12 @@ class ServedModel:
         """Accept a job; its events come until it has ended or was cancelled.
 
         Raises:
-            QueueFull: too many jobs wait.
+            QueueFull: as many jobs are computed and wait as the limits allow, and this is not a further one of a
+                request that was accepted.
         """
-        if self._is_closed or self.waiting >= self.limits.queue:
+        # a job that was just sent has not started yet, so jobs are counted, and not those that wait
+        is_full = len(self._jobs) >= self.limits.in_flight + self.limits.queue
+        if self._is_closed or (is_full and not job.continues):
             raise QueueFull(self.settings.name, max(1.0, self.waiting / max(self.rate, 1e-3)))
         if job.id in self._jobs:
             raise ValueError(f"a job with the id {job.id!r} is under way")
@@ -102,10 +105,11 @@ class ServedModel:
 
     @property
     def rate(self) -> float:
-        """Jobs that ended, a second, over the last seconds."""
-        while self._ends and self._ends[0] < time.monotonic() - _WINDOW:
+        """Jobs that ended, a second, over the last seconds: at most ten, from the first end in them."""
+        now = time.monotonic()
+        while self._ends and self._ends[0] < now - _WINDOW:
             self._ends.popleft()
-        return len(self._ends) / _WINDOW
+        return len(self._ends) / max(1.0, now - self._ends[0]) if self._ends else 0.0
 
     @property
     def is_ready(self) -> bool:

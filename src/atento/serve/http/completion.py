@@ -142,9 +142,13 @@ def planned(fields: CompletionFields, limits: Limits) -> Plan:
     return Plan(prompts, options, n, best_of, repeats, max_tokens > 0, fields.logprobs)
 
 
+_NO_SAMPLING = {"temperature": (0, 1), "top_p": (1,), "top_k": (0, -1), "min_p": (0,)}
+"""The values that ask for nothing beside a beam: clients send their defaults."""
+
+
 def _beam(fields: CompletionFields, n: int, best_of: int) -> dict[str, Any]:
-    for name in ("temperature", "top_p", "top_k", "min_p"):
-        if getattr(fields, name) is not None:
+    for name, neutral in _NO_SAMPLING.items():
+        if getattr(fields, name) not in (None, *neutral):
             raise wrong_field(
                 f"/{name}", f"`{name}` and `beam_size` exclude each other: one samples, the other searches"
             )

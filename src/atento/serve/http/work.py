@@ -61,6 +61,7 @@ class Work:
     request: Request
     _begun: dict[str, None] = field(default_factory=dict)  # jobs that have not ended
     _count: int = 0
+    _is_accepted: bool = False  # a job of it was accepted
 
     def __post_init__(self) -> None:
         self._deadline = time.monotonic() + self.service.limits.deadline
@@ -84,7 +85,18 @@ class Work:
         if self.service.log.texts:
             note(self.request, texts=items)
         return Job(
-            number, model, verb, items, options, stream, self._deadline, log_probs, fit.longest, fit.truncate, first
+            number,
+            model,
+            verb,
+            items,
+            options,
+            stream,
+            self._deadline,
+            log_probs,
+            fit.longest,
+            fit.truncate,
+            first,
+            self._is_accepted,
         )
 
     async def run(
@@ -136,13 +148,15 @@ class Work:
             ServiceError: 503 the queue is full or the worker ended; 422 the model refuses the items or options; 413 a
                 text has too many tokens; 504 the deadline passed.
         """
-        self.service.check_open()
+        if not job.continues:
+            self.service.check_open()
         try:
             events = self.service.engine.submit(job)
         except QueueFull as error:
-            most = self.service.limits.queue
-            message = f"the model {job.model!r} has {most:,} requests waiting"
+            limits = self.service.limits
+            message = f"the model {job.model!r} computes {limits.in_flight:,} requests, and {limits.queue:,} wait"
             raise busy(message, error.retry_after) from None
+        self._is_accepted = True
         self._begun[job.id] = None
         try:
             async with asyncio.timeout(job.deadline - time.monotonic() + _GRACE):

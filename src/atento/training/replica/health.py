@@ -31,7 +31,7 @@ class Health:
         processes: the facts of each process.
         links: seconds of a short message there and back, and bytes a second, between the first process and each other.
         clocks: seconds that the clock of each process is ahead of the first one's.
-        folder: what was tried in the shared folder -> seconds it took.
+        folder: what could be done in the shared folder -> seconds it took.
         differences: what is wrong, a sentence each; none: all is well.
     """
 
@@ -141,7 +141,8 @@ def examine_folder(processes: Processes, folder: Path) -> tuple[dict[str, float]
             fault = f"{message} ({error.strerror})"
         seconds = time.perf_counter() - started
         everyones = processes.brisk.gather([fault, seconds])
-        times[what] = max(took for _, took in everyones)
+        if all(said is None for said, _ in everyones):
+            times[what] = max(took for _, took in everyones)
         faults.extend(
             f"process {rank}: {folder}: {said}" for rank, (said, _) in enumerate(everyones) if said is not None
         )
