@@ -43,7 +43,7 @@ from atento.text.tokenizer import Tokenizer
 Report = Callable[[str], None]
 
 LARGE = 256 << 20  # bytes of text from which on `data.store: auto` is disk
-LEARNED_FROM = 256 << 20  # bytes of text that a tokenizer is trained on; of more, an even sample
+LEARNED_FROM = 128 << 20  # bytes of text that a tokenizer is trained on; of more, an even sample
 _UNPACKED = 4  # how many times compressed text grows, about
 _FEW = 16 << 20  # bytes of text that one process encodes
 _SAMPLE = 64  # neighbouring texts that are sampled together
