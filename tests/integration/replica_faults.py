@@ -166,6 +166,22 @@ def killed_while_saving(step: int, rank: int) -> None:
     shards.write_file = write_file
 
 
+def announced_before_written(step: int, rank: int) -> None:
+    """One process says that its files of a checkpoint are written when they are not on the disk yet."""
+    from atento.storage import shards
+
+    real = shards.write_file
+
+    def write_file(fd: int, name: str, chunks: Any) -> Any:
+        entry = real(fd, name, chunks)
+        folder = Path(f"/proc/self/fd/{fd}").readlink().name
+        if folder.startswith(f".tmp-{step}-") and int(os.environ.get("RANK", "0")) == rank:
+            os.unlink(name, dir_fd=fd)
+        return entry
+
+    shards.write_file = write_file
+
+
 def bytes_recorded(folder: str) -> None:
     """No fault: each process writes down the bytes of its weights, gradients and optimizer state after an update."""
     from atento.training.optimizer import Optimizer
@@ -207,6 +223,7 @@ FAULTS: dict[str, Callable[..., None]] = {
         sum_by_rank,
         computes_slowly,
         killed_while_saving,
+        announced_before_written,
         bytes_recorded,
         other_version,
     )

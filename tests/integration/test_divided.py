@@ -79,6 +79,14 @@ def test_a_process_that_is_killed_while_it_saves_leaves_the_checkpoint_before(
     assert 0 <= furthest(whole, place / "run") < 5e-5
 
 
+def test_a_shard_that_is_announced_before_it_is_written_makes_no_checkpoint(server: ForkServer, place: Path) -> None:
+    """A planted bug: the manifest would name files that are not there."""
+    fault = {"fault": "announced_before_written", "step": 8, "rank": 1}
+    done = train(server, 2, "--out", "run", *DIVIDED, cwd=place, **fault)
+    refused(done[0], "the first one does not see it", status=1)
+    assert done[1].status == 1 and last(place / "run").name == "step-00000006"
+
+
 @pytest.mark.slow
 def test_a_process_that_cannot_compute_its_part_ends_all(server: ForkServer, place: Path) -> None:
     done = train(server, 2, "--out", "run", *DIVIDED, cwd=place, fault="memory_runs_out", step=6, rank=1)

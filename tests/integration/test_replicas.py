@@ -81,7 +81,9 @@ def furthest(one: Path, two: Path) -> float:
     return max(abs(a["loss"] - b["loss"]) / a["loss"] for a, b in pairs)
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize(
+    "size", [2, 3, pytest.param(4, marks=pytest.mark.slow), pytest.param(8, marks=pytest.mark.slow)]
+)
 def test_exact_mode_has_the_bits_of_one_process(
     server: ForkServer, place: Path, alone: dict[str, Path], size: int
 ) -> None:

@@ -79,7 +79,7 @@ BODIES: list[tuple[str, str, bytes, int, str, str | None]] = [
     ("n 0", C, completion(n=0), 422, "wrong_field", "/n"),
     ("best_of below n", C, completion(n=3, best_of=2), 422, "wrong_field", "/best_of"),
     ("beam 17", C, body(model="lm", prompt="a", beam_size=17), 422, "wrong_field", "/beam_size"),
-    ("a beam and a temperature", C, completion(beam_size=2), 422, "wrong_field", "/temperature"),
+    ("a beam and a temperature", C, completion(beam_size=2, temperature=0.7), 422, "wrong_field", "/temperature"),
     ("logprobs 21", C, completion(logprobs=21), 422, "wrong_field", "/logprobs"),
     ("stop is a number", C, completion(stop=1), 422, "wrong_field", "/stop"),
     ("an empty stop", C, completion(stop=["a", ""]), 422, "wrong_field", "/stop/1"),
