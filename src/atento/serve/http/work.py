@@ -154,7 +154,7 @@ class Work:
             events = self.service.engine.submit(job)
         except QueueFull as error:
             limits = self.service.limits
-            message = f"the model {job.model!r} computes {limits.in_flight:,} requests, and {limits.queue:,} wait"
+            message = f"the model {job.model!r} has all the {limits.in_flight + limits.queue:,} requests that it takes"
             raise busy(message, error.retry_after) from None
         self._is_accepted = True
         self._begun[job.id] = None
