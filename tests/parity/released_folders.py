@@ -42,10 +42,12 @@ def _wordpiece() -> Any:
     backend.normalizer = normalizers.BertNormalizer(lowercase=True)
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     front = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    letters = sorted({char for text in TEXTS for char in backend.normalizer.normalize_str(text)} - {" "})
+    # letters that the trainer numbers itself have another order in each run, and ties of its merges with them
+    front += letters + [f"##{letter}" for letter in letters]
     trainer = trainers.WordPieceTrainer(vocab_size=500, special_tokens=front, show_progress=False)
     backend.train_from_iterator(TEXTS, trainer)
-    pieces = [*front, *sorted(backend.get_vocab().keys() - set(front))]  # the trainer's order differs from run to run
-    return hf.BertTokenizerFast(vocab={piece: number for number, piece in enumerate(pieces)}, do_lower_case=True)
+    return hf.BertTokenizerFast(vocab=backend.get_vocab(), do_lower_case=True)
 
 
 def _byte_level(front: list[str]) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def test_a_classifier_predicts_what_scikit_learn_predicts(
         "precision": "float32",
     }  # the peer computes in float32
     run = atento.train(settings, data={"train": train, "valid": test}, **options)
-    logistic: Any = LogisticRegression(C=2.0, max_iter=2000, tol=1e-9)  # at the optimum, whatever the order of the texts
+    logistic: Any = LogisticRegression(C=2.0, max_iter=2000, tol=1e-9)  # whatever the order of the texts
     peer: Any = logistic if kind == "logistic" else LinearSVC(C=2.0, random_state=1)
     layer = -1 if layers is None else layers
     peer.fit(vectors(bert, [text for text, _ in train], layer), [name for _, name in train])
