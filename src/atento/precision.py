@@ -59,6 +59,11 @@ def resolve_device(device: str) -> str:
     return device
 
 
+def available_cores() -> int:
+    """The number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def sharing_cores() -> dict[str, str]:
     """The environment of a new process that shares its cores with others: this one's, with short waits of idle threads.
 

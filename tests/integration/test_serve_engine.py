@@ -31,10 +31,12 @@ LIMITS = Limits(in_flight=64, queue=400, input_tokens=128, output_tokens=1_000_0
 class Running:
     """An engine on an event loop of its own thread."""
 
-    def __init__(self, folders: dict[str, Path], limits: Limits) -> None:
+    def __init__(self, folders: dict[str, Path], limits: Limits, workers: int = 1) -> None:
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
-        settings = {name: ModelSettings(name, str(folder), threads=1) for name, folder in folders.items()}
+        settings = {
+            name: ModelSettings(name, str(folder), threads=workers, workers=workers) for name, folder in folders.items()
+        }
         self.engine = Engine(settings, limits)
 
     def run(self, work: Coroutine[Any, Any, Any], seconds: float = 60.0) -> Any:
@@ -50,9 +52,10 @@ class Running:
         return list(self.run(gathered()))
 
     def pid(self, model: str) -> int:
-        worker = self.engine._of(model).worker
-        assert worker is not None
-        return worker.pid
+        return self.pids(model)[0]
+
+    def pids(self, model: str) -> list[int]:
+        return [worker.pid for worker in self.engine._of(model).workers]
 
     def close(self) -> None:
         self.run(self.engine.close())

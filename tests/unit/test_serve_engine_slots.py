@@ -17,7 +17,7 @@ from atento.networks import build_network
 from atento.networks.steps.fast import FastStepFunction
 from atento.networks.steps.prompts import PromptMemory
 from atento.networks.steps.slot_buffer import SLOTS
-from atento.networks.steps.slots import Slots
+from atento.networks.steps.slots import PATIENCE, Slots
 from test_networks_fast import DECODERS, ENCODER_DECODERS, SIZES, V
 
 
@@ -193,3 +193,25 @@ def test_rows_in_slots_of_other_precisions_are_those_alone(precision: Any, toler
             torch.testing.assert_close(slots.step(torch.tensor([token]))[0], logits, rtol=0, atol=tolerance)
         assert later.is_read == (precision == "int8")
         slots.keep([])
+
+
+def test_a_source_waits_a_few_steps_for_others_that_are_read_with_it() -> None:
+    torch.manual_seed(1)
+    name = next(iter(ENCODER_DECODERS))
+    slots = Slots(FastStepFunction(build_network(ENCODER_DECODERS[name]).eval()))
+
+    def calls_until_read(count: int, part: int = 256) -> list[int]:
+        """The number of the call in which each of some sources is read, from 0."""
+        readings, calls = [slots.reading([5, 6, 7]) for _ in range(count)], [-1] * count
+        for call in range(20):
+            slots.read([one for one in readings if not one.is_read], part)
+            calls = [call if one.is_read and number < 0 else number for one, number in zip(readings, calls)]
+        slots.join(readings)
+        return calls
+
+    assert calls_until_read(1) == [0]  # nothing runs
+    assert calls_until_read(1) == [0]  # half as many as the rows
+    assert calls_until_read(6) == [0] * 6
+    assert calls_until_read(3) == [PATIENCE] * 3
+    assert calls_until_read(3, part=3) == [PATIENCE, PATIENCE + 1, PATIENCE + 2]  # what is left goes on at once
+    assert calls_until_read(1) == [PATIENCE]

@@ -1,6 +1,5 @@
 """From text to batches: how fast each part is, and the share of a training step that reading takes."""
 
-import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from atento.config.loading import LoadedRecipe, load_recipe
 from atento.config.tasks import TASKS
 from atento.data.text_sources import texts_of
 from atento.networks import build_network
+from atento.precision import available_cores
 from atento.runs.prepare import network_for, training_batches
 from atento.runs.token_data import data_of, make_store
 from atento.runs.tuning import tune
@@ -37,7 +37,7 @@ def measure_data(seconds: float) -> Iterator[dict[str, Any]]:
     Args:
         seconds: about how long each part takes; the text has 2 MB for each.
     """
-    processes = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    processes = available_cores()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         size = _write_text(folder / "text.txt", round(seconds * _MEGABYTES * 1e6))

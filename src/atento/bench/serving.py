@@ -32,6 +32,7 @@ class Workload:
         beam: 1 is greedy search.
         clients: how many there are, one number after the other.
         eight_bits: measure only the servers in 8 bits.
+        workers: processes of Atento's that compute the model; a small one gains by several.
     """
 
     verb: str
@@ -41,14 +42,15 @@ class Workload:
     beam: int = 1
     clients: tuple[int, ...] = (1, 8, 64)
     eight_bits: bool = False
+    workers: int = 1
 
 
 WORKLOADS = {
     "embed-minilm": Workload("embed", MINILM),
     "embed-bert": Workload("embed", BERT),
     "classify-bert": Workload("classify", BERT),
-    "translate-greedy": Workload("translate", TRANSLATOR, words=12, new_tokens=16),
-    "translate-beam-4": Workload("translate", TRANSLATOR, words=12, new_tokens=16, beam=4),
+    "translate-greedy": Workload("translate", TRANSLATOR, words=12, new_tokens=16, workers=2),
+    "translate-beam-4": Workload("translate", TRANSLATOR, words=12, new_tokens=16, beam=4, workers=2),
     "generate-gpt2": Workload("generate", GPT2, new_tokens=32),
     "generate-8-bits": Workload("generate", GPT2, new_tokens=32, clients=(1, 16), eight_bits=True),
 }
@@ -95,7 +97,7 @@ def _rows(work: Workload, seconds: float, pythons: Sequence[str]) -> Iterator[di
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "model"
         write_served(folder, work.network, work.verb)
-        setting = Setting(folder, work.verb, work.new_tokens, work.beam, torch.get_num_threads())
+        setting = Setting(folder, work.verb, work.new_tokens, work.beam, torch.get_num_threads(), workers=work.workers)
         comparison = Comparison(texts_for(work.network, work.words), seconds)
         for who, server, clients in _servers(work, setting, pythons):
             if isinstance(server, str):

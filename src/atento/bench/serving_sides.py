@@ -43,7 +43,10 @@ class Server:
 
 @dataclass(frozen=True)
 class Setting:
-    """What a server is made for: a model and what is asked of it, in an interpreter, with so many threads."""
+    """What a server is made for: a model and what is asked of it, in an interpreter, with so many threads.
+
+    `workers` are processes of Atento's, which share the threads.
+    """
 
     folder: Path
     verb: str
@@ -51,6 +54,7 @@ class Setting:
     beam: int
     threads: int
     python: str = sys.executable
+    workers: int = 1
 
     def beside(self, name: str) -> Path:
         """A folder for the same model in the layout of an engine."""
@@ -80,6 +84,7 @@ def ours(setting: Setting, precision: str) -> Server:
     """`atento serve` at a precision."""
     command = [setting.python, "-m", "atento.cli.start", "serve", f"m={setting.folder}", "--port", "PORT"]
     command += ["--precision", precision, "--threads", str(setting.threads), "--quiet"]
+    command += ["--workers", str(min(setting.workers, setting.threads))]
     if setting.verb == "embed":
         return Server(command, "/v1/embeddings", {"model": "m"}, "input")
     if setting.verb == "generate":

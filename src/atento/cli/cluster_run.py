@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from atento.cli.options import check_order, progress
 from atento.cli.outputs import output_folder
 from atento.cli.progress import Progress
+from atento.precision import available_cores
 
 if TYPE_CHECKING:
     from atento.cli.work import Work
@@ -172,8 +173,8 @@ class Launch:
         device, threads = self.options["device"], self.options["threads"]
         if self.where == "local":
             devices = _devices(device)
-            count = min(self.workers or len(devices) or max(1, _cores() // 2), blocks)
-            each = threads or share_of_threads(count, _cores())
+            count = min(self.workers or len(devices) or max(1, available_cores() // 2), blocks)
+            each = threads or share_of_threads(count, available_cores())
 
             def start(number: int) -> WorkerProcess:
                 own = {"threads": each, "device": devices[number % len(devices)] if devices else device}
@@ -260,11 +261,6 @@ def _devices(device: str) -> list[str]:
     import torch
 
     return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
-
-
-def _cores() -> int:
-    """The processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _report(output: "OutputFolder") -> None:

@@ -62,6 +62,10 @@ Truncate = Annotated[
         autocompletion=words("error", "left", "right"),
     ),
 ]
+Workers = Annotated[
+    int,
+    typer.Option(metavar="N", min=1, max=256, help="Processes that compute each model; they share its threads."),
+]
 Tracing = Annotated[
     bool, typer.Option("--tracing", help="A span of OpenTelemetry for each request, sent as the variables OTEL_* say.")
 ]
@@ -88,6 +92,7 @@ def serve(
     queue: Annotated[int | None, _number("Requests that may wait for a model.")] = None,
     deadline: Annotated[float | None, _number("Seconds in which a request must be answered.", "S")] = None,
     limit: AnyLimit = None,
+    workers: Workers = 1,
     device: Device = "auto",
     precision: Precision = "float32",
     seed: Seed = 1,
@@ -115,7 +120,8 @@ def serve(
         "truncate": truncate,
     }
     limits = limits_from({name: value for name, value in values.items() if value is not None}, limit or [])
-    served = _models(models, languages or [], device, precision, seed, threads)
+    options = {"device": device, "precision": precision, "threads": threads, "workers": workers, "seed": seed}
+    served = _models(models, languages or [], options)
     settings = ServerSettings(
         host,
         port,
@@ -182,10 +188,8 @@ def _is_traced(*, asked: bool) -> bool:
     return named and not missing
 
 
-def _models(
-    words: list[str], languages: list[str], device: str, precision: str, seed: int, threads: int | None
-) -> "dict[str, ModelSettings]":
-    """The models by their names: NAME=MODEL, or the last part of MODEL."""
+def _models(words: list[str], languages: list[str], options: dict[str, Any]) -> "dict[str, ModelSettings]":
+    """The models by their names: NAME=MODEL, or the last part of MODEL; `options` are the settings of all."""
     from atento.errors import UsageError
     from atento.serve.settings import ModelSettings
 
@@ -199,7 +203,7 @@ def _models(
             raise UsageError(f"MODEL must be a folder, a hub name or NAME=MODEL: got {word!r}")
         if name in models:
             raise UsageError(f"each model needs a name of its own: {name!r} is given twice; write NAME=MODEL")
-        models[name] = ModelSettings(name, path, device, precision, threads, seed, pairs.pop(name, None))
+        models[name] = ModelSettings(name, path, languages=pairs.pop(name, None), **options)
     if pairs:
         raise UsageError(f"--languages names no model {next(iter(pairs))!r}: there are {', '.join(models)}")
     return models

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import fields
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,13 @@ def decoding_config(config: Mapping[str, Any], path: Path) -> DecodingConfig:
         rules = TASKS.get(str(config.get("task")))
         values = ({} if rules is None else dict(rules.defaults.get("decoding", {}))) | values
         values = {name: values[name] for name in DecodingConfig.__dataclass_fields__ if name in values}
-    decoding: DecodingConfig = _fitted(values, DecodingConfig, "decoding", path)
+    return _decoding_of(json.dumps(values), path)
+
+
+@lru_cache(maxsize=64)
+def _decoding_of(values: str, path: Path) -> DecodingConfig:
+    """The decoding of JSON, remembered because every call of a model asks for it."""
+    decoding: DecodingConfig = _fitted(json.loads(values), DecodingConfig, "decoding", path)
     return decoding
 
 

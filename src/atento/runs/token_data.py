@@ -29,6 +29,7 @@ from atento.data.token_store import FORMAT, MANIFEST, PLAN, TokenStore, read_jso
 from atento.data.token_writer import SHARD_TOKENS, TokenWriter
 from atento.errors import DataError, RecipeError, TokenizerError, counted
 from atento.models.initial import initial_model
+from atento.precision import available_cores
 from atento.runs.branch import BranchPoint
 from atento.runs.prepare import Data, files_by_source, fingerprint_of, read_data, read_sources, tokenizer_for
 from atento.runs.run_identity import data_fingerprint, has_begun
@@ -331,7 +332,7 @@ def _write(
     """Write the missing shards and the manifest."""
     size = text_bytes(loaded)
     if processes is None:
-        processes = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        processes = available_cores()
         processes = processes if size > _FEW else 0
     errors: list[DataError] = []
     refused = errors.append if loaded.recipe.data.skip_bad else None

@@ -16,7 +16,8 @@ class ModelSettings:
         name: by which requests name it.
         path: what `atento.load` takes: a run folder, a model folder or a hub name.
         device, precision: as `atento.load` takes them.
-        threads: CPU threads of its worker; None: all cores.
+        threads: CPU threads of its workers together; None: all cores.
+        workers: the number of processes that compute it.
         seed: of requests that have none.
         languages: (source, target) of a translation model whose tokenizer names no languages; None: unknown.
     """
@@ -26,6 +27,7 @@ class ModelSettings:
     device: str = "auto"
     precision: str = "float32"
     threads: int | None = None
+    workers: int = 1
     seed: int = 1
     languages: tuple[str, str] | None = None
 

@@ -22,6 +22,8 @@ from atento.networks.steps.fast import FastStepFunction, SelfAttention, StepPosi
 from atento.networks.steps.prompts import PromptMemory, common_length
 from atento.networks.steps.slot_buffer import SlotBuffer
 
+PATIENCE = 4  # steps of the rows that a source waits for others, because several are read faster together
+
 
 @dataclass(eq=False)
 class Reading:
@@ -73,6 +75,7 @@ class Slots:
         self._past, self._sources = SlotBuffer(*sizes, width), SlotBuffer(*sizes)
         self._prompt_lengths: list[int] = []
         self._source_lengths: list[int] = []
+        self._waited = 0  # steps that the first unread source has waited
         self._parts: list[_Part] = []  # what the next step reads beside the rows
         # With int8 all rows of a product share a scale: prompts must not change those of the rows.
         self._shares_steps = steps.precision != "int8"
@@ -150,13 +153,17 @@ class Slots:
     # Inputs
 
     def _encode(self, unread: Sequence[Reading], part: int) -> None:
-        """Encode about `part` tokens of sources."""
+        """Encode about `part` tokens of sources, once there are half as many as rows, or after `PATIENCE` steps."""
+        if 2 * len(unread) < len(self.lengths) and self._waited < PATIENCE:
+            self._waited += bool(unread)
+            return
         steps, taken, count = self.steps, list[Reading](), 0
         for reading in unread:
             if count >= part:
                 break
             taken.append(reading)
             count += len(reading.ids)
+        self._waited = 0 if len(taken) == len(unread) else PATIENCE
         if not taken:
             return
         assert steps.encoder is not None

@@ -10,7 +10,7 @@ from atento.serve.settings import Limits, ModelSettings
 
 
 class Engine:
-    """The served models, each with a worker process; for one event loop.
+    """The served models, each with worker processes of its own; for one event loop.
 
     Args:
         models: by the names that jobs use.
@@ -22,12 +22,12 @@ class Engine:
         self._served = {name: ServedModel(settings, limits) for name, settings in models.items()}
 
     def on_change(self, notify: Callable[..., None]) -> None:
-        """Have a function called with a name and values when a worker ends, starts again, fails to, or is reloaded."""
+        """Have a function called with a name and values when a worker ends or starts, cannot start, or is reloaded."""
         for served in self._served.values():
             served.notify = notify
 
     async def start(self) -> None:
-        """Start the worker of every model.
+        """Start the workers of every model.
 
         Raises:
             ModelError: a model cannot be loaded; no worker is left running.
@@ -63,7 +63,7 @@ class Engine:
         return description
 
     def ready(self, model: str | None = None) -> bool:
-        """Whether the worker of a model, or of all models, answers: by a forward pass over one token every second."""
+        """Whether a worker of a model, or of all models, answers: by a forward pass over one token every second."""
         return all(served.is_ready for name, served in self._served.items() if model in (None, name))
 
     def stats(self, model: str) -> Stats:
@@ -71,10 +71,10 @@ class Engine:
         return self._of(model).stats()
 
     async def reload(self, model: str) -> None:
-        """Load a model again in a new worker, which then takes over; no job is lost.
+        """Load a model again in new workers, which then take over; no job is lost.
 
         Raises:
-            UsageError: no such model. ModelError: it cannot be loaded; the old worker goes on.
+            UsageError: no such model. ModelError: it cannot be loaded; the old workers go on.
         """
         await self._of(model).reload()
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from atento.errors import ModelError
-from atento.precision import sharing_cores
+from atento.precision import available_cores, sharing_cores
 from atento.serve.engine.messages import LONGEST, decoded, encoded
 from atento.serve.jobs import Description
 from atento.serve.settings import Limits, ModelSettings
@@ -20,6 +20,13 @@ _CLOSING_SECONDS = 2.0  # what a worker has to end by itself
 
 OnMessage = Callable[["WorkerProcess", dict[str, Any]], None]
 OnEnd = Callable[["WorkerProcess"], None]
+
+
+def threads_of(settings: ModelSettings) -> int | None:
+    """The CPU threads of each worker of a model; None: all cores."""
+    if settings.workers == 1:
+        return settings.threads
+    return max(1, (settings.threads or available_cores()) // settings.workers)
 
 
 class WorkerProcess:
@@ -62,9 +69,12 @@ class WorkerProcess:
         )
         worker = cls(process, limits.hang_seconds, on_message, on_end)
         names = ("input_tokens", "output_tokens", "truncate", "batch_tokens", "in_flight", "wait_ms")
-        loaded = {name: getattr(settings, name) for name in ("path", "device", "precision", "threads")}
+        loaded = {name: getattr(settings, name) for name in ("path", "device", "precision")}
+        loaded["threads"] = threads_of(settings)
+        shares = {name: getattr(limits, name) for name in names}
+        shares["in_flight"] = -(-limits.in_flight // settings.workers)
         try:
-            worker.send({"settings": loaded, "limits": {name: getattr(limits, name) for name in names}})
+            worker.send({"settings": loaded, "limits": shares})
             first = await worker._line()
         except BaseException:
             await worker.close()

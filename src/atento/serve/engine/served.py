@@ -1,4 +1,4 @@
-"""One served model: its worker process, which is replaced when it ends or is reloaded, and the jobs of it."""
+"""One served model: its worker processes, which are replaced when they end or are reloaded, and its jobs."""
 
 import asyncio
 import contextlib
@@ -31,15 +31,18 @@ class _Accepted:
 
 
 class ServedModel:
-    """The jobs of one model, and the process that computes them.
+    """The jobs of one model, and the processes that compute them.
+
+    A job goes to the process with the fewest texts under way.
 
     Attributes:
+        workers: those that have loaded the model and take jobs.
         notify: called with a name and values when a worker ends, when another one has started, and when it cannot.
     """
 
     def __init__(self, settings: ModelSettings, limits: Limits) -> None:
         self.settings, self.limits = settings, limits
-        self.worker: WorkerProcess | None = None
+        self.workers: list[WorkerProcess] = []
         self.description: Description | None = None
         self.notify: Callable[..., None] = lambda name, **values: None
         self._jobs: dict[str, _Accepted] = {}
@@ -50,24 +53,25 @@ class ServedModel:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Start the worker.
+        """Start the workers.
 
         Raises:
-            ModelError: the model cannot be loaded.
+            ModelError: the model cannot be loaded; no worker is left running.
         """
-        self._take_over(await self._new_worker())
+        self._take_over(await self._new_workers())
 
     async def reload(self) -> None:
-        """Start another worker, give it all later jobs, and end the old one after its last job.
+        """Start other workers, give them all later jobs, and end the old ones after their last jobs.
 
         Raises:
-            ModelError: the model cannot be loaded; the old worker goes on.
+            ModelError: the model cannot be loaded; the old workers go on.
         """
-        worker, old = await self._new_worker(), self.worker
-        self._take_over(worker)
+        workers = await self._new_workers()
+        old, self.workers = self.workers, []
+        self._take_over(workers)
         self.notify("reloaded", model=self.settings.name)
-        if old is not None:
-            self._spawn(self._retire(old))
+        for worker in old:
+            self._spawn(self._retire(worker))
 
     def submit(self, job: Job) -> AsyncIterator[Event]:
         """Accept a job; its events come until it has ended or was cancelled.
@@ -114,7 +118,7 @@ class ServedModel:
     @property
     def is_ready(self) -> bool:
         """Whether a worker has loaded the model and answers."""
-        return self.worker is not None and self.worker.works
+        return any(worker.works for worker in self.workers)
 
     def stats(self) -> Stats:
         """The numbers of its work."""
@@ -128,14 +132,14 @@ class ServedModel:
             await asyncio.sleep(0.01)
 
     async def close(self) -> None:
-        """End the worker; jobs that are under way fail."""
+        """End the workers; jobs that are under way fail."""
         self._is_closed = True
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         workers = {accepted.worker for accepted in self._jobs.values() if accepted.worker is not None}
-        workers |= set() if self.worker is None else {self.worker}
-        self.worker = None
+        workers |= set(self.workers)
+        self.workers = []
         for worker in workers:
             await worker.close()
             self._fail_all(worker)
@@ -144,17 +148,35 @@ class ServedModel:
     async def _new_worker(self) -> WorkerProcess:
         return await WorkerProcess.started(self.settings, self.limits, self._receive, self._replace)
 
-    def _take_over(self, worker: WorkerProcess) -> None:
-        """Give a worker the jobs that no other one has, and all later ones."""
-        self.worker, self.description = worker, worker.description
+    async def _new_workers(self) -> list[WorkerProcess]:
+        """As many as the settings say, or none."""
+        starts = [self._new_worker() for _ in range(self.settings.workers)]
+        results = await asyncio.gather(*starts, return_exceptions=True)
+        workers = [result for result in results if isinstance(result, WorkerProcess)]
+        errors = [result for result in results if isinstance(result, BaseException)]
+        if errors:
+            await asyncio.gather(*(worker.close() for worker in workers))
+            raise errors[0]
+        return workers
+
+    def _take_over(self, workers: list[WorkerProcess]) -> None:
+        """Let workers take the jobs that no other one has, and a share of all later ones."""
+        self.workers += workers
+        self.description = workers[0].description
         for accepted in self._jobs.values():
             if accepted.worker is None:
                 self._send(accepted)
 
     def _send(self, accepted: _Accepted) -> None:
-        if self.worker is not None:
-            accepted.worker = self.worker
-            self.worker.send(job_message(accepted.job))
+        """Give a job to the worker with the fewest texts, of those that answer if any does."""
+        workers = [worker for worker in self.workers if worker.works] or self.workers
+        if workers:
+            texts = dict.fromkeys(workers, 0)
+            for under_way in self._jobs.values():
+                if under_way.worker in texts:
+                    texts[under_way.worker] += len(under_way.job.items)
+            accepted.worker = min(workers, key=texts.__getitem__)
+            accepted.worker.send(job_message(accepted.job))
 
     async def _events(self, accepted: _Accepted) -> AsyncIterator[Event]:
         try:
@@ -209,23 +231,29 @@ class ServedModel:
     def _replace(self, worker: WorkerProcess) -> None:
         """A worker has ended by itself, or was killed: its jobs fail, and another one is started."""
         self._fail_all(worker)
-        if worker is self.worker:
-            self.worker = None
+        if worker in self.workers:
+            self.workers.remove(worker)
             self._restarts += 1
             self.notify("worker_ended", model=self.settings.name, hung=worker.has_hung)
             self._spawn(self._restart())
 
     async def _restart(self) -> None:
-        """Start a worker, again after a pause as long as it fails; jobs wait meanwhile, until their deadlines."""
+        """Start a worker, again after a pause as long as it fails; without a worker jobs wait until their deadlines."""
         pause = 1.0
-        while self.worker is None and not self._is_closed:
+        while not self._is_closed:
             try:
-                self._take_over(await self._new_worker())
-                self.notify("worker_started", model=self.settings.name)
+                worker = await self._new_worker()
             except (AtentoError, OSError) as error:
                 self.notify("worker_failed", model=self.settings.name, error=str(error), again_in=pause)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
+                continue
+            if len(self.workers) < self.settings.workers:  # else the model was reloaded meanwhile
+                self._take_over([worker])
+                self.notify("worker_started", model=self.settings.name)
+            else:
+                await worker.close()
+            return
 
     async def _retire(self, worker: WorkerProcess) -> None:
         """End a worker after its last job."""

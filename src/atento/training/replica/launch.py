@@ -14,6 +14,7 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+from atento.precision import available_cores
 from atento.training.replica.joined import STATUS_FILE
 from atento.training.replica.parent import LAUNCHER
 
@@ -43,7 +44,7 @@ def launch(
     """
     logging.disable(logging.ERROR)  # the agent logs what is reported here
     os.environ[LAUNCHER] = str(os.getpid())
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _processors() // processes)))
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // processes)))
     try:
         return _supervised(processes, module, arguments, report)
     except SignalException as stop:
@@ -101,11 +102,6 @@ def _config(processes: int, folder: str) -> LaunchConfig:
         shutdown_timeout=SAVING,
         logs_specs=DefaultLogsSpecs(log_dir=folder),
     )
-
-
-def _processors() -> int:
-    """Number of processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def killed_by(failures: Mapping[int, ProcessFailure]) -> dict[int, int]:
