@@ -328,7 +328,7 @@ def test_a_stream_heeds_words_and_refuses_what_needs_a_search(model: Model) -> N
         assert "".join(model.stream("abc", max_new_tokens=12, **beam)) == searched
     usual = Model(model.network, model.tokenizer, {**model.config, "decoding": {"groups": 2, "diversity": 1.0}}, None)
     assert "".join(usual.stream("abc", max_new_tokens=6)) == model.translate("abc", greedy=True, max_new_tokens=6)
-    for wrong in ({"mbr": "chrf"}, {"exact": True}):
+    for wrong in ({"mbr": "chrf"}, {"exact": True}, {"n_best": 2}):
         with pytest.raises(UsageError, match="a stream is one output of greedy search, sampling or a beam"):
             model.stream("abc", **wrong)  # type: ignore[arg-type]
 

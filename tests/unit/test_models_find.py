@@ -65,7 +65,7 @@ def test_no_model_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         ("a/b/c", "no model at a/b/c"),
         ("n" * 300, "no model at nnnn.*: File name too long"),
         ("a\0b", "no model at a.*: embedded null byte"),
-        ("", r"\. is neither a run \(no checkpoints\) nor a model folder \(no config.json\)"),
+        ("", r"the name of the model is empty: give a run folder"),
         ("empty", r"empty is neither a run \(no checkpoints\) nor a model folder \(no config.json\)"),
     ):
         with pytest.raises(UsageError, match=said):

@@ -27,6 +27,8 @@ def find_model(model: str | Path, *, older: bool = False) -> Path:
     Raises:
         UsageError: there is no such model. CheckpointError: every checkpoint of the run is damaged.
     """
+    if not str(model):
+        raise UsageError("the name of the model is empty: give a run folder, a model folder or a hub name (owner/name)")
     path = Path(model)
     try:
         path.stat()

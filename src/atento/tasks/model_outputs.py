@@ -192,9 +192,10 @@ def traced_outputs(
 def stream_output(model: WritingModel, task: str, text: str, row: int, options: DecodingOptions) -> Iterator[str]:
     """The output for a text in pieces: by greedy search, unless the options name sampling or a beam.
 
-    Arguments and errors as in `write_outputs`.
+    Arguments and errors as in `write_outputs`. UsageError: several outputs are asked for.
     """
-
+    if "n_best" in options:
+        raise UsageError("a stream is one output of greedy search, sampling or a beam: `n_best` is no option of it")
     check_texts([text])
     network = network_for(model, task)
     special_tokens, plain_options = in_languages(network.config, tokenizer_of(model), options)

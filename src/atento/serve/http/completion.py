@@ -158,6 +158,8 @@ def _beam(fields: CompletionFields, n: int, best_of: int) -> dict[str, Any]:
     if n > fields.beam_size:
         raise wrong_field("/n", f"`n` must not exceed `beam_size`: got {n} and {fields.beam_size}")
     penalty = {} if fields.length_penalty is None else {"length_penalty": fields.length_penalty}
+    if penalty and fields.beam_size == 1:
+        raise wrong_field("/length_penalty", "`length_penalty` takes a `beam_size` above 1: one beam is greedy search")
     return {"beam": fields.beam_size} | penalty | ({"n_best": n} if n > 1 else {})
 
 
