@@ -3,10 +3,10 @@
 import copy
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -325,13 +325,30 @@ def test_parts_side_by_side_give_the_bits_of_parts_in_turn(
     beside, in_turn = (Updater(make(dropout=0.3), CONFIG, precision) for _ in range(2))
     means = train(beside, 10, micro_batches=parts)
     assert most[0] == min(parts, 4) and set(done) == {8 // min(parts, 4)} and torch.get_num_threads() == 8
-    one = partial(ThreadPoolExecutor, 1)
     with ThreadPoolExecutor(1) as later:  # a thread that comes later has all threads, not a part's share of them
         assert later.submit(torch.get_num_threads).result() == 8
-    monkeypatch.setattr("atento.precision.ThreadPoolExecutor", lambda workers, **given: one(**given))
-    most[0] = 0
+    in_turn.one_by_one, most[0] = True, 0
     assert train(in_turn, 10, micro_batches=parts) == means and most[0] == 1
     assert same(weights(beside.network), weights(in_turn.network))
+
+
+@pytest.mark.parametrize("limit, beside", [(10**9, 1), (1, 8)])
+def test_one_thread_updates_the_weights_of_a_small_network(
+    limit: int, beside: int, eight_threads: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its parts have all threads, also a part alone."""
+    monkeypatch.setattr("atento.training.step.SMALL", limit)
+    updater, seen, real = Updater(make(), CONFIG, "float32"), list[tuple[str, int]](), LOSSES["vocabulary"]
+
+    def note(what: str, run: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *given: (seen.append((what, torch.get_num_threads())), run(*given))[1]
+
+    monkeypatch.setitem(LOSSES, "vocabulary", note("part", real))
+    monkeypatch.setattr(updater.optimizer, "step", note("weights", updater.optimizer.step))
+    for count in (1, 2):
+        updater.update(data().parts(0, count), 1, 1e-3)
+    assert seen == [("part", 8), ("weights", beside), *[("part", 4)] * 2, ("weights", beside)]
+    assert torch.get_num_threads() == 8
 
 
 def test_parts_go_in_turn_while_somebody_looks(eight_threads: None) -> None:

@@ -15,7 +15,7 @@ from atento.config.training import TrainingConfig
 from atento.data.batches import Part
 from atento.errors import RecipeError, TrainingError
 from atento.networks.network import Network
-from atento.precision import side_by_side
+from atento.precision import side_by_side, threads
 from atento.training.ema import MovingAverage, divide
 from atento.training.losses import Call, Sums, losses
 from atento.training.optimizer import Optimizer
@@ -26,6 +26,7 @@ from atento.training.trained import TrainedWeights, all_weights
 from atento.training.watch import GradientNoise
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+SMALL = 2_000_000  # elements of weights below which one thread makes batches and updates weights
 MAX_WORKERS = 4  # parts computed at the same time on a CPU; each one holds its own activations
 
 
@@ -89,6 +90,10 @@ class Updater:
         self._stage = -1  # of the last update; the next one sets what needs gradients
         self.optimizer = Optimizer(network, config, self.trained, self.parameters)
         self.noise = GradientNoise() if config.log_gradient_noise else None
+        # threads that have shared an operation spin before they sleep, and take the cores of a small network's parts
+        on_cpu, elements = self.device.type == "cpu", sum(weight.numel() for weight in self.parameters.values())
+        self._threads = torch.get_num_threads()  # of the present update
+        self._threads_beside = 1 if on_cpu and elements < SMALL else None
         self.one_by_one = False  # parts are computed one by one, to save memory
         trained_parameters = {name: self.parameters[name] for name in self.trained.begins}
         self.average = MovingAverage(trained_parameters, config.ema) if config.ema else None
@@ -132,6 +137,13 @@ class Updater:
             NotFinite: the loss or the gradient is not finite. The weights are unchanged.
             TrainingError: memory ran out while the weights were changed.
         """
+        self._threads = torch.get_num_threads()
+        with threads(self._threads_beside):
+            return self._update(parts, step, rate, progress, spare)
+
+    def _update(
+        self, parts: Iterable[Part], step: int, rate: float, progress: float, spare: Callable[[], Part] | None
+    ) -> tuple[dict[str, Sums], float]:
         self._unfreeze(step)
         parameters = list(self.parameters.values())
         self.replica.check(step, parameters)
@@ -222,11 +234,12 @@ class Updater:
         ]
         # compiled code is traced in one thread at a time, and divided weights are gathered in one order
         several = self.device.type == "cpu" and not self.config.compile and not self.weights.divided
-        concurrent = min(len(parts), torch.get_num_threads(), MAX_WORKERS) if several else 1
+        concurrent = min(len(parts), self._threads, MAX_WORKERS) if several else 1
         if concurrent <= 1:
-            yield from (self._part_gradients(part, call, scales) for part, call in zip(parts, calls))
+            with threads(self._threads):
+                yield from (self._part_gradients(part, call, scales) for part, call in zip(parts, calls))
             return
-        threads_each = torch.get_num_threads() // concurrent  # the same for one worker, or bits would change
+        threads_each = self._threads // concurrent  # the same for one worker, or bits would change
         in_turn = self.one_by_one or observing(self.compute_network)
         workers = 1 if in_turn else concurrent  # observations stay in the order of the parts
         with side_by_side(workers, threads_each) as pool:
