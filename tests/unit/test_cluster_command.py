@@ -147,7 +147,7 @@ def test_blocks_are_whole_windows_of_the_commands() -> None:
 
 def test_workers_have_their_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[Any] = []
-    monkeypatch.setattr(cluster_run, "_cores", lambda: 7)
+    monkeypatch.setattr(cluster_run, "available_cores", lambda: 7)
     monkeypatch.setattr(
         "atento.scale.workers.WorkerProcess", lambda module, request, threads: started.append((request, threads))
     )

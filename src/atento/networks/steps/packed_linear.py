@@ -23,6 +23,9 @@ class PackedLinear(Protocol):
     def plus(self, x: Tensor, residual: Tensor) -> Tensor:
         """x (R,D), residual (R,N) -> x Wᵀ + b + residual (R,N)."""
 
+    def add_to(self, residual: Tensor, x: Tensor) -> None:
+        """Add x Wᵀ + b, for x (R,D), to residual (R,N) in its memory."""
+
 
 def has_packed_products() -> bool:
     """Whether this build of PyTorch has oneDNN's packed products for the processor."""
@@ -60,6 +63,10 @@ class PlainLinear:
         """(R,D), (R,N) -> (R,N)."""
         return self(x) + residual
 
+    def add_to(self, residual: Tensor, x: Tensor) -> None:
+        """(R,N), (R,D)."""
+        residual.add_(self(x))
+
 
 class OneDnnLinear:
     """oneDNN's product with a weight in the memory layout that the processor prefers; float32 stays float32."""
@@ -81,6 +88,10 @@ class OneDnnLinear:
         """(R,D), (R,N) -> (R,N), in one pass."""
         out: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, residual, self.weight, self.bias, "add")
         return out
+
+    def add_to(self, residual: Tensor, x: Tensor) -> None:
+        """(R,N), (R,D)."""
+        residual.copy_(self.plus(x, residual))
 
 
 class Int8Linear:
@@ -111,6 +122,10 @@ class Int8Linear:
         """(R,D), (R,N) -> (R,N)."""
         return self(x).add_(residual)
 
+    def add_to(self, residual: Tensor, x: Tensor) -> None:
+        """(R,N), (R,D)."""
+        residual.add_(self(x))
+
 
 class RowInt8Linear:
     """Weights of 8 bits with one scale for each row of W; activations of 8 bits with a scale and a minimum for each
@@ -133,24 +148,41 @@ class RowInt8Linear:
         self.scales = weight.abs().amax(dim=1).clamp_min(1e-12) / largest  # (N,)
         ints = (weight / self.scales.unsqueeze(1)).round_().to(torch.int8)
         self.weight = torch.ops.onednn.qlinear_prepack.default(ints, None)
-        self.sums = (ints.sum(dim=1) * self.scales).to(dtype)  # (N,), W 1ᵀ
-        self.bias = torch.zeros_like(self.sums) if bias is None else bias.detach().to(dtype)
+        sums = ints.sum(dim=1) * self.scales  # (N,), W 1ᵀ
+        self.added = torch.stack([sums, torch.zeros_like(sums) if bias is None else bias.detach()]).to(dtype)  # (2,N)
         self.zeros = torch.zeros(len(ints), dtype=torch.int64)
         self.activation, self.dtype = activation, dtype
 
     def __call__(self, x: Tensor) -> Tensor:
         """(R,D) -> (R,N)."""
+        product, scale, minimum = self._product(x)
+        return _activated(self._with_added(product.mul_(scale), minimum), self.activation)
+
+    def plus(self, x: Tensor, residual: Tensor) -> Tensor:
+        """(R,D), (R,N) -> (R,N)."""
+        product, scale, minimum = self._product(x)
+        return self._with_added(torch.addcmul(residual, product, scale), minimum)
+
+    def add_to(self, residual: Tensor, x: Tensor) -> None:
+        """(R,N), (R,D)."""
+        product, scale, minimum = self._product(x)
+        self._with_added(residual.addcmul_(product, scale), minimum)
+
+    def _product(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """q (t Q)ᵀ (R,N), and s and m (R,1)."""
         # each row of the result has its D bytes q, then s and m in float32
         coded = torch.ops.quantized.embedding_bag_byte_prepack.default(x.float())
         scale, minimum = coded[:, -8:].contiguous().view(torch.float32).to(self.dtype).split(1, dim=1)
         product = torch.ops.onednn.qlinear_pointwise.default(
             coded[:, :-8], 1.0, 0, self.weight, self.scales, self.zeros, None, 1.0, 0, self.dtype, "none", [], ""
         )
-        return _activated(product.mul_(scale).addcmul_(minimum, self.sums).add_(self.bias), self.activation)
+        return product, scale, minimum
 
-    def plus(self, x: Tensor, residual: Tensor) -> Tensor:
-        """(R,D), (R,N) -> (R,N)."""
-        return self(x).add_(residual)
+    def _with_added(self, out: Tensor, minimum: Tensor) -> Tensor:
+        """m W 1ᵀ and the bias, added to `out` (R,N) in its memory; one product is faster in bfloat16 alone."""
+        if out.dtype == torch.bfloat16:
+            return out.addmm_(F.pad(minimum, (0, 1), value=1.0), self.added)
+        return out.addcmul_(minimum, self.added[0]).add_(self.added[1])
 
 
 class PackedModule(nn.Module):

@@ -249,16 +249,15 @@ class _Layer:
         x = self.output.plus(attended, x)
         if not self.pre_norm:
             x = first(x)
-        out = torch.empty_like(x)
-        for part, part_out in zip(x.split(_CHUNK), out.split(_CHUNK)):
+        for part in x.split(_CHUNK):
             inner = self.inner(second(part) if self.pre_norm else part)
             if self.activation is not None and self.gated:
                 inner, gate = inner.chunk(2, dim=-1)
                 inner = self.activation(inner) * gate
             elif self.activation is not None:
                 inner = self.activation(inner)
-            part_out.copy_(self.outer.plus(inner, part))
-        return out if self.pre_norm else second(out)
+            self.outer.add_to(part, inner)
+        return x if self.pre_norm else second(x)
 
     def _attend(self, projected: Tensor, rows: list[_Rows], index: int) -> Tensor:
         """Queries, keys and values (N,(H+2·Hkv)·K) -> the heads' outputs (N,H·K)."""
