@@ -1,5 +1,6 @@
 """Several workers of one model: jobs are shared among them, and each is replaced without the others."""
 
+import asyncio
 import os
 import shutil
 import signal
@@ -11,7 +12,7 @@ import pytest
 
 from atento.errors import ModelError
 from atento.model import Model, load
-from atento.serve.engine.process import threads_of
+from atento.serve.engine.process import WorkerProcess, threads_of
 from atento.serve.jobs import Failed, Job, Usage
 from atento.serve.settings import ModelSettings
 from serving import TEXTS, small_model, small_tokenizer
@@ -91,6 +92,25 @@ def test_a_reload_replaces_all_workers_or_none(running: Running, folder: Path, t
     running.run(running.engine.reload("writer"))
     assert len(set(running.pids("writer"))) == 2 and not set(running.pids("writer")) & set(old)
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in old), 5)
+
+
+def test_a_worker_that_ends_while_others_load_is_not_taken(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, served = running.pids("writer"), running.engine._of("writer")
+    real, new = served._new_worker, list[WorkerProcess]()
+
+    async def new_worker() -> WorkerProcess:
+        new.append(await real())
+        if len(new) == 2:
+            os.kill(new[0].pid, signal.SIGKILL)
+            while not new[0].has_ended:
+                await asyncio.sleep(0.01)
+        return new[-1]
+
+    monkeypatch.setattr(served, "_new_worker", new_worker)
+    with pytest.raises(ModelError, match=r"a worker of .* ended while the others loaded the model"):
+        running.run(running.engine.reload("writer"))
+    assert running.pids("writer") == old
+    until(lambda: not any(Path(f"/proc/{worker.pid}").exists() for worker in new), 5)
 
 
 @pytest.mark.slow

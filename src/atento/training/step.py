@@ -236,8 +236,11 @@ class Updater:
         several = self.device.type == "cpu" and not self.config.compile and not self.weights.divided
         concurrent = min(len(parts), self._threads, MAX_WORKERS) if several else 1
         if concurrent <= 1:
-            with threads(self._threads):
-                yield from (self._part_gradients(part, call, scales) for part, call in zip(parts, calls))
+            for part, call in zip(parts, calls):
+                with threads(self._threads):
+                    computed = self._part_gradients(part, call, scales)
+                yield computed
+                del computed  # or the gradients of a part would stay while the next is computed
             return
         threads_each = self._threads // concurrent  # the same for one worker, or bits would change
         in_turn = self.one_by_one or observing(self.compute_network)

@@ -34,6 +34,7 @@ class WorkerProcess:
 
     Attributes:
         description: of the model.
+        has_ended: it has ended by itself, or was killed.
         has_hung: it was ended because it did not answer any more.
     """
 
@@ -41,7 +42,7 @@ class WorkerProcess:
 
     def __init__(self, process: Process, hang_seconds: float, on_message: OnMessage, on_end: OnEnd) -> None:
         self._process, self._on_message, self._on_end = process, on_message, on_end
-        self._hang_seconds, self.has_hung = hang_seconds, False
+        self._hang_seconds, self.has_ended, self.has_hung = hang_seconds, False, False
         self._unanswered: float | None = None  # when the question was sent that has no answer yet
         self._closing = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -129,6 +130,7 @@ class WorkerProcess:
                 self._unanswered = None
             self._on_message(self, message)
         if not self._closing:
+            self.has_ended = True
             await self._process.wait()
             self._tasks[1].cancel()
             self._on_end(self)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from atento.errors import AtentoError
+from atento.errors import AtentoError, ModelError
 from atento.serve.engine.messages import event_of, job_message
 from atento.serve.engine.process import WorkerProcess
 from atento.serve.jobs import Description, Event, Failed, Job, QueueFull, Stats, Usage
@@ -154,6 +154,9 @@ class ServedModel:
         results = await asyncio.gather(*starts, return_exceptions=True)
         workers = [result for result in results if isinstance(result, WorkerProcess)]
         errors = [result for result in results if isinstance(result, BaseException)]
+        if any(worker.has_ended for worker in workers):
+            path = self.settings.path
+            errors.append(ModelError(f"a worker of {path} ended while the others loaded the model"))
         if errors:
             await asyncio.gather(*(worker.close() for worker in workers))
             raise errors[0]
