@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from atento.config.recipe import SourceConfig
@@ -229,6 +229,7 @@ field = st.text(st.characters(blacklist_characters="\0\r", blacklist_categories=
 
 
 @given(st.lists(st.tuples(field, field), min_size=1, max_size=8))
+@example([('"\n', "")])
 def test_csv_equals_the_standard_library(tmp_path_factory: pytest.TempPathFactory, texts: list) -> None:  # type: ignore[type-arg]
     import csv
     import io

@@ -57,6 +57,7 @@ _OLD = st.characters(codec="utf-8", categories=["L", "M", "N", "P", "S", "Z", "C
 @settings(max_examples=300, deadline=None)
 @given(st.text(_OLD, max_size=30), st.booleans())
 @example("\u0ddd\u0dd9\u0dcf", False)
+@example("0 \u0340", False)  # a blank and a mark that is replaced are one cluster
 @example("a" + "\u0301\u0316" * 20, False)
 def test_both_engines_agree_and_spans_hold_their_character(text: str, lowercase: bool) -> None:
     normal = normalize_with_spans(text, lowercase)
@@ -64,7 +65,7 @@ def test_both_engines_agree_and_spans_hold_their_character(text: str, lowercase:
     assert len(normal.spans) == len(normal.text)
     for char, (start, end) in zip(normal.text, normal.spans, strict=True):
         part = "".join(c.lower() for c in text[start:end]) if lowercase else text[start:end]
-        assert all(map(is_blank, part)) if char == " " else char in unicodedata.normalize("NFC", part)
+        assert any(map(is_blank, part)) if char == " " else char in unicodedata.normalize("NFC", part)
     starts = [start for start, _ in normal.spans]
     assert starts == sorted(starts)
     covered = {i for start, end in normal.spans for i in range(start, end)}

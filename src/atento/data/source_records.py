@@ -15,7 +15,7 @@ from atento.errors import DataError
 Column = int | str
 Row = tuple[int, list[Any]] | DataError  # line and values; or the error of a broken record
 
-_QUOTED = re.compile(r'"([^"]*(?:""[^"]*)*)"')
+_QUOTED = re.compile(r'"([^"]*(?:""[^"]*)*)"(?!")')  # a quote before the end may be the first of two
 _PLAIN = re.compile(r'[^",]*')
 
 
