@@ -1,7 +1,12 @@
 """`atento bench serving`: real servers of small models, all of which answer every client with the same outputs."""
 
-import pytest
+from pathlib import Path
+from typing import Any
 
+import pytest
+import yaml
+
+from atento import train
 from atento.bench.serving import WORKLOADS, measure_serving
 from atento.errors import UsageError
 
@@ -27,3 +32,52 @@ def test_every_server_gives_every_client_the_same_outputs(name: str, servers: in
 def test_an_unknown_workload_is_refused() -> None:
     with pytest.raises(UsageError, match=r"unknown workload 'embed-minlm'.*embed-minilm"):
         next(measure_serving(1.0, workloads=["embed-minlm"]))
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"model": "runs/x"}, "--model and --sources together"),
+        ({"workloads": ["embed-minilm"], "model": "runs/x", "sources": "a.en"}, "'embed-minilm' has its own model"),
+        ({"model": "runs/x", "sources": "empty.en"}, "empty.en has no sentence"),
+    ],
+)
+def test_a_trained_model_needs_sentences_and_a_workload_that_translates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.en").write_text("a cat\n")
+    Path("empty.en").write_text("\n")
+    if "sources" in options:
+        options = options | {"sources": Path(options["sources"])}
+    with pytest.raises(UsageError, match=message):
+        next(measure_serving(1.0, **options))
+
+
+@pytest.mark.slow
+def test_servers_of_a_given_model_agree(tmp_path: Path) -> None:
+    """Servers of a model of our own, hardly trained, give the same translations."""
+    words = ["one", "two", "three", "four", "five", "six"]
+    pairs = [words[first : first + count] for first in range(5) for count in range(1, 7 - first)]
+    lines = [" ".join(pair) + "\t" + " ".join(reversed(pair)) for pair in pairs] * 8
+    (tmp_path / "pairs.tsv").write_text("\n".join(lines) + "\n")
+    recipe = {
+        "task": "translation",
+        "data": {"train": {"file": "pairs.tsv", "source": 0, "target": 1}},
+        "tokenizer": {"kind": "bpe", "vocab_size": 300},
+        "network": {"preset": "marian", "d_model": 32, "d_ff": 64, "n_heads": 2, "n_layers": 1},
+        "training": {"steps": 5, "batch_tokens": 256, "learning_rate": 3e-3, "warmup": 5, "precision": "float32"},
+    }
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    train(tmp_path / "recipe.yaml", out=tmp_path / "run")
+    (tmp_path / "sources.txt").write_text("\n".join(" ".join(pair) for pair in pairs) + "\n")
+    _, *rows = measure_serving(
+        1.0,
+        workloads=["translate-greedy"],
+        clients=(1, 3),
+        model=str(tmp_path / "run"),
+        sources=tmp_path / "sources.txt",
+    )
+    same = {row["who"]: row["same"] for row in rows if "same" in row}
+    assert len(same) == 6 and all(share > 0.98 for who, share in same.items() if "float32" in who)
+    assert all(row["failed"] == 0 for row in rows if "failed" in row)

@@ -21,6 +21,7 @@ from atento.model import Model
 from atento.networks import Encoder, build_network
 from atento.networks.adapters import adapt
 from atento.networks.frozen import FrozenVectors, frozen
+from atento.networks.steps import reading
 from atento.networks.steps.choose import reader
 from atento.networks.steps.packed_linear import RowInt8Linear
 from atento.networks.steps.reading import FastReader
@@ -79,9 +80,11 @@ def distance(vectors: Tensor, expected: Tensor) -> float:
     return float(((vectors - expected).norm(dim=-1) / expected.norm(dim=-1)).max())
 
 
+@pytest.mark.parametrize("call", [0, reading._CALL], ids=["rows of one length together", "rows joined"])
 @pytest.mark.parametrize("name", ENCODERS)
-def test_reader_equals_the_encoder(name: str) -> None:
+def test_reader_equals_the_encoder(name: str, call: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hidden vectors of every layer, pooled vectors and logits; zeros at padding."""
+    monkeypatch.setattr(reading, "_CALL", call)
     network = random_network(ENCODERS[name])
     inputs = batch(network.config)
     real = inputs["token_mask"]
@@ -101,6 +104,22 @@ def test_reader_equals_the_encoder(name: str) -> None:
         torch.testing.assert_close(
             fast.features(ids, token_mask=real, layer=layer)[real], expected, atol=2e-5, rtol=1e-4
         )
+
+
+@pytest.mark.parametrize(
+    "lengths, width, groups",
+    [
+        ([12, 12, 7, 7, 1], 32, [[12, 12, 7, 7, 1]]),  # calls cost more than the padding of a narrow network
+        ([12, 12, 7, 7, 1], 10**6, [[12, 12], [7, 7], [1]]),
+        ([512, 500] + [30] * 4 + [29] * 4, 256, [[512], [500], [30] * 4, [29] * 4]),  # many tokens are not moved
+        ([9] * 64, 768, [[9] * 64]),
+        ([], 32, []),
+    ],
+)
+def test_rows_are_joined_where_padding_costs_less_than_a_call(
+    lengths: list[int], width: int, groups: list[list[int]]
+) -> None:
+    assert reading._groups(lengths, width) == groups
 
 
 @pytest.mark.parametrize("name", ENCODERS)

@@ -73,6 +73,19 @@ def test_positions_given_for_each_row() -> None:
     torch.testing.assert_close(out[1, 2] - x[1, 2], out[0, 0] - x[0, 0], rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("ids", [[[0, 300, 5000]], [[-2, 4, 9]], [[9000, 1, 0]], [[0.5, 2.0, 3.0]]])
+@pytest.mark.parametrize("shift", [0, 2])
+def test_sinusoidal_vectors_of_any_positions_are_those_of_the_equation(ids: list[list[float]], shift: int) -> None:
+    """From the table, which grows, or computed: negative, fractional and far positions."""
+    part, positions = Sinusoidal(6, shift=shift), torch.tensor(ids)
+    expected = sinusoids(positions + shift, 6)
+    for _ in range(2):
+        torch.testing.assert_close(part.vectors(3, position_ids=positions), expected, rtol=0, atol=1e-7)
+    assert len(part.table) <= 2 * 5003
+    exact = part.vectors(3, position_ids=positions, dtype=torch.float64)
+    assert torch.equal(exact, sinusoids(positions + shift, 6, dtype=torch.float64))
+
+
 def test_b11_unique_and_the_dot_product_depends_on_the_offset_alone() -> None:
     table = sinusoids(torch.arange(1000), 64).double()
     products = table @ table.T

@@ -14,9 +14,12 @@ from atento.bench.serving_comparison import Comparison
 from atento.bench.serving_models import BERT, GPT2, MINILM, TRANSLATOR, texts_for, tiny, write_served
 from atento.bench.serving_sides import PEERS, Server, Setting, interpreter_with, ours
 from atento.config.network import NetworkConfig
+from atento.data.source_lines import read_lines
 from atento.errors import AtentoError, UsageError, nearest
+from atento.model import load
 
 PRECISIONS = ("float32", "bfloat16", "int8")  # of our servers
+_MOST_TOKENS = 64  # of an output of a trained model
 _PACKAGES = ("transformers", "sentence_transformers", "ctranslate2", "fastapi")
 
 
@@ -28,7 +31,7 @@ class Workload:
         verb: of our task table.
         network: the model.
         words: the median of words in a text.
-        new_tokens: of each output, exactly.
+        new_tokens: of each output, exactly; at most, with a trained model.
         beam: 1 is greedy search.
         clients: how many there are, one number after the other.
         eight_bits: measure only the servers in 8 bits.
@@ -63,6 +66,8 @@ def measure_serving(
     peers_python: str | Path | None = None,
     clients: Sequence[int] | None = None,
     size: str | None = None,
+    model: str | None = None,
+    sources: Path | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield for each workload how far the servers agree, a row for each server and number of clients, and the ratios.
 
@@ -75,30 +80,60 @@ def measure_serving(
         peers_python: the interpreter of an environment that has further servers.
         clients: numbers of clients, ascending; None: those of the workload.
         size: "tiny": small networks, to try the command.
+        model: a trained translation model, which writes until its sentences end, instead of random weights.
+        sources: a file with a sentence a line for `model`.
 
     Raises:
-        UsageError: no such workload. AtentoError: our server does not start, or answers with an error; a peer that does
-            so is skipped.
+        UsageError: no such workload, or one that does not translate with a `model`, or a `model` without `sources`.
+        AtentoError: our server does not start, or answers with an error; a peer that does so is skipped.
     """
-    names = list(WORKLOADS) if workloads is None else workloads
+    trained = _trained(model, sources)
+    names = [name for name in WORKLOADS if trained is None or _translates(name)] if workloads is None else workloads
     for name in names:
         if name not in WORKLOADS:
             raise UsageError(f"unknown workload {name!r}{nearest(name, list(WORKLOADS))}")
+        if trained is not None and not _translates(name):
+            raise UsageError(f"the workload {name!r} has its own model: --model is for those that translate")
     yield about("serving", size or "full", _PACKAGES)
     for name in names:
         work = WORKLOADS[name]
         work = replace(work, network=tiny(work.network) if size == "tiny" else work.network)
         work = work if clients is None else replace(work, clients=tuple(clients))
-        for row in _rows(work, seconds, [sys.executable, *([] if peers_python is None else [str(peers_python)])]):
+        work = work if trained is None else replace(work, new_tokens=_MOST_TOKENS)
+        pythons = [sys.executable, *([] if peers_python is None else [str(peers_python)])]
+        for row in _rows(work, seconds, pythons, trained):
             yield {"bench": "serving", "workload": name} | row
 
 
-def _rows(work: Workload, seconds: float, pythons: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _translates(workload: str) -> bool:
+    return WORKLOADS[workload].verb == "translate"
+
+
+def _trained(model: str | None, sources: Path | None) -> tuple[str, list[str]] | None:
+    """A trained model and the texts for it; None: random weights."""
+    if (model is None) != (sources is None):
+        raise UsageError("give --model and --sources together: a translation model, and sentences for it")
+    if model is None or sources is None:
+        return None
+    texts = [line for line in read_lines(sources) if line.strip()]
+    if not texts:
+        raise UsageError(f"{sources} has no sentence")
+    return model, texts
+
+
+def _rows(
+    work: Workload, seconds: float, pythons: Sequence[str], trained: tuple[str, list[str]] | None
+) -> Iterator[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "model"
-        write_served(folder, work.network, work.verb)
+        if trained is None:
+            write_served(folder, work.network, work.verb)
+            texts = texts_for(work.network, work.words)
+        else:
+            load(trained[0], device="cpu").save(folder, layout="huggingface")
+            texts = trained[1]
         setting = Setting(folder, work.verb, work.new_tokens, work.beam, torch.get_num_threads(), workers=work.workers)
-        comparison = Comparison(texts_for(work.network, work.words), seconds)
+        comparison = Comparison(texts, seconds)
         for who, server, clients in _servers(work, setting, pythons):
             if isinstance(server, str):
                 yield {"who": who, "skipped": server}

@@ -134,7 +134,8 @@ def _generation(options: argparse.Namespace, kind: Any, written_from: Callable[[
     def answer(texts: list[str]) -> list[str]:
         batch = tokenizer(texts, return_tensors="pt", padding=True, return_token_type_ids=False)
         ids = model.generate(**batch, max_new_tokens=options.new_tokens, num_beams=options.beam, do_sample=False)
-        outputs: list[str] = tokenizer.batch_decode(ids[:, written_from(batch["input_ids"].shape[1]) :])
+        written = ids[:, written_from(batch["input_ids"].shape[1]) :]
+        outputs: list[str] = tokenizer.batch_decode(written, skip_special_tokens=True)
         return outputs
 
     return answer

@@ -56,12 +56,14 @@ def bench(
     model: Annotated[
         str | None,
         typer.Option(
-            help="For agreement: a trained translation model. For transfer: a run of micro-world-mlm, instead of "
-            "training one.",
+            help="For agreement and serving: a trained translation model. For transfer: a run of micro-world-mlm, "
+            "instead of training one.",
             autocompletion=models,
         ),
     ] = None,
-    sources: Annotated[Path | None, typer.Option(metavar="FILE", help="For agreement: sentences to translate.")] = None,
+    sources: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="For agreement and serving: sentences to translate.")
+    ] = None,
     references: Annotated[
         Path | None, typer.Option(metavar="FILE", help="For agreement: reference translations.")
     ] = None,
@@ -99,7 +101,7 @@ def bench(
     options: dict[str, dict[str, Any]] = {
         "transfer": {"model": model, "quick": quick},
         "race": {"race": race},
-        "serving": {"workloads": workload, "peers_python": peers_python},
+        "serving": {"workloads": workload, "peers_python": peers_python, "model": model, "sources": sources},
         "sizing": {"workloads": workload},
     }
     names = [name] if name else [measurement for measurement in MEASUREMENTS if measurement != "agreement"]

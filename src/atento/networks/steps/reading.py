@@ -6,6 +6,7 @@ the others.
 """
 
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from atento.attention.dropout import Randomness
 from atento.attention.kernels import attend
 from atento.attention.lowering import LoweredMask, lower
+from atento.attention.masks import padding
 from atento.attention.multihead import PositionTerms, Projection
 from atento.attention.observe import observing
 from atento.attention.relative_terms import ProjectedScheme, QueryKeyPositions
@@ -29,6 +31,9 @@ from atento.networks.steps.packed_linear import Activation, PackedLinear, Precis
 from atento.precision import best_precision
 
 _CHUNK = 256  # tokens whose inner feed-forward vectors are computed at a time, so that they stay in the cache
+# The cost of attention in pairs of a query and a key, times the width D of the rows:
+_CALL = 1_750_000  # of a call by itself, over D
+_MOVE = 40  # of moving a token to a place in padded rows, and back
 
 
 def why_no_fast_reading(network: object) -> str | None:
@@ -60,13 +65,33 @@ def why_not_packed(stack: Stack) -> str | None:
 
 @dataclass
 class _Rows:
-    """Rows of equal length, which lie under one another in the matrix of tokens."""
+    """Rows of like length, the longest first, which lie under one another in the matrix of tokens.
 
-    start: int  # the first token
-    count: int
-    length: int
-    masks: list[LoweredMask] = field(default_factory=list)  # of each layer
+    Attributes:
+        span: their tokens.
+        lengths: of each row.
+        masks: of each layer.
+        terms: of each layer.
+        places: where the tokens are in rows padded to the longest, (N,); None: all rows are as long.
+        tokens: (B·L,) the token at each place; at padding any token of the row.
+    """
+
+    span: slice
+    lengths: list[int]
+    masks: list[LoweredMask] = field(default_factory=list)
     terms: list[PositionTerms | None] = field(default_factory=list)
+    places: Tensor | None = None
+    tokens: Tensor | None = None
+
+    def padded(self, x: Tensor) -> Tensor:
+        """All tokens (N,D) -> the rows (B,L,D)."""
+        tokens = x[self.span] if self.tokens is None else x.index_select(0, self.tokens)
+        rows: Tensor = tokens.unflatten(0, (len(self.lengths), self.lengths[0]))
+        return rows
+
+    def real(self, x: Tensor) -> Tensor:
+        """Rows (B,L,D) -> their tokens (N,D)."""
+        return x.flatten(0, 1) if self.places is None else x.flatten(0, 1).index_select(0, self.places)
 
 
 class FastReader(Network):
@@ -203,26 +228,60 @@ class PackedStack:
             lengths: (B,) of the rows; equal ones side by side.
             depth: with fewer than all layers, the output is that without the final norm.
         """
-        rows = self._rows(lengths, x.device)
+        rows = self._rows(lengths, x)
         for index, layer in enumerate(self.layers[:depth]):
             x = layer(x, rows, index)
         if self.stack.norm is not None and depth in (None, len(self.layers)):
             x = self.stack.norm(x)
         return x
 
-    def _rows(self, lengths: Tensor, device: torch.device) -> list[_Rows]:
-        """The groups of rows of equal length; rows without a token are in none."""
-        stack = self.stack
+    def _rows(self, lengths: Tensor, x: Tensor) -> list[_Rows]:
+        """The groups of rows that attend together; rows without a token are in none."""
+        stack, device = self.stack, x.device
         groups, start = [], 0
-        for length, count in zip(*(values.tolist() for values in lengths.unique_consecutive(return_counts=True))):
-            if length == 0:
-                continue
-            lowered = {id(mask): lower(mask, length, length, device) for mask in stack.masks}
-            masks = [lowered[id(mask)] for mask in stack.masks]
-            terms = stack.positions.terms(QueryKeyPositions.arange(length, length, device), self.attention_type)
-            groups.append(_Rows(start, count, length, masks, terms))
-            start += count * length
+        for group in _groups([length for length in lengths.tolist() if length], x.shape[1]):
+            longest, end = group[0], start + sum(group)
+            rows = _Rows(slice(start, end), group)
+            real = None
+            if group[-1] < longest:
+                own = torch.tensor(group, device=device)
+                columns = torch.arange(longest, device=device)
+                is_real = columns < own.unsqueeze(1)
+                firsts = start + own.cumsum(0) - own
+                rows.tokens = (firsts.unsqueeze(1) + columns.where(is_real, 0)).flatten()
+                rows.places = is_real.flatten().nonzero().squeeze(1)
+                real = padding(own)
+            lowered = {
+                id(mask): lower(mask if real is None else mask & real, longest, longest, device) for mask in stack.masks
+            }
+            rows.masks = [lowered[id(mask)] for mask in stack.masks]
+            rows.terms = stack.positions.terms(QueryKeyPositions.arange(longest, longest, device), self.attention_type)
+            groups.append(rows)
+            start = end
         return groups
+
+
+def _groups(lengths: list[int], width: int) -> list[list[int]]:
+    """The lengths of rows, each at least as long as the next, in groups that attend in one call.
+
+    Rows of equal length attend together. Groups of few tokens are joined, and the shorter rows padded, where that costs
+    less than another call.
+    """
+    groups: list[list[int]] = []
+    cost = 0.0  # of the last group
+    for _, equal in groupby(lengths):
+        rows = list(equal)
+        own = _CALL / width + len(rows) * rows[0] ** 2
+        if groups:
+            longest, tokens = groups[-1][0], sum(groups[-1]) + sum(rows)
+            together = _CALL / width + (len(groups[-1]) + len(rows)) * longest**2 + _MOVE * tokens
+            if together < cost + own:
+                groups[-1] += rows
+                cost = together
+                continue
+        groups.append(rows)
+        cost = own
+    return groups
 
 
 class _Layer:
@@ -264,14 +323,13 @@ class _Layer:
         attention = self.attention
         out = projected.new_empty(len(projected), attention.n_heads * attention.d_head)
         for group in rows:
-            span = slice(group.start, group.start + group.count * group.length)
-            q, k, v = attention.split(projected[span].unflatten(0, (group.count, group.length)))
+            q, k, v = attention.split(group.padded(projected))
             terms = group.terms[index]
             for rotation in () if terms is None else terms.rotations:
                 q, k = rotation(q), rotation(k)
             relative = None if terms is None else terms.relative
             heads = attend(q, k, v, mask=group.masks[index], scale=attention.scale, relative=relative)
-            out[span].view(group.count, group.length, attention.n_heads, -1).copy_(heads.transpose(1, 2))
+            out[group.span] = group.real(heads.transpose(1, 2).flatten(2))
         return out
 
 
