@@ -192,6 +192,18 @@ def test_c14_the_mix_is_gamma_times_the_weighted_sum(norm: bool) -> None:
     torch.testing.assert_close(mix(layers), expected, rtol=0, atol=1e-12)
 
 
+def test_c14_a_normed_mix_is_that_of_normed_layers() -> None:
+    """`elmo.mix_norm`: each token's layers have mean 0 and variance 1 before they are mixed."""
+    network = made(replace(CONFIG, elmo=replace(ELMO, mix_norm=True)))
+    ids, real = batch()
+    layers = network.layers(ids, token_mask=real)
+    normed = (layers - layers.mean(-1, keepdim=True)) / (layers.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
+    weights = torch.softmax(network.mix.weights, dim=0)
+    expected = network.mix.gamma * sum(weight * layer for weight, layer in zip(weights, normed))
+    hidden = network(ids, token_mask=real).hidden
+    torch.testing.assert_close(hidden[real], expected[real], rtol=0, atol=1e-9)
+
+
 def test_e9_the_loss_is_both_directions_sum_over_real_neighbours() -> None:
     """Against plain loops; padding counts in no target."""
     network = made(CONFIG).requires_grad_(False)

@@ -56,6 +56,17 @@ def logits(network: EncoderDecoder) -> Tensor:
     return found
 
 
+@pytest.mark.parametrize("ahead", [True, False])
+def test_a17_later_keys_of_a_source_have_a_span_or_none(ahead: bool) -> None:
+    """`sparse.look_ahead`: spans of 2 with a ramp of 1 end before the third key; else later keys are not limited."""
+    network = make(SparseConfig(span=4, ramp=1, look_ahead=ahead))
+    with torch.no_grad(), observe(network) as seen:
+        logits(network)
+    weights = seen["encoder", 0][0]
+    assert not weights.tril(-3).any()
+    assert bool(weights.triu(3).any()) != ahead
+
+
 @pytest.mark.parametrize("name", DENSE)
 def test_a17_the_dense_limit_is_exact(name: str) -> None:
     torch.testing.assert_close(logits(make(DENSE[name])), logits(make(None)), rtol=0, atol=1e-10)

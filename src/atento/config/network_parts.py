@@ -24,7 +24,7 @@ class SparseConfig:
     1; null: all]
     """
     look_ahead: bool = True
-    """The span includes later positions, if the mask allows them."""
+    """Later positions have a learned span too. false: the mask alone limits them."""
     ramp: int = 32
     """Number of positions of the soft end of a span. [at least 1]"""
     span_cost: float = 0.0
