@@ -142,7 +142,7 @@ class Sinusoidal(nn.Module):
         lowest, highest = (int(end) for end in positions.aminmax()) if positions.numel() else (0, 0)
         if lowest < 0 or highest >= _MOST_ROWS:
             return self._rows(positions, dtype)
-        return F.embedding(positions, self._grown(table, highest + 1))
+        return F.embedding(positions.long(), self._grown(table, highest + 1))
 
     def _grown(self, table: Tensor, length: int) -> Tensor:
         """The table, with at least so many rows from now on."""

@@ -1,8 +1,8 @@
 """The fast reading pass of an encoder: its own forward pass without padding, on products packed for the CPU.
 
 The tokens of all rows lie in one matrix (N,D), in which linear maps, norms and feed-forward networks compute no
-padding. Rows of equal length attend together, so that attention needs no padding mask, and a row does not depend on
-the others.
+padding. Rows of like length attend together: those of equal length without a mask, and a few tokens of other lengths
+padded, where that costs less than a call for each length. A row does not depend on the others.
 """
 
 from dataclasses import dataclass, field
@@ -225,7 +225,7 @@ class PackedStack:
 
         Args:
             x: (N,D), row after row.
-            lengths: (B,) of the rows; equal ones side by side.
+            lengths: (B,) of the rows, descending.
             depth: with fewer than all layers, the output is that without the final norm.
         """
         rows = self._rows(lengths, x)

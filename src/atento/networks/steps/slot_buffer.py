@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 SLOTS, COLUMNS = 8, 32  # the least room
+_KEPT_COLUMNS = 128  # a buffer of so few stays, so that the next rows need no new one
 _TOO_LARGE = 4  # a buffer with so many times the slots or columns that are needed is made smaller
 
 
@@ -54,7 +55,7 @@ class SlotBuffer:
         new_slots, new_room = old_slots, room
         if slots > old_slots or old_slots > max(SLOTS, _TOO_LARGE * slots):
             new_slots = max(SLOTS, 1 << (slots - 1).bit_length()) if slots else 0
-        if columns > room or room > max(COLUMNS, _TOO_LARGE * columns):
+        if columns > room or room > max(_KEPT_COLUMNS, _TOO_LARGE * columns):
             new_room = max(COLUMNS, columns + columns // 2)
         if (new_slots, new_room) == (old_slots, room):
             return

@@ -264,8 +264,11 @@ class Slots:
         def attend(layer: int, projected: Tensor) -> Tensor:
             q, k, v = steps.split(projected, self.width, terms.rotations[layer])
             past_keys, past_values = past[layer]
-            past_keys[slots, :, new] = k.transpose(1, 2).to(past_keys)
-            past_values[slots, :, new] = v.transpose(1, 2).to(past_values)
+            if is_level:
+                past_keys[:, :, -1:], past_values[:, :, -1:] = k, v
+            else:
+                past_keys[slots, :, new] = k.transpose(1, 2).to(past_keys)
+                past_values[slots, :, new] = v.transpose(1, 2).to(past_values)
             return steps.attend(q, past_keys, past_values, terms.biases[layer])
 
         return attend
