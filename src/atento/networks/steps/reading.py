@@ -1,8 +1,8 @@
 """The fast reading pass of an encoder: its own forward pass without padding, on products packed for the CPU.
 
 The tokens of all rows lie in one matrix (N,D), in which linear maps, norms and feed-forward networks compute no
-padding. Rows of like length attend together: those of equal length without a mask, and a few tokens of other lengths
-padded, where that costs less than a call for each length. A row does not depend on the others.
+padding. Rows of equal length attend together, so that attention needs no padding mask, and a row does not depend on
+the others. In bfloat16, a few tokens of other lengths join them, padded, where that costs less than another call.
 """
 
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ from atento.precision import best_precision
 
 _CHUNK = 256  # tokens whose inner feed-forward vectors are computed at a time, so that they stay in the cache
 # The cost of attention in pairs of a query and a key, times the width D of the rows:
-_CALL = 1_750_000  # of a call by itself, over D
+_CALL = 1_750_000  # of a call by itself
 _MOVE = 40  # of moving a token to a place in padded rows, and back
 
 
@@ -217,6 +217,8 @@ class PackedStack:
 
     def __init__(self, stack: Stack, pre_norm: bool, precision: Precision, attention_type: torch.dtype) -> None:
         self.stack, self.attention_type = stack, attention_type
+        # padding changes the last digits of a row: in float32 each row stays what it is alone
+        self.call_cost = _CALL if attention_type == torch.bfloat16 else 0
         layers = {id(block): _Layer(block, pre_norm, precision, attention_type) for block in stack.layers}
         self.layers = [layers[id(block)] for block in stack.layers]
 
@@ -239,7 +241,7 @@ class PackedStack:
         """The groups of rows that attend together; rows without a token are in none."""
         stack, device = self.stack, x.device
         groups, start = [], 0
-        for group in _groups([length for length in lengths.tolist() if length], x.shape[1]):
+        for group in _groups([length for length in lengths.tolist() if length], self.call_cost / x.shape[1]):
             longest, end = group[0], start + sum(group)
             rows = _Rows(slice(start, end), group)
             real = None
@@ -261,20 +263,20 @@ class PackedStack:
         return groups
 
 
-def _groups(lengths: list[int], width: int) -> list[list[int]]:
+def _groups(lengths: list[int], call: float) -> list[list[int]]:
     """The lengths of rows, each at least as long as the next, in groups that attend in one call.
 
     Rows of equal length attend together. Groups of few tokens are joined, and the shorter rows padded, where that costs
-    less than another call.
+    less than another call, which costs as much as `call` pairs of a query and a key.
     """
     groups: list[list[int]] = []
     cost = 0.0  # of the last group
     for _, equal in groupby(lengths):
         rows = list(equal)
-        own = _CALL / width + len(rows) * rows[0] ** 2
+        own = call + len(rows) * rows[0] ** 2
         if groups:
             longest, tokens = groups[-1][0], sum(groups[-1]) + sum(rows)
-            together = _CALL / width + (len(groups[-1]) + len(rows)) * longest**2 + _MOVE * tokens
+            together = call + (len(groups[-1]) + len(rows)) * longest**2 + _MOVE * tokens
             if together < cost + own:
                 groups[-1] += rows
                 cost = together
