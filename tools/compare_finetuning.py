@@ -271,7 +271,7 @@ def main() -> None:
     parser.add_argument("recipe", type=Path)
     parser.add_argument("changes", nargs="*", metavar="KEY=VALUE", help="keys of the recipe, as of `atento train`")
     parser.add_argument("--side", choices=("atento", "transformers"), required=True)
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()
     torch.set_num_threads(1)
     changes = [*_TRAINING, *given.changes]
     recipe, train, test = read(given.recipe, changes)
