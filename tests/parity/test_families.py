@@ -68,7 +68,15 @@ def compare(network: Any, other: Any, side: str, within: float = 2e-5) -> None:
         return
     close(out.hidden[inputs.real], wanted.hidden_states[-1][inputs.real], within)
     if isinstance(network, Decoder):
-        if hasattr(wanted, "logits"):
+        for head in network.config.heads:
+            got = network.read(head.name, out, inputs.real)
+            if head.kind == "answer":
+                other_logits = torch.stack([wanted.start_logits, wanted.end_logits], dim=-1)
+            else:
+                other_logits = wanted.logits
+            real = inputs.real if head.kind in ("tagging", "answer") else slice(None)
+            close(got[real], other_logits[real], within)
+        if not network.config.heads and hasattr(wanted, "logits"):
             close(out.logits[inputs.real], wanted.logits[inputs.real], within)
         return
     # of a row padded on the left they pool the padding

@@ -14,7 +14,7 @@ from atento.errors import ModelError, UsageError
 from atento.model import load
 from atento.models.peft import save_adapter
 from atento.models.read import read_model, read_network
-from atento.networks import Network
+from atento.networks import Decoder, Network
 from atento.networks.adapters import adapt, is_adapter
 from atento.storage.checkpoint import save_checkpoint
 from released import CASES, Inputs, saved, theirs
@@ -26,6 +26,8 @@ AUTO = {  # case -> the class that PEFT's documentation loads the base with, and
     "bert tagging": (hf.AutoModelForTokenClassification, "TOKEN_CLS"),
     "roberta classification": (hf.AutoModelForSequenceClassification, "SEQ_CLS"),
     "gpt2": (hf.AutoModelForCausalLM, "CAUSAL_LM"),
+    "gpt2 classification": (hf.AutoModelForSequenceClassification, "SEQ_CLS"),
+    "qwen3 answer": (hf.AutoModelForQuestionAnswering, "QUESTION_ANS"),
     "llama": (hf.AutoModelForCausalLM, "CAUSAL_LM"),
     "t5 gated": (hf.AutoModelForSeq2SeqLM, "SEQ_2_SEQ_LM"),
     "bart": (hf.AutoModelForSeq2SeqLM, "SEQ_2_SEQ_LM"),
@@ -35,6 +37,8 @@ MODULES = {  # what PEFT adapts there
     "bert tagging": ["key", "intermediate.dense"],
     "roberta classification": ["query", "value"],
     "gpt2": ["c_attn", "c_proj"],
+    "gpt2 classification": ["c_attn", "c_fc"],
+    "qwen3 answer": ["q_proj", "v_proj", "o_proj"],
     "llama": ["q_proj", "v_proj", "gate_proj", "up_proj", "down_proj"],
     "t5 gated": ["q", "v", "wi_1"],
     "bart": ["q_proj", "v_proj", "fc1"],
@@ -49,9 +53,14 @@ def logits(network: Any, name: str) -> Tensor:
     if isinstance(network, Network):
         if both:
             return network(inputs.ids, inputs.ids, source_token_mask=inputs.real).logits
-        return network(inputs.ids, token_mask=inputs.real).logits
+        out = network(inputs.ids, token_mask=inputs.real)
+        heads = network.config.heads if isinstance(network, Decoder) else ()
+        return network.read(heads[0].name, out, inputs.real) if heads else out.logits
     extra = {"decoder_input_ids": inputs.ids} if both else {}
-    out = network(input_ids=inputs.ids, attention_mask=inputs.real.long(), **extra).logits
+    output = network(input_ids=inputs.ids, attention_mask=inputs.real.long(), **extra)
+    if name.endswith("answer"):
+        return torch.stack([output.start_logits, output.end_logits], dim=-1)[inputs.real]
+    out = output.logits
     return out if both or name.endswith("classification") else out[inputs.real]
 
 
@@ -77,7 +86,7 @@ def test_a_folder_of_theirs_loads_with_their_outputs(name: str, tmp_path: Path) 
     settings = peft.LoraConfig(
         r=3, lora_alpha=5, lora_dropout=0.1, task_type=AUTO[name][1], target_modules=MODULES[name],
         rank_pattern={MODULES[name][0]: 2}, alpha_pattern={MODULES[name][1]: 9}, use_rslora=name == "llama",
-        fan_in_fan_out=name == "gpt2",
+        fan_in_fan_out=name.startswith("gpt2"),
     )  # fmt: skip
     adapted = peft.get_peft_model(AUTO[name][0].from_pretrained(base), settings).eval()
     randomised(adapted, "lora_")
@@ -89,7 +98,7 @@ def test_a_folder_of_theirs_loads_with_their_outputs(name: str, tmp_path: Path) 
     assert plain.shape != expected.shape or not torch.allclose(compared(plain, name), expected, atol=1e-2)
 
 
-def tuned(base: Path, run: Path, lora: LoraConfig) -> Network:
+def tuned(case: str, base: Path, run: Path, lora: LoraConfig) -> Network:
     """A run with one checkpoint, as LoRA leaves it; its network, whose adapters and heads are random."""
     files = read_model(base)
     config = load(base).network.config
@@ -98,7 +107,8 @@ def tuned(base: Path, run: Path, lora: LoraConfig) -> Network:
     torch.manual_seed(7)
     with torch.no_grad():
         for name, parameter in network.named_parameters():
-            if is_adapter(name) or (name.startswith(("heads.", "pooler.")) and config.architecture == "encoder"):
+            is_head = name.startswith(("heads.", "pooler.")) and not name.startswith("heads.vocabulary")
+            if is_adapter(name) or (is_head and AUTO[case][1] not in ("CAUSAL_LM", "SEQ_2_SEQ_LM")):
                 parameter.normal_(std=0.2)
     described = {"rank": lora.rank, "alpha": lora.alpha, "dropout": lora.dropout, "targets": list(lora.targets)}
     save_checkpoint(
@@ -119,7 +129,7 @@ def test_a_folder_of_ours_loads_there_and_here_with_our_outputs(
 ) -> None:
     """query and value stand in one matrix of GPT-2, so its rank doubles; input is three matrices of BERT."""
     base = saved(theirs(name), tmp_path / "base")
-    network = tuned(base, tmp_path / "run", LoraConfig(rank=2, alpha=3.0, targets=targets))
+    network = tuned(name, base, tmp_path / "run", LoraConfig(rank=2, alpha=3.0, targets=targets))
     expected = compared(logits(network, name), name)
     folder = save_adapter(tmp_path / "run", tmp_path / "adapter", base=base)
     adapted = peft.PeftModel.from_pretrained(AUTO[name][0].from_pretrained(base), folder).eval()
@@ -130,17 +140,27 @@ def test_a_folder_of_ours_loads_there_and_here_with_our_outputs(
     torch.testing.assert_close(joined, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_an_adapter_brings_its_head_to_a_base_without_one(tmp_path: Path) -> None:
-    """The usual case: a pretrained encoder, and an adapter with a new head for four labels."""
-    base = saved(theirs("bert masked"), tmp_path / "base")
-    settings = peft.LoraConfig(r=2, task_type="SEQ_CLS", target_modules=["query"], modules_to_save=["pooler"])
-    theirs_adapted = hf.BertForSequenceClassification.from_pretrained(base, num_labels=4)
-    adapted = peft.get_peft_model(theirs_adapted, settings).eval()
+@pytest.mark.parametrize(
+    ("base_case", "adapted_class", "modules"),
+    [
+        ("bert masked", hf.BertForSequenceClassification, {"target_modules": ["query"], "modules_to_save": ["pooler"]}),
+        ("gpt2", hf.GPT2ForSequenceClassification, {"target_modules": ["c_attn"], "fan_in_fan_out": True}),
+        ("qwen2", hf.Qwen2ForSequenceClassification, {"target_modules": ["v_proj", "down_proj"]}),
+    ],
+)
+def test_an_adapter_brings_its_head_to_a_base_without_one(
+    base_case: str, adapted_class: Any, modules: dict[str, Any], tmp_path: Path
+) -> None:
+    """The usual case: a pretrained encoder or decoder, and an adapter with a new head for four labels."""
+    base = saved(theirs(base_case), tmp_path / "base")
+    settings = peft.LoraConfig(r=2, task_type="SEQ_CLS", **modules)
+    given = {} if base_case == "bert masked" else {"pad_token_id": 0}
+    adapted = peft.get_peft_model(adapted_class.from_pretrained(base, num_labels=4, **given), settings).eval()
     randomised(adapted, "lora_")
     adapted.save_pretrained(tmp_path / "adapter")
     model = load(tmp_path / "adapter")
     assert [(head.kind, len(head.labels)) for head in model.network.config.heads] == [("classification", 4)]
-    name = "bert classification"
+    name = "gpt2 classification"
     torch.testing.assert_close(logits(model.network, name), logits(adapted, name), rtol=1e-4, atol=1e-4)
 
 
@@ -167,7 +187,7 @@ def test_what_cannot_be_read_or_written_says_why(tmp_path: Path) -> None:
         load(tmp_path / "lost")
     with pytest.raises(UsageError, match="is no checkpoint of a run"):
         save_adapter(base, tmp_path / "out")
-    tuned(base, tmp_path / "run", LoraConfig())
+    tuned("bert classification", base, tmp_path / "run", LoraConfig())
     load(base).save(tmp_path / "ours")
     with pytest.raises(UsageError, match="is not in the Hugging Face layout, which PEFT loads"):
         save_adapter(tmp_path / "run", tmp_path / "out", base=tmp_path / "ours")

@@ -56,6 +56,8 @@ class HeadConfig:
     """Give that layer, or the one of a masked-language-model head, a bias (ModernBERT: no)."""
     hidden_norm: bool = False
     """Normalise the vectors behind that layer (ModernBERT)."""
+    out_bias: bool = True
+    """Give the last layer of a head for classes, tags, answers or a number a bias (decoders for texts: no)."""
     dropout: float = 0.1
     """Share of the head's inputs set to 0 in training. [0 to below 1]"""
     activation: Literal["relu", "gelu", "gelu-tanh", "silu", "tanh"] | None = None

@@ -61,7 +61,7 @@ def exported_layout(
 
 def _tokenizer_files(network: NetworkConfig, config: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, bytes]:
     """The tokenizer's files, its special tokens and lengths as this model uses them."""
-    writes = network.architecture != "encoder"
+    writes = network.architecture != "encoder" and not network.heads
     if writes and tokenizer.native and tokenizer.kind in _NO_SPACES:
         raise CapabilityError(
             f"the Hugging Face layout cannot express where a {tokenizer.kind} tokenizer puts spaces when it decodes; "
@@ -73,7 +73,7 @@ def _tokenizer_files(network: NetworkConfig, config: Mapping[str, Any], tokenize
     settings: dict[str, Any] = {"model_input_names": inputs}
     if _max_positions(network) is not None:
         settings["model_max_length"] = _max_positions(network)
-    if network.architecture == "decoder" and "embedding" not in config:
+    if network.architecture == "decoder" and writes and "embedding" not in config:
         settings["padding_side"] = "left"  # `generate` appends to the last position of a prompt
     template = special_tokens_of(network, tokenizer, config.get("template"))
     return exported_files(tokenizer, template, network.family, settings)

@@ -45,6 +45,7 @@ _CLASSES = {  # their name of a task -> what their class of such models is calle
     "TOKEN_CLS": "ForTokenClassification",
     "QUESTION_ANS": "ForQuestionAnswering",
 }
+_OUTPUTS = ("classifier.weight", "classifier.out_proj.weight", "score.weight")  # the last layers of their heads
 _TASKS = {
     "classification": "SEQ_CLS",
     "multi-label": "SEQ_CLS",
@@ -107,13 +108,11 @@ def read_peft(
         for row in rows
         if row.head and row.ours.startswith("heads.") and set(row.theirs) & set(shapes)
     }
-    if heads & {head.name for head in network.heads}:  # a head that the base had for another task is left out
+    others = {head.name for head in network.heads} - heads
+    if others and heads & {head.name for head in network.heads}:  # heads that the base had for other tasks are left out
         network = replace(network, heads=tuple(head for head in network.heads if head.name in heads))
-        weights = {
-            name: value
-            for name, value in weights.items()
-            if name.split(".")[0] != "heads" or name.split(".")[1] in heads
-        }
+        of_others = tuple(f"heads.{name}." for name in others)
+        weights = {name: value for name, value in weights.items() if not name.startswith(of_others)}
     return base, data, network, weights, report
 
 
@@ -130,7 +129,7 @@ def _check(settings: Mapping[str, Any], folder: Path) -> None:
 
 def _with_head(data: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], task: Any) -> dict[str, Any]:
     """The base's configuration as one of a model with the adapter's head: its class, and how many labels it has."""
-    out = next((shapes[name] for name in ("classifier.weight", "classifier.out_proj.weight") if name in shapes), None)
+    out = next((shapes[name] for name in _OUTPUTS if name in shapes), None)
     adapted = dict(data)
     if task in _CLASSES:
         adapted["architectures"] = [_CLASSES[task]]
@@ -154,7 +153,7 @@ def _join(
         match = _FACTOR.fullmatch(name)
         if match is None or match["factor"] == "A":
             continue
-        a, plain = factors.get(f"{match['map']}.lora_A.weight"), match["map"].removeprefix(family.prefix)
+        a, plain = factors.get(f"{match['map']}.lora_A.weight"), family.bare(match["map"])
         if plain not in maps or a is None:
             raise ModelError(f"{folder}: the adapter is for {match['map']}, which is no matrix of the base model")
         ours, start, stop = maps[plain]
@@ -219,8 +218,7 @@ def save_adapter(run: str | Path, directory: str | Path, *, base: str | Path | N
         rows = family.rows(network)
     except ModelError as error:
         raise CapabilityError(f"PEFT has no adapters of this network: {error}") from None
-    bare = architecture.endswith("Model") and not architecture.endswith(("LMHeadModel", "MTModel"))
-    prefix = "" if bare else family.prefix
+    prefix = family.prefix_of(architecture)
     tensors, ranks = _adapters(rows, checkpoint.weights, network, lora, prefix)
     saved = {
         ("" if row.head else prefix) + name: part
@@ -266,7 +264,7 @@ def _settings(
     others = {name: own for name, own in ranks.items() if own != rank}
     kind = next((head.kind for head in network.heads if head.kind in _TASKS), None)
     writes = {"decoder": "CAUSAL_LM", "encoder-decoder": "SEQ_2_SEQ_LM"}.get(network.architecture)
-    modules = {name.removeprefix(family.prefix).split(".")[0] for name in saved}
+    modules = {family.bare(name).split(".")[0] for name in saved}
     return {
         "peft_type": "LORA",
         "task_type": _TASKS[kind] if kind else writes,

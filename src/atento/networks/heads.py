@@ -133,7 +133,7 @@ class LinearHead(Head):
         self.dense = nn.Linear(d_model, d_model, bias=config.hidden_bias) if config.hidden else None
         self.norm = norm
         self.activation = ACTIVATIONS[config.activation or "tanh"]
-        self.out = nn.Linear(d_model, config.outputs)
+        self.out = nn.Linear(d_model, config.outputs, bias=config.out_bias)
 
     def pooled(self, output: Output, token_mask: Tensor | None) -> Tensor:
         """The input of the head, from an output: (B,D), or (B,L,D) without pooling; `token_mask` (B,L) of that text."""

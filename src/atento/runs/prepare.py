@@ -273,6 +273,8 @@ def _head_options(network: NetworkConfig, kind: str, classifier: ClassifierConfi
     if of_text and network.family in _HIDDEN_ACTIVATIONS:
         activation = _HIDDEN_ACTIVATIONS[network.family]
         return {"hidden": True, "activation": activation, "pooling": "first", "dropout": network.dropout}
+    if of_text and network.architecture == "decoder":  # as in GPT's paper, and in the released classes
+        return {"out_bias": False, "dropout": network.dropout}
     return {"dropout": network.dropout}
 
 

@@ -48,7 +48,8 @@ _SMALL = ("layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps", "rope_theta")
 class Family:
     """One `model_type` of the Hugging Face layout.
 
-    `prefix` is the prefix of the base model's names in models with a head. `read` and `write` translate the
+    `prefix` is the prefix of the base model's names in models with a head, and `answer_prefix` that in models with a
+    head for answers, where it is another. `read` and `write` translate the
     configuration; `read` also gets the names of the tensors, which decide the heads, and which of them repeat one
     another. `computed` are names, or ends of names, of tensors that are not learned. `repeats` are those that
     usually repeat another one, by the configuration. `ignored` are ends of names of tensors that some files hold
@@ -65,6 +66,26 @@ class Family:
     repeats: Callable[[Mapping[str, Any]], tuple[Repeat, ...]]
     tied: bool | None = True
     ignored: tuple[str, ...] = ()
+    answer_prefix: str | None = None
+
+    def prefix_in(self, names: Collection[str]) -> str:
+        """The prefix of the base model's names in a file with those tensors; empty: they have none."""
+        return next((prefix for prefix in self._prefixes if any(name.startswith(prefix) for name in names)), "")
+
+    def bare(self, name: str) -> str:
+        """A name without the prefix of the base model's names."""
+        return name.removeprefix(next((prefix for prefix in self._prefixes if name.startswith(prefix)), ""))
+
+    def prefix_of(self, class_name: str) -> str:
+        """The prefix of the base model's names in files of a class of `transformers`."""
+        if class_name.endswith("ForQuestionAnswering") and self.answer_prefix is not None:
+            return self.answer_prefix
+        bare = class_name.endswith("Model") and not class_name.endswith(("LMHeadModel", "MTModel"))
+        return "" if bare else self.prefix
+
+    @property
+    def _prefixes(self) -> list[str]:
+        return [prefix for prefix in (self.prefix, self.answer_prefix) if prefix]
 
     def tying(
         self,

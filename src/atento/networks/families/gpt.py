@@ -7,14 +7,19 @@ from typing import Any
 from atento.config.network import NetworkConfig
 from atento.config.network_parts import AttentionConfig, FeedForwardConfig, InputConfig, OutputConfig, SpecialIds
 from atento.config.positions import PositionConfig
+from atento.networks.families.decoder_heads import DecoderHeads
 from atento.networks.families.family import Family, activation_of, first_id, refuse, their_activation
 from atento.networks.families.rows import Row, linear, norm
 from atento.networks.families.tying import Repeat, Tying
 
+_HEADS = {
+    "openai-gpt": DecoderHeads("OpenAIGPT", "OpenAIGPTLMHeadModel", "tokens_embed.weight"),
+    "gpt2": DecoderHeads("GPT2", "GPT2LMHeadModel", "wte.weight", tags="classifier", answers=True),
+}
+
 
 def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> NetworkConfig:
-    first = model_type == "openai-gpt"
-    table = f"{_tables(first)[0]}.weight"
+    first, heads = model_type == "openai-gpt", _HEADS[model_type]
     refuse(
         data,
         {
@@ -44,7 +49,7 @@ def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str], tying
         attention=AttentionConfig(dropout=data.get("attn_pdrop", 0.1)),
         feed_forward=FeedForwardConfig(activation=activation),
         embedding=InputConfig(scaled=False),
-        output=OutputConfig(tied=tying.same("lm_head.weight", table)),
+        output=OutputConfig(tied=heads.tied(data, names, tying)),
         ids=SpecialIds(
             pad=first_id(data.get("pad_token_id"), end),
             bos=start,
@@ -56,6 +61,7 @@ def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str], tying
         norm_eps=data.get("layer_norm_epsilon", 1e-5),
         positions=PositionConfig("learned"),
         max_len=data["n_positions"],
+        heads=heads.read(data, names),
         initializer="normal",
     )
 
@@ -63,7 +69,7 @@ def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str], tying
 def _write(model_type: str, config: NetworkConfig) -> dict[str, Any]:
     first = model_type == "openai-gpt"
     data = {
-        "architectures": ["OpenAIGPTLMHeadModel" if first else "GPT2LMHeadModel"],
+        **_HEADS[model_type].write(config),
         "model_type": model_type,
         "vocab_size": config.vocab_size,
         "n_positions": config.max_len,
@@ -107,9 +113,7 @@ def _rows(model_type: str, config: NetworkConfig) -> list[Row]:
             *norm(f"{ours}.feed_forward_residual.norm", f"{theirs}.ln_2"),
         ]
     rows += [] if first else norm("stack.norm", "ln_f")
-    return (
-        rows if config.output.tied else [*rows, Row("heads.vocabulary.output.weight", ("lm_head.weight",), head=True)]
-    )
+    return [*rows, *_HEADS[model_type].rows(config)]
 
 
 def _tables(first: bool) -> tuple[str, str]:
@@ -125,7 +129,7 @@ def _family(model_type: str) -> Family:
         write=partial(_write, model_type),
         rows=partial(_rows, model_type),
         computed=(".attn.bias", ".attn.masked_bias", "position_ids"),
-        repeats=lambda data: (Repeat("lm_head.weight", f"{_tables(model_type == 'openai-gpt')[0]}.weight"),),
+        repeats=lambda data: (Repeat("lm_head.weight", _HEADS[model_type].table),),
     )
 
 

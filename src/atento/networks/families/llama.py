@@ -19,15 +19,19 @@ from atento.config.network_parts import (
 )
 from atento.config.positions import PositionConfig, StretchConfig
 from atento.errors import ModelError
+from atento.networks.families.decoder_heads import DecoderHeads
 from atento.networks.families.family import Family, activation_of, first_id, refuse, their_activation
 from atento.networks.families.rows import Row, attention, linear, norm
 from atento.networks.families.tying import Repeat, Tying
+
+_TABLE = "embed_tokens.weight"
 
 
 @dataclass(frozen=True)
 class Relative:
     """The differences of a relative of Llama.
 
+    `theirs` is the start of its classes' names; `answers`: the prefix in its class for answers, None: it has none.
     `bias`: queries, keys and values have a bias, and the output projection of attention has none. `norm`: queries and
     keys are normalised. `windowed`: a window needs no `use_sliding_window`, and is for all layers. `gemma`: norms
     multiply by 1 + weight, embeddings are scaled, the activation is gelu by tanh.
@@ -39,6 +43,13 @@ class Relative:
     norm: bool = False
     windowed: bool = False
     gemma: bool = False
+    answers: str | None = "transformer."
+
+    @property
+    def heads(self) -> DecoderHeads:
+        """The heads of its classes."""
+        model = f"{self.theirs}ForCausalLM"
+        return DecoderHeads(self.theirs, model, _TABLE, tags="score", answers=self.answers is not None)
 
 
 def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> NetworkConfig:
@@ -74,7 +85,7 @@ def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], ty
         ),
         mask=_window(relative, data),
         embedding=InputConfig(scaled=relative.gemma),
-        output=OutputConfig(tied=tying.same("lm_head.weight", "embed_tokens.weight")),
+        output=OutputConfig(tied=relative.heads.tied(data, names, tying)),
         ids=SpecialIds(
             pad=first_id(data.get("pad_token_id"), end),
             bos=start,
@@ -89,6 +100,7 @@ def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], ty
         norm_eps=data.get("rms_norm_eps", 1e-6),
         positions=PositionConfig("rotary", base=theta, stretch=_stretch(rope, relative.model_type)),
         max_len=data.get("max_position_embeddings", 2048),
+        heads=relative.heads.read(data, names),
         initializer="normal",
     )
 
@@ -166,7 +178,7 @@ def _write(relative: Relative, config: NetworkConfig) -> dict[str, Any]:
     biases = {} if relative.bias else {"attention_bias": config.attention.bias}
     biases |= {"mlp_bias": config.feed_forward.bias} if relative.model_type == "llama" else {}
     return {
-        "architectures": [relative.theirs],
+        **relative.heads.write(config),
         "model_type": relative.model_type,
         **biases,
         **_their_window(relative, config),
@@ -191,8 +203,8 @@ def _write(relative: Relative, config: NetworkConfig) -> dict[str, Any]:
     }
 
 
-def _rows(config: NetworkConfig) -> list[Row]:
-    rows, bias = [Row("embedding.weight", ("embed_tokens.weight",))], config.feed_forward.bias
+def _rows(relative: Relative, config: NetworkConfig) -> list[Row]:
+    rows, bias = [Row("embedding.weight", (_TABLE,))], config.feed_forward.bias
     for n in range(config.n_layers):
         ours, theirs = f"stack.blocks.{n}", f"layers.{n}"
         inside = [f"{theirs}.self_attn.{part}_proj" for part in "qkv"]
@@ -206,9 +218,7 @@ def _rows(config: NetworkConfig) -> list[Row]:
             *norm(f"{ours}.feed_forward_residual.norm", f"{theirs}.post_attention_layernorm", bias=False),
         ]
     rows += norm("stack.norm", "norm", bias=False)
-    return (
-        rows if config.output.tied else [*rows, Row("heads.vocabulary.output.weight", ("lm_head.weight",), head=True)]
-    )
+    return [*rows, *relative.heads.rows(config)]
 
 
 def _head_norms(config: NetworkConfig, ours: str, theirs: str) -> list[Row]:
@@ -226,9 +236,10 @@ def _family(relative: Relative) -> Family:
         prefix="model.",
         read=partial(_read, relative),
         write=partial(_write, relative),
-        rows=_rows,
+        rows=partial(_rows, relative),
         computed=(".rotary_emb.inv_freq",),
-        repeats=lambda data: (Repeat("lm_head.weight", "embed_tokens.weight"),),
+        repeats=lambda data: (Repeat("lm_head.weight", _TABLE),),
+        answer_prefix=relative.answers,
         tied=relative.gemma,
     )
 
@@ -236,10 +247,10 @@ def _family(relative: Relative) -> Family:
 LLAMA_AND_RELATIVES = tuple(
     _family(relative)
     for relative in (
-        Relative("llama", "LlamaForCausalLM"),
-        Relative("mistral", "MistralForCausalLM", windowed=True),
-        Relative("qwen2", "Qwen2ForCausalLM", bias=True),
-        Relative("qwen3", "Qwen3ForCausalLM", norm=True),
-        Relative("gemma", "GemmaForCausalLM", gemma=True),
+        Relative("llama", "Llama"),
+        Relative("mistral", "Mistral", windowed=True, answers="model."),
+        Relative("qwen2", "Qwen2", bias=True),
+        Relative("qwen3", "Qwen3", norm=True),
+        Relative("gemma", "Gemma", gemma=True, answers=None),
     )
 )

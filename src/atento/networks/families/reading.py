@@ -83,9 +83,9 @@ def read_released(
     """
     family = family_of(data, str(folder / "config.json"))
     with TensorFiles(folder) as files:
-        prefix = family.prefix if any(name.startswith(family.prefix) for name in files.entries) else ""
+        prefix = family.prefix_in(files.entries)
         if over is not None:
-            named = {name: known if prefix else known.removeprefix(family.prefix) for name, known in over[1].items()}
+            named = {name: known if prefix else family.bare(known) for name, known in over[1].items()}
             files.lay_over(over[0], named)
         theirs = files.entries.keys()
         plain = frozenset(name.removeprefix(prefix) for name in theirs)

@@ -27,8 +27,12 @@ _FREE = {
 }
 
 
+_MATRIX = "heads.vocabulary.output.weight"
+
+
 def release(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """`config.json` and the tensors, as `transformers` reads them; without the generator of replaced-token detection.
+    """`config.json` and the tensors, as `transformers` reads them; without what their class has no place for: the
+    generator of replaced-token detection, and the output matrix of a decoder with another head.
 
     Raises:
         CapabilityError: the network is of no released family, or its layout cannot hold it; names the fields.
@@ -40,7 +44,7 @@ def release(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tuple[dict[
             f"this one is of {f'the family {config.family!r}' if config.family else 'no released family'}"
         )
     family = FAMILIES[config.family]
-    config, weights = _without_generator(config, weights)
+    config, weights = _without_other_heads(config, weights)
     try:
         data, rows = family.write(config), family.rows(config)
         our_names = {name: row.ours for row in rows for name in (*row.theirs, *row.copies)}
@@ -57,21 +61,23 @@ def release(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tuple[dict[
     lost += sorted(weights.keys() - {row.ours for row in rows})
     if lost:
         raise CapabilityError(f"the layout of {config.family} cannot hold this network's {', '.join(lost)}")
-    theirs = data["architectures"][0]
-    bare = theirs.endswith("Model") and not theirs.endswith(("LMHeadModel", "MTModel"))
-    return data, convert(rows, "" if bare else family.prefix, weights)
+    return data, convert(rows, family.prefix_of(data["architectures"][0]), weights)
 
 
-def _without_generator(
+def _without_other_heads(
     config: NetworkConfig, weights: Mapping[str, Tensor]
 ) -> tuple[NetworkConfig, Mapping[str, Tensor]]:
-    """A network without its generators, which only training reads."""
-    generators = tuple(f"heads.{head.name}." for head in config.heads if head.kind == "generator")
-    if not generators:
-        return config, weights
+    """A network without its generators, which only training reads, and without the output matrix of a decoder with
+    another head, for which their class has no place."""
+    dropped = tuple(f"heads.{head.name}." for head in config.heads if head.kind == "generator")
     heads = tuple(head for head in config.heads if head.kind != "generator")
-    remaining = {name: value for name, value in weights.items() if not name.startswith(generators)}
-    return changed(config, heads=heads), remaining
+    output = config.output
+    if heads and config.architecture != "encoder" and not output.tied:
+        dropped, output = (*dropped, _MATRIX), replace(output, tied=True)
+    if not dropped:
+        return config, weights
+    remaining = {name: value for name, value in weights.items() if not name.startswith(dropped)}
+    return replace(config, heads=heads, output=output), remaining
 
 
 def _computing_fields(config: NetworkConfig) -> dict[str, Any]:
@@ -85,7 +91,11 @@ def _computing_fields(config: NetworkConfig) -> dict[str, Any]:
         config,
         heads=heads,
         n_decoder_layers=config.decoder_layers if both else None,
-        attention={"output_bias": config.output_projection_bias},
+        attention={
+            "output_bias": config.output_projection_bias,
+            "d_head": config.head_width,
+            "n_kv_heads": config.kv_heads,
+        },
     )
     free = _FREE if both else _FREE | {"embedding.shared"}
     return {key: value for key, value in by_key(plain).items() if key not in free}
