@@ -4,18 +4,24 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import atento
+from atento.data.objectives.labels import inputs_of, texts_as_store
 from atento.data.source_lines import read_lines
 from atento.errors import AtentoWarning, DataError, UsageError
 from atento.runs.train import TrainedRun
+from atento.tasks.text_outputs import text_outputs
+from atento.text.characters import sentence_characters
 from conftest import ForkServer, refused
 
 pytestmark = pytest.mark.integration
 
 TINY = {"d_model": 32, "d_ff": 64, "n_heads": 2, "n_layers": 1, "dropout": 0.0, "max_len": 32}
+ELMO: dict[str, Any] = {"architecture": "elmo", "d_model": 16, "n_layers": 1, "dropout": 0.0}
+ELMO["elmo"] = {"d_cell": 32, "characters": {"filters": [[1, 8], [2, 16]], "n_highway": 1, "d_char": 4}}
 ENCODER = {"architecture": "encoder", **TINY, "positions": {"kind": "learned"}, "embedding": {"segments": 2}}
 NAMES = ["animal doméstico", "fruta", "país"]
 WORDS = [["gato", "cão", "coelho"], ["maçã", "pera", "uva"], ["Brasil", "Chile", "Peru"]]
@@ -285,18 +291,42 @@ def test_fine_tuning_keeps_the_head_of_the_same_labels_and_lays_a_new_one_for_ot
         {"preset": "t5-small", **TINY, "attention": {"d_head": 16}},
         {"architecture": "recurrent-seq2seq", "d_model": 32, "n_layers": 1, "dropout": 0.0, "recurrent": {}},
         {"architecture": "recurrent-lm", "d_model": 32, "n_layers": 1, "dropout": 0.0, "recurrent": {}},
+        ELMO,
+        ELMO | {"elmo": {"d_cell": 32, "characters": None}},
     ],
     ids=lambda network: network.get("preset", network.get("architecture")),
 )
 def test_every_architecture_learns_labels(network: dict[str, Any], tmp_path: Path) -> None:
     """The encoder's first token or pooler, the decoder's last token, the encoder half, a recurrent encoder."""
     given = recipe({}, network, steps=100, validate_every=100)
+    if network.get("architecture") == "elmo":
+        given["tokenizer"] = {"kind": "word"}
     run = atento.train(given, data={"train": records(), "valid": records()}, out=tmp_path / "run", threads=1)
     assert run.best == 1.0
     model = atento.load(run.folder)
     texts, labels = map(list, zip(*records()))
     assert [label.name for label in model.classify(texts)] == labels
     assert [label.name for label in model.classify(texts[3:4])] == labels[3:4]  # padding changes nothing
+
+
+def test_elmo_reads_the_characters_of_pairs(tmp_path: Path) -> None:
+    """Words that the vocabulary lacks; each text of a pair begins and ends a sentence, and a cut is counted."""
+    given = recipe({}, ELMO, steps=3, validate_every=3) | {"tokenizer": {"kind": "word"}}
+    data = [(text, "aqui há", label) for text, label in records()]
+    model = atento.load(atento.train(given, data=data, out=tmp_path / "run", threads=1).folder)
+    assert model.tokenizer is not None
+    network, template = model.network, model.tokenizer.template("bos-eos")
+    words = "eu", "desconhecida"
+    store, _ = texts_as_store(model.tokenizer, template, [words[0]], [words[1]], None, network.config)
+    (row,) = inputs_of(store, [0], network.config, network.config.heads[0])["ids"]
+    parts = [sentence_characters([word]) for word in words]
+    assert row.tolist() == np.concatenate(parts).tolist()
+    labels = model.classify([(words[0], other) for other in ("desconhecida", "desconhecido")])
+    assert labels[0].probability != labels[1].probability
+    with pytest.warns(AtentoWarning, match="1 of 2 texts cut to 20 tokens"):
+        rows = text_outputs(network, model.tokenizer, network.config.heads[0], ["eu vejo " * 12, "eu"], longest=20)
+    (alone,) = text_outputs(network, model.tokenizer, network.config.heads[0], ["eu"])
+    assert alone == pytest.approx(rows[1], abs=1e-5)  # padding changes nothing
 
 
 @pytest.mark.parametrize("preset", ["bert-tiny", "roberta-base", "bart-base"])

@@ -46,7 +46,8 @@ SENTINELS = 100  # of T5: one for each hidden span
 _NOISE = ("infilling", "deletion", "permutation", "rotation")  # options of denoising: shares
 _FILLS = "masked-language-model"
 _SEQ2SEQ = ("encoder-decoder", "recurrent-seq2seq")
-_READ_A_TEXT = ("encoder", "decoder", "encoder-decoder", "recurrent-seq2seq", "recurrent-lm")
+PIECE_READERS = ("encoder", "decoder", "encoder-decoder", "recurrent-seq2seq", "recurrent-lm")
+TEXT_READERS = (*PIECE_READERS, "elmo")  # those that read whole words too
 
 OBJECTIVES: dict[str, ObjectiveSpec] = {
     "sequence-to-sequence": ObjectiveSpec(_PAIR, _SEQ2SEQ, "read a source and write", {}, teacher_forced=True),
@@ -105,22 +106,22 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
     "bidirectional": ObjectiveSpec(_TEXT, ("elmo",), "guess each word from either side", {"sampled": 0}),
     "window": ObjectiveSpec(_TEXT, ("cbow",), "guess words from their neighbours", {}),
     "labels": ObjectiveSpec(
-        (("text", "label"), ("text", "pair", "label")), _READ_A_TEXT, "read a text", {}, weighs_classes=True
+        (("text", "label"), ("text", "pair", "label")), TEXT_READERS, "read a text", {}, weighs_classes=True
     ),
     "tags": ObjectiveSpec(
         (("tokens", "tags"),),
-        ("encoder", "decoder", "encoder-decoder", "recurrent-seq2seq", "recurrent-lm", "elmo"),
+        TEXT_READERS,
         "read a text",
         {},
     ),
     "spans": ObjectiveSpec(
         (("question", "context", "answers"),),
-        ("encoder", "decoder", "encoder-decoder", "recurrent-seq2seq", "recurrent-lm"),
+        PIECE_READERS,
         "read a text",
         {},
     ),
-    "label-sets": ObjectiveSpec((("text", "label"), ("text", "pair", "label")), _READ_A_TEXT, "read a text", {}),
-    "numbers": ObjectiveSpec((("text", "score"), ("text", "pair", "score")), _READ_A_TEXT, "read a text", {}),
+    "label-sets": ObjectiveSpec((("text", "label"), ("text", "pair", "label")), TEXT_READERS, "read a text", {}),
+    "numbers": ObjectiveSpec((("text", "score"), ("text", "pair", "score")), TEXT_READERS, "read a text", {}),
     "multiple-negatives": ObjectiveSpec(
         (("text", "pair"), ("text", "pair", "negative")),
         ("encoder",),

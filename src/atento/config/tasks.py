@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from atento.config.objective import ObjectiveConfig
+from atento.config.objective import PIECE_READERS, TEXT_READERS, ObjectiveConfig
 from atento.metrics.outputs import Outputs
 
 if TYPE_CHECKING:
@@ -106,7 +106,6 @@ _SAME_SUBWORDS = {"training.subword_dropout": "this task reads the same subwords
 _ONE_ROW_A_TEXT = {"data.pack": "only language modelling packs texts"}
 _WRITES_NOTHING = {"decoding": "this task writes nothing"}
 _NO_SMOOTHING = {"training.label_smoothing": "this task has none"}
-_READ_A_TEXT = ("encoder", "decoder", "encoder-decoder", "recurrent-seq2seq", "recurrent-lm")
 _OF_TEXTS = _ONE_ROW_A_TEXT | _SAME_SUBWORDS | _WRITES_NOTHING | {"data.truncate": "a long text is cut at its end"}
 _OF_A_TEXT: dict[str, Any] = {
     "training": {"label_smoothing": 0.0, "batch_tokens": 32},  # texts: each is one target
@@ -196,7 +195,7 @@ TASKS: dict[str, TaskSpec] = {
     ),
     "classification": TaskSpec(
         (Field("text"), Field("pair", optional=True), Field("label", "class")),
-        _READ_A_TEXT,
+        TEXT_READERS,
         "read a text",
         "labels",
         heads=("classification",),
@@ -211,7 +210,7 @@ TASKS: dict[str, TaskSpec] = {
     ),
     "multi-label-classification": TaskSpec(
         (Field("text"), Field("pair", optional=True), Field("label", "classes")),
-        _READ_A_TEXT,
+        TEXT_READERS,
         "read a text",
         "label-sets",
         heads=("multi-label",),
@@ -226,7 +225,7 @@ TASKS: dict[str, TaskSpec] = {
     ),
     "regression": TaskSpec(
         (Field("text"), Field("pair", optional=True), Field("score", "number")),
-        _READ_A_TEXT,
+        TEXT_READERS,
         "read a text",
         "numbers",
         heads=("regression",),
@@ -266,7 +265,7 @@ TASKS: dict[str, TaskSpec] = {
     ),
     "tagging": TaskSpec(
         (Field("tokens", "words"), Field("tags", "tags")),
-        ("encoder", "decoder", "encoder-decoder", "recurrent-seq2seq", "recurrent-lm", "elmo"),
+        TEXT_READERS,
         "read a text",
         "tags",
         heads=("tagging",),
@@ -286,7 +285,7 @@ TASKS: dict[str, TaskSpec] = {
     ),
     "question-answering": TaskSpec(
         (Field("question"), Field("context"), Field("answers", "spans")),
-        ("encoder", "decoder", "encoder-decoder", "recurrent-seq2seq", "recurrent-lm"),
+        PIECE_READERS,
         "read a text",
         "spans",
         heads=("answer",),

@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 
 from atento.config.heads import HeadConfig
 from atento.config.recipe import Recipe
+from atento.data.objectives.labels import inputs_of
 from atento.data.objectives.tags import (
     KIND,
     Pieces,
-    Tags,
     Window,
     encode_sentences,
     room_for,
-    spelled_rows,
     tag_numbers,
     tagging_head,
     windows_as_store,
@@ -243,12 +242,11 @@ def tag_probabilities(
     pieces = encode_sentences(tokenizer, config, sentences)
     room = room_for(longest, around)
     windows = [window for number, sentence in enumerate(pieces) for window in windows_of(number, sentence, room)]
-    store = windows_as_store(pieces, windows, around)
-    rows_of = Tags(config, head, spelled_rows(pieces, windows, config))
+    store = windows_as_store(pieces, windows, around, config)
     device = next(network.parameters()).device
     probabilities = [np.zeros((len(sentence), len(head.labels))) for sentence in sentences]
     for rows in by_length(store["ids"].lengths.tolist(), _TOKENS):
-        inputs = {name: value.to(device) for name, value in rows_of.inputs(store, np.asarray(rows)).items()}
+        inputs = {name: value.to(device) for name, value in inputs_of(store, rows, config, head).items()}
         token_mask = token_mask_of(inputs)
         logits = network.read(head.name, network(**inputs, project=False), token_mask)  # (B,L,C)
         for row, row_logits in zip(rows, logits):

@@ -40,7 +40,7 @@ def text_outputs(
     limit = network.config.position_limit
     if limit is not None:
         longest = limit if longest is None else min(longest, limit)
-    store, cut = texts_as_store(tokenizer, tokenizer.template(template), texts, pairs, longest)
+    store, cut = texts_as_store(tokenizer, tokenizer.template(template), texts, pairs, longest, network.config)
     if cut:
         warnings.warn(f"{cut} of {counted(len(texts), 'text')} cut to {longest} tokens", AtentoWarning, stacklevel=4)
     device = next(network.parameters()).device

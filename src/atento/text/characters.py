@@ -31,7 +31,7 @@ def word_characters(word: str, max_characters: int = MAX_CHARACTERS) -> list[int
         data = word.encode("utf-8")
     except UnicodeEncodeError as error:
         raise DataError(f"a word must be Unicode text: {word!r} has half a surrogate pair at {error.start}") from None
-    return _framed([byte + 1 for byte in data[: max_characters - 2]], max_characters)
+    return framed([byte + 1 for byte in data[: max_characters - 2]], max_characters)
 
 
 def sentence_characters(
@@ -51,7 +51,7 @@ def sentence_characters(
         except DataError as error:
             raise DataError(f"word {number}: {error}") from None
     if boundaries:
-        rows = [_framed([BEGIN_SENTENCE], max_characters), *rows, _framed([END_SENTENCE], max_characters)]
+        rows = [framed([BEGIN_SENTENCE], max_characters), *rows, framed([END_SENTENCE], max_characters)]
     return np.array(rows, dtype=np.int64).reshape(len(rows), max_characters)
 
 
@@ -78,7 +78,7 @@ def character_batch(
     return ids, real
 
 
-def _framed(symbols: list[int], max_characters: int) -> list[int]:
-    """Symbols between the begin and the end of a word, padded."""
+def framed(symbols: list[int], max_characters: int) -> list[int]:
+    """Symbols between the begin and the end of a word, padded to `max_characters` ids."""
     framed = [BEGIN_WORD, *symbols, END_WORD]
     return framed + [PADDING] * (max_characters - len(framed))

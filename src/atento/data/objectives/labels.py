@@ -18,6 +18,7 @@ from atento.config.objective import ObjectiveConfig
 from atento.data.batches import Batch, Draw, PlannedBatches, Rows, round_length
 from atento.data.objectives.masked import with_token_mask
 from atento.data.objectives.preparation import Preparation
+from atento.data.objectives.whole_words import CHARACTERS, characters_of_words, reads_words, words_as_store
 from atento.data.records import Split
 from atento.data.store import MemoryStore, Ragged, Store
 from atento.errors import CapabilityError, DataError, counted, nearest
@@ -82,13 +83,18 @@ def text_head(network: NetworkConfig, kind: str = KIND) -> HeadConfig:
 def inputs_of(
     store: Store, rows: Rows | list[int], network: NetworkConfig, head: HeadConfig, length: int | None = None
 ) -> dict[str, Tensor]:
-    """Return the texts of these rows as inputs of a network, padded to `length` tokens or to the longest.
+    """Return the texts of these rows as inputs of a network, padded to `length` tokens or to the longest: ids (B,L), or
+    the characters (B,L,C) of their words.
 
     A decoder with the head reads its start token, and behind it the text again if the head is on both sides.
     """
     rows = np.asarray(rows)
     ids = store["ids"].padded(rows, network.pad_id, length=length)
     inputs = with_token_mask({"ids": ids}, store["ids"].lengths[rows])
+    count = characters_of_words(network)
+    if count is not None:
+        characters = store[CHARACTERS].padded(rows, 0, length=ids.shape[1] * count)
+        return inputs | {"ids": characters.unflatten(1, (-1, count))}
     if network.architecture in ("encoder-decoder", "recurrent-seq2seq"):
         inputs = {f"source_{name}": value for name, value in inputs.items()}
         if head.side == "encoder":
@@ -103,9 +109,16 @@ def inputs_of(
 
 
 def texts_as_store(
-    tokenizer: Tokenizer, template: Template, texts: Sequence[str], pairs: Sequence[str] | None, longest: int | None
+    tokenizer: Tokenizer,
+    template: Template,
+    texts: Sequence[str],
+    pairs: Sequence[str] | None,
+    longest: int | None,
+    network: NetworkConfig,
 ) -> tuple[MemoryStore, int]:
     """Encode texts or pairs with special tokens, cut to `longest` tokens; return them and how many were cut."""
+    if reads_words(network):
+        return words_as_store(tokenizer, template, texts, pairs, longest, network)
     first = tokenizer.encode_batch(list(texts))
     second: list[list[int] | None] = [None] * len(first)
     if pairs is not None:
@@ -158,13 +171,12 @@ def labelled_texts(
     """Return batches of the texts or pairs of a split, with these columns of what the head should give."""
     split, training = preparation.split, preparation.recipe.training
     pairs = split["pair"] if "pair" in split.columns else None
-    store, cut = texts_as_store(
-        preparation.tokenizer, preparation.text_template(), split["text"], pairs, preparation.longest
-    )
+    network, template = preparation.network, preparation.text_template()
+    store, cut = texts_as_store(preparation.tokenizer, template, split["text"], pairs, preparation.longest, network)
     if cut:
         preparation.report(f"warning: {cut} of {counted(len(split), 'example')} cut to {preparation.longest} tokens")
     store.columns.update(columns)
-    objective = Labels(preparation.network, head, has_values="values" in columns, class_weights=class_weights)
+    objective = Labels(network, head, has_values="values" in columns, class_weights=class_weights)
     return PlannedBatches(
         store,
         objective,

@@ -18,10 +18,10 @@ from atento.data.batches import Batch, Draw, PlannedBatches, Rows, round_length
 from atento.data.objectives.bidirectional import word_ids
 from atento.data.objectives.labels import inputs_of
 from atento.data.objectives.preparation import Preparation
+from atento.data.objectives.whole_words import CHARACTERS, characters_of_words, reads_words, row_characters
 from atento.data.records import Split
 from atento.data.store import MemoryStore, Ragged, Store
 from atento.errors import CapabilityError, DataError, counted, nearest
-from atento.text.characters import character_batch
 from atento.text.templates import Template
 from atento.text.tokenizer import Tokenizer
 
@@ -65,12 +65,10 @@ class Tags:
     Attributes:
         network: configuration of the network.
         head: configuration of its tagging head.
-        spelled: the words of each row, for a network that reads characters; None: it reads ids.
     """
 
     network: NetworkConfig
     head: HeadConfig
-    spelled: list[list[str]] | None = None
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
         """Return the number of words of each sentence, each of which has a tag."""
@@ -81,20 +79,10 @@ class Tags:
         """Return the length of each sentence in tokens, special ones included, twice."""
         return store["ids"].lengths, store["ids"].lengths
 
-    def inputs(self, store: Store, rows: Rows, length: int | None = None) -> dict[str, Tensor]:
-        """Return sentences as inputs of the network; ids (B,L), or characters (B,L,C); `length` as in `inputs_of`."""
-        inputs = inputs_of(store, rows, self.network, self.head, length)
-        elmo = self.network.elmo
-        if self.spelled is not None and elmo is not None and elmo.characters is not None:
-            words = [self.spelled[row] for row in rows.tolist()]
-            inputs["ids"] = torch.from_numpy(character_batch(words, max_characters=elmo.characters.max_characters)[0])
-        return inputs
-
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch, with labels (B,L) at the first token of each word; it is the same in every epoch."""
-        limit = self.network.position_limit
-        length = None if self.spelled is not None else round_length(store["ids"].lengths[rows], limit)
-        inputs = self.inputs(store, rows, length)
+        length = round_length(store["ids"].lengths[rows], self.network.position_limit)
+        inputs = inputs_of(store, rows, self.network, self.head, length)
         lengths = torch.from_numpy(store["ids"].lengths[rows])
         known: dict[str, Tensor] = {name: lengths for name in ("ids", "source_ids") if name in inputs}
         return Batch(inputs, {self.head.name: store["tags"].padded(rows, -1, length=length)}, lengths=known)
@@ -121,7 +109,7 @@ def encode_sentences(tokenizer: Tokenizer, network: NetworkConfig, sentences: It
 
 
 def _encoded(tokenizer: Tokenizer, network: NetworkConfig, sentence: Sequence[str]) -> Pieces:
-    if network.architecture == "elmo":
+    if reads_words(network):
         words = [tokenizer.normalize(word) or _UNREADABLE for word in sentence]
         return Pieces(word_ids(tokenizer, words), list(range(len(words))), words)
     encoded = tokenizer.encode_words(sentence)
@@ -132,8 +120,11 @@ def _encoded(tokenizer: Tokenizer, network: NetworkConfig, sentence: Sequence[st
     return Pieces(encoded.ids, [starts[word] for word in range(len(sentence))], encoded.words)
 
 
-def windows_as_store(sentences: Sequence[Pieces], windows: Sequence[Window], template: Template) -> MemoryStore:
-    """Return windows as rows with special tokens, in the columns "ids", "segments" and "words"."""
+def windows_as_store(
+    sentences: Sequence[Pieces], windows: Sequence[Window], template: Template, network: NetworkConfig
+) -> MemoryStore:
+    """Return windows as rows with special tokens, in the columns "ids", "segments" and "words", and the characters of
+    the words for a network that reads them."""
     rows = [template.apply(sentences[window.sentence].ids[window.begin : window.end]) for window in windows]
     words: list[list[int]] = []
     before = [content for content, _ in template.single].index("A")  # special tokens before the sentence
@@ -143,22 +134,16 @@ def windows_as_store(sentences: Sequence[Pieces], windows: Sequence[Window], tem
         for word in range(window.first, window.last):
             numbers[before + starts[word] - window.begin] = word
         words.append(numbers)
-    return MemoryStore(
-        {
-            "ids": Ragged([ids for ids, _ in rows]),
-            "segments": Ragged([segments for _, segments in rows]),
-            "words": Ragged(words),
-        }
-    )
-
-
-def spelled_rows(
-    sentences: Sequence[Pieces], windows: Sequence[Window], network: NetworkConfig
-) -> list[list[str]] | None:
-    """Return the words of each window, for a network that reads characters; else None."""
-    if network.elmo is None or network.elmo.characters is None:
-        return None
-    return [sentences[window.sentence].words[window.begin : window.end] for window in windows]
+    columns = {
+        "ids": Ragged([ids for ids, _ in rows]),
+        "segments": Ragged([segments for _, segments in rows]),
+        "words": Ragged(words),
+    }
+    count = characters_of_words(network)
+    if count is not None:
+        texts = [sentences[window.sentence].words[window.begin : window.end] for window in windows]
+        columns[CHARACTERS] = Ragged.of_arrays([row_characters(template, text, None, count) for text in texts])
+    return MemoryStore(columns)
 
 
 def room_for(longest: int | None, template: Template) -> int | None:
@@ -203,7 +188,7 @@ def tags(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     room = room_for(preparation.longest, template)
     windows = [_cut(number, pieces, room) for number, pieces in enumerate(sentences)]
     _warn_of_cuts(preparation, sentences, windows)
-    store = windows_as_store(sentences, windows, template)
+    store = windows_as_store(sentences, windows, template, network)
     words = store["words"]
     store.columns["tags"] = Ragged(
         [
@@ -211,8 +196,9 @@ def tags(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
             for row, row_numbers in enumerate(numbers)
         ]
     )
-    objective = Tags(network, head, spelled_rows(sentences, windows, network))
-    return PlannedBatches(store, objective, budget=training.batch_tokens, seed=training.seed, weight=config.weight)
+    return PlannedBatches(
+        store, Tags(network, head), budget=training.batch_tokens, seed=training.seed, weight=config.weight
+    )
 
 
 def _cut(number: int, pieces: Pieces, room: int | None) -> Window:

@@ -27,7 +27,9 @@ def sides_as_store(preparation: Preparation) -> MemoryStore:
     sides = [field for field in SIDES if field in split.columns]
     cut = 0
     for field in sides:
-        encoded, n_cut = texts_as_store(preparation.tokenizer, preparation.text_template(), split[field], None, longest)
+        encoded, n_cut = texts_as_store(
+            preparation.tokenizer, preparation.text_template(), split[field], None, longest, preparation.network
+        )
         columns[SIDES[field]] = encoded["ids"]
         cut += n_cut
     if cut:

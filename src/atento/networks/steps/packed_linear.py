@@ -32,12 +32,19 @@ def has_packed_products() -> bool:
     return bool(torch.backends.mkldnn.is_available()) and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
+def has_bfloat16_products() -> bool:
+    """Whether oneDNN has products of bfloat16 for the processor: it needs AVX-512, or AVX-NE-CONVERT."""
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
 def pack(weight: Tensor, bias: Tensor | None, precision: Precision, *, activation: Activation = "none") -> PackedLinear:
     """A linear layer with its weight (N,D) packed once for products in that precision, and its activation."""
     if weight.device.type != "cpu" or weight.dtype == torch.float64 or not has_packed_products():
         return PlainLinear(weight, bias, activation=activation)
     if precision == "int8":
         return Int8Linear(weight, bias, activation=activation)
+    if weight.dtype == torch.bfloat16 and not has_bfloat16_products():
+        return WidenedLinear(weight, bias, activation=activation)
     return OneDnnLinear(weight, bias, activation=activation)
 
 
@@ -88,6 +95,28 @@ class OneDnnLinear:
         """(R,D), (R,N) -> (R,N), in one pass."""
         out: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, residual, self.weight, self.bias, "add")
         return out
+
+    def add_to(self, residual: Tensor, x: Tensor) -> None:
+        """(R,N), (R,D)."""
+        residual.copy_(self.plus(x, residual))
+
+
+class WidenedLinear:
+    """Weights and activations of bfloat16 on a processor without such products: float32 multiplies them, which is
+    several times as fast there as PyTorch's own product, and the result is rounded. The weights take 4 bytes each.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, *, activation: Activation = "none") -> None:
+        self.inner = OneDnnLinear(weight.float(), None if bias is None else bias.float(), activation=activation)
+        self.dtype = weight.dtype
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(...,D) -> (...,N)."""
+        return self.inner(x.float()).to(self.dtype)
+
+    def plus(self, x: Tensor, residual: Tensor) -> Tensor:
+        """(R,D), (R,N) -> (R,N), in one pass."""
+        return self.inner.plus(x.float(), residual.float()).to(self.dtype)
 
     def add_to(self, residual: Tensor, x: Tensor) -> None:
         """(R,N), (R,D)."""
