@@ -16,10 +16,11 @@ from atento.config.presets import preset
 from atento.decoding import MBR, Beam, Greedy, Sample, generate
 from atento.errors import CapabilityError
 from atento.networks import build_network
+from atento.networks.steps import packed_linear
 from atento.networks.steps.choose import step_function
 from atento.networks.steps.fast import FastStepFunction, why_not_fast
 from atento.networks.steps.fast_state import ROOM
-from atento.networks.steps.packed_linear import Int8Linear, OneDnnLinear, PlainLinear
+from atento.networks.steps.packed_linear import Int8Linear, OneDnnLinear, PlainLinear, WidenedLinear, pack
 from atento.networks.steps.sources import SourceReader
 from atento.precision import best_precision
 
@@ -231,6 +232,23 @@ def test_products_with_packed_weights(kind: type, rows: int) -> None:
     assert float((kind(weight, None)(x) - x @ weight.t()).norm() / expected.norm()) < limit
     if kind is not Int8Linear:  # a row's result hangs on its own numbers
         assert torch.allclose(product(x)[:1], product(x[:1]), atol=1e-5)
+
+
+def test_bfloat16_without_such_instructions_is_multiplied_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """AVX2 alone: oneDNN packs no bfloat16 there, and PyTorch's own product is several times slower."""
+    monkeypatch.setattr(packed_linear, "has_bfloat16_products", lambda: False)
+    generator = torch.Generator().manual_seed(2)
+    weight, bias = (torch.randn(*shape, generator=generator).bfloat16() for shape in ((48, 32), (48,)))
+    x, other = (torch.randn(5, width, generator=generator).bfloat16() for width in (32, 48))
+    product, expected = pack(weight, bias, "bfloat16", activation="relu"), x.float() @ weight.float().t() + bias.float()
+    assert isinstance(product, WidenedLinear)
+    torch.testing.assert_close(product(x), expected.relu().bfloat16(), atol=0, rtol=0.01)
+    plain = pack(weight, bias, "bfloat16")
+    torch.testing.assert_close(plain.plus(x, other), (expected + other.float()).bfloat16(), atol=0, rtol=0.01)
+    added = other.clone()
+    plain.add_to(added, x)
+    assert torch.equal(added, plain.plus(x, other))
+    assert isinstance(pack(weight.float(), None, "float32"), OneDnnLinear)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
