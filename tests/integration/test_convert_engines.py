@@ -17,6 +17,7 @@ from atento.config.network import NetworkConfig, changed
 from atento.config.positions import PositionConfig
 from atento.model import Model
 from atento.networks import build_network
+from atento.precision import cpu_features
 from atento.text import Tokenizer
 from conftest import Done, ForkServer
 
@@ -121,7 +122,7 @@ def test_what_was_written_is_a_record(run: Command, tmp_path: Path) -> None:
     assert (record["wrote"], record["engine"], record["precision"]) == ("out", "ctranslate2", "int8")
     assert record["files"] == {file.name: file.stat().st_size for file in sorted((tmp_path / "out").iterdir())}
     assert record["comparison"].keys() == {"compared", "max_difference", "agreement", "choices", "before", "after"}
-    assert 0 < record["comparison"]["max_difference"] < 1
+    assert 0 < record["comparison"]["max_difference"] < (1 if cpu_features()["vnni"] else 3)  # sums of 8 bits saturate
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from atento.storage.whole_file import write_whole
 from atento.training.journal import read_journal
 from atento.world import write
 from fine_tuning import their_loop
+from released_folders import write_released
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
 pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore:.*is_torch_tf32_available.*")]
@@ -183,6 +184,26 @@ def test_g1_a_decoder_that_classifies_is_written_for_a_stock_pipeline(
     assert [label.probability for label in ours] == pytest.approx([one["score"] for one in theirs], abs=1e-5)
     assert len({round(label.probability, 4) for label in ours}) == 3
     assert atento.load(folder).classify(texts) == ours
+
+
+def test_g1_a_released_decoder_whose_padding_is_its_end_is_fine_tuned_for_a_stock_pipeline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GPT-2 has one token for begin, end and padding: `transformers` would take an end behind a text for padding."""
+    monkeypatch.chdir(tmp_path)
+    as_tsv(Path("train.tsv"), labelled("train", 60))
+    write_released("gpt2", tmp_path / "gpt2")
+    recipe = recipe_of(tmp_path / "gpt2", steps=6, rate=3e-3) | {
+        "data": {"train": {"file": "train.tsv", "text": 0, "label": 1}, "held_out": 6},
+    }
+    model = atento.load(train(recipe, out="run", threads=1).folder)
+    folder = model.save(tmp_path / "out", layout="huggingface")
+    texts = ["The cats do not sleep.", "Ação!", "They see the old house."]
+    ours = model.classify(texts)
+    stock = transformers.pipeline("text-classification", str(folder))
+    theirs = [stock(text)[0] for text in texts]  # one at a time, as there is no other padding
+    assert [label.name for label in ours] == [one["label"] for one in theirs]
+    assert [label.probability for label in ours] == pytest.approx([one["score"] for one in theirs], abs=1e-5)
 
 
 @pytest.mark.slow

@@ -56,6 +56,26 @@ def test_their_folder_gives_their_vectors(theirs: tuple[Any, Path]) -> None:
     assert model.similarity(SOME[0], SOME[1]) == pytest.approx(float(found[0] @ found[1]), abs=1e-5)
 
 
+def test_a_long_text_is_cut_as_there_and_a_default_prompt_is_named(
+    theirs: tuple[Any, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Their folders state the longest text in the tokenizer's configuration since version 5."""
+    peer, folder = theirs
+    texts = [" ".join([*TEXTS[:6], *TEXTS[:number]]) for number in range(4)]
+    assert not (folder / "sentence_bert_config.json").exists() or "max_seq_length" not in (
+        folder / "sentence_bert_config.json"
+    ).read_text(encoding="utf-8")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of texts that are cut
+        np.testing.assert_allclose(atento.load(folder).embed(texts), vectors(peer, texts), atol=2e-6)
+    assert not caplog.messages
+    shutil.copytree(folder, tmp_path / "prompted")
+    settings = {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
+    (tmp_path / "prompted" / "config_sentence_transformers.json").write_text(json.dumps(settings), encoding="utf-8")
+    atento.load(tmp_path / "prompted")
+    assert [message for message in caplog.messages if "put 'query: ' before each text" in message]
+
+
 @pytest.mark.parametrize("layout", ["huggingface", "atento"])
 def test_a_saved_model_gives_the_same_vectors(layout: str, theirs: tuple[Any, Path], tmp_path: Path) -> None:
     peer, folder = theirs

@@ -21,6 +21,7 @@ from atento.errors import ModelError
 from atento.model import Model
 from atento.networks import parameter_count
 from atento.networks.families import FAMILIES
+from atento.precision import cpu_features
 
 PRECISIONS = ("float32", "int8")
 _OPSET = 17  # the first with LayerNormalization; read by ONNX Runtime from 1.12 on
@@ -141,6 +142,7 @@ def quantize(source: Path, target: Path) -> None:
             target,
             weight_type=QuantType.QInt8,
             per_channel=True,
+            reduce_range=not cpu_features()["vnni"],  # 7 bits: without VNNI, sums of two 8-bit products overflow
             extra_options={"DefaultTensorType": TensorProto.FLOAT},  # of outputs whose type is not inferred
         )
     finally:

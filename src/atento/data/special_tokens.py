@@ -26,6 +26,17 @@ def special_tokens_of(config: NetworkConfig, tokenizer: Tokenizer, stated: str |
 
 
 def template_for(task: str, tokenizer: Tokenizer) -> str | None:
-    """The special tokens that a model of that task reads around a text or before it; None: the tokenizer's own."""
+    """The special tokens that a model of that task reads around a text or before it; None: the tokenizer's own.
+
+    A released tokenizer without BOS, or whose padding is its EOS (Qwen, GPT-2), adds no ends that its models do not
+    know: the released classes take EOS at the end for padding.
+    """
     template = TASKS[task].template
-    return None if template == "bos-eos" and tokenizer.added() else template
+    if template == "bos-eos" and (tokenizer.added() or not _has_ends(tokenizer)):
+        return None
+    return template
+
+
+def _has_ends(tokenizer: Tokenizer) -> bool:
+    roles = tokenizer.specials.roles
+    return "bos" in roles and "eos" in roles and roles.get("pad", roles["eos"]) != roles["eos"]

@@ -45,7 +45,8 @@ _CLASSES = {  # their name of a task -> what their class of such models is calle
     "TOKEN_CLS": "ForTokenClassification",
     "QUESTION_ANS": "ForQuestionAnswering",
 }
-_OUTPUTS = ("classifier.weight", "classifier.out_proj.weight", "score.weight")  # the last layers of their heads
+# the last layers of their heads
+_OUTPUTS = ("classifier.weight", "classifier.out_proj.weight", "classification_head.out_proj.weight", "score.weight")
 _TASKS = {
     "classification": "SEQ_CLS",
     "multi-label": "SEQ_CLS",

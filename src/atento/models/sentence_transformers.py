@@ -1,6 +1,7 @@
 """Reads and writes the modules of sentence-transformers folders, so that `encode` pools as `Model.embed` does."""
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,10 @@ from atento.networks.families.tensors import SINGLE, TensorFiles, check_finite
 from atento.storage.tensorfile import safetensors_chunks, to_bytes
 
 MODULES = "modules.json"
-_LIMITS = "sentence_bert_config.json"
+_LIMITS, _TOKENIZER = "sentence_bert_config.json", "tokenizer_config.json"
+_SETTINGS = "config_sentence_transformers.json"
+_NO_LIMIT = 10**6  # tokens; tokenizers without a limit state one far above
+_log = logging.getLogger(__name__)
 _POOLINGS = {"first": "cls_token", "mean": "mean_tokens", "max": "max_tokens", "last": "lasttoken"}
 _ORDER = ("Transformer", "Pooling", "Dense", "Normalize")
 _THEIR_ACTIVATIONS: dict[Any, str] = {
@@ -73,11 +77,26 @@ def sentence_folder(path: Path) -> SentenceModules | None:
             raise ModelError(f"{modules}: a module of type {row.get('type')!r} is not built here")
     if kinds != sorted(kinds, key=_ORDER.index):
         raise ModelError(f"{modules}: modules must be in the order {', '.join(_ORDER)}: got {', '.join(kinds)}")
-    if (network / _LIMITS).exists():
-        limits = _read_json(network / _LIMITS)
-        if isinstance(limits, Mapping) and isinstance(limits.get("max_seq_length"), int):
-            config["max_len"] = limits["max_seq_length"]
+    for file, key in ((network / _LIMITS, "max_seq_length"), (network / _TOKENIZER, "model_max_length")):
+        limits = _read_json(file) if file.exists() else None
+        limit = limits.get(key) if isinstance(limits, Mapping) else None
+        if isinstance(limit, int) and 0 < limit < _NO_LIMIT:  # the second since version 5 of sentence-transformers
+            config["max_len"] = limit
+            break
+    _warn_of_unread(path, network)
     return SentenceModules(network, config, tuple(dense))
+
+
+def _warn_of_unread(path: Path, network: Path) -> None:
+    """Warn of settings that change the vectors and are not followed here."""
+    settings = _read_json(path / _SETTINGS) if (path / _SETTINGS).exists() else None
+    limits = _read_json(network / _LIMITS) if (network / _LIMITS).exists() else None
+    if isinstance(settings, Mapping) and settings.get("default_prompt_name"):
+        prompts = settings.get("prompts")
+        prompt = prompts.get(settings["default_prompt_name"]) if isinstance(prompts, Mapping) else None
+        _log.warning("%s has a default prompt, which is not added here: put %r before each text", path, prompt)
+    if isinstance(limits, Mapping) and limits.get("do_lower_case"):
+        _log.warning("%s was made for lower case (`do_lower_case`): give it texts in lower case", path)
 
 
 def with_projections(

@@ -73,6 +73,7 @@ ROWS = (
         {},
         (ANSWER_F1, EXACT_MATCH),
         labelled_test=True,
+        recipe={"data": {"skip_bad": True}},  # 30 answers of the published files do not stand at their offset
     ),
     *(_plue(row) for row in english.ROWS),
 )

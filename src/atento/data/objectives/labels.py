@@ -18,9 +18,9 @@ from atento.config.objective import ObjectiveConfig
 from atento.data.batches import Batch, Draw, PlannedBatches, Rows, round_length
 from atento.data.objectives.masked import with_token_mask
 from atento.data.objectives.preparation import Preparation
-from atento.data.objectives.whole_words import CHARACTERS, characters_of_words, reads_words, words_as_store
 from atento.data.records import Split
 from atento.data.store import MemoryStore, Ragged, Store
+from atento.data.whole_words import CHARACTERS, characters_of_words, reads_words, words_as_store
 from atento.errors import CapabilityError, DataError, counted, nearest
 from atento.text.lengths import truncate
 from atento.text.templates import Template

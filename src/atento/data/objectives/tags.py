@@ -18,9 +18,9 @@ from atento.data.batches import Batch, Draw, PlannedBatches, Rows, round_length
 from atento.data.objectives.bidirectional import word_ids
 from atento.data.objectives.labels import inputs_of
 from atento.data.objectives.preparation import Preparation
-from atento.data.objectives.whole_words import CHARACTERS, characters_of_words, reads_words, row_characters
 from atento.data.records import Split
 from atento.data.store import MemoryStore, Ragged, Store
+from atento.data.whole_words import CHARACTERS, characters_of_words, reads_words, row_characters
 from atento.errors import CapabilityError, DataError, counted, nearest
 from atento.text.templates import Template
 from atento.text.tokenizer import Tokenizer

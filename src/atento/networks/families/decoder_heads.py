@@ -8,7 +8,7 @@ from typing import Any
 from atento.config.heads import HEAD_KINDS, HeadConfig
 from atento.config.network import NetworkConfig
 from atento.errors import ModelError
-from atento.networks.families.heads import HeadNames, head_dropout, labels_of, write_heads
+from atento.networks.families.heads import HeadNames, labels_of, write_heads
 from atento.networks.families.rows import Row, linear
 from atento.networks.families.tying import Tying
 
@@ -78,8 +78,7 @@ class DecoderHeads:
                 f"{data['architectures'][0]} has no bias in its head, and the {head.kind} head of this network has one "
                 "(`out_bias` of the head)"
             )
-        rate = head_dropout(config, ("tagging",))
-        return data if rate is None else data | {"classifier_dropout": rate}
+        return data | {"classifier_dropout": head.dropout} if kind == "tag" else data
 
     def rows(self, config: NetworkConfig) -> list[Row]:
         """The rows of the output matrix and of all heads."""

@@ -18,7 +18,14 @@ from atento.serve.http.examples import ZERO_SHOT as ZERO_SHOT_EXAMPLE
 from atento.serve.http.examples import payload_example
 from atento.serve.http.fields import Fields, described, read
 from atento.serve.http.payload_generation import Call, generation
-from atento.serve.http.payloads import PAYLOADS, feature_extraction, plain_payload, sentence_similarity, zero_shot
+from atento.serve.http.payloads import (
+    PAYLOADS,
+    entailing_model,
+    feature_extraction,
+    plain_payload,
+    sentence_similarity,
+    zero_shot,
+)
 from atento.serve.http.routes import accepts
 from atento.serve.http.service import Service
 from atento.serve.http.work import Work, unless_gone
@@ -112,6 +119,8 @@ async def _answer(service: Service, request: Request, model: str | None, task: s
             verb = "similarity"
         elif payload is feature_extraction:
             verb = "embed"
+        if payload is zero_shot and model is None:
+            model = entailing_model(service)
         model = service.model_for(verb, model)
         call = Call(service, Work(service, request), model, verb, inputs, parameters)
         if stream:

@@ -8,8 +8,9 @@ from atento.config.tasks import task_with
 from atento.serve.http.decoding import DecodingFields, decoding_options
 from atento.serve.http.errors import ServiceError, wrong_field
 from atento.serve.http.fields import Fields, Texts, bounded, described, listed, read, unsupported
-from atento.serve.http.language_codes import named_language
+from atento.serve.http.language_codes import code_of, named_language, pair_in
 from atento.serve.http.payload_generation import Call, generate, inputs_of, of_inputs
+from atento.serve.http.service import Service
 from atento.serve.http.work import check_texts, fit_of
 
 _MOST_CANDIDATES = 100
@@ -111,7 +112,7 @@ async def zero_shot(call: Call) -> Any:
     if template.count("{}") != 1:
         raise wrong_field("/parameters/hypothesis_template", "`hypothesis_template` must have one {} for the label")
     description = call.service.describe(call.model)
-    entail = _label_like(description.labels, "entail", "not")
+    entail = _entailment(description.labels)
     contradict = _label_like(description.labels, "contra")
     if entail is None:
         why = f"zero-shot classification takes a model with a label entailment: {call.model!r} has none"
@@ -127,6 +128,15 @@ async def zero_shot(call: Call) -> Any:
         ranked = sorted(zip(labels, scores), key=lambda pair: -pair[1])
         results.append([{"label": label, "score": score} for label, score in ranked])
     return of_inputs(results, single)
+
+
+def entailing_model(service: Service) -> str | None:
+    """The first model with a label for entailment; None: there is none."""
+    return next((name for name in service.models if _entailment(service.describe(name).labels)), None)
+
+
+def _entailment(labels: list[str]) -> str | None:
+    return _label_like(labels, "entail", "not")
 
 
 def _label_like(labels: list[str], part: str, without: str = "\0") -> str | None:
@@ -234,10 +244,15 @@ async def translation(call: Call) -> Any:
     fields = read(_Translate, call.parameters, "/parameters")
     options = _writing_options(call, fields)
     known = call.service.describe(call.model).languages
-    for name, option in (("src_lang", "source_language"), ("tgt_lang", "target_language")):
+    pair = call.service.models[call.model].languages or pair_in(call.model) or (None, None)
+    names = (("src_lang", "source_language"), ("tgt_lang", "target_language"))
+    for (name, option), own in zip(names, pair):
         value = getattr(fields, name)
         if value is not None and known:
             options[option] = named_language(value, known, f"/parameters/{name}")
+        elif value is not None and own is not None and code_of(value) != code_of(own):
+            message = f"the model {call.model!r} translates {pair[0]} to {pair[1]}: got {name} {value[:40]!r}"
+            raise ServiceError(400, message, "unknown_language", param=f"/parameters/{name}")
     return await _written(call, options, f"{task_with('translate')}_text")
 
 
