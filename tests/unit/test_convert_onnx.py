@@ -1,5 +1,6 @@
 """A model written as ONNX files computes under ONNX Runtime what the network computes, in every family."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,11 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from atento.cli.convert import _comparison_lines
 from atento.config.heads import HeadConfig
 from atento.config.network import NetworkConfig, changed
 from atento.config.network_parts import MaskConfig, ProjectionConfig, SparseConfig
 from atento.config.positions import PositionConfig, StretchConfig
 from atento.convert import onnx_engine
+from atento.convert.comparison import Comparison
 from atento.convert.onnx_sessions import Session
 from tiny_families import VOCABULARY, tiny_config, tiny_model
 
@@ -216,3 +219,12 @@ def test_prompts_in_parts_give_what_whole_prompts_give(tmp_path: Path) -> None:
 )
 def test_what_the_files_do_not_hold_is_named(config: NetworkConfig, part: str) -> None:
     assert onnx_engine.why_not(tiny_model(config)) == part
+
+
+def test_a_comparison_of_no_tokens_says_so() -> None:
+    empty = Comparison("log-probabilities", 4.8e-7, 1.0, "greedy tokens", 0.0, 0.0)
+    assert _comparison_lines(empty, "onnx", "float32") == [
+        "log-probabilities: largest difference 4.8e-07",
+        "every output ended at once, so no greedy tokens and no speed were compared",
+    ]
+    assert "50.0% of the greedy tokens agree" in _comparison_lines(replace(empty, agreement=0.5, after=2.0), "onnx", "")

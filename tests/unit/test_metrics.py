@@ -84,6 +84,7 @@ def test_options_change_the_settings_line() -> None:
         ("ab", ["a", "b"], "must be lists of strings: got one string"),
         (["a"], "a", "must be lists of strings: got one string"),
         (["a", 3], ["a", "b"], "must be strings: got 3"),
+        ([1, 0], [1, 1], "must be strings: got 1"),
         (["a"], [[None]], "must be strings: got None"),
     ],
 )

@@ -8,6 +8,7 @@ import pytest
 from atento.errors import UsageError
 from atento.metrics import (
     METRICS,
+    accuracy,
     calibration_error,
     entity_f1,
     f1,
@@ -169,3 +170,9 @@ def test_unequal_lengths_and_nothing_are_refused(name: str) -> None:
 def test_what_is_refused(call, message: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(UsageError, match=message):
         call()
+
+
+def test_arrays_of_labels_are_lists_of_labels() -> None:
+    predictions, references = np.array(["a", "b", "a", "b"]), np.array(["a", "b", "b", "b"])
+    assert accuracy(predictions, references).value == 0.75  # type: ignore[arg-type]
+    assert f1(predictions, references).value == f1(predictions.tolist(), references.tolist()).value  # type: ignore[arg-type]

@@ -115,6 +115,9 @@ def _comparison_lines(comparison: "Comparison", to: str, precision: str) -> list
     share = f"{comparison.agreement:.1%} of the {comparison.choices} agree"
     if comparison.choices == "directions":
         share = f"least cosine of two vectors: {comparison.agreement:.6f}"
+    if not comparison.before and not comparison.after:  # of random weights, for example
+        share = f"every output ended at once, so no {comparison.choices} and no speed were compared"
+        return [f"{comparison.compared}: largest difference {comparison.max_difference:.2g}", share]
     return [
         f"{comparison.compared}: largest difference {comparison.max_difference:.2g}",
         share,

@@ -1,6 +1,6 @@
 """BLEU, chrF and TER by sacrebleu, and exact match."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any, cast
 
@@ -201,12 +201,14 @@ def reference_streams(predictions: Sequence[str], references: References) -> lis
     """The references as a list of reference sets, checked against the predictions."""
     if isinstance(predictions, str) or isinstance(references, str):
         raise UsageError("predictions and references must be lists of strings: got one string")
-    if not predictions:
+    if len(predictions) == 0:  # an array has no truth value
         raise UsageError("there is nothing to score: got 0 predictions")
-    if not references:
+    if len(references) == 0:
         raise UsageError(f"there is nothing to score against: got 0 references for {len(predictions)} predictions")
     if isinstance(references[0], str):
         references = [cast(Sequence[str], references)]
+    elif not isinstance(references[0], Iterable):
+        raise UsageError(f"predictions and references must be strings: got {references[0]!r}")
     streams = [list(stream) for stream in references]
     for number, stream in enumerate(streams, start=1):
         if len(stream) != len(predictions):
