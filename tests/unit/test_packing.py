@@ -71,10 +71,18 @@ def test_no_token_is_lost_and_none_is_learned_twice(rows: Rows, longest: int, is
 POSITIONS: list[Any] = ["sinusoidal", "learned", "rotary", "alibi", "t5"]
 
 
-@pytest.mark.parametrize("positions", POSITIONS)
-def test_isolated_texts_cost_what_each_costs_by_itself(positions: str) -> None:
-    """The packed loss is the sum of the unpacked ones, in whatever row and place a text comes to stand."""
-    recipe = load_recipe("micro-world-lm", [f"network.positions={positions}", "network.d_model=16", "network.d_ff=16"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        *(f"network.positions={positions}" for positions in POSITIONS),
+        "network.mask={kind: window, left: 1, right: 0}",
+        "network.mask={kind: window, left: 1, right: 0, layers: [1]}",
+    ],
+)
+def test_isolated_texts_cost_what_each_costs_by_itself(key: str) -> None:
+    """The packed loss is the sum of the unpacked ones, in whatever row and place a text comes to stand; a window of the
+    network holds inside each text."""
+    recipe = load_recipe("micro-world-lm", [key, "network.d_model=16", "network.d_ff=16"])
     network = build_network(_sized(recipe.recipe.network)).double().eval()
     random = np.random.default_rng(5)
     texts = whole([random.integers(5, V, size).tolist() for size in (3, 7, 1, 0, 9, 4, 2)])

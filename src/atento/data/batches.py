@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import Protocol
 
@@ -34,6 +34,7 @@ class Batch:
         extras: other tensors that the loss of a head reads.
         lengths: (B,) number of real tokens in each row of an input, by the input's name.
         settings: what else the loss of a head reads, by the head's name; each objective says of which type.
+        keeps_own_mask: the mask is joined to the network's own instead of replacing it.
     """
 
     inputs: Mapping[str, Tensor]
@@ -42,6 +43,7 @@ class Batch:
     extras: Mapping[str, Tensor] = field(default_factory=dict)
     lengths: Mapping[str, Tensor] = field(default_factory=dict)
     settings: Mapping[str, object] = field(default_factory=dict)
+    keeps_own_mask: bool = False
 
     def counts(self) -> dict[str, int]:
         """Return the number of real targets of each head, by which its loss is divided."""
@@ -79,9 +81,8 @@ class Batch:
         def moved(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
             return {name: value.to(device) for name, value in tensors.items()}
 
-        return Batch(
-            moved(self.inputs), moved(self.labels), self.mask, moved(self.extras), moved(self.lengths), self.settings
-        )
+        inputs, labels, extras, lengths = map(moved, (self.inputs, self.labels, self.extras, self.lengths))
+        return replace(self, inputs=inputs, labels=labels, extras=extras, lengths=lengths)
 
 
 @dataclass(frozen=True)

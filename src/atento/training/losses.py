@@ -19,7 +19,7 @@ from atento.networks.network import Network, token_mask_of
 from atento.networks.output import Output, Replaced
 from atento.networks.recurrent.elmo import ELMo
 from atento.training.cross_entropy import at_least_float32, cross_entropy
-from atento.training.scheduled_sampling import OwnTokens, sampled_forward
+from atento.training.scheduled_sampling import OwnTokens, mask_of, sampled_forward
 
 
 @dataclass(frozen=True)
@@ -319,8 +319,7 @@ def losses(network: Network, batch: Batch, call: Call) -> dict[str, LossAndNll]:
             return network.replaced(generator, batch.inputs, batch.labels[generator], call.random)
         if call.own is not None:
             return sampled_forward(network, batch, call.own, call.random)
-        mask = {} if batch.mask is None else {"mask": batch.mask}
-        output: Output = network(**batch.inputs, **mask, random=call.random, project=False)
+        output: Output = network(**batch.inputs, **mask_of(network, batch), random=call.random, project=False)
         return output
 
     head_losses: dict[str, LossAndNll] = {}

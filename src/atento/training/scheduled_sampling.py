@@ -147,6 +147,15 @@ def own_tokens(config: ScheduledSamplingConfig, seed: int, step: int, progress: 
     return OwnTokens(share, config.tokens == "sample", seed, step, rows)
 
 
+def mask_of(network: Any, batch: Batch) -> dict[str, Any]:
+    """The mask of a batch as an argument of the network, whose own window stays where the batch says so."""
+    if batch.mask is None or not batch.keeps_own_mask:
+        return {} if batch.mask is None else {"mask": batch.mask}
+    own = network.stack.masks
+    joined = {id(mask): batch.mask if mask.name == "causal" else mask & batch.mask for mask in own}  # shared by layers
+    return {"mask": [joined[id(mask)] for mask in own]}
+
+
 def sampled_forward(network: Any, batch: Batch, own: OwnTokens, random: Randomness | None) -> Output:
     """Run a network on a batch in which some inputs are its own tokens; the labels stay those of the batch.
 
@@ -161,8 +170,7 @@ def sampled_forward(network: Any, batch: Batch, own: OwnTokens, random: Randomne
     replaceable = (labels[:, :-1] >= 0) & (labels[:, :-1] == ids[:, 1:])
     chosen = torch.from_numpy(own.chosen(replaceable.shape[1])).to(ids.device) & replaceable
     arguments: dict[str, Any] = {key: value for key, value in batch.inputs.items() if key != name}
-    if batch.mask is not None:
-        arguments["mask"] = batch.mask
+    arguments |= mask_of(network, batch)
     if name == "target_ids":  # the source is read once
         source_mask = arguments.get("source_token_mask")
         source_ids = arguments.pop("source_ids")

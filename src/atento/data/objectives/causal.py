@@ -95,7 +95,8 @@ class PackedCausal:
         begins[:, 1:] = document_ids[:, 1:] != document_ids[:, :-1]
         start = torch.where(begins, column, 0).cummax(dim=1).values  # (B,L) where the text of each token begins
         inputs = {"ids": ids, "position_ids": column - start}  # positions count from the start of each text
-        return Batch(inputs, {HEAD: labels}, causal_mask() & documents(document_ids), lengths=lengths)
+        mask = causal_mask() & documents(document_ids)
+        return Batch(inputs, {HEAD: labels}, mask, lengths=lengths, keeps_own_mask=self.mask is None)
 
 
 def _shifted(sequences: Tensor, pad_id: int) -> tuple[Tensor, Tensor, Tensor]:
