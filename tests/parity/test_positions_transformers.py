@@ -147,7 +147,8 @@ def test_learned_positions_shifted_as_roberta_has_them() -> None:
     ids = torch.randint(4, 20, (B, L), generator=torch.Generator().manual_seed(0))
     tokens = theirs.word_embeddings(ids) + theirs.token_type_embeddings.weight[0]
     torch.testing.assert_close(theirs.LayerNorm(table(tokens)), theirs(ids), rtol=0, atol=1e-6)
-    torch.testing.assert_close(theirs.LayerNorm(table(tokens[:, :2], 3)), theirs(ids[:, :2], past_key_values_length=3))
+    later = theirs(ids[:, :2], position_ids=torch.tensor([[5, 6]]))  # the fourth and fifth token, two rows in
+    torch.testing.assert_close(theirs.LayerNorm(table(tokens[:, :2], 3)), later)
 
 
 @torch.no_grad()
