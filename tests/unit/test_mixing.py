@@ -42,7 +42,14 @@ def split_of(counts: Mapping[str, int] = COUNTS) -> Split:
     return split
 
 
-def made(mixing: Mapping[str, Any], *, split: Split | None = None, objectives: Any = None, steps: int = 400) -> Any:
+def made(
+    mixing: Mapping[str, Any],
+    *,
+    split: Split | None = None,
+    objectives: Any = None,
+    steps: int = 400,
+    batch_tokens: int = 256,
+) -> Any:
     """Batches of the sources, each with the tokens of its letter alone, and the tokenizer's ids of the letters."""
     tokenizer = Tokenizer.from_vocabulary("word", list(LETTERS))
     sources = [{"memory": name} for name in COUNTS]
@@ -51,7 +58,7 @@ def made(mixing: Mapping[str, Any], *, split: Split | None = None, objectives: A
             "task": "language-modeling",
             "data": {"train": sources, "mixing": mixing},
             "tokenizer": {"kind": "word"},
-            "training": {"steps": steps, "batch_tokens": 256, "seed": 7},
+            "training": {"steps": steps, "batch_tokens": batch_tokens, "seed": 7},
         }
     ).recipe
     ids = SpecialIds(pad=tokenizer.pad_id, eos=tokenizer.eos_id, start=tokenizer.bos_id, bos=tokenizer.bos_id)
@@ -74,6 +81,10 @@ def observed(batches: Batches, letters: Mapping[int, str], updates: range) -> Co
 def formula(sizes: list[float], temperature: float = 1.0, cap: float = math.inf) -> list[float]:
     powers = [min(size, cap) ** (1 / temperature) for size in sizes]
     return [power / sum(powers) for power in powers]
+
+
+def _shares(weights: list[float]) -> list[float]:
+    return [weight / sum(weights) for weight in weights]
 
 
 def rates(config: MixingConfig, sizes: list[float]) -> list[float]:
@@ -124,6 +135,35 @@ def test_what_is_read_is_what_the_preview_says(mixing: dict[str, Any]) -> None:
         share = tokens[row["source"]] / sum(tokens.values())
         assert abs(share - row["share"]) < 0.05, row
     assert len(list(mixing_lines(plan))) == 3
+
+
+@pytest.mark.parametrize("batch_tokens", [64, 256, 4096, 20_000])
+@pytest.mark.parametrize("mixing", [{"kind": "equal"}, {"kind": "weights", "weights": [1, 5, 2]}], ids=str)
+def test_m16_shares_hold_for_sources_of_any_size(mixing: dict[str, Any], batch_tokens: int) -> None:
+    """A source of 90 targets fills a slot of 5,000 by being read again and again; updates are not smaller for it."""
+    batches, letters, _ = made(mixing, batch_tokens=batch_tokens)
+    updates = 40 if batch_tokens > 1000 else 400
+    tokens = observed(batches, letters, range(updates))
+    total = sum(tokens.values())
+    asked = _shares(mixing.get("weights", [1, 1, 1]))
+    for name, share in zip(COUNTS, asked):
+        assert abs(tokens[name] / total - share) < 0.08, (tokens, asked)
+    assert 0.85 < total / updates / batch_tokens < 1.15
+    for (planned, _), share in zip(batches.expected(updates), asked):
+        assert planned == pytest.approx(share)
+
+
+def test_m16_an_epoch_has_as_many_updates_as_reading_all_sources_once_takes() -> None:
+    whole, _, _ = made({})
+    for mixing in ({"kind": "equal"}, {"kind": "weights", "weights": [1, 5, 2]}, {"kind": "temperature"}):
+        batches, _, _ = made(mixing)
+        assert batches.updates_per_epoch == pytest.approx(whole.updates_per_epoch, abs=1)
+    without, _, _ = made({"kind": "weights", "weights": [0, 1, 1]})  # a source that is never read does not count
+    assert without.updates_per_epoch == pytest.approx(whole.updates_per_epoch * 75 / 375, abs=1)
+    objectives = (ObjectiveConfig("causal"), ObjectiveConfig("causal", share=2.0))
+    two, _, _ = made({"kind": "equal"}, objectives=objectives)  # each text once, under one of the objectives
+    assert two.updates_per_epoch == pytest.approx(whole.updates_per_epoch, abs=1)
+    assert sum(epochs for _, epochs in two.expected(two.updates_per_epoch)[:2]) < 1 < two.expected(9)[-1][1]
 
 
 def test_temperature_1_reads_every_source_in_proportion_to_its_targets() -> None:

@@ -206,7 +206,7 @@ class Numbered:
     """Batches whose parts say which update of which member they are."""
 
     def __init__(self, name: int, updates: int) -> None:
-        self.name, self.updates_per_epoch, self.targets = name, updates, updates
+        self.name, self.updates_per_epoch, self.targets = name, updates, updates * 1024
 
     def __len__(self) -> int:
         return 10

@@ -50,11 +50,14 @@ class Shares:
 
 
 class Mixture:
-    """Fills the slots of each update with batches of its members, at random in proportion to their shares.
+    """Fills the slots of each update with batches of its members, at random so that each has its share of the targets.
 
-    All slots have an equal part of the budget, and a slot holds one update of one member. The member of slot k of
-    update u is drawn from (seed, u, k). How many slots a member has filled before says which of its updates comes next;
-    so the position in all members follows from the number of the update, and training can resume at any update.
+    The slots have about an equal part of the budget. A slot holds one update of one member, or as many as fill it if
+    the member is small. The member of slot k of update u is drawn from (seed, u, k). How many slots a member has filled
+    before says which of its updates comes next; so the position in all members follows from the number of the update,
+    and training can resume at any update.
+
+    An epoch has as many updates as it takes to read each source once, each text under one of the objectives.
     """
 
     def __init__(
@@ -70,24 +73,28 @@ class Mixture:
 
         Args:
             members: for each member a function from a budget of real targets to its batches.
-            shares: a function from the members to their shares, which may depend on their sizes.
+            shares: a function from the members to their shares of the targets, which may depend on their sizes.
             budget: real targets of an update.
             seed: seed of the choice of members.
             sources: sources of data that the members read, an equal number of members each, one after another.
         """
         self.sources = sources
-        self.slots = max(_MIN_SLOTS, part_count(budget))
-        self.members = [make(max(1, budget // self.slots)) for make in members]
+        slots = max(_MIN_SLOTS, part_count(budget))
+        slot = max(1, budget // slots)
+        self.members = [make(slot) for make in members]
         self.targets = sum(member.targets for member in self.members)
         self.shares = shares(self.members)
         self.seed = seed
-        # an epoch ends when the first member has been read once
-        slots_per_epoch = [
-            member.updates_per_epoch / share
-            for member, share in zip(self.members, self.shares.mean(round(self.shares.updates[-1]) + 1).tolist())
-            if share > 0
-        ]
-        self.updates_per_epoch = max(1, round(min(slots_per_epoch) / self.slots))
+        each = np.array([member.targets / member.updates_per_epoch for member in self.members])  # of a member's update
+        each = np.maximum(each, 1.0)
+        self._updates_per_slot = np.maximum(1, np.rint(slot / each)).astype(np.int64)
+        self._slot_targets = each * self._updates_per_slot
+        mean = self.shares.mean(round(self.shares.updates[-1]) + 1)
+        mean_targets = 1 / (mean / self._slot_targets).sum()  # of the slots as they are drawn
+        self.slots = max(_MIN_SLOTS, round(budget / mean_targets))
+        passes = mean / np.array([max(1, member.targets) for member in self.members])  # of a member, a target read
+        once = [share / sum_ for share, sum_ in zip(*(x.reshape(sources, -1).sum(1) for x in (mean, passes))) if share]
+        self.updates_per_epoch = max(1, round(sum(once) / (self.slots * mean_targets)))
         self._cached_block: tuple[int, NDArray[np.int64]] | None = None
         self._filled_before_block = np.zeros((1, len(members)), dtype=np.int64)  # (blocks, members)
 
@@ -108,8 +115,9 @@ class Mixture:
         if self._cached_block is None or self._cached_block[0] != number:
             drawn = hashes(_BLOCK * self.slots, self.seed, number, _MEMBER_KEY).reshape(_BLOCK, self.slots)
             uniform = (drawn >> np.uint64(11)).astype(np.float64) * 2.0**-53  # 53 bits: exact in [0, 1)
-            shares = self.shares.at(np.arange(number * _BLOCK, (number + 1) * _BLOCK))
-            cumulative = np.cumsum(shares, axis=1)[:, np.newaxis]  # (updates, 1, members)
+            rates = self.shares.at(np.arange(number * _BLOCK, (number + 1) * _BLOCK)) / self._slot_targets
+            rates /= rates.sum(axis=1, keepdims=True)
+            cumulative = np.cumsum(rates, axis=1)[:, np.newaxis]  # (updates, 1, members)
             members = (cumulative <= uniform[..., np.newaxis]).sum(axis=2)
             self._cached_block = number, np.minimum(members, len(self.members) - 1).astype(np.int64)
         return self._cached_block[1]
@@ -126,17 +134,19 @@ class Mixture:
 
     def expected(self, steps: int) -> list[tuple[float, float]]:
         """Return for each member its share of the target tokens and its epochs in a run of `steps` updates."""
-        slots = self.shares.mean(steps) * self.slots * steps
-        epochs = slots / np.array([member.updates_per_epoch for member in self.members])
-        tokens = epochs * np.array([member.targets for member in self.members])
+        rates = self.shares.mean(steps) / self._slot_targets
+        slots = rates / rates.sum() * self.slots * steps
+        epochs = slots * self._updates_per_slot / np.array([member.updates_per_epoch for member in self.members])
+        tokens = slots * self._slot_targets
         return list(zip((tokens / tokens.sum()).tolist(), epochs.tolist()))
 
     def parts(self, update: int, micro_batches: int = 1, ours: Iterator[bool] = EVERY) -> Iterator[Part]:
         """Yield the parts of an update; updates are counted from 0 over all epochs."""
-        member_updates = self._filled_before(update).tolist()
+        member_updates = (self._filled_before(update) * self._updates_per_slot).tolist()
         for member in self.slot_members(update).tolist():
-            yield from self.members[member].parts(member_updates[member], micro_batches, ours)
-            member_updates[member] += 1
+            for _ in range(self._updates_per_slot[member]):
+                yield from self.members[member].parts(member_updates[member], micro_batches, ours)
+                member_updates[member] += 1
 
     def in_order(self, budget: int) -> Iterator[Batch]:
         """Yield every example of every member once."""
