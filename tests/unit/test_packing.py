@@ -1,6 +1,6 @@
 """Texts packed into full rows: no token lost or learned twice, and isolated texts as if each were by itself (E1)."""
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -8,15 +8,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from atento.attention.masks import causal
+from atento.config.heads import HeadConfig
 from atento.config.loading import load_recipe
 from atento.config.network import NetworkConfig
+from atento.config.network_parts import MaskConfig
 from atento.data.batches import Batch, Draw, PlannedBatches
 from atento.data.objectives.causal import Causal, PackedCausal, packed
+from atento.data.objectives.prefix import Prefix
 from atento.data.objectives.preparation import windows
 from atento.data.store import MemoryStore, Ragged
 from atento.errors import RecipeError
 from atento.networks import build_network
+from atento.networks.steps.choose import step_function
 from atento.training.losses import Call, losses
+from atento.training.scheduled_sampling import mask_of
 
 PAD, BOS, EOS, V = 0, 2, 3, 40
 Rows = list[list[int]]
@@ -99,6 +105,35 @@ def test_isolated_texts_cost_what_each_costs_by_itself(key: str) -> None:
     assert abs(float(running) - float(wanted)) > 1e-3  # as one running text they see each other
 
 
+@pytest.mark.parametrize("layers", [None, (1,)], ids=["all", "one"])
+@pytest.mark.parametrize("architecture", ["decoder", "encoder"])
+@pytest.mark.parametrize("objective", ["prefix", "causal"])
+def test_c10_a_window_holds_under_the_mask_of_an_objective(
+    architecture: Literal["decoder", "encoder"], objective: Literal["prefix", "causal"], layers: tuple[int, ...] | None
+) -> None:
+    """In training, where two layers with a window of 1 reach 2 tokens, and as much in generation."""
+    window = MaskConfig("window", left=1, right=0 if architecture == "decoder" else 1, layers=layers)
+    heads = (HeadConfig("masked-language-model"),) if architecture == "encoder" else ()
+    config = NetworkConfig(architecture, d_model=16, d_ff=32, n_heads=2, n_layers=2, mask=window, heads=heads)
+    network = build_network(_sized(config)).double().eval()
+    made = Prefix(PAD) if objective == "prefix" else Causal(PAD, causal() if architecture == "encoder" else None)
+    texts = [[2, first, 6, 7, 8, 9, 10, 11, 12, 3] for first in (5, 13)]
+    batches = [made.batch(MemoryStore({"ids": Ragged([text])}), np.arange(1), Draw(1, 4)) for text in texts]
+    with torch.no_grad():
+        outputs = [network(**batch.inputs, **mask_of(network, batch)) for batch in batches]
+    equal = [torch.equal(*(output.hidden[0, at] for output in outputs)) for at in range(9)]
+    assert equal[4:] == [layers is None] * 5 and not equal[1], equal
+
+    ids, labels = batches[0].inputs["ids"], batches[0].labels["vocabulary"]
+    known = int((labels < 0).sum()) + 1  # tokens of the prefix
+    steps = step_function(network, kind="plain", prompt=objective)
+    state, tokens = steps.begin(ids[:, : known + 1], None), ids[:, known]
+    for at in range(known, ids.shape[1]):
+        logits, state = steps.step(tokens, state)  # type: ignore[arg-type]
+        torch.testing.assert_close(logits, outputs[0].logits[:, at])
+        tokens = ids[:, min(at + 1, ids.shape[1] - 1)]
+
+
 def test_isolated_texts_do_not_see_each_other() -> None:
     network = build_network(_sized(load_recipe("micro-world-lm", ["network.d_model=16"]).recipe.network)).eval()
     for isolated in (True, False):
@@ -118,7 +153,7 @@ def test_recipes_say_what_packing_is_for() -> None:
     with pytest.raises(RecipeError, match=r"data.pack must be one of none, isolated, stream: got true"):
         load_recipe("micro-world-lm", ["data.pack=true"], environment={})
     [only] = load_recipe("micro-world-mlm", ["data.pack=stream"], environment={}).warnings
-    assert only == "command line: data.pack has no effect: only language modelling packs texts"
+    assert only == "command line: data.pack has no effect: only the objective causal packs texts"
 
 
 def _sized(config: NetworkConfig) -> NetworkConfig:

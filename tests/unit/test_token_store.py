@@ -20,7 +20,8 @@ from atento.data.stored_batches import StoredBatches
 from atento.data.token_store import TokenStore
 from atento.data.token_writer import block_bounds
 from atento.errors import AtentoError, DataError, RecipeError
-from atento.runs.prepare import network_for, training_batches
+from atento.runs.fitting import fitted_to
+from atento.runs.prepare import network_for, tokenizer_for, training_batches
 from atento.runs.token_data import data_of, make_store
 from atento.text.tokenizer import Tokenizer
 
@@ -328,6 +329,34 @@ def test_held_out_texts_are_those_of_memory(tmp_path: Path) -> None:
     assert rows(stored.train.tokens) == tokenizer.encode_batch(plain.train["text"]) and len(stored.train) == len(
         plain.train
     )
+
+
+@pytest.mark.parametrize(
+    "keys", [{}, {"tokenizer": {"kind": "bpe"}, "network": {}, "training": {}}], ids=["330", "fit"]
+)
+def test_a_tokenizer_learns_from_the_texts_of_memory_and_not_from_those_held_out(
+    tmp_path: Path, keys: dict[str, Any]
+) -> None:
+    random = np.random.default_rng(3)
+    words = ["".join(random.choice(list("abcdeiou"), 7)) for _ in range(200)]
+    lines = [" ".join([words[number]] * 4) for number in range(200)]
+    (tmp_path / "text.txt").write_text("\n".join(lines + lines[:50]) + "\n", encoding="utf-8")
+    plain = recipe(tmp_path, "data.held_out=20", "data.store=memory", **keys)
+    train = data_of(plain, silent).train
+    chosen = plain.recipe
+    if keys:
+        chosen, _ = fitted_to(chosen, ["tokenizer.vocab_size"], train)
+    of_memory = tokenizer_for(chosen, tmp_path, train["text"], silent)
+    assert tokenizer_for(chosen, tmp_path, lines + lines[:50], silent).fingerprint != of_memory.fingerprint
+    data_of(recipe(tmp_path, "data.held_out=20", **keys), silent)
+    assert Tokenizer.load(tmp_path / "store" / "tokenizer").fingerprint == of_memory.fingerprint
+
+
+def test_hard_wrapped_lines_are_named_with_a_store_too(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("Uma frase que\ncontinua na linha\nseguinte.\n" * 300, encoding="utf-8")
+    said: list[str] = []
+    data_of(recipe(tmp_path), said.append)
+    assert any("text.txt: its lines seem to be broken inside sentences" in line for line in said)
 
 
 def test_overlap_counts_equal_texts_and_shared_runs(tmp_path: Path) -> None:

@@ -202,6 +202,10 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
     if "context" not in spec.columns:
         for key in ("data.stride", "data.max_answer"):
             yield from no_effect(key, "this task has no contexts of questions")
+    objectives = objectives_of(recipe.task, recipe.objective)
+    if not any(OBJECTIVES[objective.kind].packs for objective in objectives):
+        packing = " or ".join(kind for kind, objective in OBJECTIVES.items() if objective.packs)
+        yield from no_effect("data.pack", f"only the objective {packing} packs texts")
     for key, why in spec.without_effect.items():
         for name in [name for name in written if name == key or name.startswith(f"{key}.")]:
             yield from no_effect(name, why)
@@ -212,6 +216,7 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
     if recipe.init is not None:
         for key, position in written.items():
             brought = key.startswith(("tokenizer.", "network.")) and not key.endswith("dropout")
+            brought = brought and not key.startswith("network.heads.")  # new heads are the recipe's
             if brought and not position.startswith(("preset ", "task ")):
                 yield from no_effect(key, "init names a trained model, which brings its own")
         if recipe.init.train != "lora":

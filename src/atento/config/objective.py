@@ -24,6 +24,7 @@ class ObjectiveSpec:
         reads_scores: whether it reads `score_range`.
         masks: whether it reads `unit`.
         teacher_forced: whether a decoder reads the tokens that it learns to predict, as scheduled sampling needs.
+        packs: whether it reads `data.pack`.
         reads_ids: whether it reads the ids of a text and nothing else, so that these may come from a token store.
     """
 
@@ -38,6 +39,7 @@ class ObjectiveSpec:
     reads_scores: bool = False
     masks: bool = False
     teacher_forced: bool = False
+    packs: bool = False
     reads_ids: bool = False
 
 
@@ -58,6 +60,7 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
         {},
         (_FILLS,),
         teacher_forced=True,
+        packs=True,
         reads_ids=True,
     ),
     "prefix": ObjectiveSpec(

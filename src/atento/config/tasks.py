@@ -103,10 +103,9 @@ _TEXT = (Field("text"),)
 _SEQ2SEQ = ("encoder-decoder", "recurrent-seq2seq")
 _NO_TRUNCATION = {"data.truncate": "a long text continues in a further example"}
 _SAME_SUBWORDS = {"training.subword_dropout": "this task reads the same subwords every time"}
-_ONE_ROW_A_TEXT = {"data.pack": "only language modelling packs texts"}
 _WRITES_NOTHING = {"decoding": "this task writes nothing"}
 _NO_SMOOTHING = {"training.label_smoothing": "this task has none"}
-_OF_TEXTS = _ONE_ROW_A_TEXT | _SAME_SUBWORDS | _WRITES_NOTHING | {"data.truncate": "a long text is cut at its end"}
+_OF_TEXTS = _SAME_SUBWORDS | _WRITES_NOTHING | {"data.truncate": "a long text is cut at its end"}
 _OF_A_TEXT: dict[str, Any] = {
     "training": {"label_smoothing": 0.0, "batch_tokens": 32},  # texts: each is one target
     "network": {"architecture": "encoder"},
@@ -123,7 +122,6 @@ TASKS: dict[str, TaskSpec] = {
         metrics=("bleu", "chrf"),
         evaluated=("bleu", "chrf", "exact-match"),
         verb="translate",
-        unused=_ONE_ROW_A_TEXT,
     ),
     "summarization": TaskSpec(
         _SOURCE_AND_TARGET,
@@ -133,7 +131,6 @@ TASKS: dict[str, TaskSpec] = {
         outputs="texts",
         metrics=("rouge",),
         verb="summarize",
-        unused=_ONE_ROW_A_TEXT,
         defaults={"metrics": ["rouge"]},
     ),
     "language-modeling": TaskSpec(
@@ -155,7 +152,7 @@ TASKS: dict[str, TaskSpec] = {
         perplexity=True,
         verb="generate",
         template="bos",
-        unused=_NO_TRUNCATION | _SAME_SUBWORDS | {"data.pack": "each row has one prefix"},
+        unused=_NO_TRUNCATION | _SAME_SUBWORDS,
         defaults=_PLAIN | {"network": {"architecture": "decoder"}, "decoding": {"beam": 1}},
     ),
     "text-to-text": TaskSpec(
@@ -168,7 +165,6 @@ TASKS: dict[str, TaskSpec] = {
         evaluated=("bleu", "chrf", "exact-match"),
         verb="generate",
         several_tasks=True,
-        unused=_ONE_ROW_A_TEXT,
         defaults={"metrics": ["exact-match", "token-f1"], "decoding": {"beam": 1}},
     ),
     "masked-language-modeling": TaskSpec(
@@ -180,7 +176,7 @@ TASKS: dict[str, TaskSpec] = {
         verb="fill",
         template="bos-eos",
         special_tokens=2,
-        unused=_ONE_ROW_A_TEXT | _NO_TRUNCATION | _SAME_SUBWORDS | _WRITES_NOTHING,
+        unused=_NO_TRUNCATION | _SAME_SUBWORDS | _WRITES_NOTHING,
         defaults=_PLAIN | {"network": {"architecture": "encoder", "heads": [{"kind": "masked-language-model"}]}},
     ),
     "span-corruption": TaskSpec(
@@ -190,7 +186,7 @@ TASKS: dict[str, TaskSpec] = {
         "span-corruption",
         perplexity=True,
         verb="fill",
-        unused=_ONE_ROW_A_TEXT | _NO_TRUNCATION | _SAME_SUBWORDS,
+        unused=_NO_TRUNCATION | _SAME_SUBWORDS,
         defaults=_PLAIN | {"network": {"architecture": "encoder-decoder"}},
     ),
     "classification": TaskSpec(
@@ -276,7 +272,7 @@ TASKS: dict[str, TaskSpec] = {
         template="bos-eos",
         special_tokens=2,
         targets="words",
-        unused=_ONE_ROW_A_TEXT | _SAME_SUBWORDS | _WRITES_NOTHING | {"data.truncate": "a long text is cut at its end"},
+        unused=_SAME_SUBWORDS | _WRITES_NOTHING | {"data.truncate": "a long text is cut at its end"},
         defaults={
             "training": {"label_smoothing": 0.0, "batch_tokens": 512},  # words: each has one tag
             "metrics": ["entity-f1"],
@@ -295,8 +291,7 @@ TASKS: dict[str, TaskSpec] = {
         template="bos-eos",
         special_tokens=4,
         targets="windows",
-        unused=_ONE_ROW_A_TEXT
-        | _SAME_SUBWORDS
+        unused=_SAME_SUBWORDS
         | _WRITES_NOTHING
         | _NO_SMOOTHING
         | {"data.truncate": "a long context is read in windows"},
@@ -316,7 +311,7 @@ TASKS: dict[str, TaskSpec] = {
         verb="embed",
         special_tokens=0,
         reads_words=True,
-        unused=_ONE_ROW_A_TEXT | _NO_TRUNCATION | _SAME_SUBWORDS | _WRITES_NOTHING | _NO_SMOOTHING,
+        unused=_NO_TRUNCATION | _SAME_SUBWORDS | _WRITES_NOTHING | _NO_SMOOTHING,
         defaults=_PLAIN | {"network": {"architecture": "elmo", "elmo": {}}, "tokenizer": {"kind": "word"}},
     ),
     "cbow": TaskSpec(
@@ -326,8 +321,7 @@ TASKS: dict[str, TaskSpec] = {
         "window",
         verb="embed",
         reads_words=True,
-        unused=_ONE_ROW_A_TEXT
-        | _NO_TRUNCATION
+        unused=_NO_TRUNCATION
         | _SAME_SUBWORDS
         | _WRITES_NOTHING
         | _NO_SMOOTHING

@@ -30,11 +30,10 @@ class Batch:
     Attributes:
         inputs: keyword arguments of the network's `forward`.
         labels: target ids or classes by head, -1 where there is no target.
-        mask: attention mask that replaces the network's own; None: the network's own.
+        mask: attention mask that replaces the network's own, but for its window; None: the network's own.
         extras: other tensors that the loss of a head reads.
         lengths: (B,) number of real tokens in each row of an input, by the input's name.
         settings: what else the loss of a head reads, by the head's name; each objective says of which type.
-        keeps_own_mask: the mask is joined to the network's own instead of replacing it.
     """
 
     inputs: Mapping[str, Tensor]
@@ -43,7 +42,6 @@ class Batch:
     extras: Mapping[str, Tensor] = field(default_factory=dict)
     lengths: Mapping[str, Tensor] = field(default_factory=dict)
     settings: Mapping[str, object] = field(default_factory=dict)
-    keeps_own_mask: bool = False
 
     def counts(self) -> dict[str, int]:
         """Return the number of real targets of each head, by which its loss is divided."""

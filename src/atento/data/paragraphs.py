@@ -89,6 +89,14 @@ def _usual_length(lengths: Mapping[int, int]) -> float:
     return low + (high - low) * share if share < 0.5 else high - (high - low) * (1 - share)
 
 
+def wrapped_sentence(name: str) -> str:
+    """Return the sentence that says so of a file or of several."""
+    return (
+        f"{name}: its lines seem to be broken inside sentences, and each is a text of its own; `paragraphs: true` "
+        "beside `file` joins them"
+    )
+
+
 def looks_wrapped(texts: Sequence[str], numbers: Sequence[int]) -> bool:
     """Whether the lines of a file seem to be broken inside sentences: of 500 and more neighbours, 3 in 10 or more are a
     line that ends without punctuation and one that begins with a small letter.

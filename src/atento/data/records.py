@@ -20,7 +20,7 @@ from atento.data.conll import without_marks
 from atento.data.documents import documents
 from atento.data.hub import dataset_rows
 from atento.data.memory import MemoryRecords, argument_name, memory_records, records_in, with_optional
-from atento.data.paragraphs import looks_wrapped
+from atento.data.paragraphs import looks_wrapped, wrapped_sentence
 from atento.data.parallel_files import two_files
 from atento.data.source_lines import open_binary
 from atento.data.source_records import Row, rows_in
@@ -98,10 +98,7 @@ class Records:
         if self.skipped:
             sentences.append(f"{name}: {counted(len(self.skipped), 'bad record')} left out, first {self.skipped[0]}")
         if self.wrapped:
-            sentences.append(
-                f"{name}: its lines seem to be broken inside sentences, and each is a text of its own; "
-                f"`paragraphs: true` beside `file` joins them"
-            )
+            sentences.append(wrapped_sentence(name))
         sentences += [f"{name}: {note}" for note in self.notes]
         return sentences
 

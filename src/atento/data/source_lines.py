@@ -16,7 +16,7 @@ from atento.limits import limited
 LINE_LIMIT = 16 * 1024 * 1024  # bytes; one broken file must not fill the memory
 _PART = 1 << 20  # bytes that are decoded at once
 _BOM = b"\xef\xbb\xbf"
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_GZIP, _ZSTD, _PARQUET = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1"
 _OTHER_BOMS = (  # UTF-32 first: its little-endian byte order mark begins with UTF-16's
     (b"\xff\xfe\x00\x00", "UTF-32LE"),
     (b"\x00\x00\xfe\xff", "UTF-32BE"),
@@ -265,6 +265,8 @@ def _refuse_other_formats(raw: bytes, name: str) -> None:
         raise DataError(f"{name}: is gzip-compressed; name it .gz, or unpack it first")
     if raw.startswith(_ZSTD):
         raise DataError(f"{name}: is compressed by Zstandard; name it .zst, or unpack it first")
+    if raw.startswith(_PARQUET):
+        raise DataError(f"{name}: is a Parquet file; read it with `dataset: {name}` in place of `file`")
     for bom, encoding in _OTHER_BOMS:
         if raw.startswith(bom):
             raise DataError(

@@ -11,11 +11,13 @@ from atento.config.formats import format_of
 from atento.config.recipe import SourceConfig
 from atento.data.documents import documents
 from atento.data.hub import dataset_rows
+from atento.data.paragraphs import looks_wrapped
 from atento.data.records import TEXT, file_rows, read_records
 from atento.data.source_files import source_files
 from atento.data.source_lines import open_binary, scan_many
 from atento.errors import DataError, RecipeError
 
+_SAMPLED_FILES, _SAMPLED_LINES = 8, 20_000  # by which `wrapped_file` judges a source
 Refused = Callable[[DataError], None]
 
 
@@ -72,6 +74,19 @@ def _rows(source: SourceConfig, folder: Path) -> Iterator[list[str] | DataError]
 def _texts(rows: Iterable[tuple[int, list[Any]] | DataError]) -> Iterator[list[str] | DataError]:
     """The texts of rows of one field."""
     return (row if isinstance(row, DataError) else [str(row[1][0] or "")] for row in rows)
+
+
+def wrapped_file(source: SourceConfig, folder: Path) -> str | None:
+    """Return the name of a file of a source whose lines seem to be broken inside sentences; of many, few are read."""
+    if source.file is None or source.paragraphs or source.documents != "lines":
+        return None
+    for name in source_files(source, folder)[:_SAMPLED_FILES]:
+        if format_of(name, source.format, TEXT) == "text":
+            read = islice(documents(source, name, folder, streamed=True), _SAMPLED_LINES)
+            lines = [row for row in read if not isinstance(row, DataError) and row[1].strip()]
+            if looks_wrapped([text for _, text in lines], [number for number, _ in lines]):
+                return name
+    return None
 
 
 def reading_options(source: SourceConfig) -> Mapping[str, Any]:

@@ -222,7 +222,8 @@ def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> Net
             continue
         before = next((head for head in network.heads if head.kind == kind), None)
         if HEAD_KINDS[kind] == "span":  # it has no labels
-            heads.append(before or HeadConfig("answer", dropout=0.0))
+            options = _head_options(network, kind, classifier) | {"dropout": 0.0}
+            heads.append(before or HeadConfig("answer", **options))
             continue
         names = tuple(sorted(training_labels(recipe, train)))
         if classifier is not None:  # a linear head on a pooled vector, whatever the model had
@@ -268,6 +269,9 @@ def _head_options(network: NetworkConfig, kind: str, classifier: ClassifierConfi
     if classifier is not None:
         return {"pooling": classifier.pooling, "dropout": 0.0}
     of_text = HEAD_KINDS[kind] in ("class", "set", "number")
+    if network.family == "modernbert":  # as its classes, which read the mean of the tokens in the released models
+        inside = {"hidden": True, "hidden_bias": False, "hidden_norm": True, "activation": "gelu"}
+        return {**inside, "pooling": "mean" if of_text else None, "dropout": network.dropout}
     if of_text and network.family == "bart":
         return {"hidden": True, "pooling": "last", "side": "both", "dropout": network.dropout}
     if of_text and network.family in _HIDDEN_ACTIVATIONS:

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,16 @@ from atento.config.fitting import FITTED, fitted
 from atento.config.formats import COMPRESSED
 from atento.config.loading import LoadedRecipe
 from atento.config.objective import OBJECTIVES
-from atento.config.recipe import Recipe, SourceConfig
+from atento.config.recipe import Recipe
 from atento.config.tasks import TASKS, objectives_of
 from atento.data.held_out import held_out_rows
 from atento.data.memory import MemoryRecords
+from atento.data.paragraphs import wrapped_sentence
 from atento.data.records import Split, fingerprint, joined
 from atento.data.shuffle import hashes_of
 from atento.data.source_files import source_files
 from atento.data.store_overlap import equal_texts
-from atento.data.text_sources import reading_options, texts_of
+from atento.data.text_sources import reading_options, texts_of, wrapped_file
 from atento.data.token_store import FORMAT, MANIFEST, PLAN, TokenStore, read_json, sha256_of
 from atento.data.token_writer import SHARD_TOKENS, TokenWriter
 from atento.errors import DataError, RecipeError, TokenizerError, counted
@@ -169,6 +170,8 @@ def make_store(
         if before is not None:
             compare_plans(folder, before, plan)
         if manifest is None:
+            for name in filter(None, (wrapped_file(source, loaded.folder) for source in loaded.recipe.data.train)):
+                report(f"warning: {wrapped_sentence(name)}")
             _write(loaded, folder, plan, processes, shard_tokens, report, workers)
         else:
             compare_files(loaded, folder, manifest["files"], plan["files"])
@@ -283,11 +286,12 @@ def _tokenizer(
     origin["vocab_size"] = "fitted" if fit else settings.vocab_size
     if saved.exists():
         return Tokenizer.load(saved), origin
+    left_out = frozenset(_texts_held_out(loaded))
     if fit:
         report("counting the characters of the text, by which the vocabulary is chosen")
-        characters = sum(map(len, chain.from_iterable(map(partial(_texts, loaded), recipe.data.train))))
+        characters = sum(len(text) for text in _texts(loaded) if text not in left_out)
         recipe = fitted(recipe, fit, characters, characters)[0]
-    tokenizer = tokenizer_for(recipe, loaded.home, _sample(loaded, report), report)
+    tokenizer = tokenizer_for(recipe, loaded.home, _sample(loaded, left_out, report), report)
     _save(tokenizer, saved)
     return tokenizer, origin
 
@@ -298,10 +302,10 @@ def _save(tokenizer: Tokenizer, saved: Path) -> None:
     partial_folder.rename(saved)
 
 
-def _sample(loaded: LoadedRecipe, report: Report) -> Iterator[str]:
-    """Yield the texts that a tokenizer is trained on: all, or of much text an even sample."""
+def _sample(loaded: LoadedRecipe, left_out: frozenset[str], report: Report) -> Iterator[str]:
+    """Yield the texts that a tokenizer is trained on: all that are not left out, or of much text an even sample."""
     size = text_bytes(loaded)
-    texts = chain.from_iterable(map(partial(_texts, loaded), loaded.recipe.data.train))
+    texts = (text for text in _texts(loaded) if text not in left_out)
     if size <= LEARNED_FROM:
         yield from texts
         return
@@ -315,9 +319,20 @@ def _sample(loaded: LoadedRecipe, report: Report) -> Iterator[str]:
             yield text
 
 
-def _texts(loaded: LoadedRecipe, source: SourceConfig) -> Iterator[str]:
-    """Yield the texts of a source; with `data.skip_bad`, without the broken records."""
-    return texts_of(source, loaded.folder, (lambda error: None) if loaded.recipe.data.skip_bad else None)
+def _texts(loaded: LoadedRecipe) -> Iterator[str]:
+    """Yield the texts of all sources; with `data.skip_bad`, without the broken records."""
+    refused: Callable[[DataError], None] | None = (lambda error: None) if loaded.recipe.data.skip_bad else None
+    return chain.from_iterable(texts_of(source, loaded.folder, refused) for source in loaded.recipe.data.train)
+
+
+def _texts_held_out(loaded: LoadedRecipe, texts: int | None = None) -> list[str]:
+    """Return the texts that `data.held_out` holds out, in order; `texts` is how many there are, if it is known."""
+    count = loaded.recipe.data.held_out
+    if not count:
+        return []
+    rows = held_out_rows(sum(1 for _ in _texts(loaded)) if texts is None else texts, count)
+    chosen = set(rows)
+    return list(islice((text for number, text in enumerate(_texts(loaded)) if number in chosen), len(rows)))
 
 
 def _write(
@@ -370,15 +385,9 @@ def _held_out(loaded: LoadedRecipe, store: TokenStore, tokenizer: Tokenizer) -> 
     saved = read_json(path)
     if saved is None or saved.get("fingerprint") != store.fingerprint:
         rows = held_out_rows(store.texts, count)
-        chosen, texts = set(rows), []
-        every = chain.from_iterable(map(partial(_texts, loaded), loaded.recipe.data.train))
-        for number, text in enumerate(every):
-            if number in chosen:
-                texts.append(text)
-                if len(texts) == len(rows):
-                    break
+        texts = _texts_held_out(loaded, store.texts)
         ids = [np.array(row, dtype=np.int64) for row in tokenizer.encode_batch(texts)]
-        equal = sorted(set().union(*equal_texts(store, ids)) - chosen)
+        equal = sorted(set().union(*equal_texts(store, ids)) - set(rows))
         saved = {"fingerprint": store.fingerprint, "rows": rows, "equal": equal, "texts": texts}
         write_whole(path, json.dumps(saved, ensure_ascii=False))
     omitted = store.without([*saved["rows"], *saved["equal"]])

@@ -62,17 +62,17 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def _split(run: Run, step: int, parts: list[Part], reason: str) -> None:
     """Double the pieces of an update, free what can be freed, and warn once."""
+    reason = f" ({reason:.120})" if reason else ""  # Python's MemoryError often has no text
     rows = max((len(lengths) for part in parts for lengths in part.batch.lengths.values()), default=2)
     rows = run.replica.highest(rows)  # on all processes
     pieces = run.config.micro_batches * run.progress.splits
     if rows <= 1 or pieces > 1 << 16:
         raise TrainingError(
-            f"step {step}: memory ran out with one example at a time ({reason:.120}); make `network` or `data.max_len` "
-            "smaller"
+            f"step {step}: memory ran out with one example at a time{reason}; make `network` or `data.max_len` smaller"
         )
     if run.progress.splits == 1:
         run.reporter.line(
-            f"warning: step {step}: memory ran out ({reason:.120}); updates are computed in more pieces from here on, "
+            f"warning: step {step}: memory ran out{reason}; updates are computed in more pieces from here on, "
             f"the same but for other masks of dropout: `training.micro_batches` {pieces * 2} or more avoids this"
         )
     run.progress.splits *= 2

@@ -20,6 +20,7 @@ from atento.data.batches import Batch, Part
 from atento.data.shuffle import grid_hashes
 from atento.networks.network import Network
 from atento.networks.output import Output
+from atento.networks.stack.masks import within_window
 
 HEAD = "vocabulary"  # the head whose tokens are fed back
 _COIN_KEY, _TOKEN_KEY = 31, 32  # keep these hashes apart from one another and from hashes for other purposes
@@ -147,13 +148,9 @@ def own_tokens(config: ScheduledSamplingConfig, seed: int, step: int, progress: 
     return OwnTokens(share, config.tokens == "sample", seed, step, rows)
 
 
-def mask_of(network: Any, batch: Batch) -> dict[str, Any]:
-    """The mask of a batch as an argument of the network, whose own window stays where the batch says so."""
-    if batch.mask is None or not batch.keeps_own_mask:
-        return {} if batch.mask is None else {"mask": batch.mask}
-    own = network.stack.masks
-    joined = {id(mask): batch.mask if mask.name == "causal" else mask & batch.mask for mask in own}  # shared by layers
-    return {"mask": [joined[id(mask)] for mask in own]}
+def mask_of(network: Network, batch: Batch) -> dict[str, Any]:
+    """The mask of a batch as an argument of the network, whose window stays."""
+    return {} if batch.mask is None else {"mask": within_window(batch.mask, network.config)}
 
 
 def sampled_forward(network: Any, batch: Batch, own: OwnTokens, random: Randomness | None) -> Output:

@@ -96,7 +96,7 @@ class PackedCausal:
         start = torch.where(begins, column, 0).cummax(dim=1).values  # (B,L) where the text of each token begins
         inputs = {"ids": ids, "position_ids": column - start}  # positions count from the start of each text
         mask = causal_mask() & documents(document_ids)
-        return Batch(inputs, {HEAD: labels}, mask, lengths=lengths, keeps_own_mask=self.mask is None)
+        return Batch(inputs, {HEAD: labels}, mask, lengths=lengths)
 
 
 def _shifted(sequences: Tensor, pad_id: int) -> tuple[Tensor, Tensor, Tensor]:

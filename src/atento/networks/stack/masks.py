@@ -1,4 +1,4 @@
-"""The default masks of the layers of a stack: `network.mask` of a recipe, layer by layer."""
+"""The masks of the layers of a stack: `network.mask` of a recipe, and a mask that replaces it but for its window."""
 
 from atento.attention.masks import Mask, bidirectional, causal, lookahead, prefix, window
 from atento.config.network import NetworkConfig
@@ -17,6 +17,22 @@ def default_masks(config: NetworkConfig, *, kind: str, n_layers: int) -> list[Ma
         return [usual] * n_layers
     configured = _mask(config.mask, kind)
     return [configured if config.mask.layers is None or n in config.mask.layers else usual for n in range(n_layers)]
+
+
+def within_window(mask: Mask, config: NetworkConfig) -> Mask | list[Mask]:
+    """Join a mask that replaces the default masks of a network to its window, if it has one (a list: one a layer).
+
+    The window of a decoder has no keys after a query. Under a mask with which queries look ahead, as in a prefix, it
+    has as many after as before.
+    """
+    window_config = config.mask
+    if window_config is None or window_config.kind != "window":
+        return mask
+    left, right = (_ALL if size is None else size for size in (window_config.left, window_config.right))
+    joined = mask & window(left, left if config.architecture == "decoder" else right)
+    if window_config.layers is None:
+        return joined
+    return [joined if n in window_config.layers else mask for n in range(config.n_layers)]
 
 
 def _mask(config: MaskConfig, kind: str) -> Mask:

@@ -13,6 +13,7 @@ from atento.attention.masks import prefix
 from atento.attention.observe import observing, unobserved
 from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder import Encoder
+from atento.networks.stack.masks import within_window
 from atento.networks.stack.positions import real_positions
 from atento.networks.steps.plain import ROUNDING, all_but_last, at_least_float32, last_tokens, padded
 
@@ -46,8 +47,8 @@ class PrefixStepFunction:
     """Continues prompts with an `Encoder` or a `Decoder`, under the mask that it was trained with.
 
     The tokens of a prompt before the last one attend to each other in both directions; the last one and those that
-    follow attend to all tokens before them. Under the causal mask no token attends to later ones. Each step reads the
-    text again: nothing is cached.
+    follow attend to all tokens before them. Under the causal mask no token attends to later ones. A window of the
+    network holds under both. Each step reads the text again: nothing is cached.
 
     Args:
         network: in evaluation mode; with a vocabulary head.
@@ -110,7 +111,8 @@ class PrefixStepFunction:
     def _read(self, ids: Tensor, real: Tensor, columns: Tensor) -> Tensor:
         """One forward pass over texts (R,T) -> (R,T,D)."""
         padding = {} if bool(real.all()) else {"token_mask": real, "position_ids": real_positions(real)}
-        hidden: Tensor = self.network(ids, mask=prefix(columns), project=False, **padding).hidden
+        mask = within_window(prefix(columns), self.network.config)
+        hidden: Tensor = self.network(ids, mask=mask, project=False, **padding).hidden
         return hidden
 
     @torch.inference_mode()
