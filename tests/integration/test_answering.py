@@ -283,7 +283,7 @@ def test_every_tokenizer_gives_characters(kind: str, tmp_path: Path) -> None:
             assert not record["context"][answer.end :].startswith("\u0301")
 
 
-@pytest.mark.parametrize("preset", ["bert-tiny", "roberta-base"])
+@pytest.mark.parametrize("preset", ["bert-tiny", "roberta-base", "modernbert-base"])
 def test_export_to_transformers_and_back(preset: str, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
     made = records(60)

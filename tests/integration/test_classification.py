@@ -329,7 +329,7 @@ def test_elmo_reads_the_characters_of_pairs(tmp_path: Path) -> None:
     assert alone == pytest.approx(rows[1], abs=1e-5)  # padding changes nothing
 
 
-@pytest.mark.parametrize("preset", ["bert-tiny", "roberta-base", "bart-base"])
+@pytest.mark.parametrize("preset", ["bert-tiny", "roberta-base", "modernbert-base", "bart-base"])
 def test_export_to_transformers_and_back(preset: str, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
     given = recipe({}, {"preset": preset, **TINY}, steps=20) | {"tokenizer": {"kind": "bpe", "vocab_size": 330}}

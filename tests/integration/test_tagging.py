@@ -276,7 +276,7 @@ def test_fine_tuning_keeps_the_head_of_the_same_tags(run: TrainedRun, tmp_path: 
         assert all(torch.equal(value, before[key]) for key, value in after.items() if not key.startswith("heads."))
 
 
-@pytest.mark.parametrize("preset", ["bert-tiny", "roberta-base"])
+@pytest.mark.parametrize("preset", ["bert-tiny", "roberta-base", "modernbert-base"])
 def test_export_to_transformers_and_back(preset: str, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
     given = recipe({}, {"preset": preset, **TINY}, steps=20)

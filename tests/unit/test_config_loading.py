@@ -1,10 +1,12 @@
 """Recipes read, joined and resolved: short forms, layers, origins, folders, warnings."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -324,6 +326,21 @@ def test_an_option_without_effect_warns(line: str, warning: str, write: Write) -
 def test_a_seed_of_files_warns(write: Write) -> None:
     [only] = load(MINIMAL, write, "data.train.seed=3").warnings
     assert only == "command line: data.train.0.seed has no effect: it is for the micro-world only"
+
+
+@pytest.mark.parametrize("objective", ["prefix", "causal", ["prefix", "causal"]], ids=str)
+def test_data_pack_is_of_causal_modelling(objective: Any, write: Write) -> None:
+    text = "task: language-modeling\ndata: {train: {world: train}, pack: isolated}\n"
+    warnings = load(text + f"objective: {json.dumps(objective)}\n", write).warnings
+    expected = "my.yaml:2:37: data.pack has no effect: only the objective causal packs texts"
+    assert warnings == ([expected] if objective == "prefix" else [])
+
+
+def test_new_heads_of_an_initial_model_are_the_recipes(write: Write) -> None:
+    text = "task: classification\ndata: {train: {world: train, labels: tense}}\ninit: model\n"
+    heads = "network: {d_model: 8, heads: [{kind: classification, hidden: true, labels: [a, b]}]}\n"
+    [only] = load(text + heads, write).warnings
+    assert "network.d_model has no effect" in only
 
 
 def test_the_same_options_with_their_effect_do_not_warn(write: Write) -> None:

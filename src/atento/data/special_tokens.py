@@ -29,12 +29,19 @@ def template_for(task: str, tokenizer: Tokenizer) -> str | None:
     """The special tokens that a model of that task reads around a text or before it; None: the tokenizer's own.
 
     A released tokenizer without BOS, or whose padding is its EOS (Qwen, GPT-2), adds no ends that its models do not
-    know: the released classes take EOS at the end for padding.
+    know: the released classes take EOS at the end for padding. Without BOS, a text that is continued has none.
     """
     template = TASKS[task].template
+    if template == "bos" and not begin_of(tokenizer):
+        return "none"
     if template == "bos-eos" and (tokenizer.added() or not _has_ends(tokenizer)):
         return None
     return template
+
+
+def begin_of(tokenizer: Tokenizer) -> list[int]:
+    """What a text begins with in language modelling: BOS, or nothing where the tokenizer has none (Qwen)."""
+    return [tokenizer.bos_id] if "bos" in tokenizer.specials.roles else []
 
 
 def _has_ends(tokenizer: Tokenizer) -> bool:

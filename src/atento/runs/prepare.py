@@ -24,7 +24,7 @@ from atento.data.objectives.preparation import Preparation
 from atento.data.overlap import overlap
 from atento.data.records import Records, Split, joined, read_records
 from atento.data.source_files import source_files
-from atento.data.special_tokens import template_for
+from atento.data.special_tokens import begin_of, template_for
 from atento.data.subsets import subset
 from atento.data.values import joined_labels, several_labels
 from atento.errors import DataError, RecipeError, UsageError
@@ -179,15 +179,16 @@ def network_for(recipe: Recipe, tokenizer: Tokenizer, train: Split) -> NetworkCo
         raise RecipeError(
             f"`network.vocab_size` must be the tokenizer's: got {vocab_size} and {tokenizer.vocab_size}; leave it out"
         )
+    start = next(iter(begin_of(tokenizer)), tokenizer.eos_id)
     network = changed(
         recipe.network,
         vocab_size=tokenizer.vocab_size,
         ids={
             "pad": tokenizer.pad_id,
-            "unk": tokenizer.unk_id,
-            "bos": tokenizer.bos_id,
+            "unk": tokenizer.eos_id if (unk := tokenizer.specials.get("unk")) is None else unk,
+            "bos": start,
             "eos": tokenizer.eos_id,
-            "start": tokenizer.bos_id,
+            "start": start,
             "mask": tokenizer.specials.get("mask"),
         },
         positions=_after_padding(recipe.network, tokenizer.pad_id),

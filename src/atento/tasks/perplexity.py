@@ -150,7 +150,7 @@ def _of_language_model(
 ) -> Score:
     """Each token from those before it."""
     tokenizer, stated = tokenizer_of(model), model.config.get("template")
-    template, ended = tokenizer.template(stated), stated == "bos"  # as the causal objective trains
+    template, ended = tokenizer.template(stated), stated in ("bos", "none")  # as the causal objective trains
     pieces: list[_Piece] = []
     for text, ids in enumerate(tokenizer.encode_batch(list(texts))):
         if not texts[text].strip():

@@ -17,6 +17,7 @@ from atento.attention.masks import documents
 from atento.config.objective import ObjectiveConfig
 from atento.data.batches import Batch, Draw, PlannedBatches, Rows
 from atento.data.objectives.preparation import Preparation
+from atento.data.special_tokens import begin_of
 from atento.data.store import MemoryStore, Ragged, Store
 from atento.errors import DataError, RecipeError, counted
 
@@ -55,7 +56,7 @@ class Causal:
 class PackedCausal:
     """Batches of rows that hold several texts. Columns "ids" and "document", the number of the text of each token.
 
-    Each token is predicted from the tokens before it, except the BOS of each text, which has no label.
+    Each token is predicted from the tokens before it, except the first of each text (BOS), which is no label.
 
     rows "<s> o gato </s> <s> a"          ids     "<s> o gato </s> <s>"    and, isolated,
          "a casa </s>"                    labels  "o gato </s> -   a"      documents 0 0 0 0 1, positions 0 1 2 3 0
@@ -112,7 +113,7 @@ def _lengths(store: Store, rows: Rows) -> dict[str, Tensor]:
 
 
 def causal(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
-    """Return batches for causal language modelling; each text begins with BOS and ends with EOS.
+    """Return batches for causal language modelling; each text begins with BOS, if there is one, and ends with EOS.
 
     A text longer than `data.max_len` tokens is split into several examples. With `data.pack`, texts are concatenated
     and cut into full rows.
@@ -121,7 +122,8 @@ def causal(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
         RecipeError: `data.pack` is isolated and the network is recurrent.
     """
     recipe, network, tokenizer = preparation.recipe, preparation.network, preparation.tokenizer
-    texts = [[tokenizer.bos_id, *row, tokenizer.eos_id] for row in preparation.encoded()]
+    begin = begin_of(tokenizer)
+    texts = [text for row in preparation.encoded() if len(text := [*begin, *row, tokenizer.eos_id]) > 1]
     mask = causal_mask() if network.architecture == "encoder" else None
     budget, seed = recipe.training.batch_tokens, recipe.training.seed
     if recipe.data.pack == "none":

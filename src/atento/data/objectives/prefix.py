@@ -14,6 +14,7 @@ from atento.config.objective import ObjectiveConfig
 from atento.data.batches import Batch, Draw, PlannedBatches, Rows
 from atento.data.objectives.preparation import Preparation
 from atento.data.shuffle import hashes
+from atento.data.special_tokens import begin_of
 from atento.data.store import MemoryStore, Ragged, Store
 
 HEAD = "vocabulary"
@@ -55,7 +56,7 @@ class Prefix:
 def prefix(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     """Return batches for prefix language modelling; texts longer than `data.max_len` tokens are split."""
     tokenizer, training = preparation.tokenizer, preparation.recipe.training
-    texts = [[tokenizer.bos_id, *row, tokenizer.eos_id] for row in preparation.encoded()]
+    texts = [[*begin_of(tokenizer), *row, tokenizer.eos_id] for row in preparation.encoded()]
     pieces = preparation.pieces(texts, preparation.longest + 1, overlap=1)
     store = MemoryStore({"ids": Ragged([piece for piece in pieces if len(piece) > 1])})
     objective = Prefix(preparation.network.pad_id)
