@@ -145,6 +145,7 @@ def test_a_tiny_bert_is_tuned_written_for_peft_and_tuned_on(tmp_path: Path) -> N
         ids = torch.tensor([model.tokenizer.encode("o gato lê")])
         ours, theirs = (each.network(ids).logits for each in (model, atento.load(folder)))
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+    assert model.classify(texts[:4]) == atento.load(folder).classify(texts[:4])  # by the names of the labels
     recipe["init"] = {"model": str(folder), "train": "head"}
     atento.train(recipe, data=(texts, labels), out=tmp_path / "next", threads=1)
     again = load_file(last(tmp_path / "next") / "model.safetensors")

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from atento.config.initial import LoraConfig
 from atento.config.loading import load_recipe
-from atento.config.network import NetworkConfig
+from atento.config.network import NetworkConfig, network_to_dict
 from atento.errors import AtentoError, CapabilityError, ModelError, UsageError
-from atento.models.configuration import CONFIG, lora_config, network_config, read_config
+from atento.models.configuration import CONFIG, LORA, lora_config, network_config, read_config
 from atento.models.find import find_model
 from atento.networks.adapters import add_to_rows, parts_of
 from atento.networks.families import FAMILIES, read_released
@@ -30,6 +30,8 @@ from atento.networks.families.tensors import TensorFiles
 from atento.storage.checkpoint import load_checkpoint
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+_OURS = "atento.json"  # what PEFT has no place for: the names of labels, the task, special tokens around a text
+_NOT_KEPT = ("model_type", "version", "atento_version", "network", LORA)
 _PREFIX = "base_model.model."  # before the names of the model that PEFT wraps
 _FACTOR = re.compile(r"(?P<map>.+)\.lora_(?P<factor>[AB])\.weight")
 _NOT_BUILT = (
@@ -117,6 +119,19 @@ def read_peft(
     return base, data, network, weights, report
 
 
+def with_ours(config: dict[str, Any], network: NetworkConfig, folder: Path) -> dict[str, Any]:
+    """Add what `save_adapter` kept beside an adapter to our `config.json` and to the labels of the network's heads."""
+    if not (folder / _OURS).exists():
+        return config
+    kept = read_config(folder / _OURS)
+    labels = kept.pop("labels", {})
+    heads = tuple(
+        replace(head, labels=tuple(names)) if (names := labels.get(head.name)) and len(names) == head.outputs else head
+        for head in network.heads
+    )
+    return {**config, **kept, "network": network_to_dict(replace(network, heads=heads))}
+
+
 def _check(settings: Mapping[str, Any], folder: Path) -> None:
     """Raises ModelError: not LoRA, or a kind of it that is not built here."""
     if settings.get("peft_type") != "LORA":
@@ -190,6 +205,8 @@ def _alpha(name: str, settings: Mapping[str, Any]) -> float:
 def save_adapter(run: str | Path, directory: str | Path, *, base: str | Path | None = None) -> Path:
     """Write the adapters of a LoRA run as PEFT reads them, with the head that was trained beside them.
 
+    `atento.json` beside them keeps what PEFT has no place for: names of labels, the task, special tokens of a text.
+
     Several adapters of one matrix of theirs (query and value of GPT-2's `c_attn`) become one of their summed rank,
     which computes the same.
 
@@ -228,7 +245,9 @@ def save_adapter(run: str | Path, directory: str | Path, *, base: str | Path | N
         for name, part in zip(row.theirs, row.split(checkpoint.weights[row.ours]))
     }
     settings = _settings(lora, ranks, sorted(saved), _base(path, base), family, network)
-    _write(directory, settings, tensors | {_PREFIX + name: value for name, value in saved.items()})
+    kept = {key: value for key, value in checkpoint.config.items() if key not in _NOT_KEPT}
+    kept["labels"] = {head.name: list(head.labels) for head in network.heads if head.labels}
+    _write(directory, settings, tensors | {_PREFIX + name: value for name, value in saved.items()}, kept)
     return directory
 
 
@@ -304,7 +323,9 @@ def _base(checkpoint: Path, base: str | Path | None) -> str:
     return str(base)
 
 
-def _write(directory: Path, settings: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+def _write(
+    directory: Path, settings: Mapping[str, Any], tensors: Mapping[str, Tensor], kept: Mapping[str, Any]
+) -> None:
     """Write the folder whole or not at all."""
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UsageError(f"{directory} exists already; give another folder")
@@ -312,7 +333,9 @@ def _write(directory: Path, settings: Mapping[str, Any], tensors: Mapping[str, T
     try:
         temporary.mkdir(parents=True)
         save_file(dict(tensors), temporary / ADAPTER_WEIGHTS, metadata={"format": "pt"})
-        (temporary / ADAPTER_CONFIG).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8", newline="\n")
+        for name, content in ((ADAPTER_CONFIG, settings), (_OURS, kept)):
+            text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+            (temporary / name).write_text(text, encoding="utf-8", newline="\n")
         if directory.exists():
             directory.rmdir()
         temporary.rename(directory)

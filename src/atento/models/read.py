@@ -18,7 +18,7 @@ from atento.errors import ModelError, TokenizerError, UsageError
 from atento.models.configuration import CONFIG, LORA, lora_config, network_config, read_config
 from atento.models.find import find_model
 from atento.models.migration import migrated
-from atento.models.peft import is_peft, read_peft
+from atento.models.peft import is_peft, read_peft, with_ours
 from atento.models.sentence_transformers import sentence_folder, with_projections
 from atento.models.weight_files import read_weights
 from atento.networks import Network, build_network
@@ -71,7 +71,7 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
         base, theirs, adapted, weights, load_report = read_peft(
             path, allow_missing=allow_missing, allow_unused=allow_unused
         )
-        ours = _translated(theirs, adapted, path, None)
+        ours = with_ours(_translated(theirs, adapted, path, None), adapted, path)
         return ModelFiles(path if has_tokenizer(path) else base, ours, weights, load_report)
     if not (path / CONFIG).exists():
         raise UsageError(f"{path} is neither a run (no checkpoints) nor a model folder (no config.json)")
