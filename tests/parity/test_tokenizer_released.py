@@ -557,6 +557,27 @@ def test_d4_offsets_point_at_the_piece(name: str, both: Callable[[str], Pair]) -
         assert all(0 <= start <= end <= len(text) for start, end in encoded.offsets)
 
 
+_CUT_BY_WORDS = [name for name in LAYOUTS if name.startswith(("bert", "t5", "mt5", "xlm", "deberta"))]
+
+
+@pytest.mark.parametrize("name", _CUT_BY_WORDS)
+def test_g4_the_first_piece_of_each_word_is_that_of_transformers(name: str, both: Callable[[str], Pair]) -> None:
+    """Taggers read the tag of a word there: at a piece that is only a space, where the word has none with its own."""
+    ours, peer = both(name)
+    compared, spaces = 0, 0
+    for text in strings()[::10]:
+        words = [word for word in text.split() if word.isprintable() and ours.normalize(word).strip()]
+        theirs = peer(words or ["a"], is_split_into_words=True, add_special_tokens=False)
+        encoded = ours.encode_words(words or ["a"])
+        if encoded.ids != theirs["input_ids"] or set(theirs.word_ids()) != set(range(len(words or ["a"]))):
+            continue  # words that are cut with their neighbours, or of nothing
+        firsts = [encoded.word_ids.index(number) for number in range(len(words))]
+        assert firsts == [theirs.word_ids().index(number) for number in range(len(words))], words
+        compared += 1
+        spaces += sum(encoded.tokens[first] == "\u2581" for first in firsts)
+    assert compared > 60 and (spaces > 0) == (not name.startswith("bert")), (compared, spaces)
+
+
 # Lengths
 
 

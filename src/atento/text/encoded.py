@@ -29,12 +29,20 @@ class Encoded:
     word_ids: list[int | None]
     words: list[str]
 
-    def of_words(self, words: Sequence[str]) -> "Encoded":
-        """The same ids with these words, which the encoded text joins by single spaces, as their words."""
+    def of_words(self, words: Sequence[str], *, spaces: bool = False) -> "Encoded":
+        """The same ids with these words, which the encoded text joins by single spaces, as their words.
+
+        Args:
+            words: the words.
+            spaces: whether a space that is a piece of its own belongs to the word behind it.
+        """
         at: list[int | None] = []
         for number, word in enumerate(words):
             at += [None if is_blank(char) else number for char in word] + [None]
         word_ids = [next((word for word in at[start:end] if word is not None), None) for start, end in self.offsets]
+        for position in reversed(range(len(word_ids) - 1)) if spaces else ():
+            if word_ids[position] is None:
+                word_ids[position] = word_ids[position + 1]
         return Encoded(self.ids, self.tokens, self.offsets, word_ids, list(words))
 
     def with_every_word(self, token_id: int, token: str) -> "Encoded":

@@ -370,11 +370,14 @@ class Tokenizer:
 
         Each word has at least one token: a word that normalises to nothing is read as U+FFFD, or as the unknown token
         where the tokenizer drops that too. Offsets refer to the words joined by single spaces.
+
+        A piece of a released tokenizer that is only a space (`▁` before a word that is in no piece with its space)
+        belongs to the word behind it, as in `transformers`, whose taggers give the tag of a word at its first piece.
         """
         for i, word in enumerate(words):
             require_unicode(word, f"word {i}")
         readable = [word if self.normalize(word) else UNREADABLE for word in words]
-        encoded = self.encode_with_offsets(" ".join(readable)).of_words(readable)
+        encoded = self.encode_with_offsets(" ".join(readable)).of_words(readable, spaces=not self.native)
         if len({word for word in encoded.word_ids if word is not None}) == len(words):
             return encoded
         return encoded.with_every_word(self.unk_id, self.tokens([self.unk_id])[0])
