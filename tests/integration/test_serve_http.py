@@ -18,6 +18,7 @@ from atento.config.tasks import TASKS
 from atento.model import Model
 from atento.serve.http.chat_template import conversation_ids
 from atento.serve.settings import limit_texts
+from atento.tasks.filling import fill_each
 from http_service import MINILM, SOURCES, Served, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -325,9 +326,9 @@ def test_hugging_face_fill_mask(hub: Any, offline: dict[str, Model]) -> None:
         assert all(tokenizer.decode([row.token]).strip() in (row.token_str, "") for row in rows)
     several = "<mask> love <mask> ."
     both = httpx.post(hub("/fill-mask").model, json={"inputs": several, "parameters": {"top_k": 2}}).json()
-    joint = offline["encoder"].fill(several, top=2)
-    assert [[row["token"] for row in rows] for rows in both] == [
-        [candidate.ids[at] for candidate in joint] for at in range(2)
+    [each] = fill_each(offline["encoder"], [several], top=2)
+    assert [[(row["token"], row["sequence"]) for row in rows] for rows in both] == [
+        [(candidate.ids[0], candidate.text) for candidate in candidates] for candidates in each
     ]
 
 

@@ -15,6 +15,7 @@ import atento
 from atento.errors import CapabilityError, UsageError
 from atento.model import Model
 from atento.networks import Decoder, Encoder, EncoderDecoder, presets
+from atento.tasks.filling import fill_each
 from atento.text import Tokenizer
 from atento.text.specials import sentinels
 
@@ -54,6 +55,23 @@ def test_g2_one_mask_is_filled_as_by_transformers(bert: Path) -> None:
     assert [candidate.probability for candidate in candidates] == pytest.approx([p for _, p in expected], rel=1e-4)
     best = candidates[[candidate.token for candidate in candidates].index("tapete")]
     assert best.text == "o gato está no tapete."
+
+
+def test_g2_each_mask_by_itself_is_that_of_transformers(bert: Path) -> None:
+    """Of one text with two masks, and of one with one: tokens, probabilities and whole sequences."""
+    texts = ["o [MASK] [MASK] .", "O gato está no [MASK]."]
+    stock = transformers.pipeline("fill-mask", model=str(bert))(texts, top_k=len(WORDS) + 5)
+    found = fill_each(atento.load(bert), texts, top=len(WORDS))
+    assert [len(of_masks) for of_masks in found] == [2, 1]
+    for masks, theirs in zip(found, (stock[0], [stock[1]])):
+        for candidates, entries in zip(masks, theirs, strict=True):
+            expected = [entry for entry in entries if not entry["token_str"].startswith("[")]
+            assert [one.token for one in candidates] == [entry["token_str"] for entry in expected]
+            assert [one.probability for one in candidates] == pytest.approx([e["score"] for e in expected], rel=1e-4)
+            ours = [one.text.replace(" ", "") for one in candidates]  # theirs cleans no spaces
+            assert ours == [entry["sequence"].replace(" ", "") for entry in expected]
+    [only] = fill_each(atento.load(bert), ["o [MASK] [MASK] ."], top=5, targets=["gato"])
+    assert [[one.token for one in candidates] for candidates in only] == [["gato"], ["gato"]]
 
 
 def test_g2_several_masks_are_filled_as_by_an_exhaustive_search(bert: Path) -> None:

@@ -95,20 +95,13 @@ def fill(
     texts = listed(text)
     if top < 1 or (iterations is not None and iterations < 1):
         raise UsageError(f"`top` and `iterations` must be at least 1: got {top} and {iterations}")
-    network = model.network
-    masked = network.config.architecture == "encoder" and "vocabulary" in network.heads
-    if not masked and not (isinstance(network, EncoderDecoder) and (_writes_spans(model) or _denoises(model))):
-        verb = TASKS[str(model.config.get("task"))].verb if model.config.get("task") in TASKS else None
-        use = f"; this one can {verb}" if verb is not None and verb != "fill" else ""
-        raise CapabilityError(f"filling masks takes a masked model, a T5 or a BART{use}")
+    network, masked = model.network, _predicts_masks(model)
     if iterations is not None and not masked:
         raise UsageError("`iterations` is for masked models; an encoder-decoder writes what it fills by beam search")
     if targets is not None and (not masked or iterations is not None):
         raise UsageError("`targets` is for masked models, and for masks that are filled in their order")
     ids = None if targets is None else _target_ids(tokenizer_of(model), targets)
-    for number, item in enumerate(texts):
-        if (reason := why_not_filled(model, item)) is not None:
-            raise UsageError(f"text {number} {reason}: {item[:60]!r}")
+    _check_texts(model, texts)
     if not isinstance(network, EncoderDecoder):
         candidates = _fill_masks(model, texts, top, iterations, ids)
     elif _writes_spans(model):
@@ -116,6 +109,54 @@ def fill(
     else:
         candidates = _fill_by_writing(model, network, texts, top)
     return candidates[0] if isinstance(text, str) else candidates
+
+
+def fill_each(
+    model: LoadedModel, texts: Sequence[str], *, top: int = 5, targets: Sequence[str] | None = None
+) -> list[list[list[Candidate]]]:
+    """The most probable tokens for each mask by itself, best first: for each text a list for each of its masks.
+
+    The probabilities are those given the text with all its masks, as in `transformers`; the text of a candidate has the
+    other masks, and then the special tokens too. An encoder-decoder, which has no such probabilities, has one list for
+    all masks, that of `fill`. Arguments and errors are those of `fill`.
+    """
+    if not _predicts_masks(model):
+        return [[candidates] for candidates in fill(model, list(texts), top=top, targets=targets)]
+    _check_texts(model, texts)
+    tokenizer = tokenizer_of(model)
+    template = special_tokens_of(model.network.config, tokenizer, model.config.get("template"))
+    rows = [template.apply(tokenizer.encode_with_mask(text))[0] for text in texts]
+    masks = [(text, at) for text, row in enumerate(rows) for at, token in enumerate(row) if token == tokenizer.mask_id]
+    only = None if targets is None else _target_ids(tokenizer, targets)
+    found: dict[tuple[int, int], list[Candidate]] = {}
+    for batch in by_length([len(rows[text]) for text, _ in masks], _TOKENS):
+        read, positions = [rows[masks[number][0]] for number in batch], [masks[number][1] for number in batch]
+        for number, best in zip(batch, _best(_log_probs(model.reader(), tokenizer, read, positions), top, only)):
+            text, at = masks[number]
+            alone = rows[text].count(tokenizer.mask_id) == 1
+            filled = [([*rows[text][:at], token, *rows[text][at + 1 :]], value) for value, token in best]
+            found[masks[number]] = [
+                replace(_candidate(tokenizer, ids, [ids[at]], value), text=tokenizer.decode(ids, skip_special=alone))
+                for ids, value in filled
+            ]
+    return [[found[text, at] for of, at in masks if of == text] for text in range(len(texts))]
+
+
+def _predicts_masks(model: LoadedModel) -> bool:
+    """Whether a model is a masked one. Raises CapabilityError: nor does it write what fills masks."""
+    network = model.network
+    masked = network.config.architecture == "encoder" and "vocabulary" in network.heads
+    if not masked and not (isinstance(network, EncoderDecoder) and (_writes_spans(model) or _denoises(model))):
+        verb = TASKS[str(model.config.get("task"))].verb if model.config.get("task") in TASKS else None
+        use = f"; this one can {verb}" if verb is not None and verb != "fill" else ""
+        raise CapabilityError(f"filling masks takes a masked model, a T5 or a BART{use}")
+    return masked
+
+
+def _check_texts(model: LoadedModel, texts: Sequence[str]) -> None:
+    for number, item in enumerate(texts):
+        if (reason := why_not_filled(model, item)) is not None:
+            raise UsageError(f"text {number} {reason}: {item[:60]!r}")
 
 
 def why_not_filled(model: LoadedModel, text: str) -> str | None:
@@ -199,21 +240,25 @@ def _fill_in_order(
         for batch in by_length([len(ids) for _, ids, _ in open_rows], _TOKENS):
             positions = [masked[open_rows[row][0]][number] for row in batch]
             log_probs = _log_probs(network, tokenizer, [open_rows[row][1] for row in batch], positions)
-            if targets is not None:
-                only = torch.full_like(log_probs, float("-inf"))
-                only[:, list(targets)] = log_probs[:, list(targets)]
-                log_probs = only
-            best = log_probs.topk(min(top, log_probs.shape[1]), dim=-1)
-            for row, at, values, tokens in zip(batch, positions, best.values.tolist(), best.indices.tolist()):
+            for row, at, best in zip(batch, positions, _best(log_probs, top, targets)):
                 text, ids, log_prob = open_rows[row]
-                extended[text] += [
-                    ([*ids[:at], token, *ids[at + 1 :]], log_prob + value)
-                    for value, token in zip(values, tokens)
-                    if value > float("-inf")
-                ]
+                extended[text] += [([*ids[:at], token, *ids[at + 1 :]], log_prob + value) for value, token in best]
         for text, beam in extended.items():
             combinations[text] = sorted(beam, key=lambda combination: -combination[1])[:top]
     return combinations
+
+
+def _best(log_probs: Tensor, top: int, targets: Sequence[int] | None) -> list[list[tuple[float, int]]]:
+    """The `top` log-probabilities of each row of (B,V) with their tokens, best first; `targets` alone, if given."""
+    if targets is not None:
+        only = torch.full_like(log_probs, float("-inf"))
+        only[:, list(targets)] = log_probs[:, list(targets)]
+        log_probs = only
+    best = log_probs.topk(min(top, log_probs.shape[1]), dim=-1)
+    return [
+        [(value, token) for value, token in zip(values, tokens) if value > float("-inf")]
+        for values, tokens in zip(best.values.tolist(), best.indices.tolist())
+    ]
 
 
 def _fill_repeatedly(

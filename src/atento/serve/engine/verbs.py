@@ -12,6 +12,7 @@ from atento.networks import parameter_count
 from atento.serve.engine.log_probs import scored_entries
 from atento.serve.engine.messages import plain
 from atento.serve.jobs import Description
+from atento.tasks.filling import fill_each
 from atento.tasks.generation import Continuing
 from atento.tasks.model_outputs import tokenizer_of
 from atento.tasks.options import embedding_for
@@ -40,16 +41,18 @@ def _tag(model: Model, items: Sequence[Any], options: Mapping[str, Any]) -> list
 def _fill(model: Model, items: Sequence[Any], options: Mapping[str, Any]) -> list[Any]:
     return [
         [
-            {
-                "token": candidate.token,
-                "token_ids": list(candidate.ids),
-                "token_id": candidate.ids[0] if len(candidate.ids) == 1 else None,
-                "probability": candidate.probability,
-                "text": candidate.text,
-            }
-            for candidate in candidates
+            [
+                {
+                    "token": candidate.token,
+                    "token_id": candidate.ids[0] if len(candidate.ids) == 1 else None,
+                    "probability": candidate.probability,
+                    "text": candidate.text,
+                }
+                for candidate in candidates
+            ]
+            for candidates in of_masks
         ]
-        for candidates in model.fill(list(items), **options)
+        for of_masks in fill_each(model, list(items), **options)
     ]
 
 

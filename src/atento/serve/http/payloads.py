@@ -25,36 +25,28 @@ async def fill_mask(call: Call) -> Any:
     """[{score, token, token_str, sequence}] of a text; of several masks, such a list for each mask."""
     fields = read(_Fill, call.parameters, "/parameters")
     bounded("parameters/top_k", fields.top_k, 1, _MOST_CANDIDATES)
-    mask = call.service.describe(call.model).mask_token
     texts, single = inputs_of(call)
     options: dict[str, Any] = {"top": fields.top_k or 5}
     if fields.targets is not None:
         options["targets"] = listed(fields.targets)
     outcome = await call.work.run(call.model, "fill", texts, options)
-    return of_inputs([_filled(text, mask, value) for text, value in zip(texts, outcome.values)], single)
+    return of_inputs([_filled(value) for value in outcome.values], single)
 
 
-def _filled(text: str, mask: str | None, candidates: list[Any]) -> list[Any]:
+def _filled(of_masks: list[list[dict[str, Any]]]) -> list[Any]:
     rows = [
-        {
-            "score": candidate["probability"],
-            "token": candidate["token_id"],
-            "token_str": candidate["token"],
-            "sequence": candidate["text"],
-        }
-        for candidate in candidates
-    ]
-    masks = text.count(mask) if mask else 1
-    tokens = [str(row["token_str"]).split(" ") for row in rows]
-    if masks < 2 or any(len(parts) != masks for parts in tokens):
-        return rows
-    return [
         [
-            row | {"token_str": parts[at], "token": candidate["token_ids"][at]}
-            for row, parts, candidate in zip(rows, tokens, candidates)
+            {
+                "score": candidate["probability"],
+                "token": candidate["token_id"],
+                "token_str": candidate["token"],
+                "sequence": candidate["text"],
+            }
+            for candidate in candidates
         ]
-        for at in range(masks)
+        for candidates in of_masks
     ]
+    return rows if len(rows) > 1 else rows[0]
 
 
 class _Classify(Fields):
