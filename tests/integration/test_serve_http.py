@@ -402,6 +402,7 @@ def test_hugging_face_text_generation(hub: Any, offline: dict[str, Model]) -> No
     details = client.text_generation(prompt, max_new_tokens=8, details=True).details
     hypothesis = offline["lm"].generations([prompt], max_new_tokens=8)[0][0].hypothesis
     assert [token.id for token in details.tokens] == hypothesis.ids
+    assert "".join(token.text for token in details.tokens).strip() == expected.strip()
     sampled = client.text_generation(prompt, max_new_tokens=8, do_sample=True, temperature=0.8, seed=3)
     assert sampled == offline["lm"].generate(prompt, max_new_tokens=8, temperature=0.8, seed=3)
 

@@ -157,7 +157,7 @@ def test_what_is_wrong_with_a_ranking_is_said(service: Served) -> None:
     for body, message in (
         ({"query": "a"}, "give `documents` or `texts`: got both or none"),
         ({"query": "a", "documents": [{"title": "b"}]}, "a document must be a text, or an object with a `text`"),
-        ({"query": "a", "texts": []}, "a request must have at least one text: got none"),
+        ({"query": "a", "texts": []}, "`texts` must have at least one text: got none"),
         ({"query": "a", "texts": ["b"], "model": "x"}, "there is no model 'x'"),
         ({"query": "a", "texts": ["b"], "top_n": 0}, "`top_n` must lie between 1"),
     ):

@@ -27,6 +27,8 @@ DEEP = b"[" * 100_000 + b"]" * 100_000
 LONG = "I love you . " * 400  # tokens, far above the limit
 C, H, T, E = "/v1/completions", "/v1/chat/completions", "/translate", "/v1/embeddings"
 PICTURE = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}
+SHORT = {"role": "user", "content": "I love you ."}
+Z, L = "/zero-shot-classification", "/parameters/candidate_labels"
 TALK = {"role": "user", "content": "I love you . " * 30}
 
 # name, path, body, status, code, pointer
@@ -60,10 +62,10 @@ BODIES: list[tuple[str, str, bytes, int, str, str | None]] = [
     ("prompts of two kinds", C, completion(prompt=["a", 1]), 422, "wrong_field", "/prompt"),
     ("prompts nested twice", C, completion(prompt=[[[1]]]), 422, "wrong_field", "/prompt"),
     ("an id outside the vocabulary", C, completion(prompt=[1_000_000]), 422, "wrong_field", "/prompt"),
-    ("a NUL character", C, completion(prompt="a\0b"), 422, "wrong_field", ""),
+    ("a NUL character", C, completion(prompt="a\0b"), 422, "wrong_field", "/prompt"),
     ("33 prompts", C, completion(prompt=["a"] * 33), 413, "too_long", "/prompt"),
     ("16 prompts of 3", C, completion(prompt=["a"] * 16, n=3), 413, "too_long", "/prompt"),
-    ("a prompt of too many tokens", C, completion(prompt=LONG), 413, "too_long", None),
+    ("a prompt of too many tokens", C, completion(prompt=LONG), 413, "too_long", "/prompt"),
     ("a prompt of too many ids", C, completion(prompt=[5] * 600), 413, "too_long", "/prompt"),
     ("max_tokens 0", C, completion(max_tokens=0), 422, "wrong_field", "/max_tokens"),
     ("max_tokens -1", C, completion(max_tokens=-1), 422, "wrong_field", "/max_tokens"),
@@ -73,8 +75,11 @@ BODIES: list[tuple[str, str, bytes, int, str, str | None]] = [
     ("max_tokens is true", C, completion(max_tokens=True), 422, "wrong_field", "/max_tokens"),
     ("temperature below 0", C, completion(temperature=-1), 422, "wrong_field", "/temperature"),
     ("temperature is a list", C, completion(temperature=[1]), 422, "wrong_field", "/temperature"),
-    ("top_p 0", C, completion(temperature=1, top_p=0), 422, "wrong_field", ""),
-    ("top_p 2", C, completion(temperature=1, top_p=2), 422, "wrong_field", ""),
+    ("top_p 0", C, completion(temperature=1, top_p=0), 422, "wrong_field", "/top_p"),
+    ("top_p 2", C, completion(temperature=1, top_p=2), 422, "wrong_field", "/top_p"),
+    ("repetition_penalty 0", C, completion(repetition_penalty=0), 422, "wrong_field", "/repetition_penalty"),
+    ("a draft that there is not", C, completion(draft="x"), 422, "wrong_field", "/draft"),
+    ("top_p 3 of a chat", H, body(model="lm", messages=[SHORT], top_p=3), 422, "wrong_field", "/top_p"),
     ("n 10,000", C, completion(n=10_000), 422, "wrong_field", "/n"),
     ("n 0", C, completion(n=0), 422, "wrong_field", "/n"),
     ("best_of below n", C, completion(n=3, best_of=2), 422, "wrong_field", "/best_of"),
@@ -140,7 +145,34 @@ BODIES: list[tuple[str, str, bytes, int, str, str | None]] = [
         "wrong_field",
         "/parameters/x",
     ),
-    ("no mask", "/fill-mask", body(inputs="I love you"), 422, "wrong_field", ""),
+    ("no mask", "/fill-mask", body(inputs="I love you"), 422, "wrong_field", "/inputs"),
+    (
+        "targets of two words",
+        "/fill-mask",
+        body(inputs="<mask>", parameters={"targets": ["a b c d"]}),
+        422,
+        "wrong_field",
+        "/parameters/targets",
+    ),
+    (
+        "typical_p 3",
+        "/models/lm",
+        body(inputs="a", parameters={"do_sample": True, "typical_p": 3}),
+        422,
+        "wrong_field",
+        "/parameters/typical_p",
+    ),
+    (
+        "more outputs than beams",
+        "/models/en-pt",
+        body(inputs="a", parameters={"generate_parameters": {"num_beams": 2, "num_return_sequences": 3}}),
+        422,
+        "wrong_field",
+        "/parameters/generate_parameters/num_return_sequences",
+    ),
+    ("a long text to translate", "/models/en-pt", body(inputs=LONG), 413, "too_long", "/inputs"),
+    ("no documents", "/rerank", body(query="a", documents=[]), 422, "wrong_field", "/documents"),
+    ("no candidate labels", Z, body(inputs="a", parameters={"candidate_labels": []}), 422, "wrong_field", L),
     ("top_k 0", "/fill-mask", body(inputs="<mask>", parameters={"top_k": 0}), 422, "wrong_field", "/parameters/top_k"),
     ("no context", "/question-answering", body(inputs={"question": "a"}), 422, "wrong_field", "/inputs/context"),
     ("no labels", "/zero-shot-classification", body(inputs="a"), 422, "wrong_field", "/parameters/candidate_labels"),
@@ -203,6 +235,10 @@ def test_v1_paths_methods_and_types(service: Served) -> None:
     for method, path, headers, content, status, code in cases:
         done = httpx.request(method, service.url + path, headers=headers, content=content, timeout=10)
         check_error(done.status_code, done.json(), status, code)
+    for method, status in (("HEAD", 200), ("GET", 200), ("POST", 405)):
+        assert httpx.request(method, f"{service.url}/health/live", timeout=10).status_code == status
+    message = service.post(C, GOOD | {"model": "encoder"}).json()["error"]["message"]
+    assert message.startswith("the model 'encoder' writes no text: it can ") and "tokenize" not in message
     check_good(service)
 
 

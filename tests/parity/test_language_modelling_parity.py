@@ -1,4 +1,4 @@
-"""Language modelling from a released decoder without BOS (Qwen): its loss, perplexity and texts beside `transformers`."""
+"""Language modelling from a released decoder without BOS (Qwen): loss, perplexity and texts beside `transformers`."""
 
 from pathlib import Path
 from typing import Any

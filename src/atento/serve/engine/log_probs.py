@@ -29,6 +29,24 @@ def entries(tokenizer: Tokenizer, ids: Iterable[int], log_probs: Iterable[float]
     ]
 
 
+def texts_of_tokens(tokenizer: Tokenizer, ids: Iterable[int]) -> list[str]:
+    """The text of each token, with its space; a character of several tokens is that of the last of them."""
+    texts, open_bytes = [], b""
+    for token in ids:
+        spelling = tokenizer.spelling(token)
+        if spelling is None:  # a special token, which has no text
+            texts.append(tokenizer.tokens([token])[0])
+            continue
+        open_bytes += spelling if isinstance(spelling, bytes) else spelling.encode("utf-8")
+        try:
+            text, open_bytes = open_bytes.decode("utf-8"), b""
+        except UnicodeDecodeError as error:
+            end = error.start if error.reason == "unexpected end of data" else len(open_bytes)
+            text, open_bytes = open_bytes[:end].decode("utf-8", "replace"), open_bytes[end:]
+        texts.append(text)
+    return texts
+
+
 def scored_entries(tokenizer: Tokenizer, scores: TokenScores) -> list[Any]:
     """The entries of a given output; EOS has none."""
     ids = [_id(tokenizer, token) for token in scores.tokens[:-1]]

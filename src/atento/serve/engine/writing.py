@@ -29,7 +29,7 @@ from atento.model import Model
 from atento.networks.steps.fast import FastStepFunction
 from atento.networks.steps.prompts import PromptMemory, RememberingSteps
 from atento.networks.steps.slots import Slots
-from atento.serve.engine.log_probs import Top, entries, most_probable_beside
+from atento.serve.engine.log_probs import Top, entries, most_probable_beside, texts_of_tokens
 from atento.serve.engine.outbox import Outbox
 from atento.serve.engine.requests import beam_of, fits_lane, inputs_of, is_one_output, outputs_of, width_of
 from atento.serve.engine.searches import Searches
@@ -324,7 +324,7 @@ class Writers:
         if job.id not in self._written:
             return
         tokenizer = tokenizer_of(self.model).target
-        values = [_value(text, tokenizer.tokens(text.hypothesis.ids)) for text in texts]
+        values = [_value(text, texts_of_tokens(tokenizer, text.hypothesis.ids)) for text in texts]
         if job.log_probs is not None:
             for value, top in zip(values, tops):
                 value["log_probs"] = entries(tokenizer, value["ids"], value["token_scores"], top)

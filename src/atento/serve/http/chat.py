@@ -13,6 +13,7 @@ from atento.serve.http.body import read_object
 from atento.serve.http.chat_template import conversation_ids, template_text
 from atento.serve.http.completion import (
     MOST_LOG_PROBS,
+    NAMES,
     PENALTIES,
     CompletionFields,
     Plan,
@@ -25,7 +26,7 @@ from atento.serve.http.fields import Fields, Texts, bounded, described, read, un
 from atento.serve.http.log_probs import chat_log_probs
 from atento.serve.http.routes import accepts
 from atento.serve.http.service import Service
-from atento.serve.http.work import Work, event_stream, unless_gone
+from atento.serve.http.work import Pointers, Work, event_stream, unless_gone
 from atento.serve.jobs import Piece, Result, Usage
 
 _VERB = "generate"
@@ -80,7 +81,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
             _check_log_probs(fields)
             model, ids = fields.model, _prompt(service, fields)
             plan = planned(_as_completion(fields, ids, service.limits.output_tokens), service.limits)
-            work = Work(service, request)
+            work = Work(service, request, Pointers("/messages", names=NAMES))
             if fields.stream:
                 return await _streamed(work, fields, plan)
             items = plan.prompts * plan.repeats

@@ -14,6 +14,7 @@ from atento.serve.settings import Limits
 _DEFAULT_TOKENS = 16  # OpenAI's default
 MOST_LOG_PROBS = 20  # most probable tokens at a place
 PENALTIES = ("presence_penalty", "frequency_penalty")
+NAMES = {"max_new_tokens": "max_tokens", "beam": "beam_size", "n_best": "n"}  # our name of an option -> OpenAI's
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "suffix": ("",),
     "logit_bias": ({},),

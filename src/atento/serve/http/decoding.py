@@ -24,6 +24,7 @@ _OURS = {  # Hugging Face's name -> ours
     "seed": "seed",
     "prompt_lookup_num_tokens": "draft_tokens",
 }
+NAMES = {ours: theirs for theirs, ours in _OURS.items()}
 _NEUTRAL: dict[str, tuple[Any, ...]] = {  # of text-generation-inference; each with the values that ask for nothing
     "adapter_id": (),
     "best_of": (1,),
@@ -128,6 +129,7 @@ def drafts(value: object) -> list[str]:
     names = [] if value is None else listed(value)
     if len(names) > 2 or not all(1 <= len(name) <= _STOP_LENGTH for name in names):
         raise wrong_field(
-            "/draft", f"`draft` must be `{NGRAMS}`, the model's own draft, or both: got {described(value)}"
+            "/draft",
+            f"`draft` must be `{NGRAMS}`, the name of the draft of the model's recipe, or both: got {described(value)}",
         )
     return names

@@ -102,6 +102,7 @@ def add_routes(app: FastAPI, service: Service, pulse: Pulse) -> None:
         ("/v1/models/{id:path}", one_model, "A model"),
     ):
         app.add_api_route(path, route, methods=["GET"], summary=summary, tags=["The service"])
+        app.add_api_route(path, route, methods=["HEAD"], include_in_schema=False)  # as some load balancers ask
 
 
 def _described(service: Service, name: str) -> Description:

@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from atento.config.tasks import TASKS, task_with
 from atento.serve.http.body import read_object
+from atento.serve.http.decoding import NAMES
 from atento.serve.http.errors import HUGGING_FACE, ServiceError, wrong_field
 from atento.serve.http.examples import ZERO_SHOT as ZERO_SHOT_EXAMPLE
 from atento.serve.http.examples import payload_example
@@ -28,7 +29,7 @@ from atento.serve.http.payloads import (
 )
 from atento.serve.http.routes import accepts
 from atento.serve.http.service import Service
-from atento.serve.http.work import Work, unless_gone
+from atento.serve.http.work import Pointers, Work, unless_gone
 
 Payload = Callable[[Call], Coroutine[Any, Any, Any]]
 ZERO_SHOT = "zero-shot-classification"
@@ -101,6 +102,9 @@ def _of_task(service: Service, task: str) -> Callable[[Request], Coroutine[Any, 
     return of_task
 
 
+_POINTERS = Pointers("/inputs", "/parameters/", NAMES)
+
+
 async def _answer(service: Service, request: Request, model: str | None, task: str | None) -> Response:
     """Answer a payload by a model, or by the first that does the task."""
     key = service.clients.authenticate(request)
@@ -122,7 +126,7 @@ async def _answer(service: Service, request: Request, model: str | None, task: s
         if payload is zero_shot and model is None:
             model = entailing_model(service)
         model = service.model_for(verb, model)
-        call = Call(service, Work(service, request), model, verb, inputs, parameters)
+        call = Call(service, Work(service, request, _POINTERS), model, verb, inputs, parameters)
         if stream:
             return await generation(call, stream=True)
         return JSONResponse(await unless_gone(request, payload(call)))

@@ -17,7 +17,7 @@ from atento.serve.http.language_codes import NAMES, code_of, pair_in
 from atento.serve.http.passages import Passages, Piece, joined
 from atento.serve.http.routes import accepts
 from atento.serve.http.service import Service
-from atento.serve.http.work import Work, check_texts, unless_gone
+from atento.serve.http.work import Pointers, Work, check_texts, unless_gone
 
 _VERB = "translate"
 
@@ -146,7 +146,7 @@ async def _translate(service: Service, request: Request, fields: TranslateFields
             detect(_words(row, passages.sentences), served)[0] if fields.source == "auto" else None for row in pieces
         ]
         sources = [language.code if language else code_of(fields.source) for language in languages]
-        work = Work(service, request)
+        work = Work(service, request, Pointers("/q"))
         written: list[list[str]] = [[] for _ in passages.sentences]
         for source in dict.fromkeys(sources):
             direction = _direction(service, source, fields.target)

@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 from atento.config.tasks import TASKS
 from atento.serve.http.body import read_object
 from atento.serve.http.completion import (
+    NAMES,
     NEUTRAL,
     CompletionFields,
     Plan,
@@ -25,8 +26,8 @@ from atento.serve.http.errors import ServiceError, too_long, wrong_field
 from atento.serve.http.fields import Fields, Prompts, bounded, listed, read, unsupported
 from atento.serve.http.log_probs import completion_log_probs
 from atento.serve.http.routes import accepts
-from atento.serve.http.service import Service
-from atento.serve.http.work import Work, check_texts, event_stream, unless_gone
+from atento.serve.http.service import Service, abilities
+from atento.serve.http.work import Pointers, Work, check_texts, event_stream, unless_gone
 from atento.serve.jobs import Piece, Result, Usage
 
 _BY_IDS = "generate"  # the verb that also takes prompts as ids
@@ -54,7 +55,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
             verb = _writing_verb(service, fields.model)
             plan = planned(fields, service.limits)
             _check_ids(service, fields.model, plan.prompts, "/prompt")
-            work = Work(service, request)
+            work = Work(service, request, Pointers("/prompt", names=NAMES))
             if fields.stream:
                 return await _streamed(work, fields, plan, verb)
             return JSONResponse(await unless_gone(request, _completed(work, fields, plan, verb)))
@@ -70,7 +71,9 @@ def add_routes(app: FastAPI, service: Service) -> None:
             width = service.describe(model).width or 0
             if fields.dimensions is not None:
                 bounded("dimensions", fields.dimensions, 1, width)
-            return JSONResponse(await unless_gone(request, _embedded(Work(service, request), fields, inputs)))
+            return JSONResponse(
+                await unless_gone(request, _embedded(Work(service, request, Pointers("/input")), fields, inputs))
+            )
 
     for path, route, kind, summary in (
         ("/v1/completions", completions, CompletionFields, "Continue prompts"),
@@ -85,7 +88,7 @@ def _writing_verb(service: Service, model: str) -> str:
     writing = [str(spec.verb) for spec in TASKS.values() if spec.writes and spec.verb != "fill"]
     able = [verb for verb in dict.fromkeys([description.verb, *description.verbs]) if verb in writing]
     if not able:
-        can = ", ".join(description.verbs)
+        can = abilities(description)
         raise ServiceError(400, f"the model {model!r} writes no text: it can {can}", "wrong_model", param="/model")
     return able[0]
 

@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any, Literal
 
 from atento.config.tasks import task_with
-from atento.serve.http.decoding import DecodingFields, decoding_options
+from atento.serve.http.decoding import NAMES, DecodingFields, decoding_options
 from atento.serve.http.errors import ServiceError, wrong_field
 from atento.serve.http.fields import Fields, Texts, bounded, described, listed, read, unsupported
 from atento.serve.http.language_codes import code_of, named_language, pair_in
@@ -258,7 +259,10 @@ async def summarization(call: Call) -> Any:
 
 def _writing_options(call: Call, fields: _Translate) -> dict[str, Any]:
     inner = read(DecodingFields, fields.generate_parameters or {}, "/parameters/generate_parameters")
-    return decoding_options(fields, call.service.limits) | decoding_options(inner, call.service.limits)
+    of_section = decoding_options(inner, call.service.limits)
+    section = {ours: f"generate_parameters/{NAMES.get(ours, ours)}" for ours in of_section}
+    call.work.pointers = replace(call.work.pointers, names={**call.work.pointers.names, **section})
+    return decoding_options(fields, call.service.limits) | of_section
 
 
 async def _written(call: Call, options: dict[str, Any], key: str) -> Any:

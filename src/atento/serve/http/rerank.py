@@ -15,7 +15,7 @@ from atento.serve.http.examples import RERANK
 from atento.serve.http.fields import Fields, Texts, bounded, described, listed, read, unsupported
 from atento.serve.http.routes import accepts
 from atento.serve.http.service import Service
-from atento.serve.http.work import Fit, Work, check_texts, fit_of, unless_gone
+from atento.serve.http.work import Fit, Pointers, Work, check_texts, fit_of, unless_gone
 from atento.serve.jobs import Description
 
 Direction = Literal["left", "right", "Left", "Right"]
@@ -58,7 +58,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
             texts = _texts(service, fields)
             bounded("top_n", fields.top_n, 1, 2**31)
             model, way = _ranker(service, fields.model)
-            work = Work(service, request)
+            work = Work(service, request, Pointers("/texts" if fields.documents is None else "/documents"))
             fit = fit_of(fields.truncate, fields.truncation_direction)
             scores, tokens = await unless_gone(request, _scores(work, model, way, fields, texts, fit))
             return JSONResponse(_body(work, model, fields, texts, scores, tokens))
@@ -72,7 +72,9 @@ def add_routes(app: FastAPI, service: Service) -> None:
             check_texts(service, len(texts), "/inputs")
             bounded("dimensions", fields.dimensions, 1, service.describe(model).width or 0)
             fit = fit_of(fields.truncate, fields.truncation_direction)
-            run = Work(service, request).run(model, "embed", texts, {"normalize": fields.normalize}, fit=fit)
+            run = Work(service, request, Pointers("/inputs")).run(
+                model, "embed", texts, {"normalize": fields.normalize}, fit=fit
+            )
             outcome = await unless_gone(request, run)
             return JSONResponse([_shortened(vector, fields).tolist() for vector in outcome.values])
 
@@ -100,7 +102,7 @@ def _texts(service: Service, fields: RerankFields) -> list[str]:
             rule = "a document must be a text, or an object with a `text`"
             raise wrong_field(f"/documents/{number}", f"{rule}: got {described(document)}")
         texts.append(text)
-    check_texts(service, len(texts), "/documents")
+    check_texts(service, len(texts), "/texts" if fields.documents is None else "/documents")
     return texts
 
 

@@ -17,6 +17,11 @@ from atento.serve.settings import Limits, ModelSettings
 _VECTORS = ("embed", "similarity")
 
 
+def abilities(description: Description) -> str:
+    """What a model can do, in words for a message: not what every model does with its tokens."""
+    return ", ".join(verb for verb in description.verbs if verb not in ("tokenize", "detokenize"))
+
+
 class Engine(Protocol):
     """What is used here of `atento.serve.engine`."""
 
@@ -80,7 +85,7 @@ class Service:
         if name is not None:
             description = self.describe(name)
             if verb not in description.verbs:
-                can = ", ".join(description.verbs)
+                can = abilities(description)
                 raise ServiceError(
                     400, f"the model {name!r} cannot {verb}: it can {can}", "wrong_model", param="/model"
                 )

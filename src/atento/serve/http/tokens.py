@@ -11,7 +11,7 @@ from atento.serve.http.errors import too_long, wrong_field
 from atento.serve.http.fields import Fields, Texts, listed, read
 from atento.serve.http.routes import accepts
 from atento.serve.http.service import Service
-from atento.serve.http.work import Work, check_texts, unless_gone
+from atento.serve.http.work import Pointers, Work, check_texts, unless_gone
 
 
 class TokenizeFields(Fields):
@@ -40,7 +40,9 @@ def add_routes(app: FastAPI, service: Service) -> None:
             texts = listed(fields.text)
             check_texts(service, len(texts), "/text")
             options = {"special": fields.special_tokens}
-            outcome = await unless_gone(request, Work(service, request).run(model, "tokenize", texts, options))
+            outcome = await unless_gone(
+                request, Work(service, request, Pointers("/text")).run(model, "tokenize", texts, options)
+            )
             rows = [_shown(value) for value in outcome.values]
             return JSONResponse(rows[0] if isinstance(fields.text, str) else rows)
 

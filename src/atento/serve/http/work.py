@@ -2,8 +2,9 @@
 
 import asyncio
 import json
+import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ from atento.serve.http.service import Service, note
 from atento.serve.jobs import Failed, Job, Piece, QueueFull, Result, Usage
 
 PING_SECONDS = 15.0
+_NAMED = re.compile(r"`(\w+)`")  # an option in a message
 _GRACE = 1.0  # seconds after the deadline in which the engine itself reports it
 T = TypeVar("T")
 
@@ -48,6 +50,31 @@ def fit_of(truncate: bool | None, direction: str) -> Fit:
     return WHOLE if truncate is None else Fit(None, direction.lower() if truncate else "error")
 
 
+@dataclass(frozen=True)
+class Pointers:
+    """Where the fields of a request stand that a model may refuse: pointers, as `ServiceError.param` has them.
+
+    Attributes:
+        texts: to the texts.
+        prefix: before the names of the options.
+        names: the name of an option in the request, by that of `atento.Model`; others have the same. One in a section
+            has that before it, as `generate_parameters/num_beams`.
+    """
+
+    texts: str = ""
+    prefix: str = "/"
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def refusal(self, message: str, options: Mapping[str, Any]) -> ServiceError:
+        """The error that says why a model refuses an option or a text, in the names of the request."""
+        message = message.removeprefix("options: ").replace("`decoding.", "`")
+        named = [name for name in _NAMED.findall(message) if name in options]
+        for name in dict.fromkeys(named):
+            message = message.replace(f"`{name}`", f"`{self.names.get(name, name).rpartition('/')[2]}`")
+        pointer = f"{self.prefix}{self.names.get(named[0], named[0])}" if named else ""
+        return wrong_field(pointer or (self.texts if message.startswith("text ") else ""), message)
+
+
 @dataclass
 class Work:
     """The jobs of one request.
@@ -55,10 +82,12 @@ class Work:
     Attributes:
         service: the service.
         request: the request; its number names the jobs.
+        pointers: where its fields stand.
     """
 
     service: Service
     request: Request
+    pointers: Pointers = Pointers()
     _begun: dict[str, None] = field(default_factory=dict)  # jobs that have not ended
     _count: int = 0
     _is_accepted: bool = False  # a job of it was accepted
@@ -162,13 +191,13 @@ class Work:
             async with asyncio.timeout(job.deadline - time.monotonic() + _GRACE):
                 async for event in events:
                     if isinstance(event, Failed):
-                        raise self._failure(event)
+                        raise self._failure(event, job)
                     if isinstance(event, Usage):
                         self._note(event)
                     yield event
             del self._begun[job.id]
         except TimeoutError:
-            raise self._failure(Failed("deadline", "")) from None
+            raise self._failure(Failed("deadline", ""), job) from None
         finally:
             self.stop()
 
@@ -184,11 +213,11 @@ class Work:
             del self._begun[number]
             self.service.engine.cancel(number)
 
-    def _failure(self, failed: Failed) -> ServiceError:
+    def _failure(self, failed: Failed, job: Job) -> ServiceError:
         if failed.kind == "request":
-            return wrong_field("", failed.message.removeprefix("options: ").replace("`decoding.", "`"))
+            return self.pointers.refusal(failed.message, job.options)
         if failed.kind == "too_long":
-            return too_long(failed.message)
+            return too_long(failed.message, self.pointers.texts or None)
         if failed.kind == "deadline":
             seconds = self.service.limits.deadline
             return ServiceError(504, f"the answer was not ready in {seconds:g} seconds", "deadline")
@@ -291,7 +320,7 @@ def check_texts(service: Service, count: int, pointer: str, most: int | None = N
     if count > most:
         raise too_long(f"a request may have at most {most:,} texts: got {count:,}", pointer)
     if count == 0:
-        raise wrong_field(pointer, "a request must have at least one text: got none")
+        raise wrong_field(pointer, f"`{pointer.rpartition('/')[2]}` must have at least one text: got none")
 
 
 Handler = Callable[[Request], Awaitable[Any]]
