@@ -1,5 +1,6 @@
 """What clients of Hugging Face, Cohere and Jina ask for; the page of the routes; forms of errors; closed streams."""
 
+import json
 import re
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 
 import atento
 from atento.model import Model
-from http_service import LABELS, SOURCES, Served, until
+from http_service import LABELS, SOURCES, Served, error_of, until
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
 PROMPT = "I love the big dog . the cat sees it"
@@ -216,3 +217,34 @@ def test_the_log_has_the_time_in_the_queue_and_of_computing(service: Served) -> 
     event = next(event for event in service.events() if event["id"] == number)
     assert event["prompt_tokens"] >= 2 and event["new_tokens"] >= 1
     assert event["compute_seconds"] > 0 and 0 <= event["queue_seconds"] + event["compute_seconds"] <= event["seconds"]
+
+
+@pytest.mark.parametrize("examples", [4, pytest.param(60, marks=pytest.mark.slow)])
+def test_schemathesis_finds_no_failure_of_the_service(service: Served, examples: int) -> None:
+    """Requests made from the OpenAPI page: no status of 500 or more but 503, and every error has the form of errors."""
+    schemathesis = pytest.importorskip("schemathesis", reason="the package schemathesis is not installed")
+    from hypothesis import HealthCheck, Phase, given, settings
+
+    schema = schemathesis.openapi.from_url(f"{service.url}/openapi.json")
+    count = 0
+    for result in schema.get_all_operations():
+        operation = result.ok()
+
+        @settings(
+            max_examples=examples,
+            deadline=None,
+            phases=[Phase.explicit, Phase.generate],
+            suppress_health_check=list(HealthCheck),
+            database=None,
+        )
+        @given(case=operation.as_strategy())
+        def call(case: Any) -> None:
+            nonlocal count
+            count += 1
+            answer = case.call(timeout=60)
+            assert answer.status_code < 500, (case.path, case.body, answer.text)
+            if answer.status_code >= 400 and case.method.upper() != "HEAD":
+                assert error_of(json.loads(answer.content))["message"]
+
+        call()
+    assert count > 16 * examples

@@ -11,40 +11,10 @@ import numpy as np
 import pytest
 
 import atento
-from http_service import MINILM, SOURCES, Served, error_of, until
+from http_service import MINILM, SOURCES, Served, until
 
 pytestmark = pytest.mark.slow
 C = "/v1/completions"
-
-
-def test_schemathesis_finds_no_failure_of_the_service(service: Served) -> None:
-    """Requests made from the OpenAPI page: no status of 500 or more but 503, and every error has the form of errors."""
-    schemathesis = pytest.importorskip("schemathesis", reason="the package schemathesis is not installed")
-    from hypothesis import HealthCheck, Phase, given, settings
-
-    schema = schemathesis.openapi.from_url(f"{service.url}/openapi.json")
-    count = 0
-    for result in schema.get_all_operations():
-        operation = result.ok()
-
-        @settings(
-            max_examples=60,
-            deadline=None,
-            phases=[Phase.explicit, Phase.generate],
-            suppress_health_check=list(HealthCheck),
-            database=None,
-        )
-        @given(case=operation.as_strategy())
-        def call(case: Any) -> None:
-            nonlocal count
-            count += 1
-            answer = case.call(timeout=60)
-            assert answer.status_code < 500, (case.path, case.body, answer.text)
-            if answer.status_code >= 400 and case.method.upper() != "HEAD":
-                assert error_of(json.loads(answer.content))["message"]
-
-        call()
-    assert count > 1000
 
 
 def test_v1_fuzzed_bodies_are_answered_or_refused(service: Served) -> None:
