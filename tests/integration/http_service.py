@@ -165,14 +165,14 @@ def served(arguments: Sequence[str], *, environment: dict[str, str] | None = Non
 
 
 @contextmanager
-def shared_service(folder: Path) -> Iterator[Served]:
+def shared_service(folder: Path, *, environment: dict[str, str] | None = None) -> Iterator[Served]:
     """A service with the tiny models, and MiniLM where it is installed."""
     folders = write_models(folder)
     (folders["lm"] / "MANIFEST.json").unlink()  # which does not list the template
     (folders["lm"] / "chat_template.jinja").write_text(CHAT, encoding="utf-8")
     names = [*map(str, folders.values()), *([] if MINILM is None else [f"minilm={MINILM}"])]
     limits = ["--max-wait-ms", "1", "--limit", "body_seconds=1", "--limit", "header_seconds=1"]
-    with served([*names, *limits, "--cors", "https://example.org"]) as running:
+    with served([*names, *limits, "--cors", "https://example.org"], environment=environment) as running:
         running.folders = folders
         yield running
 

@@ -77,7 +77,12 @@ def until(condition: Any, seconds: float) -> float:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    tokenizer, folder = small_tokenizer(), tmp_path_factory.mktemp("models")
+    return write_small_models(tmp_path_factory.mktemp("models"))
+
+
+def write_small_models(folder: Path) -> dict[str, Path]:
+    """A random translator and a random classifier, `writer` and `reader`."""
+    tokenizer = small_tokenizer()
     writer = small_model(tokenizer, "encoder-decoder", 1.2)
     labels = ("a", "b", "c")
     reader = small_model(tokenizer, "encoder", heads=(HeadConfig("classification", labels=labels),))

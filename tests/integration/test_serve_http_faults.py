@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from os import kill
 from pathlib import Path
 from typing import Any
@@ -39,10 +40,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def service(folder: Path) -> Iterator[Served]:
+    with limited_service(folder) as running:
+        yield running
+
+
+@contextmanager
+def limited_service(folder: Path, environment: dict[str, str] | None = None) -> Iterator[Served]:
+    """A service of `lm` with small limits and with keys."""
     (folder / "keys").write_text(KEYS, encoding="utf-8")
     limits = [word for name, value in LIMITS.items() for word in ("--limit", f"{name}={value}")]
     paths = ["--api-keys", str(folder / "keys"), "--admin-socket", str(folder / "admin.sock")]
-    with served([str(folder / "lm"), *paths, *limits, "--log-text"]) as running:
+    with served([str(folder / "lm"), *paths, *limits, "--log-text"], environment=environment) as running:
         yield running
 
 
