@@ -10,10 +10,13 @@ import torch
 import transformers
 
 import atento
-from atento.data.batches import Draw
+from atento.config.loading import load_recipe
+from atento.data.batches import Draw, PlannedBatches
 from atento.data.objectives.labels import Labels, texts_as_store
 from atento.data.store import Ragged
 from atento.errors import DataError, UsageError
+from atento.networks import build_network
+from atento.runs.prepare import read_data, tokenizer_and_network, training_batches
 from atento.runs.train import TrainedRun
 from atento.training.losses import Call, losses
 from conftest import ForkServer, refused
@@ -161,10 +164,6 @@ def test_g5_the_loss_is_that_of_transformers(problem: str, tmp_path: Path) -> No
 def test_g1_balanced_classes_have_equal_sums_of_factors(tmp_path: Path, server: ForkServer) -> None:
     """The factors are those of scikit-learn; the validation's nll has none."""
     (tmp_path / "train.tsv").write_text("uva\tfruta\npera\tfruta\nmaçã\tfruta\ngato\tanimal\n", encoding="utf-8")
-    from atento.config.loading import load_recipe
-    from atento.data.batches import PlannedBatches
-    from atento.runs.prepare import read_data, tokenizer_and_network, training_batches
-
     given = recipe("classification", {"text": 0, "label": 1}, objective={"kind": "labels", "class_weights": "balanced"})
     given["data"] = {"train": {"file": str(tmp_path / "train.tsv"), "text": 0, "label": 1}}
     loaded = load_recipe(given)
@@ -180,6 +179,47 @@ def test_g1_balanced_classes_have_equal_sums_of_factors(tmp_path: Path, server: 
     masked = {**given, "objective": {"kind": "masked", "class_weights": "balanced"}}
     (tmp_path / "wrong.json").write_text(json.dumps(masked), encoding="utf-8")
     refused(server.run("config", "check", "wrong.json", cwd=tmp_path), "`class_weights` has no effect on the objective")
+
+
+def test_g1_labels_of_which_every_text_has_several_are_named(tmp_path: Path) -> None:
+    """With the task of single labels, where no text has a part alone, which would be refused."""
+    (tmp_path / "train.tsv").write_text("uva\tdoce|roxo\npera\tdoce|verde\nkiwi\tdoce|verde\n", encoding="utf-8")
+    given = recipe("classification", {"text": 0, "label": 1})
+    given["data"] = {"train": {"file": str(tmp_path / "train.tsv"), "text": 0, "label": 1}}
+    said: list[str] = []
+    read_data(load_recipe(given).recipe, tmp_path, said.append)
+    assert said[0] == (
+        "warning: 'doce|roxo' and 'doce|verde' are two labels here, with nothing in common; several labels of one text "
+        "need `task: multi-label-classification`"
+    )
+
+
+def test_g1_balanced_sets_have_the_factors_of_each_label_and_of_its_absence(tmp_path: Path) -> None:
+    """Those of scikit-learn for each label by itself; the loss has them, the nll has none."""
+    from sklearn.utils.class_weight import compute_class_weight
+
+    given = recipe("multi-label-classification", {"text": 0, "label": 1})
+    given["objective"] = {"kind": "label-sets", "class_weights": "balanced"}
+    (tmp_path / "train.tsv").write_text("uva\tdoce|roxo\npera\tdoce\nmaçã\tdoce\nsal\t\n", encoding="utf-8")
+    given["data"] = {"train": {"file": str(tmp_path / "train.tsv"), "text": 0, "label": 1}}
+    loaded = load_recipe(given)
+    data = read_data(loaded.recipe, loaded.folder, print)
+    tokenizer, config = tokenizer_and_network(loaded, data.train, print)
+    batches = training_batches(loaded.recipe, config, tokenizer, data.train, print)
+    batch = next(part.batch for part in batches.parts(0))
+    factors = batch.extras["multi-label weights"]
+    rows = np.array([[name in labels for name in ("doce", "roxo")] for labels in data.train["label"]])
+    for column in (0, 1):
+        expected = compute_class_weight("balanced", classes=np.array([False, True]), y=rows[:, column])
+        assert factors[:, column].tolist() == pytest.approx(expected.tolist())
+    network = build_network(config).eval()
+    loss, nll = losses(network, batch, Call())["multi-label"]
+    right = batch.extras["multi-label"]
+    output = network.read("multi-label", network(**batch.inputs, project=False), None, None)
+    each = torch.nn.functional.binary_cross_entropy_with_logits(output, right, reduction="none")
+    weighed = each * torch.where(right > 0, factors[1], factors[0])
+    assert float(nll) == pytest.approx(float(each.sum()) / 2, rel=1e-5)
+    assert float(loss) == pytest.approx(float(weighed.sum()) / 2, rel=1e-5) and float(loss) != float(nll)
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,9 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
         "read a text",
         {},
     ),
-    "label-sets": ObjectiveSpec((("text", "label"), ("text", "pair", "label")), TEXT_READERS, "read a text", {}),
+    "label-sets": ObjectiveSpec(
+        (("text", "label"), ("text", "pair", "label")), TEXT_READERS, "read a text", {}, weighs_classes=True
+    ),
     "numbers": ObjectiveSpec((("text", "score"), ("text", "pair", "score")), TEXT_READERS, "read a text", {}),
     "multiple-negatives": ObjectiveSpec(
         (("text", "pair"), ("text", "pair", "negative")),
@@ -160,7 +162,8 @@ class ObjectiveConfig:
     """
     class_weights: Literal["equal", "balanced"] = "equal"
     """Factor of the loss of each label in training. balanced: examples / (labels x examples of the label), so that rare
-    labels count as much as frequent ones. Use it for few positives among many negatives.
+    labels count as much as frequent ones; of several labels a text, examples / (2 x examples with the label), and the
+    same of those without it. Use it for few positives among many negatives.
     """
     mean_span: float | None = None
     """Mean length of a masked span in tokens. [at least 1; null: as in the paper, 3]"""

@@ -196,6 +196,18 @@ def joined_labels(labels: Collection[str]) -> tuple[str, list[str]] | None:
     return None
 
 
+def shared_parts(labels: Collection[str]) -> tuple[str, str] | None:
+    """Return two labels that are joined by `SEPARATOR` and have a part in common; None: there are none."""
+    label_of: dict[str, str] = {}
+    for label in sorted(labels):
+        parts = {part.strip() for part in label.split(SEPARATOR)}
+        for part in sorted(parts) if len(parts) > 1 else ():
+            if part in label_of:
+                return label_of[part], label
+            label_of[part] = label
+    return None
+
+
 def several_labels() -> str:
     """Return what to do where texts have several labels, for messages."""
     return f"several labels of one text need `task: {task_with_field('classes')}`"

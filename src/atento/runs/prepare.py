@@ -26,7 +26,7 @@ from atento.data.records import Records, Split, joined, read_records
 from atento.data.source_files import source_files
 from atento.data.special_tokens import begin_of, template_for
 from atento.data.subsets import subset
-from atento.data.values import joined_labels, several_labels
+from atento.data.values import joined_labels, several_labels, shared_parts
 from atento.errors import DataError, RecipeError, UsageError
 from atento.models.configuration import network_config
 from atento.models.initial import fine_tuned, initial_model
@@ -110,6 +110,9 @@ def read_data(recipe: Recipe, folder: Path, report: Report, memory: Mapping[str,
         if (joint := joined_labels(counts)) is not None:
             where, others = train.where(train[label].index(joint[0])), " and ".join(map(repr, joint[1]))
             raise DataError(f"{where}: the label {joint[0]!r} joins {others}, which are labels too; {several_labels()}")
+        if (sharing := shared_parts(counts)) is not None:
+            one, other = map(repr, sharing)
+            report(f"warning: {one} and {other} are two labels here, with nothing in common; {several_labels()}")
         for name, count in sorted(counts.items()):
             if count == 1:
                 where = train.where(train[label].index(name))

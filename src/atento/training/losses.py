@@ -144,12 +144,16 @@ def number_loss(network: Network, head: str, forward: Forward, batch: Batch, cal
 def set_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
     """Return the binary cross-entropy of each class, its mean over classes summed over texts.
 
-    `Batch.extras[head]` (B,C) is 1 for the classes of a text, 0 for the others.
+    `Batch.extras[head]` (B,C) is 1 for the classes of a text, 0 for the others. `Batch.extras["HEAD weights"]` (2,C)
+    are the factors of the entropy of a class that a text does not have, and of one that it has; 1 if there are none.
     """
     labelled, logits = _text_outputs(network, head, forward, batch, call)
     right = batch.extras[head][labelled].to(logits.dtype)
-    loss = F.binary_cross_entropy_with_logits(logits, right, reduction="sum") / logits.shape[-1]
-    return loss, loss.detach()
+    weights = batch.extras.get(f"{head} weights")
+    nll = F.binary_cross_entropy_with_logits(logits.detach(), right, reduction="sum") / logits.shape[-1]
+    factors = None if weights is None else torch.where(right > 0, weights[1], weights[0])
+    loss = F.binary_cross_entropy_with_logits(logits, right, factors, reduction="sum") / logits.shape[-1]
+    return loss, nll
 
 
 def _text_outputs(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> tuple[Tensor, Tensor]:

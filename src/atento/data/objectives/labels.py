@@ -5,7 +5,7 @@ ids "[CLS] ótimo filme [SEP]"   label 1, "positive" (docs/notes.md#g1)
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -40,7 +40,7 @@ class Labels:
     network: NetworkConfig
     head: HeadConfig
     has_values: bool = False
-    class_weights: tuple[float, ...] = ()
+    class_weights: tuple[Any, ...] = ()
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
         """Return one target for each example."""
@@ -59,8 +59,8 @@ class Labels:
             extras[self.head.name] = values if self.head.labels else values.squeeze(-1)
         else:
             labels = torch.tensor([int(store["label"][row][0]) for row in rows.tolist()])
-            if self.class_weights:
-                extras[f"{self.head.name} weights"] = torch.tensor(self.class_weights)
+        if self.class_weights:
+            extras[f"{self.head.name} weights"] = torch.tensor(self.class_weights)
         lengths = torch.from_numpy(store["ids"].lengths[rows])
         length = round_length(store["ids"].lengths[rows], self.network.position_limit)
         inputs = inputs_of(store, rows, self.network, self.head, length)
@@ -166,9 +166,12 @@ def labelled_texts(
     config: ObjectiveConfig,
     head: HeadConfig,
     columns: Mapping[str, Ragged],
-    class_weights: tuple[float, ...] = (),
+    class_weights: tuple[Any, ...] = (),
 ) -> PlannedBatches:
-    """Return batches of the texts or pairs of a split, with these columns of what the head should give."""
+    """Return batches of the texts or pairs of a split, with these columns of what the head should give.
+
+    `class_weights` are the factors of the loss of the classes (C,); of sets, those of absent and of present ones (2,C).
+    """
     split, training = preparation.split, preparation.recipe.training
     pairs = split["pair"] if "pair" in split.columns else None
     network, template = preparation.network, preparation.text_template()
