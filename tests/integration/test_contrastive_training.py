@@ -109,6 +109,22 @@ def test_g8_scored_pairs_are_learned_as_cosines(tmp_path: Path, server: ForkServ
     refused(server.run("evaluate", "run", "bare.tsv", cwd=tmp_path), "has 3 columns: its first line must name them")
 
 
+def test_g8_triples_are_validated_by_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scores ask for no negative; the other way round, and in any other field, both must have the same columns."""
+    monkeypatch.chdir(tmp_path)
+    triples = [f"{a}\t{b}\t{PAIRS[(number + 5) % 16][1]}" for number, (a, b) in enumerate(PAIRS)]
+    head = "text\tpair\tnegative"
+    Path("train.tsv").write_text("\n".join([head, *triples]) + "\n", encoding="utf-8")
+    Path("valid.tsv").write_text("text\tpair\n" + "\n".join(map("\t".join, PAIRS[:4])) + "\n", encoding="utf-8")
+    given = recipe()
+    given["data"]["train"]["negative"] = "negative"
+    run = atento.train(given, out=tmp_path / "run", threads=1)
+    assert run.best == 1.0
+    given["data"] = {"train": given["data"]["valid"], "valid": given["data"]["train"]}
+    with pytest.raises(AtentoError, match=r"`data.valid` has `text` and `pair` and `negative`, and `data.train` has"):
+        atento.train(given, out=tmp_path / "other", threads=1)
+
+
 def test_g8_a_text_is_no_negative_of_one_that_it_belongs_to() -> None:
     """Texts 0 to 9 as numbers: every rule by a search over all rows and candidates."""
     drawn = np.random.default_rng(2).integers(0, 10, size=(12, 3))

@@ -16,11 +16,19 @@ Kind = Literal["text", "class", "number", "classes", "words", "tags", "spans"]  
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a task's records: the key of a recipe's source that names its column, and its kind."""
+    """A field of a task's records: the key of a recipe's source that names its column, and its kind.
+
+    Attributes:
+        name: the key.
+        kind: what its values are.
+        optional: whether records may lack it.
+        only_training: whether records for validation and test may lack it though those of training have it.
+    """
 
     name: str
     kind: Kind = "text"
     optional: bool = False
+    only_training: bool = False
 
 
 @dataclass(frozen=True)
@@ -238,7 +246,7 @@ TASKS: dict[str, TaskSpec] = {
         (
             Field("text"),
             Field("pair"),
-            Field("negative", optional=True),
+            Field("negative", optional=True, only_training=True),
             Field("score", "number", optional=True),
         ),
         ("encoder",),

@@ -95,8 +95,12 @@ def read_data(recipe: Recipe, folder: Path, report: Report, memory: Mapping[str,
     train = splits["train"]
     if train is None:
         raise RecipeError("`data.train` names no data")
+    only_training = {field.name for field in TASKS[recipe.task].fields if field.only_training}
     for name, split in splits.items():
-        if split is not None and split.columns.keys() != train.columns.keys():
+        if (
+            split is not None
+            and not split.columns.keys() <= train.columns.keys() <= split.columns.keys() | only_training
+        ):
             fields = [" and ".join(f"`{column}`" for column in part.columns) for part in (split, train)]
             raise DataError(f"`data.{name}` has {fields[0]}, and `data.train` has {fields[1]}")
     for part, source in zip(records["valid"], _by_file(recipe, "valid", folder)):
