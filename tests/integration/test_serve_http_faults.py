@@ -103,11 +103,11 @@ def connect(service: Served) -> socket.socket:
     return socket.create_connection((parts.hostname or "", parts.port or 0), timeout=10)
 
 
-def seconds_until_closed(connection: socket.socket, dribble: bytes = b"") -> float:
+def seconds_until_closed(connection: socket.socket, dribble: bytes = b"", most: float = 10.0) -> float:
     """How long the service bears a client that sends a byte every fifth of a second and reads nothing but the end."""
     began = time.monotonic()
     connection.settimeout(0.2)
-    while time.monotonic() - began < 10:
+    while time.monotonic() - began < most:
         try:
             if dribble:
                 connection.sendall(dribble)
@@ -341,3 +341,74 @@ def test_wrong_usage_is_refused_before_a_model_is_loaded(
             main()
     assert ended.value.code == status
     assert message in capsys.readouterr().err
+
+
+# The long form of V3 and V5 ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_v3_at_four_times_its_capacity_as_many_requests_are_answered_as_without_overload(folder: Path) -> None:
+    """Arrivals that do not wait for answers: what is accepted is in time, the rest is refused at once."""
+    body = LONG | {"n": 4, "max_tokens": 128}
+    limits = ["--limit", "in_flight=4", "--limit", "queue=8", "--deadline", "10"]
+    with served([str(folder / "lm"), *limits]) as service, httpx.Client(base_url=service.url, timeout=30) as client:
+
+        def timed(_: int) -> tuple[int, float]:
+            began = time.monotonic()
+            return client.post(C, json=body).status_code, time.monotonic() - began
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(timed, range(16)))
+            began = time.monotonic()
+            assert {status for status, _ in pool.map(timed, range(80))} == {200}
+            capacity = 80 / (time.monotonic() - began)
+        seconds, rate = 10.0, 4 * capacity
+        with ThreadPoolExecutor(128) as pool:
+            began = time.monotonic()
+            futures = []
+            for number in range(int(seconds * rate)):
+                time.sleep(max(0.0, began + number / rate - time.monotonic()))
+                futures.append(pool.submit(timed, number))
+            answers = [future.result() for future in futures]
+            goodput = sum(status == 200 for status, _ in answers) / (time.monotonic() - began)
+        assert {status for status, _ in answers} == {200, 503}
+        accepted = sorted(took for status, took in answers if status == 200)
+        assert accepted[int(0.99 * len(accepted))] <= 10.0
+        refused = [event["seconds"] for event in service.events() if event["status"] == 503]
+        assert statistics.median(refused) <= 0.05
+        assert goodput >= 0.9 * capacity, (goodput, capacity)
+        assert until(lambda: client.post(C, json=body).status_code == 200, 2.0) < 2.0
+
+
+@pytest.mark.slow
+def test_v5_a_hundred_slow_clients_delay_no_other(folder: Path) -> None:
+    """Dribbling heads and bodies: the latencies of good requests rise by a fifth at most."""
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nX: "
+    body = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n"
+    limits = ["--limit", "header_seconds=5", "--limit", "body_seconds=10", "--limit", "idle_seconds=15"]
+    good = LONG | {"n": 8, "max_tokens": 128}
+    with served([str(folder / "lm"), *limits]) as service, httpx.Client(base_url=service.url, timeout=30) as client:
+
+        def latencies() -> list[float]:
+            found = []
+            for _ in range(60):
+                began = time.monotonic()
+                assert client.post(C, json=good).status_code == 200
+                found.append(time.monotonic() - began)
+            return sorted(found)
+
+        latencies()
+        before = latencies()
+        cases = [(head, b"a", 5.0), (body, b" ", 10.0)] * 50
+        connections = [connect(service) for _ in cases]
+        for connection, (begun, _, _) in zip(connections, cases):
+            connection.sendall(begun)
+        with ThreadPoolExecutor(len(cases)) as pool:
+            closed = [
+                pool.submit(seconds_until_closed, c, dribble, 20.0) for c, (_, dribble, _) in zip(connections, cases)
+            ]
+            during = latencies()
+            assert all(future.result() < limit + 1.5 for future, (_, _, limit) in zip(closed, cases))
+        for connection in connections:
+            connection.close()
+        assert during[30] <= 1.2 * before[30] and during[57] <= 1.2 * before[57] + 0.01, (before, during)

@@ -140,6 +140,22 @@ def test_a_folder_of_ours_loads_there_and_here_with_our_outputs(
     torch.testing.assert_close(joined, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("bias", ["lora_only", "all"])
+def test_biases_that_were_trained_beside_an_adapter_are_read(bias: Any, tmp_path: Path) -> None:
+    base = saved(theirs("bert classification"), tmp_path / "base")
+    settings = peft.LoraConfig(r=2, target_modules=["query", "value"], bias=bias, task_type="SEQ_CLS")
+    adapted = peft.get_peft_model(hf.AutoModelForSequenceClassification.from_pretrained(base), settings).eval()
+    randomised(adapted, "lora_")
+    with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if name.endswith("bias") and parameter.requires_grad:
+                parameter.normal_(std=0.3)
+    adapted.save_pretrained(tmp_path / "adapter")
+    name = "bert classification"
+    found = compared(logits(load(tmp_path / "adapter").network, name), name)
+    torch.testing.assert_close(found, logits(adapted, name), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("base_case", "adapted_class", "modules"),
     [

@@ -89,7 +89,7 @@ def read_peft(
     base = find_model(folder / named if (folder / named).exists() else named)
     data = read_config(base / CONFIG)
     with TensorFiles(folder, ADAPTER_WEIGHTS) as files:
-        names = {name: name.removeprefix(_PREFIX) for name in files.entries}
+        names = {name: _plain(name) for name in files.entries if ".original_module." not in name}
         factors = {plain: files.read(name) for name, plain in names.items() if _FACTOR.fullmatch(plain)}
         replaced = {name: plain for name, plain in names.items() if plain not in factors}
         shapes = {plain: files.entries[name].shape for name, plain in replaced.items()}
@@ -117,6 +117,11 @@ def read_peft(
         of_others = tuple(f"heads.{name}." for name in others)
         weights = {name: value for name, value in weights.items() if not name.startswith(of_others)}
     return base, data, network, weights, report
+
+
+def _plain(name: str) -> str:
+    """The name of a weight in the base model; with `bias`, biases are saved by their names inside what PEFT wraps."""
+    return name.removeprefix(_PREFIX).replace(".base_layer.", ".").replace(".modules_to_save.", ".")
 
 
 def with_ours(config: dict[str, Any], network: NetworkConfig, folder: Path) -> dict[str, Any]:
