@@ -1,22 +1,26 @@
-"""Checks of objectives of pretraining: the next sentence, corrupted spans, prefixes (docs/notes.md#e4, #e6, #e7)."""
+"""Checks of objectives of pretraining: the next sentence, corrupted spans, prefixes (docs/notes.md#e4 to #e7)."""
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
+from torch.nn import functional as F
 
 from atento.attention.masks import prefix as prefix_mask
 from atento.config.heads import HeadConfig
 from atento.config.network import NetworkConfig
 from atento.data.batches import Draw
 from atento.data.masking import Masking
+from atento.data.objectives.masked import Masked
 from atento.data.objectives.next_sentence import FOLLOWS, NextSentence, with_second
 from atento.data.objectives.prefix import Prefix
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
+from atento.data.objectives.span_boundary import SpanBoundary
 from atento.data.objectives.span_corruption import SpanCorruption, corrupt, restored
 from atento.data.store import MemoryStore, Ragged
 from atento.networks import Decoder, Encoder
+from atento.networks.heads import SpanBoundaryHead
 from atento.notes.checks.attention import EXACT
 from atento.notes.finding import AtMost, Finding, compare
 from atento.text.templates import Template
@@ -79,6 +83,56 @@ def next_sentences() -> Finding:
             "sum of both losses, away": EXACT,
         },
         remark=f"{total:,} pairs",
+    )
+
+
+def masked_spans() -> Finding:
+    """E5: hidden spans have 1 to 10 words by a geometric law, 3.8 on average; the boundary objective predicts each
+    hidden token from the vectors beside its span and its place in the span.
+    """
+    size, words = WORD + 100, np.arange(4000)
+    masking, lengths = Masking(MASK, WORD, size, unit="spans"), list[int]()
+    for row in range(5):
+        ids, labels = torch.full((len(words),), WORD), torch.full((len(words),), -1)
+        ranges = masking.hide(ids, words, labels, row, Draw(1, 0), words)
+        lengths += [int(end - start) for start, end in ranges]
+    law = 0.8 ** np.arange(10)
+    mean = float((law * np.arange(1, 11)).sum() / law.sum())
+    deviation = float(((law * (np.arange(1, 11) - mean) ** 2).sum() / law.sum()) ** 0.5)
+    text = [BEGIN, *range(WORD, WORD + 24), END]
+    store = MemoryStore({"ids": Ragged([text, text]), "words": Ragged([list(range(24))] * 2)})
+    batch = SpanBoundary(Masked(PAD, masking)).batch(store, np.arange(2), Draw(3, 0))
+    heads = (HeadConfig("masked-language-model"), HeadConfig("span-boundary"))
+    torch.manual_seed(0)
+    network = Encoder(NetworkConfig("encoder", vocab_size=size, heads=heads, **SIZES)).double().eval()
+    boundary = cast(SpanBoundaryHead, network.heads["span-boundary"])
+    hidden = batch.labels["span-boundary"]
+    places, by_hand = 0, 0.0
+    with torch.no_grad():
+        vectors = network(**batch.inputs, project=False).hidden
+        for row, at in (hidden >= 0).nonzero().tolist():
+            left = next(i for i in range(at, -1, -1) if hidden[row, i] < 0)
+            right = next(i for i in range(at, len(text)) if hidden[row, i] < 0)
+            place = torch.tensor([at - left - 1])
+            read = boundary.read(vectors[row, left][None], vectors[row, right][None], place)
+            logits = F.linear(read, boundary.matrix(network.table), boundary.bias)
+            by_hand -= float(logits.log_softmax(dim=-1)[0, hidden[row, at]])
+            places += 1
+        loss, _ = losses(network, batch, Call())["span-boundary"]
+    return compare(
+        {
+            "longest span": max(lengths),
+            "words of a span, deviations from 3.8": abs(np.mean(lengths) - mean) / (deviation / len(lengths) ** 0.5),
+            "tokens predicted from boundaries": batch.counts()["span-boundary"],
+            "boundary loss, away": abs(float(loss) - by_hand),
+        },
+        {
+            "longest span": 10,
+            "words of a span, deviations from 3.8": AtMost(3.0),
+            "tokens predicted from boundaries": places,
+            "boundary loss, away": EXACT,
+        },
+        remark=f"{len(lengths):,} spans of {np.mean(lengths):.2f} words on average; {mean:.2f} by the law",
     )
 
 
