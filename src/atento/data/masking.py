@@ -4,14 +4,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from atento.config.network import NetworkConfig
 from atento.config.objective import ObjectiveConfig
 from atento.data.batches import Draw
-from atento.data.shuffle import hashes, random_partition
+from atento.data.shuffle import grid_hashes, hashes, random_partition
 from atento.text.tokenizer import Tokenizer
 
 MAX_SPAN, SPAN_P = 10, 0.2  # words of a span: geometric with p 0.2, at most 10 (SpanBERT); 3.8 on average
@@ -60,6 +59,33 @@ class Masking:
             return self.share(tokens)
         return self.share(words) * tokens / np.maximum(1, words)
 
+    def hide_tokens(
+        self, ids: Tensor, labels: Tensor, may_be_chosen: Tensor, rows: NDArray[np.int64], draw: Draw
+    ) -> None:
+        """Hide tokens of a batch, where the unit is the token: as `hide` row by row, many times faster.
+
+        Args:
+            ids: (B,L), changed in place.
+            labels: (B,L) of -1; receives the original ids at the chosen positions.
+            may_be_chosen: boolean (B,L).
+            rows: (B,) numbers of the examples.
+            draw: seed and epoch.
+        """
+        may = may_be_chosen.numpy()
+        counts = may.sum(axis=1)
+        most = int(counts.max(initial=0))
+        drawn = grid_hashes(rows, 3 * most + 1, draw.seed, draw.epoch)  # of each row those that `hide` draws
+        row = np.arange(len(rows))
+        order = np.where(np.arange(most) < counts[:, np.newaxis], drawn[:, :most], np.uint64(2**64 - 1))
+        ranked = np.argsort(order, axis=1, kind="stable")
+        rounding = (drawn[row, 3 * counts] >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        chosen = np.minimum((self.share(counts) + rounding).astype(np.int64), counts)
+        at, place = np.nonzero(np.arange(most) < chosen[:, np.newaxis])
+        positions = np.argsort(~may, axis=1, kind="stable")[at, ranked[at, place]]
+        flat = at * may.shape[1] + positions
+        treatment, random = drawn[at, counts[at] + place], drawn[at, 2 * counts[at] + place]
+        self._replace(ids.view(-1).numpy(), labels.view(-1).numpy(), flat, treatment, random)
+
     def hide(
         self,
         ids: Tensor,
@@ -88,7 +114,7 @@ class Masking:
             chosen = positions[np.argsort(drawn[:n], kind="stable")[: self._count(n, drawn[-1])]]
             of_chosen = slice(0, len(chosen))
             treatment, random = drawn[n : 2 * n][of_chosen], drawn[2 * n :][of_chosen]
-            self._replace(ids, labels, chosen, treatment, random)
+            self._replace(ids.numpy(), labels.numpy(), chosen, treatment, random)
             return np.empty((0, 2), dtype=np.int64)
         assert words is not None
         starts = np.flatnonzero(np.diff(words, prepend=words[:1] - 1))  # where each word begins
@@ -97,7 +123,7 @@ class Masking:
         index, first = inside(ranges)
         drawn = hashes(2 * n, draw.seed, draw.epoch, row, _TREATMENT_KEY)
         treatment = drawn[:n][first if self.unit == "spans" else index]  # of a span: that of its first token
-        self._replace(ids, labels, positions[index], treatment, drawn[n:][index])
+        self._replace(ids.numpy(), labels.numpy(), positions[index], treatment, drawn[n:][index])
         return ranges
 
     def _count(self, units: int, drawn: np.uint64) -> int:
@@ -130,19 +156,21 @@ class Masking:
 
     def _replace(
         self,
-        ids: Tensor,
-        labels: Tensor,
+        ids: NDArray[np.int64],
+        labels: NDArray[np.int64],
         chosen: NDArray[np.int64],
         treatment: NDArray[np.uint64],
         random: NDArray[np.uint64],
     ) -> None:
-        """Label the chosen positions (n,) and replace their tokens; `treatment` and `random` are hashes (n,)."""
+        """Label the chosen positions (n,) of ids (L,) and replace their tokens there; `treatment` and `random` are
+        hashes (n,).
+        """
         labels[chosen] = ids[chosen]
         treatment = treatment % np.uint64(10)  # 0 to 7: mask, 8: random token, 9: unchanged
         random = random % np.uint64(self.vocab_size - self.first_word)
         ids[chosen[treatment < 8]] = self.mask_id
         replaced = treatment == 8
-        ids[chosen[replaced]] = torch.from_numpy(random[replaced].astype(np.int64) + self.first_word)
+        ids[chosen[replaced]] = random[replaced].astype(np.int64) + self.first_word
 
 
 def inside(ranges: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -49,14 +49,21 @@ class Masked:
         return Batch(with_token_mask({"ids": ids}, lengths), {HEAD: labels}, lengths={"ids": torch.from_numpy(lengths)})
 
     def hidden(self, store: Store, rows: Rows, draw: Draw) -> tuple[Tensor, Tensor, list[NDArray[np.int64]]]:
-        """Return ids (B,L), labels (B,L), and the hidden words or spans of each text as ranges of its positions."""
+        """Return ids (B,L), labels (B,L), and the hidden words or spans of each text as ranges of its positions.
+
+        Where the unit is the token there are no ranges.
+        """
         ids = store["ids"].padded(rows, self.pad_id)
         labels = torch.full_like(ids, -1)
+        if self.masking.unit == "tokens":
+            column = torch.arange(ids.shape[1])
+            inner = (column > 0) & (column < torch.from_numpy(store["ids"].lengths[rows] - 1).unsqueeze(1))
+            self.masking.hide_tokens(ids, labels, inner, rows, draw)
+            return ids, labels, []
         ranges = []
         for i, row in enumerate(rows.tolist()):
             positions = 1 + np.arange(int(store["ids"].lengths[row]) - 2)
-            words = store["words"][row] if "words" in store else None
-            chosen = self.masking.hide(ids[i], positions, labels[i], row, draw, words)
+            chosen = self.masking.hide(ids[i], positions, labels[i], row, draw, store["words"][row])
             ranges.append(chosen + 1)
         return ids, labels, ranges
 

@@ -78,12 +78,16 @@ class NextSentence:
         ids = torch.from_numpy(padded)
         labels = torch.full_like(ids, -1)
         lengths = np.array([len(pair_ids) for pair_ids, _ in pairs])
-        words = None if self.words is None else self.words.of(Ragged([pair_ids for pair_ids, _ in pairs]))
-        for i, row in enumerate(rows.tolist()):
-            positions = np.flatnonzero(padded[i, : lengths[i]] >= self.masking.first_word)
-            if len(positions):
-                of_row = None if words is None else words[i][positions]
-                self.masking.hide(ids[i], positions, labels[i], row, draw, of_row)
+        may_be_chosen = ids >= self.masking.first_word
+        may_be_chosen &= torch.arange(ids.shape[1]) < torch.from_numpy(lengths).unsqueeze(1)
+        if self.words is None:
+            self.masking.hide_tokens(ids, labels, may_be_chosen, rows, draw)
+        else:
+            words = self.words.of(Ragged([pair_ids for pair_ids, _ in pairs]))
+            for i, row in enumerate(rows.tolist()):
+                positions = np.flatnonzero(may_be_chosen[i].numpy())
+                if len(positions):
+                    self.masking.hide(ids[i], positions, labels[i], row, draw, words[i][positions])
         inputs = with_token_mask({"ids": ids}, lengths)
         if self.segments:
             inputs["segment_ids"] = torch.from_numpy(pad_batch([segments for _, segments in pairs], 0)[0])
