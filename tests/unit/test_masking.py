@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -121,8 +122,9 @@ def test_e2_the_rates_of_whole_words_hold_in_tokens() -> None:
         assert abs(number - rate * count) < 3 * (rate * (1 - rate) * count) ** 0.5
 
 
+@pytest.mark.parametrize("unit", ["tokens", "words"])
 @pytest.mark.parametrize("rate", [0.15, 0.6])
-def test_e2_a_batch_is_hidden_as_row_by_row(rate: float) -> None:
+def test_e2_a_batch_is_hidden_as_row_by_row(rate: float, unit: Literal["tokens", "words"]) -> None:
     """Bit for bit, whatever may be chosen: all of a row, none, or what stands apart."""
     random = np.random.default_rng(4)
     ids = torch.from_numpy(random.integers(5, 90, (40, 33)))
@@ -130,14 +132,16 @@ def test_e2_a_batch_is_hidden_as_row_by_row(rate: float) -> None:
     may[3] = False
     may[4, 1:] = False
     rows = random.permutation(1000)[:40]
-    masking = Masking(4, 5, 90, rate)
+    masking = Masking(4, 5, 90, rate, unit)
+    words = np.cumsum(random.random((40, 33)) < 0.5, axis=1)
     hidden, labels = ids.clone(), torch.full_like(ids, -1)
-    masking.hide_tokens(hidden, labels, may, rows, Draw(3, 2))
+    masking.hide_batch(hidden, labels, may, rows, Draw(3, 2), words)
     expected, expected_labels = ids.clone(), torch.full_like(ids, -1)
     for row in range(40):
         positions = np.flatnonzero(may[row].numpy())
         if len(positions):
-            masking.hide(expected[row], positions, expected_labels[row], int(rows[row]), Draw(3, 2))
+            of_row = words[row, positions]
+            masking.hide(expected[row], positions, expected_labels[row], int(rows[row]), Draw(3, 2), of_row)
     assert torch.equal(hidden, expected) and torch.equal(labels, expected_labels)
     assert int((labels >= 0).sum()) > 100
 

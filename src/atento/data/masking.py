@@ -59,10 +59,16 @@ class Masking:
             return self.share(tokens)
         return self.share(words) * tokens / np.maximum(1, words)
 
-    def hide_tokens(
-        self, ids: Tensor, labels: Tensor, may_be_chosen: Tensor, rows: NDArray[np.int64], draw: Draw
+    def hide_batch(
+        self,
+        ids: Tensor,
+        labels: Tensor,
+        may_be_chosen: Tensor,
+        rows: NDArray[np.int64],
+        draw: Draw,
+        words: NDArray[np.int64] | None = None,
     ) -> None:
-        """Hide tokens of a batch, where the unit is the token: as `hide` row by row, many times faster.
+        """Hide tokens or words of a batch: as `hide` row by row, many times faster. Spans are hidden by `hide` alone.
 
         Args:
             ids: (B,L), changed in place.
@@ -70,21 +76,44 @@ class Masking:
             may_be_chosen: boolean (B,L).
             rows: (B,) numbers of the examples.
             draw: seed and epoch.
+            words: (B,L) the number of the word of each position; not read where the unit is the token.
         """
         may = may_be_chosen.numpy()
         counts = may.sum(axis=1)
         most = int(counts.max(initial=0))
-        drawn = grid_hashes(rows, 3 * most + 1, draw.seed, draw.epoch)  # of each row those that `hide` draws
-        row = np.arange(len(rows))
-        order = np.where(np.arange(most) < counts[:, np.newaxis], drawn[:, :most], np.uint64(2**64 - 1))
-        ranked = np.argsort(order, axis=1, kind="stable")
-        rounding = (drawn[row, 3 * counts] >> np.uint64(11)).astype(np.float64) * 2.0**-53
-        chosen = np.minimum((self.share(counts) + rounding).astype(np.int64), counts)
-        at, place = np.nonzero(np.arange(most) < chosen[:, np.newaxis])
-        positions = np.argsort(~may, axis=1, kind="stable")[at, ranked[at, place]]
-        flat = at * may.shape[1] + positions
-        treatment, random = drawn[at, counts[at] + place], drawn[at, 2 * counts[at] + place]
+        positions = np.argsort(~may, axis=1, kind="stable")[:, :most]  # those that may be chosen come first
+        if self.unit == "tokens":
+            drawn = grid_hashes(rows, 3 * most + 1, draw.seed, draw.epoch)  # of each row those that `hide` draws
+            ranked, chosen = self._first(drawn, counts, np.take_along_axis(drawn, 3 * counts[:, np.newaxis], 1))
+            at, place = np.nonzero(np.arange(most) < chosen[:, np.newaxis])
+            index = ranked[at, place]
+            treatment, random = drawn[at, counts[at] + place], drawn[at, 2 * counts[at] + place]
+        else:
+            assert words is not None
+            of_place = np.take_along_axis(words, positions, axis=1)
+            inside_row = np.arange(most) < counts[:, np.newaxis]
+            begins = (np.diff(of_place, axis=1, prepend=of_place[:, :1] - 1) != 0) & inside_row
+            n_words = begins.sum(axis=1)
+            drawn = grid_hashes(rows, int(n_words.max(initial=0)) + 1, draw.seed, draw.epoch, after=(_UNITS_KEY,))
+            ranked, chosen = self._first(drawn, n_words, np.take_along_axis(drawn, n_words[:, np.newaxis], 1))
+            is_chosen = np.zeros(ranked.shape, dtype=np.bool_)
+            np.put_along_axis(is_chosen, ranked, np.arange(ranked.shape[1]) < chosen[:, np.newaxis], axis=1)
+            number = np.maximum(0, np.cumsum(begins, axis=1) - 1)  # of the word in its row
+            at, index = np.nonzero(np.take_along_axis(is_chosen, number, axis=1) & inside_row)
+            drawn = grid_hashes(rows, 2 * most, draw.seed, draw.epoch, after=(_TREATMENT_KEY,))
+            treatment, random = drawn[at, index], drawn[at, counts[at] + index]
+        flat = at * may.shape[1] + positions[at, index]
         self._replace(ids.view(-1).numpy(), labels.view(-1).numpy(), flat, treatment, random)
+
+    def _first(
+        self, drawn: NDArray[np.uint64], units: NDArray[np.int64], rounding: NDArray[np.uint64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rank the units (B,) of each row by their hashes, and return how many of the first are chosen, (B,)."""
+        most = int(units.max(initial=0))
+        order = np.where(np.arange(most) < units[:, np.newaxis], drawn[:, :most], np.uint64(2**64 - 1))
+        uniform = (rounding[:, 0] >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        chosen = np.minimum((self.share(units) + uniform).astype(np.int64), units)
+        return np.argsort(order, axis=1, kind="stable"), chosen
 
     def hide(
         self,

@@ -23,16 +23,20 @@ def hashes_of(numbers: NDArray[np.uint64], *key: int) -> NDArray[np.uint64]:
     return x
 
 
-def grid_hashes(rows: NDArray[np.int64], count: int, *key: int) -> NDArray[np.uint64]:
+def grid_hashes(rows: NDArray[np.int64], count: int, *key: int, after: tuple[int, ...] = ()) -> NDArray[np.uint64]:
     """Return pseudo-random 64-bit numbers (rows, count); each is a function of `key`, the row's number and the column.
 
     Args:
         rows: (rows,) numbers of the rows, not negative.
         count: columns.
         key: numbers that keep these hashes apart from others.
+        after: numbers of the key that come after that of the row: row r is `hashes(count, *key, r, *after)`.
     """
     with np.errstate(over="ignore"):
-        return _mixed(hashes(count, *key)[np.newaxis], rows.astype(np.uint64)[:, np.newaxis])
+        x = _mixed(hashes(count, *key)[np.newaxis], rows.astype(np.uint64)[:, np.newaxis])
+        for number in after:
+            x = _mixed(x, np.uint64(number & 0xFFFFFFFFFFFFFFFF))
+        return x
 
 
 def _mixed(x: NDArray[np.uint64], number: NDArray[np.uint64] | np.uint64) -> NDArray[np.uint64]:

@@ -51,14 +51,17 @@ class Masked:
     def hidden(self, store: Store, rows: Rows, draw: Draw) -> tuple[Tensor, Tensor, list[NDArray[np.int64]]]:
         """Return ids (B,L), labels (B,L), and the hidden words or spans of each text as ranges of its positions.
 
-        Where the unit is the token there are no ranges.
+        Only spans have ranges.
         """
         ids = store["ids"].padded(rows, self.pad_id)
         labels = torch.full_like(ids, -1)
-        if self.masking.unit == "tokens":
+        if self.masking.unit != "spans":
             column = torch.arange(ids.shape[1])
             inner = (column > 0) & (column < torch.from_numpy(store["ids"].lengths[rows] - 1).unsqueeze(1))
-            self.masking.hide_tokens(ids, labels, inner, rows, draw)
+            words = None
+            if self.masking.unit == "words":  # of the tokens between the special ones
+                words = np.pad(store["words"].padded(rows, -1, length=ids.shape[1] - 2).numpy(), ((0, 0), (1, 1)))
+            self.masking.hide_batch(ids, labels, inner, rows, draw, words)
             return ids, labels, []
         ranges = []
         for i, row in enumerate(rows.tolist()):

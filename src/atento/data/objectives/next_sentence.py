@@ -80,10 +80,14 @@ class NextSentence:
         lengths = np.array([len(pair_ids) for pair_ids, _ in pairs])
         may_be_chosen = ids >= self.masking.first_word
         may_be_chosen &= torch.arange(ids.shape[1]) < torch.from_numpy(lengths).unsqueeze(1)
-        if self.words is None:
-            self.masking.hide_tokens(ids, labels, may_be_chosen, rows, draw)
+        words = None if self.words is None else self.words.of(Ragged([pair_ids for pair_ids, _ in pairs]))
+        if self.masking.unit != "spans":
+            of_words = None
+            if words is not None:
+                of_words = words.padded(np.arange(len(rows)), -1, length=ids.shape[1]).numpy()
+            self.masking.hide_batch(ids, labels, may_be_chosen, rows, draw, of_words)
         else:
-            words = self.words.of(Ragged([pair_ids for pair_ids, _ in pairs]))
+            assert words is not None
             for i, row in enumerate(rows.tolist()):
                 positions = np.flatnonzero(may_be_chosen[i].numpy())
                 if len(positions):

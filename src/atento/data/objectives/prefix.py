@@ -13,7 +13,7 @@ from atento.attention.masks import prefix as prefix_mask
 from atento.config.objective import ObjectiveConfig
 from atento.data.batches import Batch, Draw, PlannedBatches, Rows
 from atento.data.objectives.preparation import Preparation
-from atento.data.shuffle import hashes
+from atento.data.shuffle import grid_hashes
 from atento.data.special_tokens import begin_of
 from atento.data.store import MemoryStore, Ragged, Store
 
@@ -41,11 +41,8 @@ class Prefix:
         ids, labels = sequences[:, :-1].clone(), sequences[:, 1:].clone()
         ids[labels < 0] = self.pad_id
         lengths = store["ids"].lengths[rows]
-        sizes = [
-            1 + int(hashes(1, draw.seed, draw.epoch, row, _PREFIX_KEY)[0] % np.uint64(length - 1))
-            for row, length in zip(rows.tolist(), lengths.tolist())
-        ]
-        prefixes = torch.tensor(sizes)
+        drawn = grid_hashes(rows, 1, draw.seed, draw.epoch, after=(_PREFIX_KEY,))[:, 0]
+        prefixes = torch.from_numpy(1 + (drawn % (lengths - 1).astype(np.uint64)).astype(np.int64))
         # label i is token i + 1, so that the last token of the prefix predicts the first one after it
         labels[torch.arange(ids.shape[1]) < (prefixes - 1).unsqueeze(1)] = -1
         return Batch(
