@@ -122,9 +122,9 @@ def test_e2_the_rates_of_whole_words_hold_in_tokens() -> None:
         assert abs(number - rate * count) < 3 * (rate * (1 - rate) * count) ** 0.5
 
 
-@pytest.mark.parametrize("unit", ["tokens", "words"])
+@pytest.mark.parametrize("unit", ["tokens", "words", "spans"])
 @pytest.mark.parametrize("rate", [0.15, 0.6])
-def test_e2_a_batch_is_hidden_as_row_by_row(rate: float, unit: Literal["tokens", "words"]) -> None:
+def test_e2_a_batch_is_hidden_as_row_by_row(rate: float, unit: Literal["tokens", "words", "spans"]) -> None:
     """Bit for bit, whatever may be chosen: all of a row, none, or what stands apart."""
     random = np.random.default_rng(4)
     ids = torch.from_numpy(random.integers(5, 90, (40, 33)))
@@ -135,13 +135,15 @@ def test_e2_a_batch_is_hidden_as_row_by_row(rate: float, unit: Literal["tokens",
     masking = Masking(4, 5, 90, rate, unit)
     words = np.cumsum(random.random((40, 33)) < 0.5, axis=1)
     hidden, labels = ids.clone(), torch.full_like(ids, -1)
-    masking.hide_batch(hidden, labels, may, rows, Draw(3, 2), words)
+    spans = masking.hide_batch(hidden, labels, may, rows, Draw(3, 2), words)
+    assert len(spans) == (40 if unit == "spans" else 0)
     expected, expected_labels = ids.clone(), torch.full_like(ids, -1)
     for row in range(40):
         positions = np.flatnonzero(may[row].numpy())
         if len(positions):
             of_row = words[row, positions]
-            masking.hide(expected[row], positions, expected_labels[row], int(rows[row]), Draw(3, 2), of_row)
+            ranges = masking.hide(expected[row], positions, expected_labels[row], int(rows[row]), Draw(3, 2), of_row)
+            assert unit != "spans" or np.array_equal(ranges, spans[row])
     assert torch.equal(hidden, expected) and torch.equal(labels, expected_labels)
     assert int((labels >= 0).sum()) > 100
 

@@ -71,7 +71,7 @@ def test_e3_spans_are_as_many_as_the_rate_says_and_the_inverse_restores_the_text
 ) -> None:
     objective = SpanCorruption(SequenceToSequence(0, 2, 3), SENTINELS, rate=rate)
     ids = list(range(5, 5 + length))
-    spans = objective.spans(length, row, Draw(1, epoch))
+    (spans,) = objective.spans(np.array([length]), np.array([row]), Draw(1, epoch))
     hidden, count = (int(one) for one in objective.counts(np.array(length)))
     assert len(spans) == count and sum(end - start for start, end in spans) == hidden
     assert all(start < end for start, end in spans) and all(one[1] < other[0] for one, other in pairwise(spans))

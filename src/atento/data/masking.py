@@ -10,7 +10,7 @@ from torch import Tensor
 from atento.config.network import NetworkConfig
 from atento.config.objective import ObjectiveConfig
 from atento.data.batches import Draw
-from atento.data.shuffle import grid_hashes, hashes, random_partition
+from atento.data.shuffle import grid_hashes, hashes, random_partition, random_partitions
 from atento.text.tokenizer import Tokenizer
 
 MAX_SPAN, SPAN_P = 10, 0.2  # words of a span: geometric with p 0.2, at most 10 (SpanBERT); 3.8 on average
@@ -67,8 +67,8 @@ class Masking:
         rows: NDArray[np.int64],
         draw: Draw,
         words: NDArray[np.int64] | None = None,
-    ) -> None:
-        """Hide tokens or words of a batch: as `hide` row by row, many times faster. Spans are hidden by `hide` alone.
+    ) -> list[NDArray[np.int64]]:
+        """Hide tokens, words or spans of a batch: as `hide` row by row, many times faster.
 
         Args:
             ids: (B,L), changed in place.
@@ -77,9 +77,12 @@ class Masking:
             rows: (B,) numbers of the examples.
             draw: seed and epoch.
             words: (B,L) the number of the word of each position; not read where the unit is the token.
+
+        Returns:
+            The spans of each row as ranges of its positions that may be chosen (ranges,2); nothing for other units.
         """
         may = may_be_chosen.numpy()
-        counts = may.sum(axis=1)
+        counts, spans = may.sum(axis=1), list[NDArray[np.int64]]()
         most = int(counts.max(initial=0))
         positions = np.argsort(~may, axis=1, kind="stable")[:, :most]  # those that may be chosen come first
         if self.unit == "tokens":
@@ -94,16 +97,59 @@ class Masking:
             inside_row = np.arange(most) < counts[:, np.newaxis]
             begins = (np.diff(of_place, axis=1, prepend=of_place[:, :1] - 1) != 0) & inside_row
             n_words = begins.sum(axis=1)
-            drawn = grid_hashes(rows, int(n_words.max(initial=0)) + 1, draw.seed, draw.epoch, after=(_UNITS_KEY,))
-            ranked, chosen = self._first(drawn, n_words, np.take_along_axis(drawn, n_words[:, np.newaxis], 1))
-            is_chosen = np.zeros(ranked.shape, dtype=np.bool_)
-            np.put_along_axis(is_chosen, ranked, np.arange(ranked.shape[1]) < chosen[:, np.newaxis], axis=1)
             number = np.maximum(0, np.cumsum(begins, axis=1) - 1)  # of the word in its row
+            is_chosen, treated = np.zeros((len(rows), int(n_words.max(initial=0))), dtype=np.bool_), None
+            if self.unit == "words":
+                drawn = grid_hashes(rows, is_chosen.shape[1] + 1, draw.seed, draw.epoch, after=(_UNITS_KEY,))
+                ranked, chosen = self._first(drawn, n_words, np.take_along_axis(drawn, n_words[:, np.newaxis], 1))
+                np.put_along_axis(is_chosen, ranked, np.arange(ranked.shape[1]) < chosen[:, np.newaxis], axis=1)
+            else:
+                row, first, last = self._spans_of(n_words, rows, draw)
+                edges = np.zeros((len(rows), is_chosen.shape[1] + 1), dtype=np.int64)
+                np.add.at(edges, (row, first), 1)
+                np.add.at(edges, (row, last), -1)
+                is_chosen = np.cumsum(edges, axis=1)[:, :-1] > 0
+                start = np.zeros((len(rows), is_chosen.shape[1] + 1), dtype=np.int64)  # of each word, in `positions`
+                start[np.arange(len(rows)), n_words] = counts
+                begin_row, begin = np.nonzero(begins)
+                start[begin_row, number[begin_row, begin]] = begin
+                of_span = np.zeros_like(edges)
+                of_span[row, first] = start[row, first]
+                treated = np.maximum.accumulate(of_span, axis=1)  # of a word: the place of the first token of its span
+                ranges = np.stack([start[row, first], start[row, last]], axis=1)
+                spans = np.split(ranges, np.searchsorted(row, np.arange(1, len(rows))))
             at, index = np.nonzero(np.take_along_axis(is_chosen, number, axis=1) & inside_row)
             drawn = grid_hashes(rows, 2 * most, draw.seed, draw.epoch, after=(_TREATMENT_KEY,))
-            treatment, random = drawn[at, index], drawn[at, counts[at] + index]
+            treatment = drawn[at, index if treated is None else treated[at, number[at, index]]]
+            random = drawn[at, counts[at] + index]
         flat = at * may.shape[1] + positions[at, index]
         self._replace(ids.view(-1).numpy(), labels.view(-1).numpy(), flat, treatment, random)
+        return spans
+
+    def _spans_of(
+        self, n: NDArray[np.int64], rows: NDArray[np.int64], draw: Draw
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Choose spans of n (B,) words, as `_spans` row by row: the row of each, its first word, and the one behind."""
+        key = draw.seed, draw.epoch
+        drawn = grid_hashes(rows, int(n.max(initial=0)) + 2, *key, after=(_UNITS_KEY,))
+        rounding = (np.take_along_axis(drawn, n[:, np.newaxis], 1)[:, 0] >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        hidden = np.minimum((self.share(n) + rounding).astype(np.int64), n)
+        most = int(hidden.max(initial=0))
+        uniform = (drawn[:, :most] >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        lengths = 1 + np.searchsorted(_SPAN_LENGTHS, uniform * _SPAN_LENGTHS[-1], side="right")
+        counts = 1 + (np.cumsum(lengths, axis=1) < hidden[:, np.newaxis]).sum(axis=1)  # up to the one of the last word
+        counts = np.where(hidden > 0, np.minimum(counts, n - hidden + 1), 0)
+        within = np.arange(most) < counts[:, np.newaxis]
+        lengths = np.where(within, lengths, 0)
+        filled = np.flatnonzero(counts)
+        lengths[filled, counts[filled] - 1] += hidden[filled] - lengths[filled].sum(axis=1)
+        order = np.where(within, grid_hashes(rows, most, *key, after=(_UNITS_KEY, 1)), np.uint64(2**64 - 1))
+        lengths = np.take_along_axis(lengths, np.argsort(order, axis=1, kind="stable"), axis=1)
+        gaps = random_partitions(n - hidden + 2, counts + 1, rows, *key, after=(_GAPS_KEY,))[:, :-1]
+        lengths = lengths[:, : gaps.shape[1]]
+        ends = np.cumsum(gaps + lengths, axis=1) - 1
+        row, place = np.nonzero(within[:, : gaps.shape[1]])
+        return row, (ends - lengths)[row, place], ends[row, place]
 
     def _first(
         self, drawn: NDArray[np.uint64], units: NDArray[np.int64], rounding: NDArray[np.uint64]

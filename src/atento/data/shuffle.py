@@ -59,6 +59,19 @@ def random_partition(total: int, count: int, *key: int) -> list[int]:
     return [end - start for start, end in pairwise(cuts)]
 
 
+def random_partitions(
+    totals: NDArray[np.int64], counts: NDArray[np.int64], rows: NDArray[np.int64], *key: int, after: tuple[int, ...]
+) -> NDArray[np.int64]:
+    """Return `random_partition(totals[i], counts[i], *key, rows[i], *after)` in row i (B, most), with 0 behind."""
+    most, cuts = int(totals.max(initial=1)) - 1, int(counts.max(initial=1)) - 1
+    drawn = grid_hashes(rows, most, *key, after=after)
+    order = np.where(np.arange(most) < (totals - 1)[:, np.newaxis], drawn, np.uint64(2**64 - 1))
+    first = np.argsort(order, axis=1, kind="stable")[:, :cuts] + 1
+    ends = totals[:, np.newaxis]
+    inner = np.sort(np.where(np.arange(cuts) < (counts - 1)[:, np.newaxis], first, ends), axis=1)
+    return np.diff(np.concatenate([np.zeros_like(ends), inner, ends], axis=1), axis=1)
+
+
 def log_uniform(count: int, below: int, *key: int) -> NDArray[np.int64]:
     """Return `count` numbers k in [0, below) with probability log((k + 2) / (k + 1)) / log(below + 1) each.
 

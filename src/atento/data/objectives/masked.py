@@ -55,20 +55,13 @@ class Masked:
         """
         ids = store["ids"].padded(rows, self.pad_id)
         labels = torch.full_like(ids, -1)
-        if self.masking.unit != "spans":
-            column = torch.arange(ids.shape[1])
-            inner = (column > 0) & (column < torch.from_numpy(store["ids"].lengths[rows] - 1).unsqueeze(1))
-            words = None
-            if self.masking.unit == "words":  # of the tokens between the special ones
-                words = np.pad(store["words"].padded(rows, -1, length=ids.shape[1] - 2).numpy(), ((0, 0), (1, 1)))
-            self.masking.hide_batch(ids, labels, inner, rows, draw, words)
-            return ids, labels, []
-        ranges = []
-        for i, row in enumerate(rows.tolist()):
-            positions = 1 + np.arange(int(store["ids"].lengths[row]) - 2)
-            chosen = self.masking.hide(ids[i], positions, labels[i], row, draw, store["words"][row])
-            ranges.append(chosen + 1)
-        return ids, labels, ranges
+        column = torch.arange(ids.shape[1])
+        inner = (column > 0) & (column < torch.from_numpy(store["ids"].lengths[rows] - 1).unsqueeze(1))
+        words = None
+        if self.masking.unit != "tokens":  # of the tokens between the special ones
+            words = np.pad(store["words"].padded(rows, -1, length=ids.shape[1] - 2).numpy(), ((0, 0), (1, 1)))
+        ranges = self.masking.hide_batch(ids, labels, inner, rows, draw, words)
+        return ids, labels, [of_row + 1 for of_row in ranges]
 
 
 def with_token_mask(inputs: dict[str, Tensor], lengths: NDArray[np.int64]) -> dict[str, Tensor]:

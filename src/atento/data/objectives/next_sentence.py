@@ -81,17 +81,8 @@ class NextSentence:
         may_be_chosen = ids >= self.masking.first_word
         may_be_chosen &= torch.arange(ids.shape[1]) < torch.from_numpy(lengths).unsqueeze(1)
         words = None if self.words is None else self.words.of(Ragged([pair_ids for pair_ids, _ in pairs]))
-        if self.masking.unit != "spans":
-            of_words = None
-            if words is not None:
-                of_words = words.padded(np.arange(len(rows)), -1, length=ids.shape[1]).numpy()
-            self.masking.hide_batch(ids, labels, may_be_chosen, rows, draw, of_words)
-        else:
-            assert words is not None
-            for i, row in enumerate(rows.tolist()):
-                positions = np.flatnonzero(may_be_chosen[i].numpy())
-                if len(positions):
-                    self.masking.hide(ids[i], positions, labels[i], row, draw, words[i][positions])
+        of_words = None if words is None else words.padded(np.arange(len(rows)), -1, length=ids.shape[1]).numpy()
+        self.masking.hide_batch(ids, labels, may_be_chosen, rows, draw, of_words)
         inputs = with_token_mask({"ids": ids}, lengths)
         if self.segments:
             inputs["segment_ids"] = torch.from_numpy(pad_batch([segments for _, segments in pairs], 0)[0])

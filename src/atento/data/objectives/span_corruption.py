@@ -13,7 +13,7 @@ from atento.config.objective import SENTINELS, ObjectiveConfig
 from atento.data.batches import Batch, Draw, PlannedBatches, Rows
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
-from atento.data.shuffle import random_partition
+from atento.data.shuffle import random_partitions
 from atento.data.store import MemoryStore, Ragged, Store
 from atento.errors import DataError, TokenizerError
 from atento.text.specials import sentinels
@@ -57,27 +57,28 @@ class SpanCorruption:
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch: sources with sentinels in place of spans, and targets with the spans."""
+        spans = self.spans(store["ids"].lengths[rows], rows, draw)
         pairs = [
-            corrupt(store["ids"][row].tolist(), self.spans(len(store["ids"][row]), row, draw), self.sentinels)
-            for row in rows.tolist()
+            corrupt(store["ids"][row].tolist(), of_row, self.sentinels) for row, of_row in zip(rows.tolist(), spans)
         ]
         columns = {"source": Ragged([source for source, _ in pairs]), "target": Ragged([target for _, target in pairs])}
         return self.layout.batch(MemoryStore(columns), np.arange(len(pairs)), draw)
 
-    def spans(self, length: int, row: int, draw: Draw) -> list[tuple[int, int]]:
-        """Draw the hidden spans [start, end) of a text of `length` tokens; no two spans are adjacent.
+    def spans(self, lengths: NDArray[np.int64], rows: Rows, draw: Draw) -> list[list[tuple[int, int]]]:
+        """Draw the hidden spans [start, end) of texts of these lengths (B,); no two spans of a text are adjacent.
 
         T5's published program always hides the end of a text; here every span is random.
         """
-        hidden, count = (int(number) for number in self.counts(np.array(length)))
-        sizes = random_partition(hidden, count, draw.seed, draw.epoch, row, _HIDDEN_KEY)
+        hidden, counts = self.counts(lengths)
+        key = draw.seed, draw.epoch
+        sizes = random_partitions(hidden, counts, rows, *key, after=(_HIDDEN_KEY,))
         # + 2: the first and the last gap may be empty
-        gaps = random_partition(length - hidden + 2, count + 1, draw.seed, draw.epoch, row, _GAPS_KEY)
-        spans, end = [], -1  # -1: a first gap of 1 is an empty one
-        for gap, size in zip(gaps, sizes):
-            spans.append((end + gap, end + gap + size))
-            end += gap + size
-        return spans
+        gaps = random_partitions(lengths - hidden + 2, counts + 1, rows, *key, after=(_GAPS_KEY,))
+        ends = np.cumsum(gaps[:, :-1] + sizes, axis=1) - 1  # - 1: a first gap of 1 is an empty one
+        return [
+            list(zip((end - size)[:count].tolist(), end[:count].tolist()))
+            for end, size, count in zip(ends, sizes, counts.tolist())
+        ]
 
 
 def corrupt(ids: Sequence[int], spans: Spans, sentinels: Sequence[int]) -> tuple[list[int], list[int]]:

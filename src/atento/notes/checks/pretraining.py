@@ -150,7 +150,7 @@ def corrupted_spans() -> Finding:
     sentinels = tuple(range(200, 230))
     layout = SequenceToSequence(PAD, BEGIN, END)
     objective, store = SpanCorruption(layout, sentinels), MemoryStore({"ids": Ragged(text)})
-    spans = [objective.spans(100, row, Draw(1, 0)) for row in range(200)]
+    spans = objective.spans(np.full(200, 100), np.arange(200), Draw(1, 0))
     again = [restored(*corrupt(row, cut, sentinels), sentinels) for row, cut in zip(text, spans)]
     batch = objective.batch(store, np.arange(2), Draw(1, 0))
     return compare(
