@@ -30,7 +30,8 @@ TEXTS = ["O gato dorme. Ele sonha com peixe! A casa é azul?", "Eu leio. Tu lês
 def noisy(noise: Noise, length: int, row: int = 0, epoch: int = 0, sentences: int = 1) -> list[int]:
     """A noisy copy of the tokens 100, 101 ..."""
     ids: NDArray[np.int64] = 100 + np.arange(length)
-    return noise.noisy(ids, np.arange(length) * sentences // length, row, Draw(1, epoch)).tolist()
+    numbers = np.arange(length) * sentences // length
+    return noise.noisy([ids], [numbers], np.array([row]), Draw(1, epoch))[0].tolist()
 
 
 def spans_of(source: list[int], length: int) -> list[int]:

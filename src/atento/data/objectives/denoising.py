@@ -4,6 +4,7 @@ text "O gato dorme. Ele sonha com peixe."
 source "Ele sonha <mask>. <mask> gato dorme. </s>"   labels "O gato dorme. Ele sonha com peixe. </s>"
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,7 +15,7 @@ from atento.config.objective import ObjectiveConfig
 from atento.data.batches import Batch, Draw, PlannedBatches, Rows
 from atento.data.objectives.preparation import Preparation, windows
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
-from atento.data.shuffle import hashes, permutation, random_partition
+from atento.data.shuffle import grid_hashes, permutation, random_partitions
 from atento.data.special_tokens import special_tokens_of
 from atento.data.store import MemoryStore, Ragged, Store
 from atento.errors import DataError
@@ -49,53 +50,69 @@ class Noise:
     permutation: float = 1.0
     rotation: float = 0.0
 
-    def noisy(self, ids: NDArray[np.int64], sentences: NDArray[np.int64], row: int, draw: Draw) -> NDArray[np.int64]:
-        """Return a noisy copy of a text, a function of seed, epoch and row.
+    def noisy(
+        self, texts: Sequence[NDArray[np.int64]], sentences: Sequence[NDArray[np.int64]], rows: Rows, draw: Draw
+    ) -> list[NDArray[np.int64]]:
+        """Return a noisy copy of each text, a function of seed, epoch and row.
 
         Args:
-            ids: (L,), at least one token.
-            sentences: (L,) the number of the sentence of each token, in rising order.
-            row: number of the example.
+            texts: ids, at least one of each text.
+            sentences: the number of the sentence of each token, in rising order.
+            rows: (B,) numbers of the examples.
             draw: seed and epoch.
         """
-        key = (draw.seed, draw.epoch, row)
-        permuted, rotated, infilled, deleted, first = _uniform(5, *key, _COINS_KEY).tolist()
-        if permuted < self.permutation:
-            ids = np.concatenate([ids[sentences == number] for number in shuffled(sentences, *key, _SENTENCES_KEY)])
-        if self.infilling:
-            ids = self._infilled(ids, infilled, *key)
-        if self.deletion:
-            count = int(self.deletion * len(ids) + deleted)  # rounded at random, so that the mean is exact
-            ids = ids[np.sort(permutation(len(ids), *key, _DELETED_KEY)[count:])]
-        if rotated < self.rotation and len(ids):
-            ids = np.roll(ids, -int(first * len(ids)))
-        return ids
+        key = draw.seed, draw.epoch
+        coins = _uniform(grid_hashes(rows, 5, *key, after=(_COINS_KEY,)))
+        permuted, rotated, rounding, deleted, first = coins.T
+        spans = self._spans(np.array([len(ids) for ids in texts]), rounding, rows, *key)
+        made = []
+        for at, (ids, numbers, row) in enumerate(zip(texts, sentences, rows.tolist())):
+            if permuted[at] < self.permutation and numbers[0] != numbers[-1]:
+                order = shuffled(numbers, *key, row, _SENTENCES_KEY)
+                ids = np.concatenate([ids[numbers == number] for number in order])
+            ids = self._infilled(ids, *spans[at])
+            if self.deletion:
+                count = int(self.deletion * len(ids) + deleted[at])  # rounded at random, so that the mean is exact
+                ids = ids[np.sort(permutation(len(ids), *key, row, _DELETED_KEY)[count:])]
+            if rotated[at] < self.rotation and len(ids):
+                ids = np.roll(ids, -int(first[at] * len(ids)))
+            made.append(ids)
+        return made
 
-    def _infilled(self, ids: NDArray[np.int64], rounding: float, *key: int) -> NDArray[np.int64]:
-        """Replace spans by masks; two spans have a token between them."""
-        hidden = int(self.infilling * len(ids) + rounding)
-        lengths = self.span_lengths(hidden, *key, _LENGTHS_KEY)[: len(ids) - hidden + 1]
-        if not len(lengths):
+    def _infilled(self, ids: NDArray[np.int64], starts: list[int], ends: list[int]) -> NDArray[np.int64]:
+        """Replace spans [start, end) of a text by one mask each; one may be empty."""
+        if not starts:
             return ids
-        lengths[np.argmax(lengths)] += hidden - int(lengths.sum())  # 0, but for a text with room for few spans
-        # + 2: the first and the last gap may be empty
-        gaps = random_partition(len(ids) - hidden + 2, len(lengths) + 1, *key, _GAPS_KEY)
-        pieces, at = [], -1
-        for gap, length in zip(gaps, [*lengths.tolist(), 0]):
-            pieces.append(ids[max(0, at) : at + gap])
-            at += gap + length
         mask = np.array([self.mask_id], dtype=ids.dtype)
-        return np.concatenate([part for piece in pieces[:-1] for part in (piece, mask)] + pieces[-1:])
+        pieces = [ids[begin:end] for begin, end in zip([0, *ends], starts)]
+        return np.concatenate([part for piece in pieces for part in (piece, mask)] + [ids[ends[-1] :]])
 
-    def span_lengths(self, hidden: int, *key: int) -> NDArray[np.int64]:
-        """Return lengths of spans whose sum is `hidden`: those of the distribution up to this sum, the last one cut."""
-        most = 8 + int(4 * hidden / self.mean_span)  # far more than are needed
-        drawn = np.searchsorted(self._poisson, _uniform(most, *key), side="right").astype(np.int64)
-        summed = np.cumsum(drawn)
-        drawn = drawn[: int(np.searchsorted(summed, hidden)) + 1] if hidden else drawn[:0]
-        if hidden:
-            drawn[-1] -= max(0, int(drawn.sum()) - hidden)
-        return drawn
+    def _spans(
+        self, lengths: NDArray[np.int64], rounding: NDArray[np.float64], rows: Rows, *key: int
+    ) -> list[tuple[list[int], list[int]]]:
+        """Draw the starts and the ends of the spans of texts of these lengths (B,); two have a token between them."""
+        if not self.infilling:
+            return [([], [])] * len(lengths)
+        hidden = (self.infilling * lengths + rounding).astype(np.int64)
+        most = 8 + int(4 * int(hidden.max(initial=0)) / self.mean_span)  # far more than are needed
+        uniform = _uniform(grid_hashes(rows, most, *key, after=(_LENGTHS_KEY,)))
+        sizes = np.searchsorted(self._poisson, uniform, side="right").astype(np.int64)
+        # up to the span with the last hidden token, which is cut
+        counts = np.where(hidden > 0, 1 + (np.cumsum(sizes, axis=1) < hidden[:, np.newaxis]).sum(axis=1), 0)
+        sizes = np.where(np.arange(most) < counts[:, np.newaxis], sizes, 0)
+        filled = np.flatnonzero(counts)
+        sizes[filled, counts[filled] - 1] -= np.maximum(0, sizes[filled].sum(axis=1) - hidden[filled])
+        counts = np.minimum(counts, lengths - hidden + 1)
+        sizes = np.where(np.arange(most) < counts[:, np.newaxis], sizes, 0)
+        # 0, but for a text with room for few spans
+        sizes[filled, np.argmax(sizes[filled], axis=1)] += hidden[filled] - sizes[filled].sum(axis=1)
+        # + 2: the first and the last gap may be empty
+        gaps = random_partitions(lengths - hidden + 2, counts + 1, rows, *key, after=(_GAPS_KEY,))[:, :-1]
+        ends = np.cumsum(gaps + sizes[:, : gaps.shape[1]], axis=1) - 1
+        starts = ends - sizes[:, : gaps.shape[1]]
+        return [
+            (start[:count].tolist(), end[:count].tolist()) for start, end, count in zip(starts, ends, counts.tolist())
+        ]
 
     @cached_property
     def _poisson(self) -> NDArray[np.float64]:
@@ -129,11 +146,10 @@ class Denoising:
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch; each epoch draws other noise."""
-        sources = []
-        for row in rows.tolist():
-            noisy = self.noise.noisy(store["ids"][row].astype(np.int64), store["sentence"][row], row, draw)
-            sources.append(self.template.apply(noisy.tolist())[0][:-1])  # the layout adds EOS
-        targets = [store["ids"][row].tolist() for row in rows.tolist()]
+        texts = [store["ids"][row].astype(np.int64) for row in rows.tolist()]
+        noisy = self.noise.noisy(texts, [store["sentence"][row] for row in rows.tolist()], rows, draw)
+        sources = [self.template.apply(ids.tolist())[0][:-1] for ids in noisy]  # the layout adds EOS
+        targets = [ids.tolist() for ids in texts]
         columns = {"source": Ragged(sources), "target": Ragged(targets)}
         return self.layout.batch(MemoryStore(columns), np.arange(len(sources)), draw)
 
@@ -156,9 +172,9 @@ def sentence_numbers(tokenizer: Tokenizer, text: str) -> tuple[list[int], list[i
     return encoded.ids, np.maximum.accumulate(numbers).tolist() if len(numbers) else []
 
 
-def _uniform(count: int, *key: int) -> NDArray[np.float64]:
-    """Return pseudo-random numbers in [0, 1) that are a function of `key`."""
-    return (hashes(count, *key) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+def _uniform(drawn: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Return hashes as numbers in [0, 1)."""
+    return (drawn >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def denoising(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:

@@ -42,11 +42,11 @@ class SpanBoundary:
         """Return a batch; each epoch hides other spans."""
         ids, labels, spans = self.masked.hidden(store, rows, draw)
         left, right, position = (torch.zeros_like(ids) for _ in range(3))
-        for row, ranges in enumerate(spans):
-            index, first = inside(ranges)
-            last = np.repeat(ranges[:, 1], ranges[:, 1] - ranges[:, 0])
-            for values, extra in ((first - 1, left), (last, right), (index - first, position)):
-                extra[row, index] = torch.from_numpy(values)
+        ranges, row = np.concatenate(spans), np.repeat(np.arange(len(spans)), [len(of_row) for of_row in spans])
+        index, first = inside(ranges)
+        row, last = (np.repeat(values, ranges[:, 1] - ranges[:, 0]) for values in (row, ranges[:, 1]))
+        for values, extra in ((first - 1, left), (last, right), (index - first, position)):
+            extra[row, index] = torch.from_numpy(values)
         lengths = store["ids"].lengths[rows]
         return Batch(
             with_token_mask({"ids": ids}, lengths),
