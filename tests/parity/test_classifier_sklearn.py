@@ -87,6 +87,48 @@ def test_a_classifier_predicts_what_scikit_learn_predicts(
     assert saved.classify(texts) == model.classify(texts)
 
 
+@pytest.mark.parametrize("kind, layers", [("logistic", None), ("svm", 1)])
+def test_a_classifier_tags_words_as_scikit_learn_does(
+    bert: Path, tmp_path: Path, kind: str, layers: int | None
+) -> None:
+    """On the hidden states of transformers at the first token of each word."""
+    made = [(text.split(), ["DET", f"NOUN-{name}", "VERB", "PRON"]) for text, name in examples(list(NOUNS), 50, 3)]
+    train, test = made[:35], made[35:]
+    settings = recipe(bert, classifier={"kind": kind}, layers=layers) | {"task": "tagging"}
+    run = atento.train(
+        settings, data={"train": train, "valid": test}, out=tmp_path / "run", threads=1, precision="float32"
+    )
+    peer: Any = LogisticRegression(max_iter=2000, tol=1e-9) if kind == "logistic" else LinearSVC(random_state=1)
+    layer = -1 if layers is None else layers
+    peer.fit(
+        np.concatenate([word_vectors(bert, words, layer) for words, _ in train]),
+        [tag for _, tags in train for tag in tags],
+    )
+    model = atento.load(run.folder)
+    right = 0
+    for words, tags in test:
+        found, held_out = model.tag_words(words=words), word_vectors(bert, words, layer)
+        assert [word.label for word in found] == peer.predict(held_out).tolist()
+        right += sum(one.label == tag for one, tag in zip(found, tags))
+        if kind == "logistic":
+            best = peer.predict_proba(held_out).max(axis=1)
+            assert [word.probability for word in found] == pytest.approx(best.tolist(), abs=2e-4)
+    assert run.best == pytest.approx(right / sum(len(words) for words, _ in test)) and run.step == 1
+    after, before = model.network.state_dict(), atento.load(bert).network.state_dict()
+    assert all(torch.equal(after[n][: len(before[n])], before[n]) for n in after if not n.startswith("heads."))
+
+
+def word_vectors(folder: Path, words: list[str], layer: int) -> np.ndarray[Any, Any]:
+    """The hidden states of a layer at the first token of each word, by transformers."""
+    tokenizer, model = hf.AutoTokenizer.from_pretrained(folder), hf.AutoModel.from_pretrained(folder).eval()
+    encoded = tokenizer(words, is_split_into_words=True, return_tensors="pt")
+    first = [encoded.word_ids().index(number) for number in range(len(words))]
+    with torch.no_grad():
+        hidden = model(**encoded, output_hidden_states=True).hidden_states[layer][0]
+    found: np.ndarray[Any, Any] = hidden[first].double().numpy()
+    return found
+
+
 def test_what_a_classifier_refuses(bert: Path, tmp_path: Path) -> None:
     def refused(message: str, task: str = "classification", **init: Any) -> None:
         settings = recipe(bert, **init) | {"task": task}
@@ -96,8 +138,9 @@ def test_what_a_classifier_refuses(bert: Path, tmp_path: Path) -> None:
     refused("`init.classifier` reads a frozen network, so `train` must be head: got 'all'", classifier={}, train="all")
     refused("`init.layers` must be at most 2, the layers of the model: got 3", layers=3)
     refused("inverse_regularization` must be finite and above 0: got 0", classifier={"inverse_regularization": 0.0})
-    settings = recipe(bert, classifier={}) | {"task": "tagging", "data": {"train": {"file": "x.conll"}}}
-    path = tmp_path / "tags.yaml"
+    source = {"file": "x.tsv", "text": 0, "score": 1}
+    settings = recipe(bert, classifier={}) | {"task": "regression", "data": {"train": source}}
+    path = tmp_path / "numbers.yaml"
     path.write_text(json.dumps(settings), encoding="utf-8")
-    with pytest.raises(RecipeError, match=r"init\.classifier gives each text one label: got task tagging"):
+    with pytest.raises(RecipeError, match=r"init\.classifier gives each text, or each word, one label: got task regre"):
         atento.train(path)

@@ -59,9 +59,10 @@ def check(recipe: Recipe, reader: Reader) -> None:
     architecture = recipe.network.architecture
     if recipe.init is None:
         _check_architecture(recipe, reader)
-    elif recipe.init.classifier is not None and [HEAD_KINDS[head] for head in spec.heads] != ["class"]:
+    elif recipe.init.classifier is not None and [HEAD_KINDS[head] for head in spec.heads] not in (["class"], ["tag"]):
+        position = reader.positions.get("init", "init")
         raise RecipeError(
-            f"{reader.positions.get('init', 'init')}: init.classifier gives each text one label: got task {recipe.task}"
+            f"{position}: init.classifier gives each text, or each word, one label: got task {recipe.task}"
         )
     if recipe.data.pack == "isolated" and architecture == "recurrent-lm":
         position = reader.origins.get("data.pack", "data.pack")

@@ -100,7 +100,9 @@ class UnfreezeConfig:
 
 @dataclass(frozen=True)
 class ClassifierConfig:
-    """A linear classifier on the frozen vectors of texts, fitted by scikit-learn instead of training by steps."""
+    """A linear classifier on the frozen vectors of texts, or of words for tagging, fitted by scikit-learn instead of
+    training by steps.
+    """
 
     kind: Literal["logistic", "svm"] = "logistic"
     """logistic: logistic regression, whose probabilities can be trusted. svm: a linear support vector machine, one
@@ -110,7 +112,7 @@ class ClassifierConfig:
     """The C of scikit-learn: higher values fit the training data more closely. [above 0] Raise it with much data."""
     pooling: Literal["mean", "first", "last"] = "mean"
     """The vector of a text: the mean over its tokens, or its first or last token's vector. last suits networks that
-    read from left to right.
+    read from left to right. A word has the vector of its first token.
     """
 
     def __post_init__(self) -> None:

@@ -61,8 +61,8 @@ def fit_classifier(run: Run, config: ClassifierConfig) -> None:
 
 
 def head_of_classes(network: Network) -> LinearHead:
-    """Return the head that gives one label a text."""
-    name = next(head.name for head in network.config.heads if HEAD_KINDS[head.kind] == "class")
+    """Return the head that gives one label a text, or a word."""
+    name = next(head.name for head in network.config.heads if HEAD_KINDS[head.kind] in ("class", "tag"))
     head = network.heads[name]
     if not isinstance(head, LinearHead) or head.dense is not None:
         raise UsageError(f"`init.classifier` needs a linear head: {name!r} has a layer before it")
@@ -73,7 +73,7 @@ def head_of_classes(network: Network) -> LinearHead:
 def training_vectors(
     network: Network, head: LinearHead, batches: Batches
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return what the head reads of each text (N,D), without dropout, and the numbers of the labels (N,)."""
+    """Return what the head reads of each text or word (N,D), without dropout, and the numbers of the labels (N,)."""
     device = next(network.parameters()).device
     vectors, labels = [], []
     was_training = network.training
@@ -82,8 +82,10 @@ def training_vectors(
         inputs = batch.to(device).inputs
         token_mask = token_mask_of(inputs)
         output = network(**inputs, project=False)
-        vectors.append(head.pooled(output, token_mask).float().cpu().numpy())
-        labels.append(batch.labels[head.config.name].reshape(-1).numpy())
+        of_batch = batch.labels[head.config.name]
+        labelled = of_batch >= 0
+        vectors.append(head.pooled(output, token_mask)[labelled.to(device)].float().cpu().numpy())
+        labels.append(of_batch[labelled].numpy())
     network.train(was_training)
     return np.concatenate(vectors), np.concatenate(labels)
 

@@ -272,10 +272,10 @@ _HIDDEN_ACTIVATIONS = {  # families whose heads for texts have a dense layer -> 
 def _head_options(network: NetworkConfig, kind: str, classifier: ClassifierConfig | None) -> dict[str, Any]:
     """Return the options of a new head of that kind: those of the published models of the network's family.
 
-    That of a linear classifier reads a pooled vector, without dropout.
+    That of a linear classifier has no dropout; of a text it reads a pooled vector.
     """
     if classifier is not None:
-        return {"pooling": classifier.pooling, "dropout": 0.0}
+        return {"pooling": None if HEAD_KINDS[kind] == "tag" else classifier.pooling, "dropout": 0.0}
     of_text = HEAD_KINDS[kind] in ("class", "set", "number")
     if network.family == "modernbert":  # as its classes, which read the mean of the tokens in the released models
         inside = {"hidden": True, "hidden_bias": False, "hidden_norm": True, "activation": "gelu"}
