@@ -174,6 +174,13 @@ ROWS: dict[str, Row] = {
         Row("J8", "figure: recurrent encoder-decoder and its alignment", diagrams.recurrent_drawn),
         Row("J9", "figure: the whole architecture", diagrams.whole_drawn),
         Row("J10", "figure: families side by side", diagrams.families_drawn, "T5's tasks, MLM and NSP"),
+        Row(
+            "J11",
+            "figure: heads, span corruption, three masks",
+            diagrams.heads_spans_and_masks_drawn,
+            "T5's prefixes and fine-tuning",
+        ),
+        Row("J12", "figure: F1 of BLEU and ROUGE", metrics.combined_scores_drawn),
         Row("K1", "listing: self_attention", listings.self_attention_listing),
         Row("K2", "listing: attention", listings.attention_listing),
         Row("K3", "listings: PositionalEncoding, RelativePositionalEncoding", listings.position_listings),
@@ -203,8 +210,6 @@ ROWS: dict[str, Row] = {
 
 UNCHECKED: dict[str, str] = {  # rows of the specification that have no check here yet
     "B12": "Absolute against relative positions in summaries of long documents",
-    "J11": "Figure: heads for fine-tuning, span corruption, three masks",
-    "J12": "Figure: F1 of BLEU and ROUGE",
 }
 
 

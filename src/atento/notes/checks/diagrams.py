@@ -1,14 +1,16 @@
-"""Checks of block diagrams, compared with the networks as they run (docs/notes.md#j3, #j8 to #j10)."""
+"""Checks of block diagrams, compared with the networks as they run (docs/notes.md#j3, #j8 to #j11)."""
 
 import torch
 from torch import Tensor, nn
 
 from atento.attention import observe
+from atento.attention.masks import bidirectional, causal, prefix
 from atento.attention.multihead import MultiHeadAttention
 from atento.config import presets
 from atento.config.elmo import CBOWConfig, ELMoConfig
 from atento.config.heads import HeadConfig
 from atento.config.network import NetworkConfig
+from atento.data.objectives.span_corruption import corrupt
 from atento.inspection.network_figure import network_svg, network_text
 from atento.networks import Network, build_network, parameter_count
 from atento.networks.describe import Part, describe
@@ -182,4 +184,42 @@ def recurrent_drawn() -> Finding:
         {"where it looks against what it writes": AtMost(-0.8), "boxes": ["encoder", "decoder"]},
         drawing=f"{network_text(columns)}\n\n{shaded(weights[0])}",
         figure=sheet("alignment of a recurrent encoder-decoder that reverses texts", [[panel]]),
+    )
+
+
+def heads_spans_and_masks_drawn() -> Finding:
+    """J11: one encoder with heads for texts, words and answers; the source and the target of span corruption; and the
+    pairs of positions that the masks of three arrangements let see each other.
+    """
+    heads = (HeadConfig("classification", ("-", "+")), HeadConfig("tagging", ("O", "B-PER")), HeadConfig("answer"))
+    sizes = _SIZES | _IDS
+    network = build_network(presets.bert_base(**sizes, n_layers=2, heads=heads, pooler=True))
+    output = network(ids=ids(1, 5), project=False)
+    shapes = {head.name: list(network.read(head.name, output, None).shape) for head in heads}
+    words = ["o", "gato", "pulou", "no", "muro", "alto"]
+    source, target = corrupt(list(range(6)), [(1, 3), (5, 6)], (6, 7, 8))
+    names = [*words, "<X>", "<Y>", "<Z>"]
+    masks = {"encoder": bidirectional(), "language model": causal(), "prefix of 2": prefix(2)}
+    seen = {name: mask.dense(4)[0, 0].int() for name, mask in masks.items()}
+    drawn = describe(network)
+    panels = [heat(table, name, digits=0) for name, table in seen.items()]
+    return compare(
+        {
+            "outputs of the heads": shapes,
+            "source": " ".join(names[token] for token in source),
+            "target": " ".join(names[token] for token in target),
+            "seen": seen,
+        },
+        {
+            "outputs of the heads": {"classification": [1, 2], "tagging": [1, 5, 2], "answer": [1, 5, 2]},
+            "source": "o <X> no muro <Y>",
+            "target": "<X> gato pulou <Y> alto <Z>",
+            "seen": {
+                "encoder": [[1] * 4] * 4,
+                "language model": [[int(k <= q) for k in range(4)] for q in range(4)],
+                "prefix of 2": [[int(k <= q or k < 2) for k in range(4)] for q in range(4)],
+            },
+        },
+        drawing=network_text(drawn),
+        figure=sheet("Which positions each query (row) sees", [panels]),
     )

@@ -1,4 +1,4 @@
-"""Checks of BLEU, ROUGE and their F1, compared with counts made by hand (docs/notes.md#i1 to #i3)."""
+"""Checks of BLEU, ROUGE and their F1, compared with counts made by hand (docs/notes.md#i1 to #i3, #j12)."""
 
 import math
 from collections import Counter
@@ -9,6 +9,7 @@ import torch
 
 from atento.metrics import bleu, f1_bleu_rouge, rouge, token_f1
 from atento.metrics.overlap import harmonic_mean
+from atento.notes.drawing import heat, labelled, sheet
 from atento.notes.finding import AtMost, Finding, compare
 from atento.notes.listing_bleu import clipped, corpus_bleu, sentence_bleu
 
@@ -221,3 +222,24 @@ def f1_of_both() -> Finding:
         remark="the notes combine BLEU as if it were a precision; it is a geometric mean with a brevity penalty, so "
         "the name says what is combined (error 43)",
     )
+
+
+def combined_scores_drawn() -> Finding:
+    """J12: the F1 of BLEU and ROUGE over both scores: it is near the lower one, and 0 where one of them is 0."""
+    scores = [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]
+    table = [[harmonic_mean(b, r) for r in scores] for b in scores]
+    names = [f"{score:.0f}" for score in scores]
+    return compare(
+        {"F1": table, "above twice the lower one": sum(f > 2 * min(b, r) for b, r, f in _cells(scores, table))},
+        {
+            "F1": [[2 * b * r / (b + r) if b + r else 0.0 for r in scores] for b in scores],
+            "above twice the lower one": 0,
+        },
+        within=1e-9,
+        drawing=labelled(table, names, names, digits=0),
+        figure=sheet("F1 of BLEU (rows) and ROUGE (columns)", [[heat(table, "2BR / (B + R)", names, names, digits=0)]]),
+    )
+
+
+def _cells(scores: Sequence[float], table: Sequence[Sequence[float]]) -> list[tuple[float, float, float]]:
+    return [(b, r, f) for b, row in zip(scores, table) for r, f in zip(scores, row)]
