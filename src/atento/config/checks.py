@@ -1,7 +1,7 @@
 """Rules between the keys of a recipe: errors with their positions, and warnings about options without effect."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 
 from atento.config import schema
@@ -9,6 +9,7 @@ from atento.config.decoding import UTILITIES
 from atento.config.effects import unused_options
 from atento.config.embedding import untrainable
 from atento.config.heads import HEAD_KINDS
+from atento.config.initial import InitConfig
 from atento.config.mixing_checks import check_mixing, mixing_warnings
 from atento.config.objective import OBJECTIVES
 from atento.config.recipe import DataConfig, Recipe, SourceConfig, TokenizerConfig
@@ -215,20 +216,7 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
         for name, why in unused_options(recipe.decoding, decoding_keys):
             yield from no_effect(f"decoding.{name}", why)
     if recipe.init is not None:
-        for key, position in written.items():
-            brought = key.startswith(("tokenizer.", "network.")) and not key.endswith("dropout")
-            brought = brought and not key.startswith("network.heads.")  # new heads are the recipe's
-            if brought and not position.startswith(("preset ", "task ")):
-                yield from no_effect(key, "init names a trained model, which brings its own")
-        if recipe.init.train != "lora":
-            for key in [key for key in written if key.startswith("init.lora.")]:
-                yield from no_effect(key, f"init.train is {recipe.init.train}, and only lora has adapters")
-        if recipe.init.classifier is not None:
-            unused = [key for key, position in written.items() if not position.startswith(("preset ", "task "))]
-            for key in [key for key in unused if key.startswith("training.") and key not in _OF_A_CLASSIFIER]:
-                yield from no_effect(key, "init.classifier is fitted at once, not trained by steps")
-        if recipe.init.train == "head":
-            yield from no_effect("init.layer_decay", "init.train is head, which has the whole learning rate")
+        yield from _without_effect_on(recipe.init, written, no_effect)
     elif recipe.tokenizer.path is not None:
         for part in fields(TokenizerConfig):
             if part.name != "path":
@@ -241,3 +229,23 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
         yield from no_effect(
             "tokenizer.vocab_size", f"the {recipe.tokenizer.kind} tokenizer's size follows from the text"
         )
+
+
+def _without_effect_on(
+    init: InitConfig, written: dict[str, str], no_effect: Callable[[str, str], Iterator[str]]
+) -> Iterator[str]:
+    """Yield a warning for each key that has no effect beside an initial model."""
+    for key, position in written.items():
+        brought = key.startswith(("tokenizer.", "network.")) and not key.endswith("dropout")
+        brought = brought and not key.startswith("network.heads.")  # new heads are the recipe's
+        if brought and not position.startswith(("preset ", "task ")):
+            yield from no_effect(key, "init names a trained model, which brings its own")
+    if init.train != "lora":
+        for key in [key for key in written if key.startswith("init.lora.")]:
+            yield from no_effect(key, f"init.train is {init.train}, and only lora has adapters")
+    if init.classifier is not None:
+        unused = [key for key, position in written.items() if not position.startswith(("preset ", "task "))]
+        for key in [key for key in unused if key.startswith("training.") and key not in _OF_A_CLASSIFIER]:
+            yield from no_effect(key, "init.classifier is fitted at once, not trained by steps")
+    if init.train == "head":
+        yield from no_effect("init.layer_decay", "init.train is head, which has the whole learning rate")

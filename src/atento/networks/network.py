@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
+from atento.attention.algebra import Mask
 from atento.attention.dropout import Randomness
 from atento.config.network import NetworkConfig
 from atento.errors import CapabilityError, UsageError
@@ -73,6 +74,10 @@ class Network(nn.Module, ABC):
             CapabilityError: the network has no generator.
         """
         raise CapabilityError(f"a network of type {type(self).__name__} has no generator")
+
+    def in_place_of_its_mask(self, mask: Mask) -> Mask | list[Mask]:
+        """A mask that replaces the network's own, within the window that the network has; the argument `mask`."""
+        return mask
 
     @property
     def vocabulary_head(self) -> VocabularyHead:

@@ -20,7 +20,6 @@ from atento.data.batches import Batch, Part
 from atento.data.shuffle import grid_hashes
 from atento.networks.network import Network
 from atento.networks.output import Output
-from atento.networks.stack.masks import within_window
 
 HEAD = "vocabulary"  # the head whose tokens are fed back
 _COIN_KEY, _TOKEN_KEY = 31, 32  # keep these hashes apart from one another and from hashes for other purposes
@@ -150,7 +149,7 @@ def own_tokens(config: ScheduledSamplingConfig, seed: int, step: int, progress: 
 
 def mask_of(network: Network, batch: Batch) -> dict[str, Any]:
     """The mask of a batch as an argument of the network, whose window stays."""
-    return {} if batch.mask is None else {"mask": within_window(batch.mask, network.config)}
+    return {} if batch.mask is None else {"mask": network.in_place_of_its_mask(batch.mask)}
 
 
 def sampled_forward(network: Any, batch: Batch, own: OwnTokens, random: Randomness | None) -> Output:

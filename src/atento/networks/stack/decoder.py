@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from atento.attention.algebra import Mask
 from atento.attention.dropout import Randomness
 from atento.attention.sparse import total_cost
 from atento.config.network import NetworkConfig
@@ -17,6 +18,7 @@ from atento.networks.layers import LayerMix, TokenEmbedding
 from atento.networks.network import Network, layer_count
 from atento.networks.output import Output
 from atento.networks.stack.inputs import InputLayer
+from atento.networks.stack.masks import within_window
 from atento.networks.stack.stack import MaskArgument, Stack, StackState
 from atento.networks.steps.plain import DecoderStepFunction
 
@@ -97,6 +99,10 @@ class Decoder(Network):
         if self.mix is not None:
             hidden = self.mix.of_joined(hidden)
         return Output(hidden, self.project(hidden) if project else None, state=state)
+
+    def in_place_of_its_mask(self, mask: Mask) -> Mask | list[Mask]:
+        """As `Network.in_place_of_its_mask`."""
+        return within_window(mask, self.config)
 
     def features(self, ids: Tensor, *, token_mask: Tensor | None = None, layer: int = -1) -> Tensor:
         """As `Network.features`, under the causal mask."""

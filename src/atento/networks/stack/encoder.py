@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from atento.attention.algebra import Mask
 from atento.attention.dropout import Randomness
 from atento.attention.sparse import total_cost
 from atento.config.network import NetworkConfig
@@ -21,6 +22,7 @@ from atento.networks.network import Network, layer_count
 from atento.networks.output import Output, Replaced
 from atento.networks.projections import Projections
 from atento.networks.stack.inputs import InputLayer
+from atento.networks.stack.masks import within_window
 from atento.networks.stack.stack import MaskArgument, Stack
 
 
@@ -127,6 +129,10 @@ class Encoder(Network):
         output: Output = self(**dict(inputs) | {"ids": ids}, random=random, project=False)
         output.state = Replaced(predicted, weight, generator.bias, ids)
         return output
+
+    def in_place_of_its_mask(self, mask: Mask) -> Mask | list[Mask]:
+        """As `Network.in_place_of_its_mask`."""
+        return within_window(mask, self.config)
 
     def features(self, ids: Tensor, *, token_mask: Tensor | None = None, layer: int = -1) -> Tensor:
         """As `Network.features`."""

@@ -13,7 +13,6 @@ from atento.attention.masks import prefix
 from atento.attention.observe import observing, unobserved
 from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder import Encoder
-from atento.networks.stack.masks import within_window
 from atento.networks.stack.positions import real_positions
 from atento.networks.steps.plain import ROUNDING, all_but_last, at_least_float32, last_tokens, padded
 
@@ -111,7 +110,7 @@ class PrefixStepFunction:
     def _read(self, ids: Tensor, real: Tensor, columns: Tensor) -> Tensor:
         """One forward pass over texts (R,T) -> (R,T,D)."""
         padding = {} if bool(real.all()) else {"token_mask": real, "position_ids": real_positions(real)}
-        mask = within_window(prefix(columns), self.network.config)
+        mask = self.network.in_place_of_its_mask(prefix(columns))
         hidden: Tensor = self.network(ids, mask=mask, project=False, **padding).hidden
         return hidden
 

@@ -10,6 +10,7 @@ from atento.config import presets
 from atento.config.elmo import CBOWConfig, ELMoConfig
 from atento.config.heads import HeadConfig
 from atento.config.network import NetworkConfig
+from atento.config.tasks import TASKS, task_with
 from atento.data.objectives.span_corruption import corrupt
 from atento.inspection.network_figure import network_svg, network_text
 from atento.networks import Network, build_network, parameter_count
@@ -191,7 +192,9 @@ def heads_spans_and_masks_drawn() -> Finding:
     """J11: one encoder with heads for texts, words and answers; the source and the target of span corruption; and the
     pairs of positions that the masks of three arrangements let see each other.
     """
-    heads = (HeadConfig("classification", ("-", "+")), HeadConfig("tagging", ("O", "B-PER")), HeadConfig("answer"))
+    of_text, of_words, of_answers = (TASKS[task_with(verb)].heads[0] for verb in ("classify", "tag", "answer"))
+    labels = {of_text: ("-", "+"), of_words: ("O", "B-PER")}
+    heads = tuple(HeadConfig(kind, labels.get(kind, ())) for kind in (of_text, of_words, of_answers))  # type: ignore[arg-type]
     sizes = _SIZES | _IDS
     network = build_network(presets.bert_base(**sizes, n_layers=2, heads=heads, pooler=True))
     output = network(ids=ids(1, 5), project=False)
@@ -211,7 +214,7 @@ def heads_spans_and_masks_drawn() -> Finding:
             "seen": seen,
         },
         {
-            "outputs of the heads": {"classification": [1, 2], "tagging": [1, 5, 2], "answer": [1, 5, 2]},
+            "outputs of the heads": {of_text: [1, 2], of_words: [1, 5, 2], of_answers: [1, 5, 2]},
             "source": "o <X> no muro <Y>",
             "target": "<X> gato pulou <Y> alto <Z>",
             "seen": {
