@@ -101,13 +101,15 @@ def test_i6_the_perplexity_of_a_language_model_is_that_of_its_validation() -> No
     assert loaded.perplexity(TEXTS).value == pytest.approx(math.exp(mean), rel=1e-9)
 
 
-def test_a_model_without_bos_does_not_score_the_first_token() -> None:
-    loaded = decoder("none")
-    rows = [TOKENIZER.encode(text) for text in TEXTS]
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_model_without_bos_does_not_score_the_first_token(ended: bool) -> None:
+    """One that was trained here scores the end of a text, as in its training; a released one does not."""
+    loaded = decoder("none" if ended else None)
+    rows = [[*TOKENIZER.encode(text), *([TOKENIZER.eos_id] if ended else [])] for text in TEXTS]
     score = loaded.perplexity(TEXTS)
     total = sum(by_loop(loaded, row) for row in rows)
     assert score.value == pytest.approx(math.exp(-total / sum(len(row) - 1 for row in rows)), rel=1e-10)
-    assert score.settings.endswith("eos:none")
+    assert score.settings.endswith("eos:scored" if ended else "eos:none")
 
 
 def test_long_texts_are_read_in_windows() -> None:
