@@ -92,9 +92,11 @@ class Mixture:
         mean = self.shares.mean(round(self.shares.updates[-1]) + 1)
         mean_targets = 1 / (mean / self._slot_targets).sum()  # of the slots as they are drawn
         self.slots = max(_MIN_SLOTS, round(budget / mean_targets))
-        passes = mean / np.array([max(1, member.targets) for member in self.members])  # of a member, a target read
-        once = [share / sum_ for share, sum_ in zip(*(x.reshape(sources, -1).sum(1) for x in (mean, passes))) if share]
-        self.updates_per_epoch = max(1, round(sum(once) / (self.slots * mean_targets)))
+        passes = mean / np.array([max(1, member.targets) for member in self.members])  # over a source, a target read
+        of_source, passes_of_source = (each.reshape(sources, -1).sum(axis=1) for each in (mean, passes))
+        is_read = of_source > 0
+        once = float((of_source[is_read] / passes_of_source[is_read]).sum())  # targets that read each source once
+        self.updates_per_epoch = max(1, round(once / (self.slots * mean_targets)))
         self._cached_block: tuple[int, NDArray[np.int64]] | None = None
         self._filled_before_block = np.zeros((1, len(members)), dtype=np.int64)  # (blocks, members)
 

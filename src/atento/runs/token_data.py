@@ -286,7 +286,8 @@ def _tokenizer(
     origin["vocab_size"] = "fitted" if fit else settings.vocab_size
     if saved.exists():
         return Tokenizer.load(saved), origin
-    left_out = frozenset(_texts_held_out(loaded))
+    # of more text a sample is read; two passes over all of it would find few of the texts that are held out there
+    left_out = frozenset(_texts_held_out(loaded) if text_bytes(loaded) <= LEARNED_FROM else ())
     if fit:
         report("counting the characters of the text, by which the vocabulary is chosen")
         characters = sum(len(text) for text in _texts(loaded) if text not in left_out)
