@@ -250,6 +250,8 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
         hf.T5Config(**_T5, feed_forward_proj="gated-gelu", tie_word_embeddings=False),
     ),
     "t5 encoder": (hf.T5EncoderModel, hf.T5Config(**_T5)),
+    "t5 tagging": (hf.T5ForTokenClassification, hf.T5Config(**_T5, **_TAGS, classifier_dropout=0.2)),
+    "mt5 tagging": (hf.MT5ForTokenClassification, hf.MT5Config(**_T5, **_TAGS)),
     "mt5": (hf.MT5ForConditionalGeneration, hf.MT5Config(**_T5)),
     "mbart": (hf.MBartForConditionalGeneration, hf.MBartConfig(**_BART)),
     "m2m_100": (hf.M2M100ForConditionalGeneration, hf.M2M100Config(**_BART)),

@@ -274,3 +274,85 @@ def test_w3_what_sentence_transformers_cannot_say_is_refused(tmp_path: Path) -> 
     model.config["embedding"] = {"layer": 0}
     with pytest.raises(CapabilityError, match="pools the last layer only: got layer 0"):
         model.save(tmp_path / "out", layout="huggingface")
+
+
+def fine_tuned(name: str, folder: Path, recipe: dict[str, Any]) -> tuple[Model, Path]:
+    """A model trained by a few updates from that translator, and its folder in the Hugging Face layout."""
+    init = made(name, folder).save(folder / "init", layout="huggingface")
+    training = {"steps": 4, "batch_tokens": 32, "learning_rate": 1e-2, "validate_every": 4, "checkpoint_every": 4}
+    run = atento.train(
+        {**recipe, "init": str(init), "training": {**training, "precision": "float32"}}, out=folder / "run", threads=1
+    )
+    model = atento.load(run.folder)
+    return model, model.save(folder / "out", layout="huggingface")
+
+
+@pytest.mark.parametrize("name", ["t5-small", "mt5-small"])
+def test_g2_w3_a_tagger_made_of_t5_is_its_encoder_in_their_class(name: str, tmp_path: Path) -> None:
+    """The decoder, which tags nothing, is left out; the tags are theirs on our ids, and those of our reload."""
+    source = {"labels": "pos", "text": "pt"}
+    data = {key: {"world": "train", "count": 60, **source} for key in ("train", "valid")}
+    model, folder = fine_tuned(name, tmp_path, {"task": "tagging", "data": {**data, "max_len": 40}})
+    (head,) = model.network.config.heads
+    peer = transformers.AutoModelForTokenClassification.from_pretrained(folder).eval()
+    assert type(peer).__name__ == {"t5": "T5", "mt5": "MT5"}[name.split("-")[0]] + "ForTokenClassification"
+    texts = sorted(LEARNED, key=len)[:20]  # whole in one window
+    again = atento.load(folder)
+    assert again.network.config.architecture == "encoder"
+    said = [[(word.start, word.label) for text in one.tag(texts) for word in text] for one in (again, model)]
+    assert said[0] == said[1] and len({label for _, label in said[0]}) > 1
+    for ids in rows(again, texts):
+        with torch.no_grad():
+            wanted = peer(input_ids=torch.tensor([ids])).logits
+            out = model.network(torch.tensor([ids]), project=False)  # type: ignore[operator]
+            found = model.network.read(head.name, out)
+        torch.testing.assert_close(found, wanted, atol=2e-4, rtol=2e-4)
+
+
+def test_g3_w3_bart_answers_by_its_decoder_as_their_class(tmp_path: Path) -> None:
+    """A new head for answers stands where BART's class has it; answers are those of our reload, scores theirs."""
+    source = {"labels": "answers", "text": "pt"}
+    data = {key: {"world": "train", "count": 60, **source} for key in ("train", "valid")}
+    task = {"task": "question-answering", "data": {**data, "max_len": 48, "stride": 16}}
+    model, folder = fine_tuned("bart-base", tmp_path, task)
+    (head,) = model.network.config.heads
+    assert head.side == "both"
+    peer = transformers.AutoModelForQuestionAnswering.from_pretrained(folder).eval()
+    assert type(peer).__name__ == "BartForQuestionAnswering"
+    questions, contexts = ["Quem?"] * 12, sorted(LEARNED, key=len)[:12]
+    again = atento.load(folder)
+    said = [[(answer.start, answer.text) for answer in one.answer(questions, contexts)] for one in (again, model)]
+    assert said[0] == said[1] and len(set(said[0])) > 1
+    kept = ("max_len", "answering", "columns", "pairs", "prefixes", "objectives")
+    assert {key: again.config.get(key) for key in kept} == {key: model.config.get(key) for key in kept}
+    assert again.config["answering"]["stride"] == 16 and again.network.config.ids == model.network.config.ids
+    ids = torch.tensor([stock(folder)(questions[0], contexts[0])["input_ids"]])
+    with torch.no_grad():
+        wanted = peer(input_ids=ids)
+        target = torch.cat([torch.tensor([[model.network.config.start_id]]), ids[:, :-1]], dim=1)
+        found = model.network.read(head.name, model.network(ids, target, project=False))  # type: ignore[operator]
+    torch.testing.assert_close(found, torch.stack([wanted.start_logits, wanted.end_logits], -1), atol=2e-4, rtol=2e-4)
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression"])
+def test_g1_w3_t5_classifies_by_its_decoder_as_their_class_where_a_recipe_says_so(kind: str, tmp_path: Path) -> None:
+    source = {"world": "train", "count": 60, "labels": {"classification": "tense", "regression": "similarity"}[kind]}
+    names = {"labels": ["future", "past", "present"]} if kind == "classification" else {}
+    head = {"kind": kind, **names, "pooling": "last", "hidden": True, "side": "both"}
+    task = {
+        "task": kind,
+        "data": {"train": source | {"text": "pt"}, "valid": source | {"text": "pt"}, "max_len": 64},
+        "network": {"architecture": "encoder-decoder", "heads": [head]},
+    }
+    model, folder = fine_tuned("t5-small", tmp_path, task)
+    (made_head,) = model.network.config.heads
+    peer = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    assert type(peer).__name__ == "T5ForSequenceClassification"
+    again = atento.load(folder)
+    for ids in rows(again, LEARNED[:8]):
+        given = torch.tensor([ids])
+        target = torch.cat([torch.tensor([[model.network.config.start_id]]), given[:, :-1]], dim=1)
+        with torch.no_grad():
+            wanted = peer(input_ids=given).logits
+            found = model.network.read(made_head.name, model.network(given, target, project=False))  # type: ignore[operator]
+        torch.testing.assert_close(found, wanted, atol=2e-4, rtol=2e-4)

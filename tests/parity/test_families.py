@@ -260,44 +260,63 @@ def test_roberta_without_an_id_of_padding(tmp_path: Path, caplog: pytest.LogCapt
         atento.load(folder)
 
 
-@pytest.mark.parametrize("cls", ["Bart", "MBart"])
-def test_a_text_is_classified_by_the_decoder_that_reads_it_again(cls: str, tmp_path: Path) -> None:
-    """BART pools the vector of the last EOS of the decoder; in and out."""
+REREADING = {  # case -> what its configuration has besides
+    "bart": {},
+    "mbart": {},
+    "t5": {"eos_token_id": 2, "classifier_dropout": 0.1},
+    "t5 gated": {"eos_token_id": 2},
+    "mt5": {"eos_token_id": 2},
+}
+
+
+@pytest.mark.parametrize("ending", ["SequenceClassification", "QuestionAnswering"])
+@pytest.mark.parametrize("name", REREADING)
+def test_c16_a_head_on_the_decoder_that_reads_a_text_again(name: str, ending: str, tmp_path: Path) -> None:
+    """BART and T5 classify by the vector of the last EOS in the decoder, and answer by each vector; in and out."""
     import transformers
 
-    config = CASES[cls.lower()][1].to_dict() | {"num_labels": 3}
+    made, config = CASES[name]
+    classes = made.__name__.removesuffix("ForConditionalGeneration")  # type: ignore[attr-defined]
+    count = 3 if ending == "SequenceClassification" else 2
+    config = type(config)(**config.to_dict() | REREADING[name] | {"num_labels": count})
+    cls = getattr(transformers, f"{classes}For{ending}")
     torch.manual_seed(0)
-    made = getattr(transformers, f"{cls}Config")(**config)
-    other = getattr(transformers, f"{cls}ForSequenceClassification")(made).eval()
+    other = cls(config).eval()
     with torch.no_grad():
         for parameter in other.parameters():
             parameter.normal_(std=0.3)
-    inputs = Inputs.padded("right", 1)
-    ids = inputs.ids.clone()
-    ids[torch.arange(3), inputs.real.sum(dim=1) - 1] = 2  # each text ends with EOS
-    with torch.no_grad():
-        expected = other(input_ids=ids, attention_mask=inputs.real.long()).logits
-    model = atento.load(saved(other, tmp_path / "theirs"))
-    (head,) = model.network.config.heads
+    inputs = Inputs.padded("right", config.pad_token_id)
+    ids, real = inputs.ids.clone(), inputs.real
+    ids[torch.arange(3), real.sum(dim=1) - 1] = 2  # each text ends with EOS
+
+    def theirs_say(network: Any) -> Tensor:
+        with torch.no_grad():
+            out = network(input_ids=ids, attention_mask=real.long())
+        both = () if ending == "SequenceClassification" else (out.start_logits, out.end_logits)
+        return torch.stack(both, dim=-1)[real] if both else out.logits
+
     store = MemoryStore(
-        {"ids": Ragged([row[real].tolist() for row, real in zip(ids, inputs.real)]), "segments": Ragged([[]] * 3)}
+        {"ids": Ragged([row[part].tolist() for row, part in zip(ids, real)]), "segments": Ragged([[]] * 3)}
     )
 
-    def logits(network: Any) -> Tensor:
+    def ours_say(model: atento.Model) -> Tensor:
+        network: Any = model.network
+        (head,) = network.config.heads
         with torch.no_grad():
             given = inputs_of(store, [0, 1, 2], network.config, head)
             found: Tensor = network.read(head.name, network(**given, project=False), given["source_token_mask"])
-            return found
+            return found[real] if found.dim() == 3 else found
 
-    close(logits(model.network), expected)
+    expected = theirs_say(other)
+    model = atento.load(saved(other, tmp_path / "theirs"))
+    assert model.load_report is not None and not model.load_report.new and not model.load_report.unused
+    assert model.load_report.unread == []
+    close(ours_say(model), expected)
     folder = model.save(tmp_path / "ours", layout="huggingface")
-    again, notes = getattr(transformers, f"{cls}ForSequenceClassification").from_pretrained(
-        folder, output_loading_info=True
-    )
-    assert not notes["missing_keys"] and not notes["mismatched_keys"]
-    with torch.no_grad():
-        close(logits(atento.load(folder).network), expected)
-        close(again.eval()(input_ids=ids, attention_mask=inputs.real.long()).logits, expected)
+    again, notes = cls.from_pretrained(folder, output_loading_info=True)
+    assert not notes["missing_keys"] and not notes["unexpected_keys"] and not notes["mismatched_keys"]
+    close(ours_say(atento.load(folder)), expected)
+    close(theirs_say(again.eval()), expected)
 
 
 def test_deberta_learns_as_transformers_does(tmp_path: Path) -> None:

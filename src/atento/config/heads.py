@@ -73,7 +73,7 @@ class HeadConfig:
     """
     side: Literal["encoder", "decoder", "both"] = "encoder"
     """Side of an encoder-decoder that the head is on: the encoder, the decoder behind its start token, or the decoder
-    behind the whole text, which it reads again (both: BART; classes, sets of classes and numbers only).
+    behind the whole text, which it reads again (both: BART, T5; not for tags).
     """
 
     def __post_init__(self) -> None:
@@ -87,8 +87,8 @@ class HeadConfig:
             raise RecipeError(f"`hidden_norm` needs `hidden`: got a {self.kind} head without it")
         if self.kind in ("classification", "multi-label", "tagging") and len(self.labels) < 2:
             raise RecipeError(f"`labels` must name at least two for a {self.kind} head: got {list(self.labels)}")
-        if self.side == "both" and HEAD_KINDS[self.kind] not in ("class", "set", "number"):
-            raise RecipeError(f"`side` both is for one result a text: got a {self.kind} head")
+        if self.side == "both" and HEAD_KINDS[self.kind] not in ("class", "set", "number", "span"):
+            raise RecipeError(f"`side` both is for classes, a number or an answer: got a {self.kind} head")
         if not 0 < self.size <= 1:
             raise RecipeError(f"`size` of a head must lie in (0, 1]: got {self.size}")
         if len(set(self.labels)) < len(self.labels):

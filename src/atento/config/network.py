@@ -236,7 +236,8 @@ class NetworkConfig:
             names.append(head.name)
             if head.side != "encoder" and not self.reads_source:
                 raise RecipeError(
-                    f"`heads.side` is for networks that read a source and write: got architecture {self.architecture!r}"
+                    f"`heads.side` is for networks that read a source and write: got {self.architecture!r}; "
+                    "beside `init`, write the model's `architecture` too"
                 )
             if head.kind == "span-boundary" and self.embedding.width is not None:
                 raise RecipeError("a span-boundary head predicts from `d_model`: `embedding.width` must be null")

@@ -18,6 +18,10 @@ from atento.errors import CheckpointError, ModelError, RecipeError
 
 CONFIG = "config.json"
 LORA = "lora"  # the key of adapters that are still beside the weights
+OUR_KEYS = (  # what the Hugging Face layout has no place for; it is kept there under "atento"
+    *("name", "task", "objectives", "decoding", "embedding"),
+    *("max_len", "pairs", "prefixes", "columns", "tag_scheme", "answering"),
+)
 _MAX_LAYERS = 1000  # a damaged depth must not cost the time to build it
 
 

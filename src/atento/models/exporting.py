@@ -12,13 +12,12 @@ from atento.config.decoding import CONTINUATION_TOKENS, DecodingConfig
 from atento.config.network import NetworkConfig
 from atento.data.special_tokens import WITH_SOURCE, special_tokens_of
 from atento.errors import CapabilityError
-from atento.models.configuration import decoding_config, embedding_config, network_config
+from atento.models.configuration import OUR_KEYS, decoding_config, embedding_config, network_config
 from atento.models.sentence_transformers import sentence_files
 from atento.text.exporting import exported_files
 from atento.text.tokenizer import Tokenizer
 
 GENERATION = "generation_config.json"
-_OUR_KEYS = ("name", "task", "decoding", "embedding", "tag_scheme")
 _OUTPUT_TOKENS = 256  # if the model has no limit; ours depends on the source, which the layout cannot express
 _NO_SPACES = ("word", "wordpiece")
 _LEGACY = (  # keys of decoding that older folders have in `config.json`
@@ -33,7 +32,7 @@ def our_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         config: our configuration.
     """
-    return {name: config[name] for name in _OUR_KEYS if name in config}
+    return {name: config[name] for name in OUR_KEYS if name in config}
 
 
 def exported_layout(

@@ -16,7 +16,7 @@ from atento.config.recipe import Recipe
 from atento.config.tasks import TASKS
 from atento.errors import RecipeError, UsageError
 from atento.models.configuration import embedding_config, network_config
-from atento.models.read import ModelFiles, check_tokenizer, check_weights, read_model
+from atento.models.read import ModelFiles, check_tokenizer, check_weights, read_model, with_token_ids
 from atento.networks.network import Network
 from atento.text.tokenizer import Tokenizer
 
@@ -61,6 +61,7 @@ def fine_tuned(
     """
     config = network_config(initial.config, initial.path)
     check_tokenizer(tokenizer, config, initial.path)
+    config = with_token_ids(config, initial, tokenizer)
     changes = rates_of(recipe)
     if any(scheme.kind == "learned" for scheme in config.schemes):
         changes["max_len"] = max(config.max_len, recipe.max_len)

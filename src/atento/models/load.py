@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from atento.config.network import changed, network_to_dict
+from atento.config.network import network_to_dict
 from atento.config.tasks import EMBEDDING
 from atento.errors import UsageError, path_of
 from atento.models.configuration import answering_config, decoding_config, embedding_config, network_config
-from atento.models.read import read_model, read_network, read_tokenizer
+from atento.models.read import read_model, read_network, read_tokenizer, with_token_ids
 from atento.models.weight_files import type_name, widest
 from atento.models.word_models import WordModel, read_word_model, trained_word_model
 from atento.networks import Network
@@ -71,9 +71,7 @@ def load_model(
     answering_config(files.config, files.path)
     embedding_config(files.config, files.path)
     tokenizer = read_tokenizer(files, config)
-    if tokenizer is not None and files.load_report is not None:  # their configurations do not name all of these
-        unk, mask = tokenizer.specials.get("unk"), tokenizer.specials.get("mask")
-        config = changed(config, ids={"unk": config.unk_id if unk is None else unk, "mask": mask})
+    config = with_token_ids(config, files, tokenizer)
     if dtype is None:
         dtype = widest(files.weights.values())
         precision = type_name(dtype)

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from atento.attention.positions import ALiBi, Sinusoidal
-from atento.config.network import NetworkConfig, network_to_dict
+from atento.config.network import NetworkConfig, changed, network_to_dict
 from atento.config.renamed import VERSION
 from atento.config.tasks import EMBEDDING, task_of
 from atento.errors import ModelError, TokenizerError, UsageError
-from atento.models.configuration import CONFIG, LORA, lora_config, network_config, read_config
+from atento.models.configuration import CONFIG, LORA, OUR_KEYS, lora_config, network_config, read_config
 from atento.models.find import find_model
 from atento.models.migration import migrated
 from atento.models.peft import is_peft, read_peft, with_ours
@@ -124,9 +124,20 @@ def _translated(
     }
     exported = config.get("atento")  # the keys that our export adds to their layout
     exported = exported if isinstance(exported, Mapping) else {}
-    ours |= {name: exported[name] for name in ("name", "task", "decoding", "tag_scheme") if name in exported}
+    ours |= {name: exported[name] for name in OUR_KEYS if name in exported and name != "embedding"}
     embedding = exported.get("embedding") if pooling is None else pooling
     return ours if embedding is None else ours | {"task": EMBEDDING, "embedding": embedding}
+
+
+def with_token_ids(config: NetworkConfig, files: ModelFiles, tokenizer: Tokenizer | None) -> NetworkConfig:
+    """The network with the ids of the unknown token and the mask that its tokenizer has.
+
+    The configuration of a released model does not name all of them; other models have their own.
+    """
+    if tokenizer is None or files.load_report is None:
+        return config
+    unk, mask = tokenizer.specials.get("unk"), tokenizer.specials.get("mask")
+    return changed(config, ids={"unk": config.unk_id if unk is None else unk, "mask": mask})
 
 
 def check_weights(network: nn.Module, files: ModelFiles) -> None:

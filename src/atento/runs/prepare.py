@@ -282,6 +282,8 @@ def _head_options(network: NetworkConfig, kind: str, classifier: ClassifierConfi
         return {**inside, "pooling": "mean" if of_text else None, "dropout": network.dropout}
     if of_text and network.family == "bart":
         return {"hidden": True, "pooling": "last", "side": "both", "dropout": network.dropout}
+    if network.family == "bart" and HEAD_KINDS[kind] == "span":
+        return {"side": "both"}
     if of_text and network.family in _HIDDEN_ACTIVATIONS:
         activation = _HIDDEN_ACTIVATIONS[network.family]
         return {"hidden": True, "activation": activation, "pooling": "first", "dropout": network.dropout}

@@ -8,19 +8,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from atento.config.heads import HeadConfig
 from atento.config.network import NetworkConfig
 from atento.config.network_parts import AttentionConfig, FeedForwardConfig, InputConfig, OutputConfig, SpecialIds
 from atento.config.positions import PositionConfig
 from atento.errors import ModelError
 from atento.networks.families.family import Family, activation_of, first_id, refuse, their_activation
-from atento.networks.families.heads import HeadNames, labels_of, write_heads
+from atento.networks.families.rereading_heads import read_rereading_heads, rereading_rows, write_rereading_heads
 from atento.networks.families.rows import Row, attention, linear, norm
 from atento.networks.families.tying import Repeat, Tying
 
 _READER, _WRITER = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
-
-_HEAD = "classification_head"
 
 
 @dataclass(frozen=True)
@@ -70,11 +67,6 @@ def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], ty
         )
     pad = first_id(data.get("pad_token_id"), relative.pad)
     end = first_id(data.get("eos_token_id"), relative.eos)
-    heads: tuple[HeadConfig, ...] = ()
-    if f"{_HEAD}.dense.weight" in names:
-        kind, labels = labels_of(data, of_tokens=False)
-        rate = data.get("classifier_dropout", 0.0)
-        heads = (HeadConfig(kind, labels, pooling="last", hidden=True, dropout=rate, side="both"),)
     depth = data["encoder_layers"]
     return NetworkConfig(
         family=model_type,
@@ -107,7 +99,7 @@ def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], ty
         norm="pre" if relative.pre else "post",
         positions=relative.scheme(data["d_model"], pad),
         max_len=data.get("max_position_embeddings", 1024),
-        heads=heads,
+        heads=read_rereading_heads(data, names),
         initializer="normal",
     )
 
@@ -152,9 +144,9 @@ def _write_heads(relative: Relative, config: NetworkConfig) -> dict[str, Any]:
     if not config.heads:
         return {"architectures": [relative.theirs]}
     classes = relative.theirs.removesuffix("ForConditionalGeneration")
-    if relative.model_type not in ("bart", "mbart") or any(head.side != "both" for head in config.heads):
+    if relative.model_type not in ("bart", "mbart"):
         raise ModelError(f"no {classes} class of the Hugging Face layout holds the heads of this network")
-    return write_heads(HeadNames(classes, "", "", "", "", ""), config) | {"classifier_dropout": config.heads[0].dropout}
+    return write_rereading_heads(classes, config)
 
 
 def _rows(relative: Relative, config: NetworkConfig) -> list[Row]:
@@ -171,9 +163,7 @@ def _rows(relative: Relative, config: NetworkConfig) -> list[Row]:
         rows += norm(f"{side}.norm", f"{side}.layer_norm") if relative.pre else []
         for n in range(depth):
             rows += _layer(f"{side}.blocks.{n}", f"{side}.layers.{n}", side == "decoder", config)
-    for head in config.heads:
-        rows += linear(f"heads.{head.name}.dense", f"{_HEAD}.dense", head=True)
-        rows += linear(f"heads.{head.name}.out", f"{_HEAD}.out_proj", head=True)
+    rows += rereading_rows(config)
     rows += [] if config.output.tied else [Row("heads.vocabulary.output.weight", ("lm_head.weight",), head=True)]
     bias = Row(  # classes with a head for texts have none
         "heads.vocabulary.output.bias",

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from atento.config.network import NetworkConfig
@@ -48,13 +48,13 @@ _SMALL = ("layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps", "rope_theta")
 class Family:
     """One `model_type` of the Hugging Face layout.
 
-    `prefix` is the prefix of the base model's names in models with a head, and `answer_prefix` that in models with a
-    head for answers, where it is another. `read` and `write` translate the
-    configuration; `read` also gets the names of the tensors, which decide the heads, and which of them repeat one
-    another. `computed` are names, or ends of names, of tensors that are not learned. `repeats` are those that
-    usually repeat another one, by the configuration. `ignored` are ends of names of tensors that some files hold
-    although their network does not use them. `tied` says whether a tensor that a file leaves out repeats
-    another one, if the configuration has no `tie_word_embeddings`; None: it always does.
+    `prefix` is the prefix of the base model's names in models with a head, and `other_prefixes` that of classes where
+    it is another, by the end of their name. `read` and `write` translate the configuration; `read` also gets the names
+    of the tensors, which decide the heads, and which of them repeat one another. `computed` are names, or ends of
+    names, of tensors that are not learned. `repeats` are those that usually repeat another one, by the configuration.
+    `ignored` are ends of names of tensors that some files hold although their network does not use them. `tied` says
+    whether a tensor that a file leaves out repeats another one, if the configuration has no `tie_word_embeddings`;
+    None: it always does. `on_encoder` are the kinds of labels whose class is an encoder without its decoder.
     """
 
     model_type: str
@@ -66,7 +66,8 @@ class Family:
     repeats: Callable[[Mapping[str, Any]], tuple[Repeat, ...]]
     tied: bool | None = True
     ignored: tuple[str, ...] = ()
-    answer_prefix: str | None = None
+    other_prefixes: Mapping[str, str] = field(default_factory=dict)
+    on_encoder: tuple[str, ...] = ()
 
     def prefix_in(self, names: Collection[str]) -> str:
         """The prefix of the base model's names in a file with those tensors; empty: they have none."""
@@ -78,14 +79,15 @@ class Family:
 
     def prefix_of(self, class_name: str) -> str:
         """The prefix of the base model's names in files of a class of `transformers`."""
-        if class_name.endswith("ForQuestionAnswering") and self.answer_prefix is not None:
-            return self.answer_prefix
+        for end, prefix in self.other_prefixes.items():
+            if class_name.endswith(end):
+                return prefix
         bare = class_name.endswith("Model") and not class_name.endswith(("LMHeadModel", "MTModel"))
         return "" if bare else self.prefix
 
     @property
     def _prefixes(self) -> list[str]:
-        return [prefix for prefix in (self.prefix, self.answer_prefix) if prefix]
+        return [prefix for prefix in (self.prefix, *self.other_prefixes.values()) if prefix]
 
     def tying(
         self,

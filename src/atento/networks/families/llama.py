@@ -239,7 +239,7 @@ def _family(relative: Relative) -> Family:
         rows=partial(_rows, relative),
         computed=(".rotary_emb.inv_freq",),
         repeats=lambda data: (Repeat("lm_head.weight", _TABLE),),
-        answer_prefix=relative.answers,
+        other_prefixes={} if relative.answers is None else {"ForQuestionAnswering": relative.answers},
         tied=relative.gemma,
     )
 

@@ -4,15 +4,19 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from atento.config.heads import HEAD_KINDS, HeadConfig
 from atento.config.network import NetworkConfig
 from atento.config.network_parts import AttentionConfig, FeedForwardConfig, InputConfig, OutputConfig, SpecialIds
 from atento.config.positions import PositionConfig
 from atento.errors import ModelError
 from atento.networks.families.family import Family, activation_of, first_id, their_activation
+from atento.networks.families.heads import HeadNames, labels_of, write_heads
+from atento.networks.families.rereading_heads import read_rereading_heads, rereading_rows, write_rereading_heads
 from atento.networks.families.rows import Row, attention, linear, norm
 from atento.networks.families.tying import Repeat, Tying
 
 _READER, _WRITER = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
+_TAGS = "classifier"
 
 
 def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> NetworkConfig:
@@ -63,7 +67,33 @@ def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str], tying
             n_buckets=data.get("relative_attention_num_buckets", 32),
             max_distance=data.get("relative_attention_max_distance", 128),
         ),
+        heads=read_rereading_heads(data, names) if has_decoder else _tags(data, names),
     )
+
+
+def _tags(data: Mapping[str, Any], names: frozenset[str]) -> tuple[HeadConfig, ...]:
+    """The head of the class of an encoder alone."""
+    if f"{_TAGS}.weight" not in names:
+        return ()
+    kind, labels = labels_of(data, of_tokens=True)
+    return (HeadConfig(kind, labels, dropout=data.get("classifier_dropout", 0.0)),)
+
+
+def _write_heads(model_type: str, config: NetworkConfig) -> dict[str, Any]:
+    """The class, and the labels of its head.
+
+    Raises:
+        ModelError: no class of the family has these heads.
+    """
+    classes, has_decoder = {"t5": "T5", "mt5": "MT5"}[model_type], config.architecture == "encoder-decoder"
+    if not config.heads:
+        return {"architectures": [f"{classes}ForConditionalGeneration" if has_decoder else f"{classes}EncoderModel"]}
+    if has_decoder:
+        return write_rereading_heads(classes, config)
+    if HEAD_KINDS[config.heads[0].kind] != "tag":
+        raise ModelError(f"no {classes} class of an encoder alone holds a {config.heads[0].kind} head")
+    data = write_heads(HeadNames(classes, "", "", "", "", ""), config)
+    return data | {"classifier_dropout": config.heads[0].dropout}
 
 
 def _write(model_type: str, config: NetworkConfig) -> dict[str, Any]:
@@ -74,9 +104,8 @@ def _write(model_type: str, config: NetworkConfig) -> dict[str, Any]:
         else their_activation(config)
     )
     has_decoder = config.architecture == "encoder-decoder"
-    cls = {"t5": "T5", "mt5": "MT5"}[model_type]
     return {
-        "architectures": [f"{cls}ForConditionalGeneration" if has_decoder else f"{cls}EncoderModel"],
+        **_write_heads(model_type, config),
         "model_type": model_type,
         "vocab_size": config.vocab_size,
         "d_model": config.d_model,
@@ -108,9 +137,10 @@ def _rows(config: NetworkConfig) -> list[Row]:
         writer = Row("target_embedding.weight", (_WRITER,), copies=("shared.weight",))
         rows += [] if config.architecture == "encoder" else [writer]
     if config.architecture == "encoder":
-        return [*rows, *_stack("stack", "encoder", config.n_layers, False, config)]
+        heads = [row for head in config.heads for row in linear(f"heads.{head.name}.out", _TAGS, head=True)]
+        return [*rows, *_stack("stack", "encoder", config.n_layers, False, config), *heads]
     rows += _stack("encoder", "encoder", config.n_layers, False, config)
-    rows += _stack("decoder", "decoder", config.decoder_layers, True, config)
+    rows += [*_stack("decoder", "decoder", config.decoder_layers, True, config), *rereading_rows(config)]
     return (
         rows if config.output.tied else [*rows, Row("heads.vocabulary.output.weight", ("lm_head.weight",), head=True)]
     )
@@ -143,12 +173,14 @@ def _family(model_type: str) -> Family:
     return Family(
         model_type,
         prefix="",
+        other_prefixes=dict.fromkeys(("ForSequenceClassification", "ForTokenClassification"), "transformer."),
         read=partial(_read, model_type),
         write=partial(_write, model_type),
         rows=_rows,
         computed=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),
         repeats=lambda data: tuple(Repeat(name, "shared.weight") for name in (_READER, _WRITER, "lm_head.weight")),
         tied=None,
+        on_encoder=("tag",),
     )
 
 

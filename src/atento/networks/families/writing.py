@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from atento.config.heads import HeadConfig
+from atento.config.heads import HEAD_KINDS, HeadConfig
 from atento.config.network import NetworkConfig, by_key, changed
 from atento.errors import CapabilityError, ModelError, RecipeError
 from atento.networks.families.reading import FAMILIES
@@ -27,12 +27,13 @@ _FREE = {
 }
 
 
-_MATRIX = "heads.vocabulary.output.weight"
+_MATRIX, _ENCODER = "heads.vocabulary.output.weight", "encoder."
 
 
 def release(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """`config.json` and the tensors, as `transformers` reads them; without what their class has no place for: the
-    generator of replaced-token detection, and the output matrix of a decoder with another head.
+    generator of replaced-token detection, the output matrix of a decoder with another head, and the decoder of an
+    encoder-decoder with a head whose class is an encoder alone.
 
     Raises:
         CapabilityError: the network is of no released family, or its layout cannot hold it; names the fields.
@@ -45,6 +46,8 @@ def release(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tuple[dict[
         )
     family = FAMILIES[config.family]
     config, weights = _without_other_heads(config, weights)
+    if any(head.side == "encoder" and HEAD_KINDS[head.kind] in family.on_encoder for head in config.heads):
+        config, weights = _encoder_alone(config, weights)
     try:
         data, rows = family.write(config), family.rows(config)
         our_names = {name: row.ours for row in rows for name in (*row.theirs, *row.copies)}
@@ -78,6 +81,18 @@ def _without_other_heads(
         return config, weights
     remaining = {name: value for name, value in weights.items() if not name.startswith(dropped)}
     return replace(config, heads=heads, output=output), remaining
+
+
+def _encoder_alone(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tuple[NetworkConfig, Mapping[str, Tensor]]:
+    """The encoder of an encoder-decoder with the heads on it, by the names of an encoder; an encoder stays as it is."""
+    if config.architecture == "encoder":
+        return config, weights
+    renamed = {
+        f"stack.{name.removeprefix(_ENCODER)}": value for name, value in weights.items() if name.startswith(_ENCODER)
+    }
+    same = {name: value for name, value in weights.items() if name.startswith(("embedding.", "heads."))}
+    output = replace(config.output, scaled=False)
+    return replace(config, architecture="encoder", n_decoder_layers=None, output=output), renamed | same
 
 
 def _computing_fields(config: NetworkConfig) -> dict[str, Any]:
