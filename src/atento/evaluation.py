@@ -229,7 +229,9 @@ def _readable(model: Model, split: Split, say: Callable[[str], None] | None) -> 
         return split
     answering = answering_config(model.config, model.path or Path())
     template, longest = model.config.get("template"), model.trained_length
-    readable, warning = readable_questions(split, model.tokenizer, template, longest, answering.stride)
+    readable, warning = readable_questions(
+        split, model.tokenizer, template, model.network.config, longest, answering.stride
+    )
     if warning and say is None:
         warnings.warn(warning, AtentoWarning, stacklevel=3)
     elif warning and say is not None:

@@ -248,6 +248,10 @@ def test_a_stopped_run_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     assert all(torch.equal(weights[0][name], value) for name, value in weights[1].items())
 
 
+ELMO = {"architecture": "elmo", "d_model": 32, "n_layers": 1, "dropout": 0.0}  # reads whole words
+CHARACTERS = {"filters": [[1, 16], [2, 16]], "n_highway": 1, "d_char": 8}
+
+
 @pytest.mark.parametrize(
     ("network", "least"),
     [
@@ -257,11 +261,13 @@ def test_a_stopped_run_goes_on_to_the_same_weights(tmp_path: Path) -> None:
         ({"preset": "t5-small", **TINY, "attention": {"d_head": 16}}, 90),
         ({"architecture": "recurrent-seq2seq", "d_model": 32, "n_layers": 1, "dropout": 0.0, "recurrent": {}}, 45),
         ({"architecture": "recurrent-lm", "d_model": 32, "n_layers": 1, "dropout": 0.0, "recurrent": {}}, 45),
+        ({**ELMO, "elmo": {"d_cell": 32, "characters": None}}, 45),
+        ({**ELMO, "elmo": {"d_cell": 32, "characters": CHARACTERS}}, 30),
     ],
     ids=lambda value: value.get("preset", value.get("architecture")) if isinstance(value, dict) else "",
 )
 def test_every_architecture_learns_spans(network: dict[str, Any], least: float, tmp_path: Path) -> None:
-    """A decoder reads the question before the context; of a network that reads a source, the encoder answers."""
+    """A decoder reads the question before the context; of a network that reads a source, the encoder answers (F9)."""
     data = {"train": records(250), "valid": records(40, 2)}
     run = atento.train(recipe(network, validate_every=100), data=data, out=tmp_path / "run", threads=1)
     assert run.best is not None and run.best > least

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from atento.config.elmo import CharacterConfig, ELMoConfig
 from atento.config.heads import HeadConfig
 from atento.config.loading import load_recipe
 from atento.config.network import NetworkConfig
@@ -21,10 +22,12 @@ from atento.data.batches import Batch
 from atento.data.contexts import ContextWindows, context_windows
 from atento.data.objectives.spans import NO_ANSWER, answer_head, answer_tokens, label_windows
 from atento.data.values import Span
+from atento.data.whole_words import CHARACTERS
 from atento.errors import CapabilityError, DataError, UsageError
 from atento.networks import Network, build_network
 from atento.tasks.answering import AnswerSearch, answer_questions, span_scores
 from atento.text import Tokenizer, train_tokenizer
+from atento.text.characters import word_characters
 from atento.text.encoded import whole_characters
 from atento.training.losses import Call, losses
 
@@ -34,6 +37,8 @@ CONTEXT = (
     f"A avo\u0301 de Zoé viu\ta maçã\n no cafe\u0301 , e {ASTRONAUT} disse {WAVE} a  Iñigo ; ontem 12 gatos dormiam "
     "em Évora, perto de Ãlvaro e do co\u0327ro."
 )
+READER = NetworkConfig("encoder", vocab_size=330)  # of pieces
+ELMO = NetworkConfig("elmo", vocab_size=330, d_model=8, elmo=ELMoConfig(characters=CharacterConfig(max_characters=9)))
 
 
 @cache
@@ -61,7 +66,9 @@ def cut(
     tokenizer: Tokenizer, question: str, context: str, longest: int | None, stride: int, template: str = "bos-eos"
 ) -> ContextWindows:
     where = "file:{}".format
-    return context_windows([question], [context], tokenizer, tokenizer.template(template), longest, stride, where)
+    return context_windows(
+        [question], [context], tokenizer, tokenizer.template(template), READER, longest, stride, where
+    )
 
 
 @pytest.mark.parametrize(("room", "stride"), [(1, 0), (5, 0), (5, 2), (6, 3), (9, 100), (1000, 128)])
@@ -96,10 +103,28 @@ def test_the_context_stands_where_the_template_puts_it(template: str) -> None:
         assert windows.store["ids"][row].tolist()[position : position + size] == ids[first : first + size]
 
 
+def test_a_network_that_reads_words_gets_their_characters_and_offsets() -> None:
+    """Each word of each window, spelled, in its place; offsets are those of the given text (F9)."""
+    tokenizer = trained("word")
+    template = tokenizer.template("bos-eos")
+    windows = context_windows(["quem disse ?"], [CONTEXT], tokenizer, template, ELMO, 20, 4, str)
+    plain = context_windows(["quem disse ?"], [CONTEXT], tokenizer, template, READER, 20, 4, str)
+    assert len(windows) > 2 and windows.offsets[0].tolist() == plain.offsets[0].tolist()
+    words = [tokenizer.normalize(CONTEXT[start:end]) for start, end in windows.offsets[0].tolist()]
+    assert "avó" in words and words[-1] == "."
+    for row in range(len(windows)):
+        assert windows.store["ids"][row].tolist() == plain.store["ids"][row].tolist()
+        spelled = windows.store[CHARACTERS][row].reshape(-1, 9).tolist()
+        first, position, size = (int(column[row]) for column in (windows.first, windows.position, windows.size))
+        expected = [word_characters(word, 9) for word in words[first : first + size]]
+        assert spelled[position : position + size] == [list(word) for word in expected]
+        assert spelled[1:4] == [list(word_characters(word, 9)) for word in ("quem", "disse", "?")]
+
+
 def test_windows_of_several_records_and_of_an_empty_context() -> None:
     tokenizer = trained("word")
     template = tokenizer.template("bos-eos")
-    windows = context_windows(["quem ?"] * 3, [CONTEXT, " ", CONTEXT], tokenizer, template, 16, 4, str)
+    windows = context_windows(["quem ?"] * 3, [CONTEXT, " ", CONTEXT], tokenizer, template, READER, 16, 4, str)
     first, empty, last = windows.of_records()
     assert len(first) == len(last) > 1 and len(empty) == 1 and windows.size[empty[0]] == 0
     assert windows.offsets[0] is windows.offsets[2]  # encoded once

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atento.config.tasks import TASKS
-from atento.data.objectives.bidirectional import word_ids, words_of
 from atento.data.objectives.span_corruption import sentinel_ids
 from atento.data.special_tokens import special_tokens_of
+from atento.data.whole_words import word_ids, words_of
 from atento.errors import CapabilityError
 from atento.metrics import chrf
 from atento.model import Model

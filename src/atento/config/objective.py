@@ -48,8 +48,8 @@ SENTINELS = 100  # of T5: one for each hidden span
 _NOISE = ("infilling", "deletion", "permutation", "rotation")  # options of denoising: shares
 _FILLS = "masked-language-model"
 _SEQ2SEQ = ("encoder-decoder", "recurrent-seq2seq")
-PIECE_READERS = ("encoder", "decoder", "encoder-decoder", "recurrent-seq2seq", "recurrent-lm")
-TEXT_READERS = (*PIECE_READERS, "elmo")  # those that read whole words too
+
+TEXT_READERS = ("encoder", "decoder", "encoder-decoder", "recurrent-seq2seq", "recurrent-lm", "elmo")
 
 OBJECTIVES: dict[str, ObjectiveSpec] = {
     "sequence-to-sequence": ObjectiveSpec(_PAIR, _SEQ2SEQ, "read a source and write", {}, teacher_forced=True),
@@ -119,7 +119,7 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
     ),
     "spans": ObjectiveSpec(
         (("question", "context", "answers"),),
-        PIECE_READERS,
+        TEXT_READERS,
         "read a text",
         {},
     ),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from atento.config.objective import PIECE_READERS, TEXT_READERS, ObjectiveConfig
+from atento.config.objective import TEXT_READERS, ObjectiveConfig
 from atento.metrics.outputs import Outputs
 
 if TYPE_CHECKING:
@@ -289,7 +289,7 @@ TASKS: dict[str, TaskSpec] = {
     ),
     "question-answering": TaskSpec(
         (Field("question"), Field("context"), Field("answers", "spans")),
-        PIECE_READERS,
+        TEXT_READERS,
         "read a text",
         "spans",
         heads=("answer",),

@@ -6,14 +6,25 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from atento.config.network import NetworkConfig
 from atento.data.store import MemoryStore, Ragged
+from atento.data.whole_words import CHARACTERS, characters_of_words, readable, reads_words, row_characters, word_ids
 from atento.errors import DataError
-from atento.text.encoded import Encoded
 from atento.text.templates import Template
 from atento.text.tokenizer import Tokenizer
+from atento.text.words import word_spans
 
 MAX_CHARACTERS = 1_000_000  # of a context
 MAX_WINDOWS = 10_000  # of a context
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A text as a network reads it: ids, the characters (n,2) that each stands for, and its words if it reads words."""
+
+    ids: list[int]
+    offsets: NDArray[np.int64]
+    words: list[str]
 
 
 @dataclass(frozen=True)
@@ -21,7 +32,7 @@ class ContextWindows:
     """Questions with their contexts: W windows, each a row with its question and special tokens.
 
     Attributes:
-        store: the rows; columns "ids" and "segments".
+        store: the rows; columns "ids" and "segments", and the characters of words for a network that reads them.
         records: (W,) number of the record that the window is of; the windows of a record follow one another.
         first: (W,) number of the window's first context token, among the tokens of the whole context.
         position: (W,) position of that token in the row.
@@ -50,6 +61,7 @@ def context_windows(
     contexts: Sequence[str],
     tokenizer: Tokenizer,
     template: Template,
+    network: NetworkConfig,
     longest: int | None,
     stride: int,
     where: Callable[[int], str],
@@ -61,6 +73,7 @@ def context_windows(
         contexts: N contexts. Equal contexts are encoded once.
         tokenizer: encodes both.
         template: the special tokens around a question and a context.
+        network: whether it reads pieces, words, or their characters.
         longest: maximum tokens of a row, special tokens and question included; None: a context is one window.
         stride: tokens that neighbouring windows share, at most half of the context tokens of a window.
         where: the name of a record, for messages.
@@ -68,30 +81,54 @@ def context_windows(
     Raises:
         DataError: a question leaves no room for its context, or a context is too long.
     """
-    encoded: dict[str, tuple[Encoded, NDArray[np.int64]]] = {}
-    ids: list[list[int]] = []
-    segments: list[list[int]] = []
+    read: dict[str, _Read] = {}
+    rows: list[tuple[list[int], list[int]]] = []
+    spelled: list[NDArray[np.int16]] = []
     columns: list[tuple[int, int, int, int]] = []
     offsets = []
-    for record, (question, context) in enumerate(zip(tokenizer.encode_batch(list(questions)), contexts, strict=True)):
-        if context not in encoded:
+    count = characters_of_words(network)
+    for record, (question, context) in enumerate(zip(_questions(tokenizer, network, questions), contexts, strict=True)):
+        if context not in read:
             if len(context) > MAX_CHARACTERS:
                 raise DataError(
                     f"{where(record)}: a context may have at most {MAX_CHARACTERS:,} characters: got {len(context):,}"
                 )
-            tokens = tokenizer.encode_with_offsets(context)
-            encoded[context] = tokens, np.array(tokens.offsets, dtype=np.int64).reshape(-1, 2)
-        tokens, characters = encoded[context]
-        offsets.append(characters)
-        position = _context_position(template, len(question))
-        for start, end in _cuts(len(tokens.ids), len(question), template.added(True), longest, stride, where, record):
-            row, row_segments = template.apply(question, tokens.ids[start:end])
-            ids.append(row)
-            segments.append(row_segments)
+            read[context] = _whole_words(tokenizer, context) if reads_words(network) else _pieces(tokenizer, context)
+        tokens = read[context]
+        offsets.append(tokens.offsets)
+        length = len(question.ids)
+        position = _context_position(template, length)
+        for start, end in _cuts(len(tokens.ids), length, template.added(True), longest, stride, where, record):
+            rows.append(template.apply(question.ids, tokens.ids[start:end]))
             columns.append((record, start, position, end - start))
+            if count is not None:
+                spelled.append(row_characters(template, question.words, tokens.words[start:end], count))
     records, first, positions, sizes = np.array(columns, dtype=np.int64).reshape(-1, 4).T
-    store = MemoryStore({"ids": Ragged(ids), "segments": Ragged(segments)})
+    store = MemoryStore({"ids": Ragged([ids for ids, _ in rows]), "segments": Ragged([sides for _, sides in rows])})
+    if count is not None:
+        store.columns[CHARACTERS] = Ragged.of_arrays(spelled)
     return ContextWindows(store, records, first, positions, sizes, offsets)
+
+
+def _questions(tokenizer: Tokenizer, network: NetworkConfig, questions: Sequence[str]) -> list[_Read]:
+    """Return questions as the network reads them; their offsets are not needed."""
+    if reads_words(network):
+        return [_whole_words(tokenizer, question) for question in questions]
+    nowhere = np.empty((0, 2), dtype=np.int64)
+    return [_Read(ids, nowhere, []) for ids in tokenizer.encode_batch(list(questions))]
+
+
+def _pieces(tokenizer: Tokenizer, text: str) -> _Read:
+    """Return a text in pieces."""
+    tokens = tokenizer.encode_with_offsets(text)
+    return _Read(tokens.ids, np.array(tokens.offsets, dtype=np.int64).reshape(-1, 2), [])
+
+
+def _whole_words(tokenizer: Tokenizer, text: str) -> _Read:
+    """Return a text in whole words."""
+    spans = word_spans(text)
+    words = readable(tokenizer, (text[start:end] for start, end in spans))
+    return _Read(word_ids(tokenizer, words), np.array(spans, dtype=np.int64).reshape(-1, 2), words)
 
 
 def _cuts(

@@ -3,13 +3,12 @@
 "o gato", template bos-eos -> ids "<s> o gato </s>", characters of a begin of sentence, "o", "gato", an end of sentence
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from atento.config.network import NetworkConfig
-from atento.data.objectives.bidirectional import word_ids
 from atento.data.store import MemoryStore, Ragged
 from atento.text.characters import BEGIN_SENTENCE, END_SENTENCE, framed, word_characters
 from atento.text.lengths import truncate
@@ -18,6 +17,7 @@ from atento.text.tokenizer import Tokenizer
 from atento.text.words import word_spans
 
 CHARACTERS = "characters"  # the column of the characters of each row, word after word
+_UNREADABLE = "\ufffd"
 
 
 def reads_words(network: NetworkConfig) -> bool:
@@ -28,6 +28,24 @@ def reads_words(network: NetworkConfig) -> bool:
 def characters_of_words(network: NetworkConfig) -> int | None:
     """Return how many characters of each word a network reads; None: it reads ids."""
     return None if network.elmo is None or network.elmo.characters is None else network.elmo.characters.max_characters
+
+
+def words_of(tokenizer: Tokenizer, texts: list[str]) -> list[list[str]]:
+    """Return the words of each text, normalized by the tokenizer; texts without a word are left out."""
+    normal = (tokenizer.normalize(text) for text in texts)
+    word_lists = ([text[start:end] for start, end in word_spans(text)] for text in normal)
+    return [words for words in word_lists if words]
+
+
+def word_ids(tokenizer: Tokenizer, words: list[str]) -> list[int]:
+    """Return the ids of words; words that the tokenizer does not have get the id of the unknown token."""
+    known = (tokenizer.token_id(word) for word in words)
+    return [tokenizer.unk_id if token is None else token for token in known]
+
+
+def readable(tokenizer: Tokenizer, words: Iterable[str]) -> list[str]:
+    """Return words as the tokenizer normalises them, none of them empty."""
+    return [tokenizer.normalize(word) or _UNREADABLE for word in words]
 
 
 def row_characters(

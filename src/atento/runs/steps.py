@@ -253,7 +253,12 @@ def _without_unreadable(setup: Setup) -> Data:
         split: Split | None = getattr(setup.data, name)
         if split is not None:
             splits[name], warning = readable_questions(
-                split, setup.tokenizer, template, longest if limit is None else min(longest, limit), recipe.data.stride
+                split,
+                setup.tokenizer,
+                template,
+                setup.config,
+                longest if limit is None else min(longest, limit),
+                recipe.data.stride,
             )
             if warning:
                 setup.report(f"warning: data.{name}: {warning}")

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from atento.config.network import NetworkConfig
 from atento.config.recipe import DataConfig, Recipe
 from atento.data.contexts import ContextWindows, context_windows
 from atento.data.objectives.labels import inputs_of
@@ -100,7 +101,7 @@ def answer_questions(
     limit = network.config.position_limit
     longest = min((size for size in (search.longest, limit) if size is not None), default=None)
     windows = context_windows(
-        questions, contexts, tokenizer, tokenizer.template(template), longest, search.stride, where
+        questions, contexts, tokenizer, tokenizer.template(template), network.config, longest, search.stride, where
     )
     logits, null = _logits(network, windows)
     answers = []
@@ -292,7 +293,12 @@ def answers(
 
 
 def readable_questions(
-    split: Split, tokenizer: Tokenizer, template: str | None, longest: int | None, stride: int
+    split: Split,
+    tokenizer: Tokenizer,
+    template: str | None,
+    network: NetworkConfig,
+    longest: int | None,
+    stride: int,
 ) -> tuple[Split, str]:
     """Return a split without the questions that leave no room for their context, and a warning that counts them.
 
@@ -302,9 +308,9 @@ def readable_questions(
     rows: list[int] = []
     first, special_tokens = "", tokenizer.template(template)
     for row, (question, context) in enumerate(zip(split["question"], split["context"])):
-        where = [split.where(row)]
+        where = [split.where(row)].__getitem__
         try:
-            context_windows([question], [context], tokenizer, special_tokens, longest, stride, where.__getitem__)
+            context_windows([question], [context], tokenizer, special_tokens, network, longest, stride, where)
             rows.append(row)
         except DataError as error:
             first = first or str(error)

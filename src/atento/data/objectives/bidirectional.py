@@ -15,10 +15,9 @@ from atento.data.batches import Batch, Draw, PlannedBatches, Rows
 from atento.data.objectives.preparation import Preparation
 from atento.data.shuffle import log_uniform
 from atento.data.store import MemoryStore, Ragged, Store
+from atento.data.whole_words import word_ids, words_of
 from atento.errors import DataError, RecipeError
 from atento.text.characters import character_batch
-from atento.text.tokenizer import Tokenizer
-from atento.text.words import word_spans
 
 HEAD = "bidirectional"
 _SAMPLED_KEY = 18  # keeps these hashes apart from hashes for other purposes
@@ -103,19 +102,6 @@ def bidirectional(preparation: Preparation, config: ObjectiveConfig) -> PlannedB
         seed=recipe.training.seed,
         weight=config.weight,
     )
-
-
-def words_of(tokenizer: Tokenizer, texts: list[str]) -> list[list[str]]:
-    """Return the words of each text, normalized by the tokenizer; texts without a word are left out."""
-    normal = (tokenizer.normalize(text) for text in texts)
-    word_lists = ([text[start:end] for start, end in word_spans(text)] for text in normal)
-    return [words for words in word_lists if words]
-
-
-def word_ids(tokenizer: Tokenizer, words: list[str]) -> list[int]:
-    """Return the ids of words; words that the tokenizer does not have get the id of the unknown token."""
-    known = (tokenizer.token_id(word) for word in words)
-    return [tokenizer.unk_id if token is None else token for token in known]
 
 
 def _cut(words: list[str], room: int) -> list[list[str]]:

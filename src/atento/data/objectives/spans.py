@@ -123,6 +123,7 @@ def spans(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
         split["context"],
         preparation.tokenizer,
         preparation.text_template(),
+        network,
         preparation.longest,
         data.stride,
         split.where,

@@ -15,18 +15,16 @@ from atento.config.heads import HeadConfig
 from atento.config.network import NetworkConfig
 from atento.config.objective import ObjectiveConfig
 from atento.data.batches import Batch, Draw, PlannedBatches, Rows, round_length
-from atento.data.objectives.bidirectional import word_ids
 from atento.data.objectives.labels import inputs_of
 from atento.data.objectives.preparation import Preparation
 from atento.data.records import Split
 from atento.data.store import MemoryStore, Ragged, Store
-from atento.data.whole_words import CHARACTERS, characters_of_words, reads_words, row_characters
+from atento.data.whole_words import CHARACTERS, characters_of_words, readable, reads_words, row_characters, word_ids
 from atento.errors import CapabilityError, DataError, counted, nearest
 from atento.text.templates import Template
 from atento.text.tokenizer import Tokenizer
 
 KIND = "tagging"  # of the head's configuration
-_UNREADABLE = "\ufffd"
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,7 @@ def encode_sentences(tokenizer: Tokenizer, network: NetworkConfig, sentences: It
 
 def _encoded(tokenizer: Tokenizer, network: NetworkConfig, sentence: Sequence[str]) -> Pieces:
     if reads_words(network):
-        words = [tokenizer.normalize(word) or _UNREADABLE for word in sentence]
+        words = readable(tokenizer, sentence)
         return Pieces(word_ids(tokenizer, words), list(range(len(words))), words)
     encoded = tokenizer.encode_words(sentence)
     starts: dict[int, int] = {}

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from atento.config.elmo import CBOWConfig
 from atento.config.objective import ObjectiveConfig
 from atento.data.batches import EVERY, Batch, Part
-from atento.data.objectives.bidirectional import word_ids, words_of
 from atento.data.objectives.preparation import Preparation
+from atento.data.whole_words import word_ids, words_of
 from atento.data.window_blocks import BlockBatch, WindowBlocks
 from atento.data.windows import WindowBatch, Windows
 from atento.errors import DataError
