@@ -3,7 +3,8 @@
 One side of a comparison: `atento train` as it comes, or the same model in a plain loop of `transformers` with the same
 records, number of updates, examples of an update, rates, weight decay, clipping and seed. The recipe is one of `task`
 classification, regression, tagging or question-answering with `init`; what it holds out for validation is the test.
-Prints a line of JSON. Run it with `OMP_NUM_THREADS=1`: the seconds are those of the processor, for the whole process.
+With `init.classifier` both sides fit scikit-learn's logistic regression to vectors of the frozen model. Prints a line
+of JSON. Run it with `OMP_NUM_THREADS=1`: the seconds are those of the processor, for the whole process.
 """
 
 import argparse
@@ -58,8 +59,9 @@ class Loop:
         torch.manual_seed(recipe.training.seed)
         folder, self.recipe, self.labels = recipe.init.model, recipe, labels_of(train)
         self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
-        automatic = getattr(transformers, f"AutoModelFor{self.kind}")
-        self.model: Any = automatic.from_pretrained(folder, num_labels=self.classes).train()
+        automatic = getattr(transformers, f"AutoModel{self.kind}")
+        more = {"num_labels": self.classes} if self.kind else {}
+        self.model: Any = automatic.from_pretrained(folder, **more).train()
         self.examples = list(self.examples_of(train))
         self.count = self.examples_of_an_update(train)
 
@@ -136,7 +138,7 @@ class Loop:
 class Texts(Loop):
     """Texts or pairs with a label or a number."""
 
-    kind = "SequenceClassification"
+    kind = "ForSequenceClassification"
 
     def examples_of(self, split: Split) -> Iterator[dict[str, Any]]:
         """Yield each text with its label."""
@@ -158,7 +160,7 @@ class Texts(Loop):
 class Words(Loop):
     """Words with tags; the first piece of a word has its tag."""
 
-    kind = "TokenClassification"
+    kind = "ForTokenClassification"
 
     def examples_of_an_update(self, train: Split) -> int:
         """Return how many sentences have about as many words as `training.batch_tokens` says."""
@@ -186,7 +188,7 @@ class Words(Loop):
 class Questions(Loop):
     """Questions and windows of their contexts, with the places of the answers."""
 
-    kind = "QuestionAnswering"
+    kind = "ForQuestionAnswering"
 
     @property
     def classes(self) -> int:
@@ -239,6 +241,57 @@ class Questions(Loop):
         return [text for _, text in best]
 
 
+class Frozen(Loop):
+    """A linear classifier on vectors of a frozen network: of the mean of a text, or of each word's first piece."""
+
+    kind = ""
+
+    def vectors(self, one: dict[str, Any], hidden: Tensor) -> Tensor:
+        """Return the vectors of an example, (n,D), from those of its tokens (L,D)."""
+        if isinstance(one["labels"], list):
+            return hidden[[at for at, label in enumerate(one["labels"]) if label >= 0]]
+        return hidden[: len(one["input_ids"])].mean(dim=0, keepdim=True)
+
+    def train(self) -> None:
+        """Fit the classifier."""
+        from sklearn.linear_model import LogisticRegression
+
+        assert self.recipe.init is not None and self.recipe.init.classifier is not None
+        rows, labels = [], []
+        for one, output in self.read(self.examples):
+            rows.append(self.vectors(one, output["last_hidden_state"]))
+            own = one["labels"] if isinstance(one["labels"], list) else [one["labels"]]
+            labels += [label for label in own if label >= 0]
+        c = self.recipe.init.classifier.inverse_regularization
+        self.classifier = LogisticRegression(C=c, max_iter=10_000, tol=1e-6)
+        self.classifier.fit(torch.cat(rows).double().numpy(), labels)
+
+    def labels_said(self, split: Split) -> Iterator[tuple[int, list[str]]]:
+        """Yield the number of each record and the labels that it gets."""
+        for one, output in self.read(list(self.examples_of(split))):
+            said = self.classifier.predict(self.vectors(one, output["last_hidden_state"]).double().numpy())
+            yield one["number"], [self.labels[int(label)] for label in said]
+
+
+class FrozenTexts(Frozen, Texts):
+    """Texts or pairs with a label."""
+
+    def outputs(self, split: Split) -> list[Any]:
+        """Return labels."""
+        found = dict(self.labels_said(split))
+        return [found[number][0] for number in range(len(split))]
+
+
+class FrozenWords(Frozen, Words):
+    """Words with tags."""
+
+    def outputs(self, split: Split) -> list[Any]:
+        """Return tags; O for words that were cut off."""
+        found = dict(self.labels_said(split))
+        return [[*found[n], *["O"] * (len(tags) - len(found[n]))] for n, tags in enumerate(split["tags"])]
+
+
+FROZEN: dict[str, type[Loop]] = {"classification": FrozenTexts, "tagging": FrozenWords}
 LOOPS: dict[str, type[Loop]] = {
     "classification": Texts,
     "regression": Texts,
@@ -258,7 +311,8 @@ def read(path: Path, changes: Sequence[str]) -> tuple[Recipe, Split, Split]:
     """Read a recipe and its records: those that it trains on, and those that it holds out."""
     loaded = load_recipe(path, changes)
     recipe = loaded.recipe
-    if recipe.task not in LOOPS or recipe.init is None or not recipe.data.held_out or recipe.training.steps is None:
+    steps = recipe.training.steps is not None or (recipe.init is not None and recipe.init.classifier is not None)
+    if recipe.task not in LOOPS or recipe.init is None or not recipe.data.held_out or not steps:
         raise SystemExit(f"{path} must have `init`, `data.held_out`, `training.steps` and a task of {', '.join(LOOPS)}")
     data = read_data(recipe, loaded.folder, lambda line: print(line, file=sys.stderr))
     assert data.valid is not None
@@ -283,7 +337,8 @@ def main() -> None:
             run = atento.train(given.recipe, changes, out=Path(folder) / "run", threads=1)
             outputs = verb.call(atento.load(run.folder), test, {})
     else:
-        loop = LOOPS[recipe.task](recipe, train)
+        assert recipe.init is not None
+        loop = (LOOPS if recipe.init.classifier is None else FROZEN)[recipe.task](recipe, train)
         loop.train()
         outputs = loop.outputs(test)
     scores = metric_scores(outputs, verb.gold(test), recipe.metrics)

@@ -19,9 +19,9 @@ training: {steps: 60, batch_tokens: 16, learning_rate: 3e-3, warmup: 6, validate
 """
 
 
-def result(folder: Path, recipe: str, side: str) -> dict[str, Any]:
+def result(folder: Path, recipe: str, side: str, training: str = _RECIPE) -> dict[str, Any]:
     """The line that one side prints."""
-    write_whole(folder / "recipe.yaml", recipe + _RECIPE)
+    write_whole(folder / "recipe.yaml", recipe + training)
     command = [sys.executable, str(_FILE), "recipe.yaml", "--side", side, "training.seed=3"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -39,3 +39,19 @@ def test_a_side_learns_what_is_easy(side: str, tmp_path: Path) -> None:
     recipe = "task: classification\ndata: {train: {file: train.tsv, text: 0, label: 1}, held_out: 40, max_len: 48}"
     found = result(tmp_path, recipe, side)
     assert found["records"] == 40 and found["scores"]["accuracy"][0] > 0.85
+
+
+def test_a_linear_classifier_on_frozen_vectors_is_that_of_both_sides(tmp_path: Path) -> None:
+    """Texts and words: the same features, the same classifier, so the same scores."""
+    records = labelled("train", 300)
+    as_tsv(tmp_path / "train.tsv", records)
+    tiny_bert(tmp_path / "bert", [text for text, _ in records])
+    rows = ["\n".join(f"{word} {'LONG' if len(word) > 4 else 'O'}" for word in text.split()) for text, _ in records]
+    (tmp_path / "train.conll").write_text("\n\n".join(rows) + "\n", encoding="utf-8")
+    frozen = "\ninit: {model: bert, train: head, classifier: {kind: logistic}}"
+    source = "file: train.tsv, text: 0, label: 1"
+    for task, file in (("classification", source), ("tagging", "file: train.conll")):
+        recipe = f"task: {task}\ndata: {{train: {{{file}}}, held_out: 30, max_len: 48}}"
+        given = recipe + frozen + "\nmetrics: [" + {"tagging": "tag-accuracy"}.get(task, "accuracy") + "]"
+        ours, theirs = (result(tmp_path, given, side, training="") for side in ("atento", "transformers"))
+        assert ours["scores"] == theirs["scores"] and ours["records"] == 30
