@@ -13,7 +13,7 @@ from typing import Any
 import atento
 from atento.notes.errata import ERRATA, errata_of
 from atento.notes.finding import Row
-from atento.notes.table import CREDIT, ROWS, UNCHECKED
+from atento.notes.table import CREDIT, ROWS
 
 SECTIONS = {
     "A": "Attention",
@@ -51,11 +51,11 @@ This page is generated: `atento notes --page > docs/notes.md`.
 def page() -> str:
     """Return the page in Markdown: a section per letter, a heading per row, and the errors by number."""
     lines = [_HEAD.format(credit=CREDIT)]
-    names = sorted([*ROWS, *UNCHECKED], key=_sort_key)
+    names = sorted(ROWS, key=_sort_key)
     for letter, title in SECTIONS.items():
         lines.append(f"## {title}\n")
         for name in (name for name in names if name[0] == letter):
-            lines += _row(ROWS[name]) if name in ROWS else [f"### {name}\n", f"**{UNCHECKED[name]}.** No check yet.\n"]
+            lines += _row(ROWS[name])
     lines.append("## Errors of the notes\n")
     lines += ["| error | the notes | right | named by |", "| --- | --- | --- | --- |"]
     for number, erratum in ERRATA.items():

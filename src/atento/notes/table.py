@@ -44,6 +44,7 @@ from atento.notes.checks import (
     search,
     sparse,
     suites,
+    summaries,
     tokens,
     training,
     transfer,
@@ -90,6 +91,7 @@ ROWS: dict[str, Row] = {
         Row("B9", "texts longer than in training", lengths.longer_texts),
         Row("B10", "the cost of relative positions", cost.cost_of_positions),
         Row("B11", "properties of sinusoids", positions.sinusoid_properties),
+        Row("B12", "positions in summaries of long documents", summaries.summaries_by_scheme),
         Row("B13", "a score decomposed into content and position", relative.score_split),
         Row("B14", "alignment between languages with different word order", reordering.alignment_by_scheme),
         Row("C1", "residual and layer norm", blocks.residual_and_norm),
@@ -199,17 +201,8 @@ ROWS: dict[str, Row] = {
         Row("L6", "a masked sentence and a next sentence", transfer.masked_and_next_sentence),
         Row("L7", "two sentences translated", examples.translated),
         Row("L8", "the sentiment of two sentences", fine_tuned.sentiment),
-        Row(
-            "L9",
-            "the notes' own questions",
-            questions.own_questions,
-            "relative positions in summaries",
-        ),
+        Row("L9", "the notes' own questions", questions.own_questions),
     )
-}
-
-UNCHECKED: dict[str, str] = {  # rows of the specification that have no check here yet
-    "B12": "Absolute against relative positions in summaries of long documents",
 }
 
 

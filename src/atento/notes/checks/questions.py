@@ -22,6 +22,7 @@ from atento.notes.checks.reordering import alignment_by_scheme
 from atento.notes.checks.sampling import BEST, NUCLEUS, what_k_keeps
 from atento.notes.checks.search import paths_drawn
 from atento.notes.checks.sparse import LENGTH, NEEDED, learned_spans, token_positions
+from atento.notes.checks.summaries import LENGTHS, measured
 from atento.notes.checks.tiny import derivatives, tiny_network
 from atento.notes.finding import AtLeast, AtMost, Finding, compare
 
@@ -275,6 +276,35 @@ def other_word_order() -> Answer:
     )
 
 
+def long_summaries() -> Answer:
+    """Absolute and relative positions where documents are longer than in training."""
+    shortest, longest = LENGTHS[0], LENGTHS[-1]
+    known = {name: measured(name)[shortest][1] for name in ("none", "sinusoidal", "rotary")}
+    long = {name: measured(name)[longest] for name in ("sinusoidal", "rotary")}
+    return Answer(
+        "B12",
+        {"right words, trained length": known, "right words, long": {name: order for name, (_, order) in long.items()}},
+        {
+            "right words, trained length": {"none": AtMost(0.5), "sinusoidal": AtLeast(0.75), "rotary": AtLeast(0.75)},
+            "right words, long": {"sinusoidal": AtMost(0.5), "rotary": AtMost(0.5)},
+        },
+        (
+            "How to compare absolute and relative positions in summaries of long documents?",
+            "Como comparar posições absolutas e relativas em resumos de documentos longos?",
+        ),
+        (
+            "Ask for the topics of the sections (structure), in order, in documents of any length. Both write at least "
+            f"{min(known['sinusoidal'], known['rotary']):.0%} of the words right at the trained length; at "
+            f"{longest} sections {long['rotary'][0]:.0%} (rotary) and {long['sinusoidal'][0]:.0%} (sinusoidal) are "
+            "topics, and hardly any is in order: cross-attention has no positions.",
+            "Peça os tópicos das seções (estrutura), em ordem, em documentos de qualquer tamanho. Ambas acertam ao "
+            f"menos {min(known['sinusoidal'], known['rotary']):.0%} das palavras no tamanho treinado; com {longest} "
+            f"seções, {long['rotary'][0]:.0%} (rotativas) e {long['sinusoidal'][0]:.0%} (senoidais) são tópicos, e "
+            "quase nenhuma em ordem: a atenção cruzada não tem posições.",
+        ),
+    )
+
+
 def which_k() -> Answer:
     """The same k on a flat and on a peaked distribution."""
     value = what_k_keeps().value
@@ -324,7 +354,7 @@ def comma(number: float, digits: int) -> str:
 ANSWERS: tuple[Callable[[], Answer], ...] = (
     *(visible_pairs, softmax_is_stable, chosen_future_pairs, long_texts_cost, one_model_two_ways, links_learnt),
     *(periodic_positions, past_the_longest_text, cost_of_distance, positions_explained, schemes_joined),
-    *(other_word_order, which_k, is_greedy_bad),
+    *(long_summaries, other_word_order, which_k, is_greedy_bad),
 )
 
 
