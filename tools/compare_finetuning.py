@@ -331,17 +331,26 @@ def main() -> None:
     recipe, train, test = read(given.recipe, changes)
     verb = VERBS[str(TASKS[recipe.task].verb)]
     outputs: Sequence[Any]
+    each: Sequence[Any] | None = None  # the most probable tag of each word, whether or not the sequence is legal
     if given.side == "atento":
         del train
         with TemporaryDirectory() as folder:
             run = atento.train(given.recipe, changes, out=Path(folder) / "run", threads=1)
-            outputs = verb.call(atento.load(run.folder), test, {})
+            model = atento.load(run.folder)
+            outputs = verb.call(model, test, {})
+            if "tags" in test.columns:
+                each = [
+                    [word.label for word in one] for one in model.tag_words(words=test["tokens"], constrained=False)
+                ]
     else:
         assert recipe.init is not None
         loop = (LOOPS if recipe.init.classifier is None else FROZEN)[recipe.task](recipe, train)
         loop.train()
         outputs = loop.outputs(test)
     scores = metric_scores(outputs, verb.gold(test), recipe.metrics)
+    if each is not None:
+        free = metric_scores(each, verb.gold(test), recipe.metrics)
+        scores |= {f"{name}, any sequence": score for name, score in free.items()}
     result = {
         "recipe": given.recipe.stem,
         "side": given.side,
