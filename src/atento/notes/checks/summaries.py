@@ -12,10 +12,10 @@ from atento.networks import EncoderDecoder
 from atento.notes.checks.tiny import Adam
 from atento.notes.finding import AtLeast, AtMost, Finding, compare
 
-WORDS, SECTION = 40, 4  # words of the language; tokens of a section: a heading, its topic, two other words
+WORDS, SECTION = 30, 4  # words of the language; tokens of a section: a heading, its topic, two other words
 HEADING, START, END = WORDS, WORDS + 1, WORDS + 2
 TRAINED, LENGTHS = (2, 6), (4, 6, 12, 24)  # sections of the documents in training, fewest and most, and in the test
-STEPS, BATCH, DOCUMENTS = 600, 32, 64
+STEPS, BATCH, DOCUMENTS = 600, 24, 64
 SCHEMES: dict[str, PositionConfig] = {
     "none": PositionConfig("none"),
     "sinusoidal": PositionConfig("sinusoidal"),
@@ -46,7 +46,7 @@ def summariser(scheme: PositionConfig) -> EncoderDecoder:
     generator = torch.Generator().manual_seed(1)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        sizes = {"d_model": 64, "d_ff": 128, "n_heads": 4, "n_layers": 1, "dropout": 0.0}
+        sizes = {"d_model": 48, "d_ff": 96, "n_heads": 4, "n_layers": 1, "dropout": 0.0}
         network = EncoderDecoder(NetworkConfig(vocab_size=WORDS + 3, norm="pre", positions=scheme, **sizes))  # type: ignore[arg-type]
         adam = Adam(network.parameters(), 4e-3)
         for _ in range(STEPS):
