@@ -271,7 +271,9 @@ REREADING = {  # case -> what its configuration has besides
 
 @pytest.mark.parametrize("ending", ["SequenceClassification", "QuestionAnswering"])
 @pytest.mark.parametrize("name", REREADING)
-def test_c16_a_head_on_the_decoder_that_reads_a_text_again(name: str, ending: str, tmp_path: Path) -> None:
+def test_c16_a_head_on_the_decoder_that_reads_a_text_again(
+    name: str, ending: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """BART and T5 classify by the vector of the last EOS in the decoder, and answer by each vector; in and out."""
     import transformers
 
@@ -311,6 +313,7 @@ def test_c16_a_head_on_the_decoder_that_reads_a_text_again(name: str, ending: st
     model = atento.load(saved(other, tmp_path / "theirs"))
     assert model.load_report is not None and not model.load_report.new and not model.load_report.unused
     assert model.load_report.unread == []
+    assert ("the code of a language" in caplog.text) == (name == "mbart")
     close(ours_say(model), expected)
     folder = model.save(tmp_path / "ours", layout="huggingface")
     again, notes = cls.from_pretrained(folder, output_loading_info=True)

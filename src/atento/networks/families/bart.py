@@ -3,6 +3,7 @@
 They differ in the placement of norms, in positions and in the special ids. See docs/notes.md#c8, #c16.
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +18,7 @@ from atento.networks.families.rereading_heads import read_rereading_heads, rerea
 from atento.networks.families.rows import Row, attention, linear, norm
 from atento.networks.families.tying import Repeat, Tying
 
+_log = logging.getLogger(__name__)
 _READER, _WRITER = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
 
 
@@ -68,6 +70,12 @@ def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], ty
     pad = first_id(data.get("pad_token_id"), relative.pad)
     end = first_id(data.get("eos_token_id"), relative.eos)
     depth = data["encoder_layers"]
+    heads = read_rereading_heads(data, names)
+    if heads and relative.model_type == "mbart":
+        _log.warning(
+            "a head of mBART reads the last token here, and begins at EOS; its own class reads the last EOS and begins "
+            "at the last token: equal for texts that end in EOS, not for those that end in the code of a language"
+        )
     return NetworkConfig(
         family=model_type,
         vocab_size=data["vocab_size"],
@@ -99,7 +107,7 @@ def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], ty
         norm="pre" if relative.pre else "post",
         positions=relative.scheme(data["d_model"], pad),
         max_len=data.get("max_position_embeddings", 1024),
-        heads=read_rereading_heads(data, names),
+        heads=heads,
         initializer="normal",
     )
 
