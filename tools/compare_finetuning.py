@@ -311,8 +311,8 @@ def read(path: Path, changes: Sequence[str]) -> tuple[Recipe, Split, Split]:
     """Read a recipe and its records: those that it trains on, and those that it holds out."""
     loaded = load_recipe(path, changes)
     recipe = loaded.recipe
-    steps = recipe.training.steps is not None or (recipe.init is not None and recipe.init.classifier is not None)
-    if recipe.task not in LOOPS or recipe.init is None or not recipe.data.held_out or not steps:
+    ends = recipe.training.steps is not None or (recipe.init is not None and recipe.init.classifier is not None)
+    if recipe.task not in LOOPS or recipe.init is None or not recipe.data.held_out or not ends:
         raise SystemExit(f"{path} must have `init`, `data.held_out`, `training.steps` and a task of {', '.join(LOOPS)}")
     data = read_data(recipe, loaded.folder, lambda line: print(line, file=sys.stderr))
     assert data.valid is not None

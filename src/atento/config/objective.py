@@ -48,7 +48,6 @@ SENTINELS = 100  # of T5: one for each hidden span
 _NOISE = ("infilling", "deletion", "permutation", "rotation")  # options of denoising: shares
 _FILLS = "masked-language-model"
 _SEQ2SEQ = ("encoder-decoder", "recurrent-seq2seq")
-
 TEXT_READERS = ("encoder", "decoder", "encoder-decoder", "recurrent-seq2seq", "recurrent-lm", "elmo")
 
 OBJECTIVES: dict[str, ObjectiveSpec] = {
