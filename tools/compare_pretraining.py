@@ -1,8 +1,9 @@
 """Pretrains a small network on a text for some processor time: `compare_pretraining.py TEXT --objective causal`.
 
-One side of a comparison, Atento or a class of `transformers` in a plain loop. Both begin with the same weights and read
-the same examples; Atento's code computes the validation loss of both. Prints a line of JSON for each validation. Run it
-with `OMP_NUM_THREADS=1`: the seconds are those of the processor, for updates and their batches alone.
+One side of a comparison, Atento or a class of `transformers` in a plain loop (`nn.LSTM` for ELMo, which that library
+has not). Both begin with the same weights and read the same examples; Atento's code computes the validation loss of
+both. Prints a line of JSON for each validation. Run it with `OMP_NUM_THREADS=1`: the seconds are those of the
+processor, for updates and their batches alone.
 """
 
 import argparse
@@ -12,8 +13,10 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,6 +30,7 @@ from atento.data.batches import Batch, PlannedBatches
 from atento.models.read import read_model
 from atento.networks import Network, build_network, parameter_count
 from atento.networks.families import release
+from atento.networks.recurrent.elmo import ELMo, ProjectedLSTM
 from atento.precision import best_precision
 from atento.runs.plan import new_shapes
 from atento.runs.prepare import network_for, new_tokenizer, read_data, training_batches
@@ -48,6 +52,7 @@ _HALVES = {
     "attention": {"d_head": 64},
 }
 _CHARACTERS = {"d_char": 16, "filters": [[1, 32], [2, 32], [3, 64], [4, 128]], "n_highway": 1, "max_characters": 24}
+_CELLS = {"d_cell": 512, "cell_clip": None, "projection_clip": None}  # `nn.LSTM` has no bounds
 _IGNORED = -100  # no label, in the plain loop
 
 OBJECTIVES: dict[str, dict[str, Any]] = {
@@ -70,7 +75,7 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
     "elmo": {
         "task": "bidirectional-language-modeling",
         "tokenizer": {"kind": "word", "vocab_size": 12000},
-        "network": {"d_model": 256, "n_layers": 2, "elmo": {"d_cell": 512, "characters": _CHARACTERS}},
+        "network": {"d_model": 256, "n_layers": 2, "elmo": {**_CELLS, "characters": _CHARACTERS}},
     },
     "bert": {
         "task": "masked-language-modeling",
@@ -132,22 +137,17 @@ class Ours:
 
 
 class Theirs:
-    """A class of `transformers` in a plain loop: shuffled texts, a few at a time, padded to the longest; float32."""
+    """Another's class in a plain loop: shuffled texts, a few at a time, padded to the longest; float32."""
 
     def __init__(self, network: Network, batches: PlannedBatches, recipe: Recipe, tokens: int) -> None:
-        import transformers
-
-        config, tensors = release(network.config, network.state_dict())
-        name = config["architectures"][0]
-        self.model: Any = getattr(transformers, name)(transformers.AutoConfig.for_model(**config)).train()
-        refused = self.model.load_state_dict(tensors, strict=False).unexpected_keys
-        if refused:
-            raise SystemExit(f"{name} has no {', '.join(refused)}")
+        plain = isinstance(network, ELMo)
+        self.model: Any = (PlainELMo(network) if isinstance(network, ELMo) else their_class(network)).train()
         self.network, self.batches, self.training = network, batches, recipe.training
         self.optimizer = torch.optim.AdamW(self.model.parameters(), weight_decay=recipe.training.weight_decay)
         self.shifted = recipe.task == "language-modeling"
         self.texts = max(1, round(tokens * len(batches) / tokens_of(batches)))  # of an update
-        self.about = {"class": name, "precision": "float32", "version": transformers.__version__}
+        version = metadata.version("torch" if plain else "transformers")
+        self.about = {"class": type(self.model).__name__, "precision": "float32", "version": version}
 
     def update(self, number: int) -> list[Batch]:
         """Take the next shuffled texts; losses count by the tokens that they are means of."""
@@ -155,7 +155,7 @@ class Theirs:
         shuffled = np.random.default_rng((self.training.seed, epoch)).permutation(len(self.batches))
         rows = shuffled[index * self.texts :][: self.texts]
         batches = [self.batches.batch(rows[at : at + _ROWS], epoch) for at in range(0, len(rows), _ROWS)]
-        counts = [batch.counts()["vocabulary"] for batch in batches]
+        counts = [batch.counts()[next(iter(batch.labels))] for batch in batches]  # of the vocabulary
         for batch, count in zip(batches, counts):
             (self.model(**arguments(batch, self.shifted)).loss * (count / sum(counts))).backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), self.training.clip)
@@ -167,14 +167,72 @@ class Theirs:
 
     def weights(self) -> Network:
         """Read the weights into Atento's network, as `atento.load` reads them."""
+        if isinstance(self.model, PlainELMo):
+            return self.network  # the weights are its own
         with TemporaryDirectory() as folder:
             self.model.save_pretrained(folder)
             self.network.load_state_dict(read_model(folder).weights)
         return self.network
 
 
+def their_class(network: Network) -> nn.Module:
+    """Return the class of `transformers` that holds a network, with its weights."""
+    import transformers
+
+    config, tensors = release(network.config, network.state_dict())
+    name = config["architectures"][0]
+    model: nn.Module = getattr(transformers, name)(transformers.AutoConfig.for_model(**config))
+    refused = model.load_state_dict(tensors, strict=False).unexpected_keys
+    if refused:
+        raise SystemExit(f"{name} has no {', '.join(refused)}")
+    return model
+
+
+class PlainELMo(nn.Module):
+    """ELMo's language model as PyTorch alone would write it: `nn.LSTM` on padded rows, reversed for the way back.
+
+    Characters, output and all weights are those of `network`.
+    """
+
+    def __init__(self, network: ELMo) -> None:
+        super().__init__()
+        self.network = network
+        self.dropout = nn.Dropout(network.config.dropout)
+        self.ways = nn.ModuleList(
+            nn.ModuleList(map(as_lstm, way)) for way in (network.forward_layers, network.backward_layers)
+        )
+
+    def forward(self, ids: Tensor, lengths: Tensor, labels: Tensor) -> SimpleNamespace:
+        """Characters (B,L,C), words of each row (B,), both neighbours' ids (B,L,2) -> `loss`, mean nats of a target."""
+        words, places = self.network.characters(ids), torch.arange(ids.shape[1]).expand(ids.shape[:2])
+        turned = torch.where(places < lengths[:, None], lengths[:, None] - 1 - places, places)  # padding stays behind
+        losses = []
+        for lstms, order, label in zip(self.ways, (places, turned), labels.unbind(-1)):
+            states = words.gather(1, order[..., None].expand_as(words))
+            for number, lstm in enumerate(lstms):
+                states = self.dropout(states)
+                states = lstm(states)[0] + (states if number else 0)
+            logits = self.network.project(self.dropout(states))
+            losses.append(nn.functional.cross_entropy(logits.flatten(0, 1), label.gather(1, order).flatten()))
+        return SimpleNamespace(loss=torch.stack(losses).mean())  # both ways have as many targets
+
+
+def as_lstm(layer: ProjectedLSTM) -> nn.LSTM:
+    """Return PyTorch's layer on the weights of Atento's, which has one bias."""
+    width, cells = layer.projection.weight.shape
+    lstm = nn.LSTM(width, cells, proj_size=width, batch_first=True)
+    lstm.weight_ih_l0, lstm.bias_ih_l0 = layer.input.weight, layer.input.bias
+    lstm.weight_hh_l0, lstm.weight_hr_l0 = layer.recurrent.weight, layer.projection.weight
+    nn.init.zeros_(lstm.bias_hh_l0.requires_grad_(False))
+    return lstm
+
+
 def arguments(batch: Batch, shifted: bool) -> dict[str, Tensor]:
-    """Return the arguments of a class of `transformers` for a batch; `shifted`: labels are the next tokens (causal)."""
+    """Return the arguments of another's class for a batch; `shifted`: labels are the next tokens (causal)."""
+    if "bidirectional" in batch.labels:
+        labels = batch.labels["bidirectional"]
+        labels = labels.masked_fill(labels < 0, _IGNORED)
+        return {"ids": batch.inputs["ids"], "lengths": batch.lengths["ids"], "labels": labels}
     name = "source_ids" if "source_ids" in batch.inputs else "ids"
     labels = batch.labels["vocabulary"]
     given = {
@@ -297,8 +355,6 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=4096, help="about how many an update reads")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    if given.objective == "elmo" and given.side == "transformers":
-        parser.error("transformers has no ELMo")
     torch.set_num_threads(1)
     side, valid = made(given)
     torch.manual_seed(given.seed)  # of the plain loop's dropout

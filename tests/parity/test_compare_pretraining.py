@@ -14,7 +14,13 @@ from atento.world import write
 
 pytestmark = pytest.mark.parity
 _FILE = Path(__file__).parents[2] / "tools" / "compare_pretraining.py"
-_SMALL = ["tokenizer.vocab_size=400", "network.d_model=32", "network.d_ff=48", "network.n_layers=2"]
+_SMALL = [
+    "tokenizer.vocab_size=400",
+    "network.d_model=32",
+    "network.d_ff=48",
+    "network.n_layers=2",
+    "training.warmup=3",
+]
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +43,14 @@ def text(tmp_path: Path) -> Path:
 
 def asked(text: Path, objective: str, side: str) -> Namespace:
     changes = [*_SMALL, "data.max_len=24", *([] if objective in ("span", "elmo") else ["network.max_len=24"])]
+    if objective == "elmo":
+        changes += ["network.elmo.d_cell=32"]
     if objective == "span":
         changes += ["network.n_decoder_layers=2", "network.attention.d_head=8"]
     return Namespace(text=text, changes=changes, objective=objective, side=side, paragraphs=False, tokens=400, seed=1)
 
 
-@pytest.mark.parametrize("objective", ["masked-next", "causal", "span", "bert", "modern"])
+@pytest.mark.parametrize("objective", ["masked-next", "causal", "span", "elmo", "bert", "modern"])
 def test_the_class_of_transformers_has_the_loss_that_atento_computes(tool: Any, text: Path, objective: str) -> None:
     side, valid = tool.made(asked(text, objective, "transformers"))
     batches = next(iter(valid.values()))
@@ -53,22 +61,16 @@ def test_the_class_of_transformers_has_the_loss_that_atento_computes(tool: Any, 
     assert theirs == pytest.approx(sum(mean_losses(side.weights().eval(), [batch]).values()), abs=2e-5)
 
 
-@pytest.mark.parametrize("objective", ["masked-next", "span"])
+@pytest.mark.parametrize("objective", ["masked-next", "span", "elmo"])
 def test_both_sides_begin_alike_and_learn(tool: Any, text: Path, objective: str) -> None:
     rows = {}
     for name in ("atento", "transformers"):
         side, valid = tool.made(asked(text, objective, name))
-        rows[name] = list(tool.measured(side, valid, seconds=1.5, every=1000))
+        rows[name] = list(tool.measured(side, valid, seconds=1.0, every=1000))
         json.dumps(rows[name])
     ours, theirs = rows["atento"], rows["transformers"]
     assert ours[0]["loss"] == pytest.approx(theirs[0]["loss"], abs=2e-4)
     for first, *_, last in (ours, theirs):
-        assert (first["updates"], first["seconds"]) == (0, 0.0) and last["seconds"] >= 1.5
+        assert (first["updates"], first["seconds"]) == (0, 0.0) and last["seconds"] >= 1.0
         assert last["loss"] < first["loss"] - 0.05 and last["tokens"] / last["updates"] == pytest.approx(400, rel=0.2)
-    assert ours[-1]["padding"] < 0.05 and theirs[-1]["padding"] < 0.5
-
-
-def test_elmo_has_one_side(tool: Any, text: Path) -> None:
-    side, valid = tool.made(asked(text, "elmo", "atento"))
-    first, last = tool.measured(side, valid, seconds=0.5, every=1000)
-    assert last["loss"] < first["loss"]
+    assert ours[-1]["padding"] < (0.25 if objective == "elmo" else 0.05) and theirs[-1]["padding"] < 0.5

@@ -14,10 +14,10 @@ from atento.attention.additive import AdditiveScore, BilinearScore
 from atento.config.network import NetworkConfig, changed
 from atento.config.network_parts import SpecialIds
 from atento.config.recurrent import CellName, RecurrentConfig
+from atento.networks.cross_entropy import cross_entropy
 from atento.networks.recurrent.cells import CELLS, RecurrentStack
 from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentDecoder, RecurrentSeq2Seq, SourceAttention
-from atento.training.cross_entropy import cross_entropy
 
 pytestmark = pytest.mark.parity
 CONFIG = NetworkConfig(

@@ -15,11 +15,9 @@ from atento.config.network import NetworkConfig
 from atento.data.batches import Batch
 from atento.data.objectives.bidirectional import word_batch
 from atento.networks import build_network
+from atento.networks import cross_entropy as cross_entropy_module
 from atento.networks import generator as generator_module
-from atento.networks import vocabulary as vocabulary_module
 from atento.networks.network import Network
-from atento.networks.vocabulary import token_nats
-from atento.training import cross_entropy as cross_entropy_module
 from atento.training.losses import Call, losses
 
 B, L, V, D = 16, 32, 4093, 8
@@ -46,8 +44,7 @@ class Logits(TorchDispatchMode):
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("_BLOCK_LOGITS", BLOCK), ("_MIN_ROWS", 64), ("_MAX_ROWS", 64)):
         monkeypatch.setattr(cross_entropy_module, name, value)
-    for module in (generator_module, vocabulary_module):
-        monkeypatch.setattr(module, "_BLOCK_LOGITS", BLOCK)
+    monkeypatch.setattr(generator_module, "_BLOCK_LOGITS", BLOCK)
 
 
 IDS = torch.randint(5, V, (B, L), generator=torch.Generator().manual_seed(1))
@@ -127,18 +124,3 @@ def test_e8_the_head_reads_the_targets_only(kind: str) -> None:
     head.read = lambda *given: rows.append(given[0].numel() // given[0].shape[-1]) or original(*given)
     losses(network, batch, Call())
     assert rows == [int((CHOSEN >= 0).sum())]
-
-
-@pytest.mark.parametrize("n", [1, 64, 65, 200])
-def test_e9_the_loss_in_blocks_is_that_of_pytorch(n: int) -> None:
-    g = torch.Generator().manual_seed(n)
-    weight = torch.randn(V, D, generator=g, dtype=torch.float64, requires_grad=True)
-    vectors = torch.randn(n, D, generator=g, dtype=torch.float64, requires_grad=True)
-    targets = torch.randint(V, (n,), generator=g)
-    expected = F.cross_entropy(vectors @ weight.T, targets, reduction="sum")
-    loss = token_nats(lambda x: F.linear(x, weight), vectors, targets, V)
-    torch.testing.assert_close(loss, expected)
-    for ours, theirs in zip(
-        torch.autograd.grad(loss, [weight, vectors]), torch.autograd.grad(expected, [weight, vectors])
-    ):
-        torch.testing.assert_close(ours, theirs)

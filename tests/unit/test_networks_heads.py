@@ -13,9 +13,9 @@ from atento.config.heads import HeadConfig
 from atento.config.network import NetworkConfig
 from atento.errors import CapabilityError, RecipeError, UsageError
 from atento.networks import Network, build_network
+from atento.networks.cross_entropy import cross_entropy, plain_cross_entropy
 from atento.networks.heads import LinearHead
 from atento.networks.vocabulary import VocabularyHead
-from atento.training.cross_entropy import cross_entropy, plain_cross_entropy
 
 SIZES: dict[str, Any] = {"vocab_size": 13, "d_model": 8, "d_ff": 12, "n_heads": 2, "n_layers": 2, "dropout": 0.0}
 HEADS = (

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from atento.attention.dropout import Randomness, dropout, fresh
 from atento.config.network import NetworkConfig
 from atento.errors import RecipeError
+from atento.networks.cross_entropy import cross_entropy
 from atento.networks.heads import make_heads
 from atento.networks.layers import TokenEmbedding
 from atento.networks.network import Network, refuse_inner_layer
 from atento.networks.output import Output
-from atento.networks.vocabulary import token_nats
 from atento.networks.window_loss import Blocks, plain_window_loss, window_loss
 
 
@@ -157,7 +157,7 @@ class CBOW(Network):
     def _nats(self, pooled: Tensor, targets: Tensor, negatives: Tensor | None) -> Tensor:
         """pooled (N,D), targets (N,), negatives (N,K) -> the summed loss."""
         if negatives is None:
-            return token_nats(self.project, pooled, targets, self.config.vocab_size)
+            return cross_entropy(pooled, self.output_weight, targets)[0]
         right = (pooled * F.embedding(targets, self.output_weight)).sum(dim=-1)  # (N,)
         wrong = torch.einsum("nd,nkd->nk", pooled, F.embedding(negatives, self.output_weight))  # (N,K)
         drawn = negatives != targets.unsqueeze(1)

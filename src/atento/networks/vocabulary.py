@@ -1,7 +1,8 @@
 """The base of heads, the heads that give logits over the vocabulary, and losses over it (docs/notes.md#c5)."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from atento.config.heads import HeadConfig, HeadKind
 from atento.config.network import NetworkConfig
 from atento.errors import RecipeError
+from atento.networks.cross_entropy import cross_entropy
 from atento.networks.layers import ACTIVATIONS, OutputMatrix, TokenEmbedding, make_norm
 
 
@@ -89,36 +91,6 @@ _SHRINKS = 4  # the vectors of a cluster are so many times narrower than those o
 _BLOCK_LOGITS = 1 << 23  # values of logits in memory at a time: 32 MiB in float32
 
 
-def token_nats(project: Callable[[Tensor], Tensor], vectors: Tensor, targets: Tensor, vocab_size: int) -> Tensor:
-    """Return the sum of -log softmax(project(vectors))[target], in float32 at least.
-
-    Logits of more than a block are computed a block of rows at a time, and again in the backward pass, so that memory
-    does not grow with the number of targets times the vocabulary.
-
-    Args:
-        project: vectors (n,D) -> logits (n,V).
-        vectors: (N,D).
-        targets: (N,).
-        vocab_size: V.
-    """
-
-    def nats(vectors: Tensor, targets: Tensor) -> Tensor:
-        logits = project(vectors)
-        return F.cross_entropy(logits.to(torch.promote_types(logits.dtype, torch.float32)), targets, reduction="sum")
-
-    return in_blocks(nats, vectors, targets, vocab_size)
-
-
-def in_blocks(nats: Callable[[Tensor, Tensor], Tensor], vectors: Tensor, targets: Tensor, width: int) -> Tensor:
-    """Return the sum of `nats` over blocks of vectors (N,D) and targets (N,), of which each has `width` logits."""
-    rows = max(1, _BLOCK_LOGITS // max(1, width))
-    if len(vectors) <= rows:
-        return nats(vectors, targets)
-    blocks = zip(vectors.split(rows), targets.split(rows))
-    sums = [checkpoint(nats, *block, use_reentrant=False, preserve_rng_state=False) for block in blocks]
-    return torch.stack(sums).sum()
-
-
 class AdaptiveSoftmax(Head):
     """p(word) = p(cluster) · p(word | cluster), for words in the order of falling frequency (Grave et al. 2017).
 
@@ -163,11 +135,13 @@ class AdaptiveSoftmax(Head):
 
     def nats(self, vectors: Tensor, targets: Tensor) -> Tensor:
         """vectors (N,D), targets (N,) -> the sum of -log p, without the clusters that no target is in."""
-        total = token_nats(self.first, vectors, self._in_first(targets), self.first.out_features)
+        total, _ = cross_entropy(vectors, self.first.weight, self._in_first(targets))
+        cluster: Any
         for cluster, begin, end in zip(self.clusters, self.bounds, self.bounds[1:]):
             rows = ((targets >= begin) & (targets < end)).nonzero()[:, 0]
             if len(rows):
-                total = total + token_nats(cluster, vectors[rows], targets[rows] - begin, end - begin)
+                narrow, matrix = cluster  # two linear layers
+                total = total + cross_entropy(narrow(vectors[rows]), matrix.weight, targets[rows] - begin)[0]
         return total
 
     def _in_first(self, targets: Tensor) -> Tensor:
@@ -204,4 +178,9 @@ def sampled_nats(vectors: Tensor, targets: Tensor, matrix: Tensor, bias: Tensor 
         wrong = wrong.masked_fill(sampled == targets.unsqueeze(1), -torch.inf)
         return (torch.logsumexp(torch.cat([right, wrong], dim=1), dim=1) - right[:, 0]).sum()
 
-    return in_blocks(nats, vectors, targets, len(sampled))
+    rows = max(1, _BLOCK_LOGITS // len(sampled))
+    if len(vectors) <= rows:
+        return nats(vectors, targets)
+    blocks = zip(vectors.split(rows), targets.split(rows))
+    sums = [checkpoint(nats, *block, use_reentrant=False, preserve_rng_state=False) for block in blocks]
+    return torch.stack(sums).sum()

@@ -14,12 +14,12 @@ from atento.errors import CapabilityError, UsageError
 from atento.metrics import Score
 from atento.metrics import perplexity as score_of
 from atento.networks import Decoder, ELMo, EncoderDecoder, Network, RecurrentLM, RecurrentSeq2Seq
+from atento.networks.cross_entropy import at_least_float32
 from atento.tasks.grouping import by_length
 from atento.tasks.model_outputs import LoadedModel, score_outputs, tokenizer_of
 from atento.tasks.verbs import listed
 from atento.text.characters import character_batch
 from atento.text.lengths import pad_batch
-from atento.training.cross_entropy import at_least_float32
 
 _TOKENS = 4096  # computed at a time, padding included
 _LOGITS = 2**24  # values of logits in memory at once: 64 MiB in float32

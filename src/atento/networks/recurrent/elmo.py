@@ -16,12 +16,13 @@ from atento.attention.dropout import Randomness, dropout, fresh
 from atento.config.elmo import ELMoConfig
 from atento.config.network import NetworkConfig
 from atento.errors import RecipeError
+from atento.networks.cross_entropy import cross_entropy
 from atento.networks.heads import make_heads
 from atento.networks.layers import LayerMix, TokenEmbedding
 from atento.networks.network import Network, layer_count
 from atento.networks.output import Output
 from atento.networks.recurrent.character_cnn import CharacterCNN
-from atento.networks.vocabulary import AdaptiveSoftmax, sampled_nats, token_nats
+from atento.networks.vocabulary import AdaptiveSoftmax, sampled_nats
 
 
 class ProjectedLSTM(nn.Module):
@@ -56,19 +57,21 @@ class ProjectedLSTM(nn.Module):
     def forward(self, x: Tensor, token_mask: Tensor | None) -> Tensor:
         """x (B,L,D), token mask (B,L) or None -> h (B,L,D); padding does not change the state, and its h is 0."""
         length = x.shape[1]
-        gates = self.input(x)  # (B,L,4C)
+        gates = self.input(x).unbind(1)  # L of (B,4C)
         hidden, cell = x.new_zeros(x.shape[0], x.shape[2]), x.new_zeros(x.shape[0], self.d_cell)
         outputs = [hidden] * length
         for t in reversed(range(length)) if self.backward else range(length):
-            new_hidden, new_cell = self.step(gates[:, t], hidden, cell)
+            new_hidden, new_cell = self.step(gates[t], hidden, cell)
             if token_mask is None:
                 hidden, cell = new_hidden, new_cell
-                outputs[t] = hidden
             else:
                 is_real = token_mask[:, t, None]
                 hidden, cell = torch.where(is_real, new_hidden, hidden), torch.where(is_real, new_cell, cell)
-                outputs[t] = torch.where(is_real, new_hidden, torch.zeros_like(new_hidden))
-        return torch.stack(outputs, dim=1) if outputs else x
+            outputs[t] = hidden
+        if not outputs:
+            return x
+        h = torch.stack(outputs, dim=1)
+        return h if token_mask is None else torch.where(token_mask.unsqueeze(-1), h, torch.zeros_like(h))
 
     def step(self, gates: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
         """One token: its x W + b (B,4C), h (B,D), c (B,C) -> the next h and c."""
@@ -243,7 +246,7 @@ class ELMo(Network):
             return head.nats(states, targets)
         if sampled is not None:
             return sampled_nats(states, targets, self.projection, self.vocabulary_head.bias, sampled)
-        return token_nats(self.project, states, targets, self.config.vocab_size)
+        return cross_entropy(states, self.projection, targets, bias=self.vocabulary_head.bias)[0]
 
     def _embed(self, ids: Tensor) -> Tensor:
         """Characters (B,L,C) or word ids (B,L) -> (B,L,D)."""
