@@ -44,7 +44,7 @@ def text(tmp_path: Path) -> Path:
 def asked(text: Path, objective: str, side: str) -> Namespace:
     changes = [*_SMALL, "data.max_len=24", *([] if objective in ("span", "elmo") else ["network.max_len=24"])]
     if objective == "elmo":
-        changes += ["network.elmo.d_cell=32"]
+        changes += ["network.elmo.d_cell=48"]
     if objective == "span":
         changes += ["network.n_decoder_layers=2", "network.attention.d_head=8"]
     return Namespace(text=text, changes=changes, objective=objective, side=side, paragraphs=False, tokens=400, seed=1)
