@@ -1,5 +1,6 @@
-"""What all tests share: the mark `covering`, which leaves most of a large grid of cases to the slow tier."""
+"""What all tests share: the mark `covering`, which leaves most of a large grid to the slow tier, and a frozen heap."""
 
+import gc
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -21,6 +22,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for number, item in enumerate(grid):
             if number not in kept:
                 item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was collected out of garbage collection, which would look through ten thousand tests many times."""
+    gc.collect()
+    gc.freeze()
 
 
 def covering(cases: Sequence[Mapping[str, object]], values: int = 1) -> set[int]:

@@ -70,7 +70,7 @@ def started(program, arguments):
     print(worker.pid, flush=True)
     return worker
 text_workers._worker = started
-make_store(load_recipe("my.yaml", ["data.held_out=0"]), lambda line: None, processes=1, shard_tokens=10_000)
+make_store(load_recipe("my.yaml", ["data.held_out=0"]), lambda line: None, processes=1, shard_tokens=5_000)
 """
 
 
@@ -80,7 +80,7 @@ def test_a_killed_command_leaves_a_store_that_the_same_command_completes(tmp_pat
     contents = []
     for name in ("undisturbed", "killed"):
         folder = tmp_path / name
-        write(folder, 6_000)
+        write(folder, 3_000)
         command = [sys.executable, "-c", SHARDS]
         if name == "killed":
             process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
@@ -102,7 +102,7 @@ def test_a_killed_command_leaves_a_store_that_the_same_command_completes(tmp_pat
         files = (path for path in (folder / "store").iterdir() if path.suffix in (".bin", ".json"))
         contents.append({path.name: path.read_bytes() for path in files})
         manifest = json.loads(contents[-1]["manifest.json"])
-        assert len(manifest["shards"]) > 6 and manifest["texts"] == 6_000
+        assert len(manifest["shards"]) > 6 and manifest["texts"] == 3_000
     assert contents[0] == contents[1]
 
 

@@ -107,7 +107,12 @@ class Session:
             for line in shown(block) if printed else []:
                 assert re.search(line, printed, flags=re.M), f"{page}:{block.line}: {line}\n{printed}"
         elif block.kind == "python":
-            exec(compile("\n" * (block.line - 1) + shortened(block.text), page, "exec"), self.names)
+            trained = re.search(r"\b(?:train|search)\(\s*\"(micro-world[\w-]*)\"", block.text)
+            with pytest.MonkeyPatch.context() as patch:
+                for name, value in (environment(("", trained[1])) if trained else {}).items():
+                    if "__COUNT" in name:
+                        patch.setenv(name, value)
+                exec(compile("\n" * (block.line - 1) + shortened(block.text), page, "exec"), self.names)
         elif block.kind == "yaml" and (named := re.match(r"# (\S+\.yaml)\b", block.text)):
             (self.folder / named[1]).write_text(block.text, encoding="utf-8")
             load_recipe(self.folder / named[1], environment={})

@@ -50,13 +50,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
             "dropout": 0.0,
         },
         "training": {
-            "steps": 400,
+            "steps": 300,
             "batch_tokens": 256,
             "learning_rate": 4e-3,
             "warmup": 40,
             "label_smoothing": 0.0,
-            "validate_every": 400,
-            "checkpoint_every": 400,
+            "validate_every": 300,
+            "checkpoint_every": 300,
         },
     }
     (here / "recipe.json").write_text(json.dumps(recipe), encoding="utf-8")

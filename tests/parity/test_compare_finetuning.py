@@ -2,7 +2,6 @@
 
 import json
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,35 +20,29 @@ training: {steps: 60, batch_tokens: 16, learning_rate: 3e-3, warmup: 6, validate
 """
 
 
-def result(folder: Path, recipe: str, side: str) -> dict[str, Any]:
-    """The line that one side prints."""
-    write_whole(folder / "recipe.yaml", recipe + _RECIPE)
-    command = [sys.executable, str(_FILE), "recipe.yaml", "--side", side, "training.seed=3"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    line: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    assert (line["side"], line["seed"]) == (side, 3) and line["seconds"] > 0 and line["peak_mib"] > 100
-    return line
+def result(side: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """The line that one side prints, by this process, which has its libraries already."""
+    monkeypatch.setattr(sys, "argv", [_FILE.name, "recipe.yaml", "--side", side, "training.seed=3"])
+    with threads(1):
+        runpy.run_path(str(_FILE), run_name="__main__")
+    found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (found["side"], found["seed"]) == (side, 3) and found["seconds"] > 0 and found["peak_mib"] > 100
+    return found
 
 
 @pytest.mark.parametrize("side", ["atento", "transformers"])
-def test_a_side_learns_what_is_easy(side: str, tmp_path: Path) -> None:
+def test_a_side_learns_what_is_easy(
+    side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Negated sentences: a rate that ends after the warm-up, or other labels of the test, would leave half wrong."""
+    monkeypatch.chdir(tmp_path)
     records = labelled("train", 400)
     as_tsv(tmp_path / "train.tsv", records)
     tiny_bert(tmp_path / "bert", [text for text, _ in records])
     recipe = "task: classification\ndata: {train: {file: train.tsv, text: 0, label: 1}, held_out: 40, max_len: 48}"
-    found = result(tmp_path, recipe, side)
+    write_whole(tmp_path / "recipe.yaml", recipe + _RECIPE)
+    found = result(side, monkeypatch, capsys)
     assert found["records"] == 40 and found["scores"]["accuracy"][0] > 0.85
-
-
-def here(side: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    """The line that one side prints, by this process, which has its libraries already."""
-    monkeypatch.setattr(sys, "argv", [_FILE.name, "recipe.yaml", "--side", side])
-    with threads(1):
-        runpy.run_path(str(_FILE), run_name="__main__")
-    found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
-    return found
 
 
 def test_a_linear_classifier_on_frozen_vectors_is_that_of_both_sides(
@@ -68,5 +61,5 @@ def test_a_linear_classifier_on_frozen_vectors_is_that_of_both_sides(
         recipe = f"task: {task}\ndata: {{train: {{{file}}}, held_out: 30, max_len: 48}}"
         given = recipe + frozen + "\nmetrics: [" + {"tagging": "tag-accuracy"}.get(task, "accuracy") + "]"
         write_whole(tmp_path / "recipe.yaml", given)
-        ours, theirs = (here(side, monkeypatch, capsys) for side in ("atento", "transformers"))
+        ours, theirs = (result(side, monkeypatch, capsys) for side in ("atento", "transformers"))
         assert {name: ours["scores"][name] for name in theirs["scores"]} == theirs["scores"] and ours["records"] == 30

@@ -3,15 +3,15 @@
 import itertools
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 import transformers
+from typer.testing import CliRunner
 
 import atento
+from atento.cli.main import application
 from atento.errors import CapabilityError, UsageError
 from atento.model import Model
 from atento.networks import Decoder, Encoder, EncoderDecoder, presets
@@ -164,8 +164,8 @@ def test_g2_what_cannot_be_filled_is_refused(bert: Path) -> None:
 
 def test_g2_the_command_answers_line_by_line(bert: Path) -> None:
     def run(*flags: str) -> list[str]:
-        command = [sys.executable, "-c", "from atento.cli.start import main; main()", "fill", str(bert), "-", *flags]
-        done = subprocess.run(command, input="o [MASK] .\n\nno [MASK]\n", text=True, capture_output=True, check=True)
+        done = CliRunner().invoke(application(), ["fill", str(bert), "-", *flags], input="o [MASK] .\n\nno [MASK]\n")
+        assert done.exit_code == 0, done.output
         return done.stdout.splitlines()
 
     model = atento.load(bert)

@@ -166,8 +166,8 @@ def peak():
     return int(status.read_text(encoding="ascii").split("VmHWM:")[1].split()[0])
 def run(function, n):
     hidden = torch.randn(n, 8, requires_grad=True)
-    weight = torch.randn(16000, 8, requires_grad=True)
-    function(hidden, weight, torch.randint(16000, (n,)), 0.1)[0].backward()
+    weight = torch.randn(8000, 8, requires_grad=True)
+    function(hidden, weight, torch.randint(8000, (n,)), 0.1)[0].backward()
 run(cross_entropy, 8000)
 start = peak(); run(cross_entropy, 24000)
 middle = peak(); run(plain_cross_entropy, 3000)

@@ -23,6 +23,7 @@ from atento.training.trained import all_weights
 
 NETWORK = NetworkConfig(architecture="decoder", vocab_size=19, d_model=8, d_ff=16, n_heads=2, n_layers=2)
 RECIPE = ["micro-world-lm", "data.train.0.count=200", "data.valid.0.count=20", "network.n_layers=2"]
+RECIPE += ["training.batch_tokens=512"]
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
