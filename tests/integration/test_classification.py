@@ -286,13 +286,13 @@ def test_fine_tuning_keeps_the_head_of_the_same_labels_and_lays_a_new_one_for_ot
     [
         {"architecture": "encoder", **TINY},
         {"architecture": "decoder", **TINY},
-        {"architecture": "encoder-decoder", **TINY},
+        pytest.param({"architecture": "encoder-decoder", **TINY}, marks=pytest.mark.slow),
         {"preset": "gpt2", **TINY},
         {"preset": "t5-small", **TINY, "attention": {"d_head": 16}},
         {"architecture": "recurrent-seq2seq", "d_model": 32, "n_layers": 1, "dropout": 0.0, "recurrent": {}},
         {"architecture": "recurrent-lm", "d_model": 32, "n_layers": 1, "dropout": 0.0, "recurrent": {}},
         ELMO,
-        ELMO | {"elmo": {"d_cell": 32, "characters": None}},
+        pytest.param(ELMO | {"elmo": {"d_cell": 32, "characters": None}}, marks=pytest.mark.slow),
     ],
     ids=lambda network: network.get("preset", network.get("architecture")),
 )

@@ -156,7 +156,7 @@ def test_r1_has_teeth_a_planted_bug_is_found(
     assert taken.items() <= batches(whole[precision].with_suffix(".ids")).items()
 
 
-@pytest.mark.parametrize("kill", [1, 2, 3])
+@pytest.mark.parametrize("kill", [1, pytest.param(2, marks=pytest.mark.slow), 3])
 def test_r1_a_run_killed_behind_its_last_step_is_finished_by_the_same_command(
     server: ForkServer, place: Path, whole: dict[str, Path], kill: int
 ) -> None:

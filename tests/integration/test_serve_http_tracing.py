@@ -147,7 +147,13 @@ def test_the_service_sends_spans_where_the_standard_variables_say(tmp_path: Path
     assert any(event.get("trace_id") == spans[0].trace_id.hex() for event in service.events())
 
 
-@pytest.mark.parametrize("answers", [False, True], ids=["nobody listens", "it accepts and never answers"])
+@pytest.mark.parametrize(
+    "answers",
+    [
+        pytest.param(False, id="nobody listens", marks=pytest.mark.slow),
+        pytest.param(True, id="it accepts and never answers"),
+    ],
+)
 def test_a_dead_collector_does_not_delay_the_end(ranker: Path, answers: bool) -> None:
     """By itself the exporter tries again for ten seconds."""
     with socket.socket() as collector:

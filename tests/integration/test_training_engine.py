@@ -196,6 +196,7 @@ FAULTS: list[Callable[[], BaseException]] = [
 ]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("where", ["_part_gradients", "optimizer"])
 def test_n4_without_memory_the_same_update_is_computed_in_more_pieces(

@@ -17,10 +17,10 @@ THEIRS = {"IOB1": schemes.IOB1, "IOB2": schemes.IOB2, "BIOES": schemes.IOBES, "B
 
 
 def sequences(scheme: str, seed: int) -> tuple[list[list[str]], list[list[str]]]:
-    """1,000 right sequences of tags drawn freely, most of them illegal, and predictions that change some tags."""
+    """300 right sequences of tags drawn freely, most of them illegal, and predictions that change some tags."""
     draw = random.Random(seed)
     tags = ["O", "O", *(f"{prefix}-{kind}" for prefix in PREFIXES[scheme] for kind in ("PER", "LOC", "A-B"))]
-    right = [[draw.choice(tags) for _ in range(draw.randint(0, 9))] for _ in range(1000)]
+    right = [[draw.choice(tags) for _ in range(draw.randint(0, 9))] for _ in range(300)]
     predicted = [[draw.choice(tags) if draw.random() < 0.2 else tag for tag in sentence] for sentence in right]
     return predicted, right
 

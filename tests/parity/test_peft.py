@@ -122,6 +122,7 @@ def tuned(case: str, base: Path, run: Path, lora: LoraConfig) -> Network:
     return network.eval()
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("name", MODULES)
 @pytest.mark.parametrize("targets", [("query", "value"), ("all-linear",), ("input", "outer")], ids=str)
 def test_a_folder_of_ours_loads_there_and_here_with_our_outputs(

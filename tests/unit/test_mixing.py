@@ -137,6 +137,7 @@ def test_what_is_read_is_what_the_preview_says(mixing: dict[str, Any]) -> None:
     assert len(list(mixing_lines(plan))) == 3
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("batch_tokens", [64, 256, 4096, 20_000])
 @pytest.mark.parametrize("mixing", [{"kind": "equal"}, {"kind": "weights", "weights": [1, 5, 2]}], ids=str)
 def test_m16_shares_hold_for_sources_of_any_size(mixing: dict[str, Any], batch_tokens: int) -> None:

@@ -100,6 +100,7 @@ class Beams:
             state = state.select(torch.tensor(parents))
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("width", [2, 4])
 @pytest.mark.parametrize("name", [*ENCODER_DECODERS, *DECODERS])
 def test_beams_in_slots_have_the_logits_of_each_input_alone(name: str, width: int) -> None:
