@@ -56,6 +56,7 @@ _LLAMA31 = {  # of a head's rates some are kept, some slowed in part, some wholl
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 16,
 }
+_YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16}
 _BART = {
     "vocab_size": 37,
     "d_model": 16,
@@ -215,6 +216,7 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
     "llama base": (hf.LlamaModel, hf.LlamaConfig(**_LLAMA)),
     "llama stretched": (hf.LlamaForCausalLM, hf.LlamaConfig(**_LLAMA, rope_parameters=_LINEAR)),
     "llama 3.1": (hf.LlamaForCausalLM, hf.LlamaConfig(**_LLAMA, rope_parameters=_LLAMA31)),
+    "llama yarn": (hf.LlamaForCausalLM, hf.LlamaConfig(**_LLAMA | {"head_dim": 12}, rope_parameters=_YARN)),
     "llama tied, wide heads": (
         hf.LlamaForCausalLM,
         hf.LlamaConfig(**_LLAMA | {"head_dim": 6, "tie_word_embeddings": True}),
@@ -228,6 +230,12 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
         hf.Qwen2Config(**_LLAMA, use_sliding_window=True, sliding_window=3, max_window_layers=1),
     ),
     "qwen3": (hf.Qwen3ForCausalLM, hf.Qwen3Config(**_LLAMA, head_dim=6)),
+    "qwen3 yarn": (
+        hf.Qwen3ForCausalLM,
+        hf.Qwen3Config(
+            **_LLAMA, head_dim=8, rope_parameters=_YARN | {"beta_fast": 2.0, "mscale": 1.0, "mscale_all_dim": 0.4}
+        ),
+    ),
     "gemma": (hf.GemmaForCausalLM, hf.GemmaConfig(**_LLAMA, head_dim=6)),
     "gpt1 classification": (hf.OpenAIGPTForSequenceClassification, hf.OpenAIGPTConfig(**_GPT, num_labels=3)),
     "gpt2 classification": (hf.GPT2ForSequenceClassification, hf.GPT2Config(**_GPT, num_labels=3)),

@@ -82,6 +82,10 @@ NOT_HELD: dict[str, tuple[NetworkConfig, str]] = {
     "a matrix": (changed(OWN, positions=PositionConfig("matrix")), "matrix positions"),
     "norms in heads": (changed(OWN, attention={"norm": True}), "normalised queries and keys in an encoder-decoder"),
     "single layers": (changed(OWN, positions=PositionConfig("learned", layers=(0,))), "positions in single layers"),
+    "YaRN": (
+        changed(LLAMA, positions=PositionConfig("rotary", stretch=StretchConfig(4.0, trained_len=16, yarn=True))),
+        "rotary positions that scale queries and keys (YaRN)",
+    ),
     "a classifier": (
         tiny_config("bert-base", heads=(HeadConfig("classification", ("a", "b")),)),
         "a classification head",

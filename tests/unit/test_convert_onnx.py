@@ -64,6 +64,9 @@ HELD: dict[str, NetworkConfig] = {
         attention={"n_kv_heads": None},
         positions=PositionConfig("rotary", heads=(1, 2), stretch=StretchConfig(8.0, trained_len=16)),
     ),
+    "decoder, YaRN": changed(
+        LLAMA, positions=PositionConfig("rotary", stretch=StretchConfig(8.0, trained_len=16, yarn=True))
+    ),
     "encoder of T5": changed(tiny_config("t5-11-small"), architecture="encoder", output={"tied": True}),
     "encoder, a mix of layers": changed(BERT, layer_mix=True),
     "encoder, looks two ahead": changed(BERT, mask=MaskConfig("lookahead", ahead=2)),

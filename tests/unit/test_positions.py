@@ -4,6 +4,7 @@ import cmath
 import math
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -11,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from atento.attention.positions import Learned, Rotary, Sinusoidal, sinusoids
+from atento.attention.positions import Learned, Rotary, Sinusoidal, Stretch, sinusoids
 from atento.attention.relative import ALiBi
 from atento.attention.relative_terms import QueryKeyPositions
-from atento.errors import UsageError
+from atento.config.positions import StretchConfig
+from atento.errors import RecipeError, UsageError
 
 
 def test_b1_golden_row() -> None:
@@ -347,6 +349,33 @@ def test_rotary_keeps_norms_and_types_and_position_0() -> None:
     torch.testing.assert_close(out.norm(dim=-1), x.norm(dim=-1), rtol=1e-14, atol=0)
     assert torch.equal(out[:, :, 0], x[:, :, 0]) and not torch.allclose(out[:, :, 1], x[:, :, 1])
     assert Rotary(8)(x.bfloat16()).dtype == torch.bfloat16 and Rotary(8)(x.float()).dtype == torch.float32
+
+
+def test_yarn_by_hand() -> None:
+    """Pairs with 15.9, 5.0, 1.6 and 0.5 turns: the first two keep their angle, the last has a quarter of it."""
+    part = Rotary(8, 100.0, stretch=Stretch(4.0, 100, 1.0, 4.0, yarn=True))
+    assert part.stretch is not None
+    rates = [1.0, 0.1**0.5, 0.1 * (0.5 + 0.5 / 4), 0.1**1.5 / 4]
+    assert part.stretch.scaled(part.rates()).tolist() == pytest.approx(rates, rel=1e-12)
+    assert part.scale == pytest.approx(1 + 0.1 * math.log(4)) and Rotary(8, stretch=Stretch(4.0)).scale == 1.0
+    rotation, x = part.at(torch.arange(5), dtype=torch.float64), random(1, 1, 5, 8)
+    torch.testing.assert_close(rotation(x).norm(dim=-1), part.scale * x.norm(dim=-1))
+    torch.testing.assert_close(rotation.inverse()(rotation(x)), x)
+    torch.testing.assert_close(rotation.inverse().inverse()(x), rotation(x))
+    assert Rotary(2, stretch=Stretch(4.0, 100, yarn=True)).at(torch.arange(3)).cos.shape == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"factor": 4.0, "yarn": True}, "`yarn` needs `trained_len`"),
+        ({"scale": 1.2}, "`scale` must be above 0 and needs `yarn`: got 1.2"),
+        ({"trained_len": 9, "yarn": True, "scale": 0.0}, "`scale` must be above 0"),
+    ],
+)
+def test_a_stretch_that_cannot_be_is_refused(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(RecipeError, match=said):
+        StretchConfig(**wrong)
 
 
 @pytest.mark.parametrize("interleaved", [False, True])

@@ -232,12 +232,14 @@ class Rotation:
         sin: as `cos`.
         interleaved: whether the two dimensions of a pair are neighbours; else one is in each half.
         heads: boolean (H,1,1), the heads that are rotated; None for all.
+        scale: factor of the rotated vectors, which is in `cos` and `sin`.
     """
 
     cos: Tensor
     sin: Tensor
     interleaved: bool
     heads: Tensor | None = None
+    scale: float = 1.0
 
     def __call__(self, x: Tensor) -> Tensor:
         """Rotate each pair of dimensions of x (B,H,L,K) by its angle. Same shape."""
@@ -255,7 +257,8 @@ class Rotation:
 
     def inverse(self) -> "Rotation":
         """The inverse rotation."""
-        return replace(self, sin=-self.sin)
+        square = self.scale * self.scale
+        return replace(self, cos=self.cos / square, sin=-self.sin / square, scale=1 / self.scale)
 
 
 @dataclass(frozen=True)
@@ -264,21 +267,44 @@ class Stretch:
 
     Without `trained_len` all angles are divided by `factor` (position interpolation, Chen et al. 2023). With it, only
     angles with fewer than `low` full turns in `trained_len` positions are; those with `low` to `high` turns are scaled
-    in part (Llama 3.1).
+    in part: in proportion to their turns (Llama 3.1) or, with `yarn`, to their place among the pairs (Peng et al.
+    2024). YaRN also multiplies queries and keys by `scale`, 0.1 ln(factor) + 1 if it is None.
     """
 
     factor: float
     trained_len: int | None = None
     low: float = 1.0
     high: float = 4.0
+    yarn: bool = False
+    scale: float | None = None
+
+    @property
+    def factor_of_vectors(self) -> float:
+        """What rotated queries and keys are multiplied by."""
+        if not self.yarn:
+            return 1.0
+        return 0.1 * math.log(self.factor) + 1.0 if self.scale is None else self.scale
 
     def scaled(self, rates: Tensor) -> Tensor:
-        """Scale angles per position (R/2,). Same shape."""
+        """Scale angles per position (R/2,), the largest first. Same shape."""
         if self.trained_len is None:
             return rates / self.factor
-        n_turns = self.trained_len * rates / (2 * math.pi)
-        unscaled = ((n_turns - self.low) / (self.high - self.low)).clamp(0.0, 1.0)  # share that keeps its angle
+        if self.yarn:
+            first, last = self._pairs(rates)
+            place = (torch.arange(len(rates), device=rates.device) - first) / max(last - first, 1e-3)
+            unscaled = 1.0 - place.clamp(0.0, 1.0)
+        else:
+            n_turns = self.trained_len * rates / (2 * math.pi)
+            unscaled = ((n_turns - self.low) / (self.high - self.low)).clamp(0.0, 1.0)  # share that keeps its angle
         return rates * (unscaled + (1.0 - unscaled) / self.factor)
+
+    def _pairs(self, rates: Tensor) -> tuple[int, int]:
+        """The pairs with about `high` and `low` turns, counted from 0 and rounded outwards."""
+        assert self.trained_len is not None
+        logarithms = rates.log()
+        step = float(logarithms[0] - logarithms[-1]) / max(1, len(rates) - 1) or 1.0  # between neighbours
+        first, last = (math.log(self.trained_len / (turns * 2 * math.pi)) / step for turns in (self.high, self.low))
+        return max(math.floor(first), 0), min(math.ceil(last), 2 * len(rates) - 1)
 
 
 class Rotary(nn.Module):
@@ -312,6 +338,11 @@ class Rotary(nn.Module):
             raise ValueError(f"rotary positions need a head at least 2 wide: got {d_head} and fraction {fraction}")
         self.base, self.interleaved, self.stretch = base, interleaved, stretch
 
+    @property
+    def scale(self) -> float:
+        """Factor of rotated queries and keys."""
+        return 1.0 if self.stretch is None else self.stretch.factor_of_vectors
+
     def rates(self, device: torch.device | str = "cpu") -> Tensor:
         """The angle of each pair per position, (R/2,) float64, before it is stretched."""
         return _rates(self.width, self.base, torch.device(device))
@@ -331,7 +362,9 @@ class Rotary(nn.Module):
         angles = positions.double().unsqueeze(-1) * rates
         angles = angles if positions.dim() == 1 else angles.unsqueeze(1)  # (B,1,L,R/2)
         wide = torch.promote_types(dtype, torch.float32)
-        return Rotation(angles.cos().to(wide), angles.sin().to(wide), self.interleaved, heads)
+        scale = self.scale
+        cos, sin = (angles.cos() * scale).to(wide), (angles.sin() * scale).to(wide)
+        return Rotation(cos, sin, self.interleaved, heads, scale)
 
     def forward(self, x: Tensor, offset: int = 0, position_ids: Tensor | None = None) -> Tensor:
         """Rotate queries or keys (B,H,L,K) at positions from `offset` on, or at `position_ids`. Same shape."""

@@ -14,6 +14,7 @@ class StretchConfig:
     """Rotations made `factor` times slower for texts longer than those of the training (`attention.positions.Stretch`).
 
     With `trained_len`, only those that turn fewer than `low` times in that many positions; up to `high` times in part.
+    `{factor: 4, trained_len: 32768, high: 32, yarn: true}` is YaRN (Peng et al. 2024).
     """
 
     factor: float = 1.0
@@ -25,9 +26,19 @@ class StretchConfig:
     low: float = 1.0
     """Rotations with fewer turns than this in `trained_len` are slowed down fully. [above 0, below `high`]"""
     high: float = 4.0
-    """Rotations with more turns than this in `trained_len` are unchanged."""
+    """Rotations with more turns than this in `trained_len` are unchanged. [4 in Llama 3.1, 32 in YaRN]"""
+    yarn: bool = False
+    """Between `low` and `high`, go by the place among the rotations instead of the turns, and scale queries and keys.
+    [true: with `trained_len`]
+    """
+    scale: float | None = None
+    """Factor of rotated queries and keys, for `yarn` alone. [above 0; null: 0.1 ln(factor) + 1]"""
 
     def __post_init__(self) -> None:
+        if self.yarn and self.trained_len is None:
+            raise RecipeError("`yarn` needs `trained_len`, the length that the model was trained with: got null")
+        if self.scale is not None and not (self.yarn and self.scale > 0):
+            raise RecipeError(f"`scale` must be above 0 and needs `yarn`: got {self.scale}")
         if self.factor < 1:
             raise RecipeError(f"`factor` must be at least 1: got {self.factor}")
         if self.trained_len is not None and self.trained_len < 1:

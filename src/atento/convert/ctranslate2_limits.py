@@ -69,3 +69,5 @@ def _scheme(config: NetworkConfig, scheme: PositionConfig) -> Iterator[str]:
         yield "Shaw's positions without a table of values" if not scheme.values else "Shaw's positions shared by layers"
     if scheme.stretch is not None and config.architecture != "decoder":
         yield "stretched rotary positions in an encoder"
+    if scheme.stretch is not None and scheme.stretch.yarn:
+        yield "rotary positions that scale queries and keys (YaRN)"

@@ -138,7 +138,8 @@ class GraphStack(nn.Module):
             rotary = positions.schemes[number]
             assert isinstance(rotary, Rotary)
             angles = _angles(read.query_positions, self.rates[number])
-            rotation = Rotation(angles.cos(), angles.sin(), rotary.interleaved, _head_mask(attention.n_heads, heads))
+            cos, sin = angles.cos() * rotary.scale, angles.sin() * rotary.scale
+            rotation = Rotation(cos, sin, rotary.interleaved, _head_mask(attention.n_heads, heads))
             q, k = rotation(q), rotation(k)
         if past is not None:
             k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)

@@ -3,6 +3,7 @@
 Rotary positions over halves, shared heads, a gated feed-forward. See docs/notes.md#c16.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -98,7 +99,7 @@ def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], ty
         norm="pre",
         norm_kind="rms-plus-one" if relative.gemma else "rms",
         norm_eps=data.get("rms_norm_eps", 1e-6),
-        positions=PositionConfig("rotary", base=theta, stretch=_stretch(rope, relative.model_type)),
+        positions=PositionConfig("rotary", base=theta, stretch=_stretch(rope, data, relative.model_type)),
         max_len=data.get("max_position_embeddings", 2048),
         heads=relative.heads.read(data, names),
         initializer="normal",
@@ -141,7 +142,7 @@ def _their_window(relative: Relative, config: NetworkConfig) -> dict[str, Any]:
     return keys
 
 
-def _stretch(rope: Mapping[str, Any], model_type: str) -> StretchConfig | None:
+def _stretch(rope: Mapping[str, Any], data: Mapping[str, Any], model_type: str) -> StretchConfig | None:
     """The stretch of rotary positions, from their key."""
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind == "default":
@@ -149,11 +150,26 @@ def _stretch(rope: Mapping[str, Any], model_type: str) -> StretchConfig | None:
     if kind == "linear":
         return StretchConfig(float(rope["factor"]))
     if kind == "llama3":
-        numbers = (float(rope[name]) for name in ("low_freq_factor", "high_freq_factor"))
-        return StretchConfig(float(rope["factor"]), int(rope["original_max_position_embeddings"]), *numbers)
+        low, high = float(rope["low_freq_factor"]), float(rope["high_freq_factor"])
+        return StretchConfig(float(rope["factor"]), int(rope["original_max_position_embeddings"]), low, high)
+    if kind == "yarn":
+        return _yarn(rope, data, model_type)
     raise ModelError(
-        f"{model_type}: rotary positions of type {kind!r} are not built here; known: default, linear, llama3"
+        f"{model_type}: rotary positions of type {kind!r} are not built here; known: default, linear, llama3, yarn"
     )
+
+
+def _yarn(rope: Mapping[str, Any], data: Mapping[str, Any], model_type: str) -> StretchConfig:
+    """YaRN's stretch. The factor of vectors may be given, or follow from `mscale` and `mscale_all_dim` (DeepSeek)."""
+    refuse(rope, {"truncate": (True,)}, model_type)
+    longest = data.get("max_position_embeddings", 2048)
+    trained = int(rope.get("original_max_position_embeddings") or longest)
+    factor, scale = float(rope.get("factor") or longest / trained), rope.get("attention_factor")
+    above, below = rope.get("mscale"), rope.get("mscale_all_dim")
+    if scale is None and above and below:
+        scale = (0.1 * above * math.log(factor) + 1) / (0.1 * below * math.log(factor) + 1)
+    low, high = float(rope.get("beta_slow") or 1), float(rope.get("beta_fast") or 32)
+    return StretchConfig(factor, trained, low, high, yarn=True, scale=None if scale is None else float(scale))
 
 
 def _rope(config: NetworkConfig) -> dict[str, Any]:
@@ -165,6 +181,14 @@ def _rope(config: NetworkConfig) -> dict[str, Any]:
     keys |= {"rope_type": "linear", "factor": scheme.stretch.factor}
     if scheme.stretch.trained_len is None:
         return keys
+    if scheme.stretch.yarn:
+        return keys | {
+            "rope_type": "yarn",
+            "beta_slow": scheme.stretch.low,
+            "beta_fast": scheme.stretch.high,
+            "original_max_position_embeddings": scheme.stretch.trained_len,
+            "attention_factor": scheme.stretch.scale,
+        }
     return keys | {
         "rope_type": "llama3",
         "low_freq_factor": scheme.stretch.low,
