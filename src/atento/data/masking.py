@@ -10,7 +10,7 @@ from torch import Tensor
 from atento.config.network import NetworkConfig
 from atento.config.objective import ObjectiveConfig
 from atento.data.batches import Draw
-from atento.data.shuffle import grid_hashes, hashes, random_partition, random_partitions
+from atento.data.shuffle import grid_hashes, hashes, random_partition, random_partitions, uniform
 from atento.text.tokenizer import Tokenizer
 
 MAX_SPAN, SPAN_P = 10, 0.2  # words of a span: geometric with p 0.2, at most 10 (SpanBERT); 3.8 on average
@@ -132,11 +132,11 @@ class Masking:
         """Choose spans of n (B,) words, as `_spans` row by row: the row of each, its first word, and the one behind."""
         key = draw.seed, draw.epoch
         drawn = grid_hashes(rows, int(n.max(initial=0)) + 2, *key, after=(_UNITS_KEY,))
-        rounding = (np.take_along_axis(drawn, n[:, np.newaxis], 1)[:, 0] >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        rounding = uniform(np.take_along_axis(drawn, n[:, np.newaxis], 1)[:, 0])
         hidden = np.minimum((self.share(n) + rounding).astype(np.int64), n)
         most = int(hidden.max(initial=0))
-        uniform = (drawn[:, :most] >> np.uint64(11)).astype(np.float64) * 2.0**-53
-        lengths = 1 + np.searchsorted(_SPAN_LENGTHS, uniform * _SPAN_LENGTHS[-1], side="right")
+        below_one = uniform(drawn[:, :most])
+        lengths = 1 + np.searchsorted(_SPAN_LENGTHS, below_one * _SPAN_LENGTHS[-1], side="right")
         counts = 1 + (np.cumsum(lengths, axis=1) < hidden[:, np.newaxis]).sum(axis=1)  # up to the one of the last word
         counts = np.where(hidden > 0, np.minimum(counts, n - hidden + 1), 0)
         within = np.arange(most) < counts[:, np.newaxis]
@@ -157,8 +157,7 @@ class Masking:
         """Rank the units (B,) of each row by their hashes, and return how many of the first are chosen, (B,)."""
         most = int(units.max(initial=0))
         order = np.where(np.arange(most) < units[:, np.newaxis], drawn[:, :most], np.uint64(2**64 - 1))
-        uniform = (rounding[:, 0] >> np.uint64(11)).astype(np.float64) * 2.0**-53
-        chosen = np.minimum((self.share(units) + uniform).astype(np.int64), units)
+        chosen = np.minimum((self.share(units) + uniform(rounding[:, 0])).astype(np.int64), units)
         return np.argsort(order, axis=1, kind="stable"), chosen
 
     def hide(
@@ -203,7 +202,7 @@ class Masking:
 
     def _count(self, units: int, drawn: np.uint64) -> int:
         """Return how many units are chosen, rounded at random, so that the mean is exact."""
-        return int(float(self.share(np.array(units))) + float(drawn >> np.uint64(11)) * 2.0**-53)
+        return int(float(self.share(np.array(units))) + float(uniform(np.array(drawn))))
 
     def _words(self, starts: NDArray[np.int64], row: int, draw: Draw) -> NDArray[np.int64]:
         """Choose words: ranges [first, last) of one word each, in order, (words,2)."""
@@ -216,8 +215,7 @@ class Masking:
         """Choose spans: ranges [first, last) of words, in order, of which no two are neighbours, (spans,2)."""
         drawn = hashes(n + 2, draw.seed, draw.epoch, row, _UNITS_KEY)
         hidden = min(n, self._count(n, drawn[n]))
-        uniform = (drawn[:hidden] >> np.uint64(11)).astype(np.float64) * 2.0**-53
-        lengths = 1 + np.searchsorted(_SPAN_LENGTHS, uniform * _SPAN_LENGTHS[-1], side="right")
+        lengths = 1 + np.searchsorted(_SPAN_LENGTHS, uniform(drawn[:hidden]) * _SPAN_LENGTHS[-1], side="right")
         count = 1 + int(np.searchsorted(np.cumsum(lengths), hidden))  # spans up to the one that has the last word
         count = min(count, n - hidden + 1)  # two spans have a word between them
         lengths = lengths[:count]

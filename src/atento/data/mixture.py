@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atento.data.batches import EVERY, Batch, Batches, Part, part_count
-from atento.data.shuffle import hashes
+from atento.data.shuffle import hashes, uniform
 
 _MEMBER_KEY = 21  # keeps these hashes apart from hashes for other purposes
 _MIN_SLOTS = 4  # per update, so that shares hold within few updates
@@ -116,11 +116,10 @@ class Mixture:
         """Return the members of the slots of a block of updates, (updates, slots); the last block is cached."""
         if self._cached_block is None or self._cached_block[0] != number:
             drawn = hashes(_BLOCK * self.slots, self.seed, number, _MEMBER_KEY).reshape(_BLOCK, self.slots)
-            uniform = (drawn >> np.uint64(11)).astype(np.float64) * 2.0**-53  # 53 bits: exact in [0, 1)
             rates = self.shares.at(np.arange(number * _BLOCK, (number + 1) * _BLOCK)) / self._slot_targets
             rates /= rates.sum(axis=1, keepdims=True)
             cumulative = np.cumsum(rates, axis=1)[:, np.newaxis]  # (updates, 1, members)
-            members = (cumulative <= uniform[..., np.newaxis]).sum(axis=2)
+            members = (cumulative <= uniform(drawn)[..., np.newaxis]).sum(axis=2)
             self._cached_block = number, np.minimum(members, len(self.members) - 1).astype(np.int64)
         return self._cached_block[1]
 

@@ -39,6 +39,11 @@ def grid_hashes(rows: NDArray[np.int64], count: int, *key: int, after: tuple[int
         return x
 
 
+def uniform(drawn: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Return hashes as numbers in [0, 1), by their upper 53 bits, which are exact in a float64. Same shape."""
+    return (drawn >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
 def _mixed(x: NDArray[np.uint64], number: NDArray[np.uint64] | np.uint64) -> NDArray[np.uint64]:
     """Mix a number into hashes; arithmetic is modulo 2**64 by design."""
     x = (x ^ number) + _GOLDEN
@@ -77,8 +82,7 @@ def log_uniform(count: int, below: int, *key: int) -> NDArray[np.int64]:
 
     They are about as frequent as the words of a text, if k is the rank of a word by frequency (Zipf's law).
     """
-    uniform = (hashes(count, *key) >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    numbers: NDArray[np.int64] = np.expm1(uniform * np.log1p(below)).astype(np.int64)
+    numbers: NDArray[np.int64] = np.expm1(uniform(hashes(count, *key)) * np.log1p(below)).astype(np.int64)
     return np.minimum(numbers, below - 1)
 
 

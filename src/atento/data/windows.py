@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atento.config.elmo import CBOWConfig
-from atento.data.shuffle import hashes, permutation
+from atento.data.shuffle import hashes, permutation, uniform
 from atento.data.store import Ragged
 from atento.errors import DataError
 
@@ -102,7 +102,7 @@ class Windows:
             return np.ones(len(self.flat), dtype=np.bool_)
         share = np.maximum(self.counts, 1) / len(self.flat)  # of each word
         probability = np.sqrt(self.config.subsample / share)[self.flat]
-        return _uniform(len(self.flat), self.seed, epoch, _SUBSAMPLED) < probability
+        return uniform(hashes(len(self.flat), self.seed, epoch, _SUBSAMPLED)) < probability
 
     def epoch(self, number: int) -> Iterator[WindowBatch]:
         """Yield the windows of an epoch in shuffled batches; a word without a neighbour has no window."""
@@ -162,7 +162,7 @@ class Windows:
 
     def negatives(self, shape: tuple[int, ...], epoch: int, batch: int) -> NDArray[np.int64]:
         """Draw negative words, in proportion to count ** exponent; a function of (seed, epoch, batch)."""
-        drawn = _uniform(int(np.prod(shape)), self.seed, epoch, _NEGATIVES, batch)
+        drawn = uniform(hashes(int(np.prod(shape)), self.seed, epoch, _NEGATIVES, batch))
         ids = np.searchsorted(self._cumulative, drawn, side="right")
         return ids.astype(np.int64).reshape(shape)
 
@@ -177,8 +177,3 @@ def _contexts(words: NDArray[np.int64], sentence: NDArray[np.int64], window: int
         neighbour = slice(max(0, offset), len(words) + min(0, offset))
         out[centre, column] = np.where(sentence[centre] == sentence[neighbour], words[neighbour], -1)
     return out
-
-
-def _uniform(count: int, *key: int) -> NDArray[np.float64]:
-    """Return pseudo-random numbers in [0, 1) that are a function of `key`."""
-    return (hashes(count, *key) >> np.uint64(11)).astype(np.float64) * 2.0**-53

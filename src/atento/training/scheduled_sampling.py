@@ -17,7 +17,7 @@ from torch import Tensor
 from atento.attention.dropout import Randomness
 from atento.config.scheduled_sampling import ScheduledSamplingConfig
 from atento.data.batches import Batch, Part
-from atento.data.shuffle import grid_hashes
+from atento.data.shuffle import grid_hashes, uniform
 from atento.networks.network import Network
 from atento.networks.output import Output
 
@@ -113,9 +113,8 @@ class OwnTokens:
         return torch.cat(blocks) if blocks else torch.empty(0, dtype=torch.long, device=hidden.device)
 
     def _uniform(self, length: int, purpose: int) -> NDArray[np.float64]:
-        """Return uniform numbers in [0, 1), (B,length); 53 bits are exact in a float64."""
-        drawn = grid_hashes(self.rows, length, self.seed, self.step, purpose)
-        return (drawn >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        """Return uniform numbers in [0, 1), (B,length)."""
+        return uniform(grid_hashes(self.rows, length, self.seed, self.step, purpose))
 
 
 def _best(logits: Tensor) -> Tensor:

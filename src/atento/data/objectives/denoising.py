@@ -15,7 +15,7 @@ from atento.config.objective import ObjectiveConfig
 from atento.data.batches import Batch, Draw, PlannedBatches, Rows
 from atento.data.objectives.preparation import Preparation, windows
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
-from atento.data.shuffle import grid_hashes, permutation, random_partitions
+from atento.data.shuffle import grid_hashes, permutation, random_partitions, uniform
 from atento.data.special_tokens import special_tokens_of
 from atento.data.store import MemoryStore, Ragged, Store
 from atento.errors import DataError
@@ -62,7 +62,7 @@ class Noise:
             draw: seed and epoch.
         """
         key = draw.seed, draw.epoch
-        coins = _uniform(grid_hashes(rows, 5, *key, after=(_COINS_KEY,)))
+        coins = uniform(grid_hashes(rows, 5, *key, after=(_COINS_KEY,)))
         permuted, rotated, rounding, deleted, first = coins.T
         spans = self._spans(np.array([len(ids) for ids in texts]), rounding, rows, *key)
         made = []
@@ -95,8 +95,8 @@ class Noise:
             return [([], [])] * len(lengths)
         hidden = (self.infilling * lengths + rounding).astype(np.int64)
         most = 8 + int(4 * int(hidden.max(initial=0)) / self.mean_span)  # far more than are needed
-        uniform = _uniform(grid_hashes(rows, most, *key, after=(_LENGTHS_KEY,)))
-        sizes = np.searchsorted(self._poisson, uniform, side="right").astype(np.int64)
+        drawn = uniform(grid_hashes(rows, most, *key, after=(_LENGTHS_KEY,)))
+        sizes = np.searchsorted(self._poisson, drawn, side="right").astype(np.int64)
         # up to the span with the last hidden token, which is cut
         counts = np.where(hidden > 0, 1 + (np.cumsum(sizes, axis=1) < hidden[:, np.newaxis]).sum(axis=1), 0)
         sizes = np.where(np.arange(most) < counts[:, np.newaxis], sizes, 0)
@@ -170,11 +170,6 @@ def sentence_numbers(tokenizer: Tokenizer, text: str) -> tuple[list[int], list[i
     starts = np.array([start for start, _ in encoded.offsets], dtype=np.int64)
     numbers = np.searchsorted(np.array(ends[:-1], dtype=np.int64), starts, side="right")
     return encoded.ids, np.maximum.accumulate(numbers).tolist() if len(numbers) else []
-
-
-def _uniform(drawn: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Return hashes as numbers in [0, 1)."""
-    return (drawn >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def denoising(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
