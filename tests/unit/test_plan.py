@@ -105,7 +105,7 @@ def test_a_plan_for_several_processes_sends_what_an_all_reduce_in_a_ring_sends()
 
 
 def test_the_table_of_several_processes_says_what_does_not_fit() -> None:
-    words = ["plan", *RECIPE, "training.batch_tokens=2048", "--world", "64", "--device", "a100"]
+    words = ["plan", *RECIPE, "--world", "64", "--device", "a100"]
     done = CliRunner().invoke(application(), words)
     assert done.exit_code == 0, done.output
     assert "estimates for each of 64 processes on a100" in done.stdout and "fewer parts than processes" in done.stdout
