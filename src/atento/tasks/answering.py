@@ -21,7 +21,7 @@ from atento.models.configuration import answering_config
 from atento.networks.network import Network, token_mask_of
 from atento.tasks.grouping import by_length
 from atento.tasks.heads import head_of
-from atento.tasks.model_outputs import LoadedModel, tokenizer_of
+from atento.tasks.model_outputs import TaskModel, tokenizer_of
 from atento.tasks.options import refuse_options
 from atento.tasks.verbs import check_texts, listed
 from atento.text.encoded import whole_characters
@@ -181,7 +181,7 @@ def _best(
 
 @overload
 def answer(  # type: ignore[overload-overlap]
-    model: LoadedModel,
+    model: TaskModel,
     question: str,
     context: str,
     *,
@@ -191,7 +191,7 @@ def answer(  # type: ignore[overload-overlap]
 ) -> Answer: ...
 @overload
 def answer(  # type: ignore[overload-overlap]
-    model: LoadedModel,
+    model: TaskModel,
     question: str,
     context: str,
     *,
@@ -201,7 +201,7 @@ def answer(  # type: ignore[overload-overlap]
 ) -> list[Answer]: ...
 @overload
 def answer(
-    model: LoadedModel,
+    model: TaskModel,
     question: Sequence[str],
     context: Sequence[str],
     *,
@@ -211,7 +211,7 @@ def answer(
 ) -> list[Answer]: ...
 @overload
 def answer(
-    model: LoadedModel,
+    model: TaskModel,
     question: Sequence[str],
     context: Sequence[str],
     *,
@@ -222,7 +222,7 @@ def answer(
 
 
 def answer(
-    model: LoadedModel,
+    model: TaskModel,
     question: str | Sequence[str],
     context: str | Sequence[str],
     *,
@@ -262,7 +262,7 @@ def answer(
 
 
 def answers(
-    model: LoadedModel,
+    model: TaskModel,
     questions: Sequence[str],
     contexts: Sequence[str],
     *,

@@ -17,7 +17,7 @@ from atento.data.special_tokens import template_for
 from atento.errors import AtentoWarning, UsageError
 from atento.networks.network import Network
 from atento.tasks.heads import head_of
-from atento.tasks.model_outputs import LoadedModel, tokenizer_of
+from atento.tasks.model_outputs import TaskModel, tokenizer_of
 from atento.tasks.options import refuse_options
 from atento.tasks.text_outputs import text_outputs, texts_of_model
 from atento.text.tokenizer import Tokenizer
@@ -78,24 +78,24 @@ def label_head(network: Network) -> HeadConfig:
 
 @overload
 def classify(  # type: ignore[overload-overlap]
-    model: LoadedModel, text: str | tuple[str, str], *, threshold: None = None
+    model: TaskModel, text: str | tuple[str, str], *, threshold: None = None
 ) -> Label: ...
 @overload
 def classify(
-    model: LoadedModel, text: Sequence[str] | Sequence[tuple[str, str]], *, threshold: None = None
+    model: TaskModel, text: Sequence[str] | Sequence[tuple[str, str]], *, threshold: None = None
 ) -> list[Label]: ...
 @overload
 def classify(  # type: ignore[overload-overlap]
-    model: LoadedModel, text: str | tuple[str, str], *, threshold: float
+    model: TaskModel, text: str | tuple[str, str], *, threshold: float
 ) -> list[Label]: ...
 @overload
 def classify(
-    model: LoadedModel, text: Sequence[str] | Sequence[tuple[str, str]], *, threshold: float
+    model: TaskModel, text: Sequence[str] | Sequence[tuple[str, str]], *, threshold: float
 ) -> list[list[Label]]: ...
 
 
 def classify(
-    model: LoadedModel,
+    model: TaskModel,
     text: str | tuple[str, str] | Sequence[str] | Sequence[tuple[str, str]],
     *,
     threshold: float | None = None,
@@ -134,7 +134,7 @@ def above(labels: Sequence[Label], threshold: float | None = None) -> list[Label
     return [label for label in labels if label.probability >= least]
 
 
-def classifications(model: LoadedModel, texts: Sequence[str] | Sequence[tuple[str, str]]) -> list[list[Label]]:
+def classifications(model: TaskModel, texts: Sequence[str] | Sequence[tuple[str, str]]) -> list[list[Label]]:
     """As `classify`, with all labels of each text, the most probable first."""
     _checked_head(model)
     first, second = texts_of_model(model, texts)
@@ -164,7 +164,7 @@ def call(model: Any, split: Split, options: Mapping[str, Any]) -> list[Any]:
     return _names(model.network, results)
 
 
-def _checked_head(model: LoadedModel) -> HeadConfig:
+def _checked_head(model: TaskModel) -> HeadConfig:
     """The head that gives labels. Raises CapabilityError: there is none; says how to train one."""
     return head_of(model, SETS if gives_label_sets(model.network) else KIND)
 

@@ -15,7 +15,7 @@ from atento.decoding.mask_predict import mask_predict
 from atento.errors import AtentoWarning, CapabilityError, UsageError
 from atento.networks import EncoderDecoder, Network
 from atento.tasks.grouping import by_length
-from atento.tasks.model_outputs import LoadedModel, tokenizer_of
+from atento.tasks.model_outputs import TaskModel, tokenizer_of
 from atento.tasks.strategies import ids_inside
 from atento.tasks.verbs import listed
 from atento.tasks.writing import WrittenText, write_all
@@ -45,7 +45,7 @@ class Candidate:
 
 @overload
 def fill(  # type: ignore[overload-overlap]
-    model: LoadedModel,
+    model: TaskModel,
     text: str,
     *,
     top: int = 5,
@@ -54,7 +54,7 @@ def fill(  # type: ignore[overload-overlap]
 ) -> list[Candidate]: ...
 @overload
 def fill(
-    model: LoadedModel,
+    model: TaskModel,
     text: Sequence[str],
     *,
     top: int = 5,
@@ -64,7 +64,7 @@ def fill(
 
 
 def fill(
-    model: LoadedModel,
+    model: TaskModel,
     text: str | Sequence[str],
     *,
     top: int = 5,
@@ -112,7 +112,7 @@ def fill(
 
 
 def fill_each(
-    model: LoadedModel, texts: Sequence[str], *, top: int = 5, targets: Sequence[str] | None = None
+    model: TaskModel, texts: Sequence[str], *, top: int = 5, targets: Sequence[str] | None = None
 ) -> list[list[list[Candidate]]]:
     """The most probable tokens for each mask by itself, best first: for each text a list for each of its masks.
 
@@ -142,7 +142,7 @@ def fill_each(
     return [[found[text, at] for of, at in masks if of == text] for text in range(len(texts))]
 
 
-def _predicts_masks(model: LoadedModel) -> bool:
+def _predicts_masks(model: TaskModel) -> bool:
     """Whether a model is a masked one. Raises CapabilityError: nor does it write what fills masks."""
     network = model.network
     masked = network.config.architecture == "encoder" and "vocabulary" in network.heads
@@ -153,13 +153,13 @@ def _predicts_masks(model: LoadedModel) -> bool:
     return masked
 
 
-def _check_texts(model: LoadedModel, texts: Sequence[str]) -> None:
+def _check_texts(model: TaskModel, texts: Sequence[str]) -> None:
     for number, item in enumerate(texts):
         if (reason := why_not_filled(model, item)) is not None:
             raise UsageError(f"text {number} {reason}: {item[:60]!r}")
 
 
-def why_not_filled(model: LoadedModel, text: str) -> str | None:
+def why_not_filled(model: TaskModel, text: str) -> str | None:
     """Why a model that fills masks cannot fill those of a text, as what is said of the text; None if it can."""
     network, tokenizer = model.network, tokenizer_of(model)
     sentinels = _writes_spans(model)
@@ -174,7 +174,7 @@ def why_not_filled(model: LoadedModel, text: str) -> str | None:
     return None
 
 
-def _writes_spans(model: LoadedModel) -> bool:
+def _writes_spans(model: TaskModel) -> bool:
     """Whether a model writes the spans of sentinels, as T5 does."""
     return isinstance(model.network, EncoderDecoder) and tokenizer_of(model).specials.get("<extra_id_0>") is not None
 
@@ -199,7 +199,7 @@ def _target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:
 
 
 def _fill_masks(
-    model: LoadedModel, texts: Sequence[str], top: int, iterations: int | None, targets: Sequence[int] | None
+    model: TaskModel, texts: Sequence[str], top: int, iterations: int | None, targets: Sequence[int] | None
 ) -> list[list[Candidate]]:
     """Candidates by a masked model."""
     network, tokenizer = model.reader(), tokenizer_of(model)
@@ -296,7 +296,7 @@ def _log_probs(network: Network, tokenizer: Tokenizer, rows: list[list[int]], po
     return log_probs.index_fill(-1, special, float("-inf"))
 
 
-def _fill_spans(model: LoadedModel, network: EncoderDecoder, texts: Sequence[str], top: int) -> list[list[Candidate]]:
+def _fill_spans(model: TaskModel, network: EncoderDecoder, texts: Sequence[str], top: int) -> list[list[Candidate]]:
     """Candidates by an encoder-decoder that writes each sentinel and its span."""
     tokenizer = tokenizer_of(model)
     sentinels = sentinel_ids(tokenizer)
@@ -320,14 +320,14 @@ def _fill_spans(model: LoadedModel, network: EncoderDecoder, texts: Sequence[str
     return candidates
 
 
-def _denoises(model: LoadedModel) -> bool:
+def _denoises(model: TaskModel) -> bool:
     """Whether an encoder-decoder was trained to write a text without its masks."""
     task = model.config.get("task")
     return model.network.config.family == "bart" or (task in TASKS and TASKS[str(task)].verb == "fill")
 
 
 def _fill_by_writing(
-    model: LoadedModel, network: EncoderDecoder, texts: Sequence[str], top: int
+    model: TaskModel, network: EncoderDecoder, texts: Sequence[str], top: int
 ) -> list[list[Candidate]]:
     """Candidates by an encoder-decoder that writes the text without masks."""
     tokenizer = tokenizer_of(model)
@@ -371,7 +371,7 @@ def between(source: Sequence[int], written: Sequence[int], mask_id: int) -> list
 
 
 def _written(
-    model: LoadedModel, network: EncoderDecoder, sources: list[list[int]], top: int, n_special: int
+    model: TaskModel, network: EncoderDecoder, sources: list[list[int]], top: int, n_special: int
 ) -> list[list[WrittenText]]:
     """The `top` most probable outputs for each source, with `n_special` special tokens around it."""
     decoding = replace(model.decoding, beam=max(top, _NARROWEST), n_best=top, length_penalty=0.0)  # by probability

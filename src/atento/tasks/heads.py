@@ -3,10 +3,10 @@
 from atento.config.heads import HeadConfig
 from atento.config.tasks import task_of_head
 from atento.errors import CapabilityError
-from atento.tasks.model_outputs import LoadedModel
+from atento.tasks.model_outputs import TaskModel
 
 
-def head_of(model: LoadedModel, kind: str) -> HeadConfig:
+def head_of(model: TaskModel, kind: str) -> HeadConfig:
     """The model's head of that kind.
 
     Raises:

@@ -31,7 +31,7 @@ from atento.tasks.writing import Writing, WrittenText, writing_of
 from atento.text.tokenizer import Tokenizer
 
 
-class LoadedModel(Protocol):
+class TaskModel(Protocol):
     """What is used here of `atento.model.Model`."""
 
     network: Network
@@ -56,21 +56,21 @@ class LoadedModel(Protocol):
         """The network that reads texts for it."""
 
 
-class WritingModel(LoadedModel, Protocol):
+class WritingModel(TaskModel, Protocol):
     """What writing uses of `atento.model.Model` besides."""
 
     def drafting_model(self, name: str) -> DraftingModel:
         """Another model, loaded once, that proposes tokens for it."""
 
 
-def tokenizer_of(model: LoadedModel) -> Tokenizer:
+def tokenizer_of(model: TaskModel) -> Tokenizer:
     """The model's tokenizer. Raises TokenizerError: it has none."""
     if model.tokenizer is None:
         raise TokenizerError(f"{model.path}: the model has no tokenizer files, so it cannot read text")
     return model.tokenizer
 
 
-def writing_task(model: LoadedModel) -> str:
+def writing_task(model: TaskModel) -> str:
     """The task for which the model writes: its own if it reads a source, else to continue a prompt."""
     reads_source = isinstance(model.network, EncoderDecoder | RecurrentSeq2Seq)
     return str(model.config.get("task")) if reads_source else task_with("generate")
@@ -212,9 +212,7 @@ def stream_output(model: WritingModel, task: str, text: str, row: int, options: 
     return stream_translation(network, tokenizer_of(model), text, decoding, special_tokens=special_tokens, **arguments)
 
 
-def score_outputs(
-    model: LoadedModel, sources: Sequence[str], targets: Sequence[str], top: int = 0
-) -> list[TokenScores]:
+def score_outputs(model: TaskModel, sources: Sequence[str], targets: Sequence[str], top: int = 0) -> list[TokenScores]:
     """The scores of given outputs, with `top` of the most probable tokens at each place.
 
     Raises:
@@ -239,7 +237,7 @@ def score_outputs(
     )
 
 
-def network_for(model: LoadedModel, task: str) -> EncoderDecoder | RecurrentSeq2Seq | Continuing:
+def network_for(model: TaskModel, task: str) -> EncoderDecoder | RecurrentSeq2Seq | Continuing:
     """The model's network. Raises CapabilityError: the model does not do the task."""
     network, trained_task = model.network, str(model.config.get("task"))
     kind = type(network).__name__

@@ -10,14 +10,14 @@ from atento.config.embedding import EmbeddingOptions
 from atento.errors import UsageError
 from atento.models.word_models import WordModel
 from atento.tasks.embedding import cosine, embed_texts
-from atento.tasks.model_outputs import LoadedModel, tokenizer_of
+from atento.tasks.model_outputs import TaskModel, tokenizer_of
 from atento.tasks.options import embedding_for
 from atento.tasks.regression import has_regression_head, numbers_of
 from atento.tasks.verbs import listed
 from atento.tasks.word_embedding import embed_words
 
 
-class EmbeddingModel(LoadedModel, Protocol):
+class EmbeddingModel(TaskModel, Protocol):
     """What is used here of `atento.model.Model`."""
 
     words: WordModel | None

@@ -16,7 +16,7 @@ from atento.metrics import perplexity as score_of
 from atento.networks import Decoder, ELMo, EncoderDecoder, Network, RecurrentLM, RecurrentSeq2Seq
 from atento.networks.cross_entropy import at_least_float32
 from atento.tasks.grouping import by_length
-from atento.tasks.model_outputs import LoadedModel, score_outputs, tokenizer_of
+from atento.tasks.model_outputs import TaskModel, score_outputs, tokenizer_of
 from atento.tasks.verbs import listed
 from atento.text.characters import character_batch
 from atento.text.lengths import pad_batch
@@ -29,7 +29,7 @@ Nats = list[list[float]]  # for each text the log-probabilities of the tokens th
 
 
 def perplexity(
-    model: LoadedModel,
+    model: TaskModel,
     texts: str | Sequence[str],
     targets: str | Sequence[str] | None = None,
     *,
@@ -118,7 +118,7 @@ class Windows:
             begin, scored = begin + self.stride, until
 
 
-def _windows_of(model: LoadedModel, window: int | None, stride: int | None) -> Windows:
+def _windows_of(model: TaskModel, window: int | None, stride: int | None) -> Windows:
     """The windows of a model.
 
     Raises:
@@ -146,7 +146,7 @@ def _windows_of(model: LoadedModel, window: int | None, stride: int | None) -> W
 
 
 def _of_language_model(
-    model: LoadedModel, network: Decoder | RecurrentLM, texts: Sequence[str], windows: Windows
+    model: TaskModel, network: Decoder | RecurrentLM, texts: Sequence[str], windows: Windows
 ) -> Score:
     """Each token from those before it."""
     tokenizer, stated = tokenizer_of(model), model.config.get("template")
@@ -212,7 +212,7 @@ def _log_probs(network: Network, hidden: Tensor, labels: Tensor) -> list[float]:
 # Masked models --------------------------------------------------------------------------------------------------------
 
 
-def _masked(model: LoadedModel, texts: Sequence[str], windows: Windows) -> Nats:
+def _masked(model: TaskModel, texts: Sequence[str], windows: Windows) -> Nats:
     """Each token from all others of its window, which has the special tokens of a text around it."""
     network, tokenizer = model.network, tokenizer_of(model)
     template = special_tokens_of(network.config, tokenizer, model.config.get("template"))
@@ -233,7 +233,7 @@ def _masked(model: LoadedModel, texts: Sequence[str], windows: Windows) -> Nats:
 # Pairs, and ELMo ------------------------------------------------------------------------------------------------------
 
 
-def _of_pairs(model: LoadedModel, sources: Sequence[str], targets: Sequence[str]) -> Nats:
+def _of_pairs(model: TaskModel, sources: Sequence[str], targets: Sequence[str]) -> Nats:
     """Each token of a target and EOS from the source and the tokens before it; pairs of two blank texts have none."""
     if len(sources) != len(targets):
         raise UsageError(f"give as many sources as targets: got {len(sources)} and {len(targets)}")
@@ -245,7 +245,7 @@ def _of_pairs(model: LoadedModel, sources: Sequence[str], targets: Sequence[str]
 
 
 @torch.inference_mode()
-def _of_words(model: LoadedModel, network: ELMo, texts: Sequence[str]) -> Nats:
+def _of_words(model: TaskModel, network: ELMo, texts: Sequence[str]) -> Nats:
     """Each word and EOS from the words before it, then BOS and each word from the words after it."""
     if "vocabulary" not in network.heads:
         raise CapabilityError("this ELMo has no vocabulary, so it represents words but predicts none")

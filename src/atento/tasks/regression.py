@@ -12,18 +12,18 @@ from atento.data.special_tokens import template_for
 from atento.errors import AtentoWarning
 from atento.networks.network import Network
 from atento.tasks.heads import head_of
-from atento.tasks.model_outputs import LoadedModel, tokenizer_of
+from atento.tasks.model_outputs import TaskModel, tokenizer_of
 from atento.tasks.options import refuse_options
 from atento.tasks.text_outputs import text_outputs, texts_of_model
 from atento.text.tokenizer import Tokenizer
 
 
-def has_regression_head(model: LoadedModel) -> bool:
+def has_regression_head(model: TaskModel) -> bool:
     """Whether the model was trained to give numbers."""
     return any(head.kind == KIND for head in model.network.config.heads)
 
 
-def numbers_of(model: LoadedModel, texts: Sequence[str] | Sequence[tuple[str, str]]) -> list[float]:
+def numbers_of(model: TaskModel, texts: Sequence[str] | Sequence[tuple[str, str]]) -> list[float]:
     """The number that a loaded model gives for each text or pair.
 
     Raises:

@@ -29,7 +29,7 @@ from atento.metrics.tag_schemes import SCHEMES, entities
 from atento.networks.network import Network, token_mask_of
 from atento.tasks.grouping import by_length
 from atento.tasks.heads import head_of
-from atento.tasks.model_outputs import LoadedModel, tokenizer_of
+from atento.tasks.model_outputs import TaskModel, tokenizer_of
 from atento.tasks.options import refuse_options
 from atento.tasks.tag_sequences import Transitions, best_sequence, scheme_of_labels, transitions
 from atento.tasks.verbs import check_texts, listed
@@ -60,17 +60,17 @@ class Entity:
 
 
 @overload
-def tag(model: LoadedModel, text: str, *, constrained: bool | None = None) -> list[Entity]: ...  # type: ignore[overload-overlap]
+def tag(model: TaskModel, text: str, *, constrained: bool | None = None) -> list[Entity]: ...  # type: ignore[overload-overlap]
 @overload
-def tag(model: LoadedModel, text: Sequence[str], *, constrained: bool | None = None) -> list[list[Entity]]: ...
+def tag(model: TaskModel, text: Sequence[str], *, constrained: bool | None = None) -> list[list[Entity]]: ...
 @overload
 def tag(
-    model: LoadedModel, *, words: Sequence[str] | Sequence[Sequence[str]], constrained: bool | None = None
+    model: TaskModel, *, words: Sequence[str] | Sequence[Sequence[str]], constrained: bool | None = None
 ) -> list[Any]: ...
 
 
 def tag(
-    model: LoadedModel,
+    model: TaskModel,
     text: str | Sequence[str] | None = None,
     *,
     words: Sequence[str] | Sequence[Sequence[str]] | None = None,
@@ -107,7 +107,7 @@ def tag(
 
 
 def tag_words(
-    model: LoadedModel,
+    model: TaskModel,
     text: str | Sequence[str] | None = None,
     *,
     words: Sequence[str] | Sequence[Sequence[str]] | None = None,
@@ -148,7 +148,7 @@ def _joined(words: Sequence[str]) -> tuple[str, Spans]:
     return " ".join(words), spans
 
 
-def _tagged(model: LoadedModel, sentences: Sequence[tuple[str, Spans]], constrained: bool | None) -> list[list[Entity]]:
+def _tagged(model: TaskModel, sentences: Sequence[tuple[str, Spans]], constrained: bool | None) -> list[list[Entity]]:
     """The words of each text with their tags."""
     head = head_of(model, KIND)
     words = [[text[start:end] for start, end in spans] for text, spans in sentences]

@@ -11,7 +11,7 @@ from atento.data.objectives.labels import inputs_of, texts_as_store
 from atento.errors import AtentoWarning, UsageError, counted
 from atento.networks.network import Network, token_mask_of
 from atento.tasks.grouping import by_length, results_of
-from atento.tasks.model_outputs import LoadedModel
+from atento.tasks.model_outputs import TaskModel
 from atento.tasks.verbs import listed
 from atento.text.tokenizer import Tokenizer
 
@@ -57,7 +57,7 @@ def text_outputs(
     return outputs
 
 
-def texts_of_model(model: LoadedModel, given: object) -> tuple[list[str], list[str] | None]:
+def texts_of_model(model: TaskModel, given: object) -> tuple[list[str], list[str] | None]:
     """As `texts_and_pairs`, for a model that was trained on texts or on pairs.
 
     Raises:
