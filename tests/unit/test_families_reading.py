@@ -257,6 +257,24 @@ def test_c16_w23_robertas_padding_beyond_the_vocabulary_is_refused(tmp_path: Pat
         atento.load(folder)
 
 
+@pytest.mark.parametrize(
+    ("rope", "message"),
+    [
+        ({"rope_type": "dynamic", "factor": 2.0}, "'dynamic' are not built here; known: default, linear, llama3, yarn"),
+        ({"rope_type": "yarn", "factor": 2.0, "truncate": False}, "`truncate` False is not built here"),
+        ({"rope_type": "yarn", "factor": 0.5}, "`factor` must be at least 1: got 0.5"),
+    ],
+)
+def test_c16_rotary_positions_that_are_not_built_are_named(
+    rope: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    folder = written(tmp_path / "model", tiny(presets.llama3_8b(), attention={"n_kv_heads": 1}))
+    (folder / "MANIFEST.json").unlink()
+    configure(folder, rope_parameters=rope)
+    with pytest.raises(AtentoError, match=message):
+        atento.load(folder)
+
+
 def test_c16_older_weights_are_pointed_to_the_converter(bert: Path) -> None:
     (bert / SINGLE).rename(bert / "pytorch_model.bin")
     with pytest.raises(ModelError, match=r"pytorch_model\.bin is an older format, which `atento convert"):

@@ -369,8 +369,8 @@ def test_yarn_by_hand() -> None:
     ("wrong", "said"),
     [
         ({"factor": 4.0, "yarn": True}, "`yarn` needs `trained_len`"),
-        ({"scale": 1.2}, "`scale` must be above 0 and needs `yarn`: got 1.2"),
-        ({"trained_len": 9, "yarn": True, "scale": 0.0}, "`scale` must be above 0"),
+        ({"attention_factor": 1.2}, "`attention_factor` must be above 0 and needs `yarn`: got 1.2"),
+        ({"trained_len": 9, "yarn": True, "attention_factor": 0.0}, "`attention_factor` must be above 0"),
     ],
 )
 def test_a_stretch_that_cannot_be_is_refused(wrong: dict[str, Any], said: str) -> None:

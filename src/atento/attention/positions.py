@@ -268,7 +268,7 @@ class Stretch:
     Without `trained_len` all angles are divided by `factor` (position interpolation, Chen et al. 2023). With it, only
     angles with fewer than `low` full turns in `trained_len` positions are; those with `low` to `high` turns are scaled
     in part: in proportion to their turns (Llama 3.1) or, with `yarn`, to their place among the pairs (Peng et al.
-    2024). YaRN also multiplies queries and keys by `scale`, 0.1 ln(factor) + 1 if it is None.
+    2024). YaRN also multiplies queries and keys by `attention_factor`, 0.1 ln(factor) + 1 if it is None.
     """
 
     factor: float
@@ -276,14 +276,14 @@ class Stretch:
     low: float = 1.0
     high: float = 4.0
     yarn: bool = False
-    scale: float | None = None
+    attention_factor: float | None = None
 
     @property
-    def factor_of_vectors(self) -> float:
-        """What rotated queries and keys are multiplied by."""
+    def scale(self) -> float:
+        """Factor of rotated queries and keys."""
         if not self.yarn:
             return 1.0
-        return 0.1 * math.log(self.factor) + 1.0 if self.scale is None else self.scale
+        return 0.1 * math.log(self.factor) + 1.0 if self.attention_factor is None else self.attention_factor
 
     def scaled(self, rates: Tensor) -> Tensor:
         """Scale angles per position (R/2,), the largest first. Same shape."""
@@ -341,7 +341,7 @@ class Rotary(nn.Module):
     @property
     def scale(self) -> float:
         """Factor of rotated queries and keys."""
-        return 1.0 if self.stretch is None else self.stretch.factor_of_vectors
+        return 1.0 if self.stretch is None else self.stretch.scale
 
     def rates(self, device: torch.device | str = "cpu") -> Tensor:
         """The angle of each pair per position, (R/2,) float64, before it is stretched."""

@@ -31,14 +31,14 @@ class StretchConfig:
     """Between `low` and `high`, go by the place among the rotations instead of the turns, and scale queries and keys.
     [true: with `trained_len`]
     """
-    scale: float | None = None
+    attention_factor: float | None = None
     """Factor of rotated queries and keys, for `yarn` alone. [above 0; null: 0.1 ln(factor) + 1]"""
 
     def __post_init__(self) -> None:
         if self.yarn and self.trained_len is None:
             raise RecipeError("`yarn` needs `trained_len`, the length that the model was trained with: got null")
-        if self.scale is not None and not (self.yarn and self.scale > 0):
-            raise RecipeError(f"`scale` must be above 0 and needs `yarn`: got {self.scale}")
+        if self.attention_factor is not None and not (self.yarn and self.attention_factor > 0):
+            raise RecipeError(f"`attention_factor` must be above 0 and needs `yarn`: got {self.attention_factor}")
         if self.factor < 1:
             raise RecipeError(f"`factor` must be at least 1: got {self.factor}")
         if self.trained_len is not None and self.trained_len < 1:

@@ -160,7 +160,7 @@ def _stretch(rope: Mapping[str, Any], data: Mapping[str, Any], model_type: str) 
 
 
 def _yarn(rope: Mapping[str, Any], data: Mapping[str, Any], model_type: str) -> StretchConfig:
-    """YaRN's stretch. The factor of vectors may be given, or follow from `mscale` and `mscale_all_dim` (DeepSeek)."""
+    """YaRN's stretch. The attention factor may be given, or follow from `mscale` and `mscale_all_dim` (DeepSeek)."""
     refuse(rope, {"truncate": (True,)}, model_type)
     longest = data.get("max_position_embeddings", 2048)
     trained = int(rope.get("original_max_position_embeddings") or longest)
@@ -169,7 +169,8 @@ def _yarn(rope: Mapping[str, Any], data: Mapping[str, Any], model_type: str) -> 
     if scale is None and above and below:
         scale = (0.1 * above * math.log(factor) + 1) / (0.1 * below * math.log(factor) + 1)
     low, high = float(rope.get("beta_slow") or 1), float(rope.get("beta_fast") or 32)
-    return StretchConfig(factor, trained, low, high, yarn=True, scale=None if scale is None else float(scale))
+    scale = None if scale is None else float(scale)
+    return StretchConfig(factor, trained, low, high, yarn=True, attention_factor=scale)
 
 
 def _rope(config: NetworkConfig) -> dict[str, Any]:
@@ -187,7 +188,7 @@ def _rope(config: NetworkConfig) -> dict[str, Any]:
             "beta_slow": scheme.stretch.low,
             "beta_fast": scheme.stretch.high,
             "original_max_position_embeddings": scheme.stretch.trained_len,
-            "attention_factor": scheme.stretch.scale,
+            "attention_factor": scheme.stretch.attention_factor,
         }
     return keys | {
         "rope_type": "llama3",
