@@ -132,6 +132,10 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
     "roberta answer": (hf.RobertaForQuestionAnswering, hf.RobertaConfig(**_ROBERTA)),
     "xlm-roberta": (hf.XLMRobertaModel, hf.XLMRobertaConfig(**_ROBERTA)),
     "xlm-roberta masked": (hf.XLMRobertaForMaskedLM, hf.XLMRobertaConfig(**_ROBERTA)),
+    "camembert": (hf.CamembertModel, hf.CamembertConfig(**_ROBERTA)),
+    "camembert masked": (hf.CamembertForMaskedLM, hf.CamembertConfig(**_ROBERTA)),
+    "camembert classification": (hf.CamembertForSequenceClassification, hf.CamembertConfig(**_ROBERTA, num_labels=4)),
+    "camembert tagging": (hf.CamembertForTokenClassification, hf.CamembertConfig(**_ROBERTA, **_TAGS)),
     "distilbert": (hf.DistilBertModel, hf.DistilBertConfig(**_DISTILBERT)),
     "distilbert masked": (hf.DistilBertForMaskedLM, hf.DistilBertConfig(**_DISTILBERT)),
     "distilbert classification": (

@@ -19,8 +19,8 @@ from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from atento.text import Tokenizer
 from atento.text.exporting import exported_files
-from atento.text.families import MBART_LANGUAGES
 from atento.text.lengths import pad_batch, truncate
+from atento.text.sentencepiece_families import MBART_LANGUAGES
 from atento.text.sentencepiece_ids import M2M_LANGUAGES
 from atento.text.spm import read_model
 from atento.world import write
@@ -254,6 +254,10 @@ DEBERTA_IDS = {
     for part, value in (("id", number), ("piece", piece))
 }
 T5_IDS = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
+ALBERT_IDS = {"pad_id": 0, "unk_id": 1, "bos_id": 2, "bos_piece": "[CLS]", "eos_id": 3, "eos_piece": "[SEP]"}
+ALBERT_IDS |= {"control_symbols": "[MASK]"}
+GEMMA_IDS = {"pad_id": 0, "eos_id": 1, "eos_piece": "<eos>", "bos_id": 2, "bos_piece": "<bos>", "unk_id": 3}
+GEMMA_IDS |= {"control_symbols": "<mask>"}
 
 
 def marian(folder: Path, side: Callable[[str], bytes]) -> Path:
@@ -304,7 +308,12 @@ LAYOUTS = [
     "mbart50",
     "deberta-v2",
     "deberta-v2, lower case, punctuation apart",
+    "camembert",
+    "pegasus",
+    "albert",
+    "albert, cased, accents kept",
     "llama",
+    "gemma",
     "marian",
     "m2m_100",
 ]
@@ -355,6 +364,23 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
             settings |= {"do_lower_case": True, "split_by_punct": True} if "case" in name else {}
             model = spm_file(place, "deberta", **DEBERTA_IDS)
             return put(folder, {"spm.model": model, "tokenizer_config.json": settings})
+        if name == "camembert":
+            files: dict[str, str | bytes | dict[str, Any]] = {"sentencepiece.bpe.model": spm_file(place, "xlmr")}
+            return put(folder, files | {"tokenizer_config.json": {"tokenizer_class": "CamembertTokenizer"}})
+        if name == "pegasus":
+            files = {"spiece.model": spm_file(place, "t5", **T5_IDS)}
+            return put(folder, files | {"tokenizer_config.json": {"tokenizer_class": "PegasusTokenizer"}})
+        if name.startswith("albert"):
+            settings = {"tokenizer_class": "AlbertTokenizer"}
+            settings |= {"do_lower_case": False, "keep_accents": True} if "cased" in name else {}
+            model = spm_file(place, "albert", **ALBERT_IDS)
+            return put(folder, {"spiece.model": model, "tokenizer_config.json": settings})
+        if name == "gemma":
+            identity = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}
+            identity |= {"add_dummy_prefix": False}
+            model = spm_file(place, "gemma", model_type="bpe", byte_fallback=True, **identity, **GEMMA_IDS)
+            settings = {"tokenizer_class": "GemmaTokenizer", "add_bos_token": True}
+            return put(folder, {"tokenizer.model": model, "tokenizer_config.json": settings})
         if name == "llama":
             identity = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}
             model = spm_file(place, "llama", model_type="bpe", byte_fallback=True, **identity)
@@ -381,14 +407,24 @@ def theirs(name: str, folder: Path) -> Any:
         "deberta-v2": "DebertaV2Tokenizer",
         "mbart": "MBartTokenizer",
         "mbart50": "MBart50Tokenizer",
+        "camembert": "CamembertTokenizer",
+        "pegasus": "PegasusTokenizer",
+        "albert": "AlbertTokenizer",
         "llama": "LlamaTokenizer",
+        "gemma": "GemmaTokenizer",
         "marian": "MarianTokenizer",
         "m2m_100": "M2M100Tokenizer",
     }
     found = getattr(transformers, classes.get(name.split(",")[0], "BertTokenizer"))
     files = {"t5": "spiece.model", "mt5": "spiece.model", "xlm-roberta": "sentencepiece.bpe.model"}
-    files |= dict.fromkeys(("mbart", "mbart50"), files["xlm-roberta"])
-    file = {**files, "llama": "tokenizer.model", "deberta-v2": "spm.model"}.get(name.split(",")[0])
+    files |= dict.fromkeys(("mbart", "mbart50", "camembert"), files["xlm-roberta"])
+    files |= {
+        "albert": "spiece.model",
+        "pegasus": "spiece.model",
+        "llama": "tokenizer.model",
+        "gemma": "tokenizer.model",
+    }
+    file = {**files, "deberta-v2": "spm.model"}.get(name.split(",")[0])
     if file is None or protobuf():
         return found.from_pretrained(folder)
     data = (folder / file).read_bytes()
@@ -649,6 +685,23 @@ def test_d2_marian_is_cut_by_sentencepiece_on_both_sides(layout: Callable[[str],
             pieces = processor.encode(text, out_type=str)
             assert tokenizer.encode(text) == [vocabulary.get(piece, vocabulary["<unk>"]) for piece in pieces]
     assert ours.specials.id(">>por<<") == vocabulary[">>por<<"]
+
+
+@pytest.mark.parametrize("name", ["mbart", "camembert", "pegasus", "albert", "gemma"])
+def test_the_family_of_a_model_is_kept_where_its_files_alone_do_not_tell_it(
+    name: str, layout: Callable[[str], Path], tmp_path: Path
+) -> None:
+    named = Tokenizer.load(layout(name))
+    folder = tmp_path / "model"
+    shutil.copytree(layout(name), folder)
+    (folder / "tokenizer_config.json").unlink()
+    (folder / "config.json").write_text(json.dumps({"model_type": name}))
+    ours = Tokenizer.load(folder)
+    ours.save(tmp_path / "saved")
+    for one in (ours, Tokenizer.load(tmp_path / "saved")):
+        assert one.encode_batch(strings()[:200]) == named.encode_batch(strings()[:200])
+        assert one.specials == named.specials
+        assert one.template() == named.template() or name == "mbart"  # its settings name a source language
 
 
 @pytest.mark.parametrize("name", ["t5", "xlm-roberta", "mbart", "llama"])

@@ -232,6 +232,34 @@ def test_vocabularies_and_merges_that_are_damaged(tmp_path: Path) -> None:
     assert message(tmp_path) == f"no gpt2 tokenizer in {tmp_path}: it has no vocab.json"
 
 
+def test_d2_pegasus_has_its_masks_and_the_tokens_of_its_pretraining_before_its_pieces(tmp_path: Path) -> None:
+    config = {"tokenizer_class": "PegasusTokenizer"}
+    ours = Tokenizer.load(put(tmp_path, {"spiece.model": model(T5), "tokenizer_config.json": config}))
+    assert ours.vocab_size == len(T5) + 103 and ours.with_specials(ours.encode("a b"))[0] == [108, 106, 109, 1]
+    named = {"<pad>": 0, "</s>": 1, "<mask_1>": 2, "<mask_2>": 3, "<unk_2>": 4, "<unk_102>": 104, "<unk>": 105}
+    assert {text: ours.specials.ids[text] for text in named} == named and ours.specials.id("mask") == 3
+    assert ours.decode([2, 108, 4, 109, 1]) == "ab"
+    bare = {**config, "offset": 0, "mask_token": None, "mask_token_sent": None}
+    assert Tokenizer.load(put(tmp_path, {"tokenizer_config.json": bare})).vocab_size == len(T5)
+    put(tmp_path, {"tokenizer_config.json": {**config, "offset": -1}})
+    assert message(tmp_path) == f"`offset` in {tmp_path} must lie in 0 ... 10000: got -1"
+    put(tmp_path, {"tokenizer_config.json": {**config, "mask_token_sent": None}})
+    assert "must begin with <pad>, </s> and <unk>, and fit `offset` and the masks" in message(tmp_path)
+
+
+def test_d2_albert_drops_accents_unless_it_keeps_them_and_parts_numbers_from_commas(tmp_path: Path) -> None:
+    pieces = [("<pad>", 0.0, 3), ("<unk>", 0.0, 2), ("[CLS]", 0.0, 3), ("[SEP]", 0.0, 3), ("[MASK]", 0.0, 4)]
+    pieces += [("▁", -3.0), ("▁a", -2.0), ("á", -2.0), ("A", -2.0), ("1", -3.0), (",", -3.0), ("1,", -1.0), ('"', -1.0)]
+    config = {"tokenizer_class": "AlbertTokenizer"}
+    ours = Tokenizer.load(put(tmp_path, {"spiece.model": model(pieces), "tokenizer_config.json": config}))
+    tokens = [ours.tokens(ours.encode(text)) for text in ("Á", "a1,", "``1''")]
+    assert tokens == [["▁a"], ["▁a", "1", ","], ["▁", '"', "1", '"']]
+    assert ours.with_specials([6])[0] == [2, 6, 3] and ours.lowercase
+    put(tmp_path, {"tokenizer_config.json": config | {"do_lower_case": False, "keep_accents": True}})
+    kept = Tokenizer.load(tmp_path)
+    assert [kept.tokens(kept.encode(text)) for text in ("á", "A")] == [["▁", "á"], ["▁", "A"]]
+
+
 def test_which_family_a_folder_is_of(tmp_path: Path) -> None:
     """By the class it names, else the model type, else by what its vocabulary holds."""
     roberta: dict[str, Any] = {"vocab.json": ROBERTA, "merges.txt": ""}
@@ -247,13 +275,11 @@ def test_which_family_a_folder_is_of(tmp_path: Path) -> None:
     assert ours.encode("AB a c") == [5, 3, 0] and ours.decode([5, 3]) == "ab a"
     assert ours.words([5, 3, 1, 4]).index == [0, 1, 2, 2]
     assert ours.encode_batch(["ab"], dropout=1.0) == [[1, 4]]
-    albert = put(
-        tmp_path / "d", {"spiece.model": model(T5), "tokenizer_config.json": {"tokenizer_class": "AlbertTokenizer"}}
+    xlnet = put(
+        tmp_path / "d", {"spiece.model": model(T5), "tokenizer_config.json": {"tokenizer_class": "XLNetTokenizer"}}
     )
-    assert message(albert).startswith(
-        f"{albert}: without tokenizer.json, 'Albert' tokenizers cannot be read. Known: bert"
-    )
-    assert has_tokenizer(albert) and not has_tokenizer(tmp_path)
+    assert message(xlnet).startswith(f"{xlnet}: without tokenizer.json, 'XLNet' tokenizers cannot be read. Known: bert")
+    assert has_tokenizer(xlnet) and not has_tokenizer(tmp_path)
 
 
 def test_marian_needs_sentencepiece_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

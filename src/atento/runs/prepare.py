@@ -262,7 +262,7 @@ def training_labels(recipe: Recipe, train: Split) -> set[str]:
 
 
 _HIDDEN_ACTIVATIONS = {  # families whose heads for texts have a dense layer -> its activation; None: tanh
-    **dict.fromkeys(("roberta", "xlm-roberta", "mpnet")),
+    **dict.fromkeys(("roberta", "xlm-roberta", "camembert", "mpnet")),
     "electra": "gelu",
     "distilbert": "relu",
     "deberta-v2": "gelu",
@@ -334,7 +334,11 @@ def tokenizer_and_network(loaded: LoadedRecipe, train: Split, report: Report) ->
 def _after_padding(network: NetworkConfig, pad_id: int) -> PositionConfig | tuple[PositionConfig, ...]:
     """Return the network's positions; RoBERTa's table begins after the id of padding, as in its published layout."""
     scheme = network.positions
-    if network.family in ("roberta", "xlm-roberta") and isinstance(scheme, PositionConfig) and scheme.real_only:
+    if (
+        network.family in ("roberta", "xlm-roberta", "camembert")
+        and isinstance(scheme, PositionConfig)
+        and scheme.real_only
+    ):
         return replace(scheme, shift=pad_id + 1)
     return scheme
 

@@ -1,33 +1,20 @@
 """Tokenizers of released model families, built from their own files with the `tokenizers` library.
 
-BERT's WordPiece, the byte-level BPE of GPT-2 and RoBERTa, GPT-1's lower-cased BPE, and the SentencePiece models of T5,
-XLM-R and Llama (docs/notes.md#d1, #d2).
+BERT's WordPiece, the byte-level BPE of GPT-2 and RoBERTa, and GPT-1's lower-cased BPE (docs/notes.md#d1, #d2);
+`sentencepiece_families.py` has those with a SentencePiece model.
 """
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import tokenizers
-from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from atento.errors import TokenizerError
 from atento.text.folder import as_object, as_text, token_text
-from atento.text.pipelines import SPACE
-from atento.text.specials import sentinels
-from atento.text.spm import CONTROL, USER_DEFINED, SentencePieceModel, merges_of, read_model
-
-_MBART50_CODES = (
-    "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP nl_XX "
-    "ro_RO ru_RU si_LK tr_TR vi_VN zh_CN af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN "
-    "pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI"
-)
-MBART50_LANGUAGES = tuple(_MBART50_CODES.split())
-"""The languages of mBART-50, in the order of their ids."""
-MBART_LANGUAGES = MBART50_LANGUAGES[:25]
-"""The languages of the first mBART, in the order of their ids."""
 
 
 @dataclass(frozen=True)
@@ -210,192 +197,3 @@ def gpt1(sources: Sources) -> Built:
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.BPEDecoder(suffix="</w>")
     return Built(backend, "bpe", True)
-
-
-def _read(sources: Sources, name: str, family: str, *kinds: str) -> SentencePieceModel:
-    model = read_model(sources.files[name], sources.directory / name)
-    if model.kind not in kinds:
-        raise TokenizerError(f"{sources.directory / name}: a {family} tokenizer must be unigram: got {model.kind}")
-    return model
-
-
-def _charsmap(model: SentencePieceModel) -> list[normalizers.Normalizer]:
-    """The model's table of replacements as a normalizer of the library, if it has one."""
-    if not model.charsmap:
-        return []
-    try:
-        return [normalizers.Precompiled(model.charsmap)]
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # the library raises Exception, and its panics are BaseException
-        raise TokenizerError(f"the table of replacements of the model cannot be read: {error}") from None
-
-
-def _spaces(model: SentencePieceModel, prefix: bool) -> normalizers.Normalizer:
-    """SentencePiece's normalisation: replacements, removal of extra spaces, a space in front, `▁` for each space.
-
-    There is no pre-tokenizer, which would lose spaces at both ends of the text.
-    """
-    steps = _charsmap(model)
-    if steps and steps[0].normalize_str("\r") == steps[0].normalize_str("\n") == " ":
-        steps.insert(0, normalizers.Replace("\r\n", "  "))  # two characters to SentencePiece, one to the library
-    if model.one_space:
-        steps += [normalizers.Replace(Regex(r"\A +| +\z"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
-    if prefix:
-        steps.append(normalizers.Prepend(SPACE))
-    return normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)])
-
-
-def _unigram(model: SentencePieceModel, pieces: list[tuple[str, float]], unk_id: int, prefix: bool) -> Built:
-    """Unigram with the model's own normalisation and `▁` before words, also before the first if `prefix`.
-
-    The library applies the table of replacements to a letter together with its combining marks, where SentencePiece
-    takes the longest entry, so that rare combinations of marks differ; `transformers` has the same difference.
-    """
-    backend = tokenizers.Tokenizer(models.Unigram(pieces, unk_id, model.byte_fallback))
-    usual = model.one_space and prefix
-    scheme = "always" if prefix else "never"
-    if usual:
-        table = _charsmap(model)
-        backend.normalizer = table[0] if table else None
-        backend.pre_tokenizer = pre_tokenizers.Sequence(
-            [
-                pre_tokenizers.WhitespaceSplit(),
-                pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=scheme, split=True),
-            ]
-        )
-    else:
-        backend.normalizer = _spaces(model, prefix)
-    if model.byte_fallback or not usual:
-        backend.decoder = _spelt(strip=prefix)
-    else:
-        backend.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme=scheme, split=True)
-    backend.add_tokens(
-        [
-            AddedToken(piece.text, normalized=False, special=False)
-            for piece in model.pieces
-            if piece.type == USER_DEFINED and "<extra_id_" not in piece.text
-        ]
-    )
-    known = {text for text, _ in pieces}
-    specials = [p.text for p in model.pieces if p.text in known and (p.type == CONTROL or "<extra_id_" in p.text)]
-    return Built(backend, "unigram", specials=tuple(specials), same_as_transformers=usual)
-
-
-def _spelt(strip: bool) -> decoders.Decoder:
-    """A decoder that reads `▁` as a space and byte pieces as bytes; it removes the first space if `strip`."""
-    steps: list[decoders.Decoder] = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
-    return decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)] if strip else steps)
-
-
-def t5(sources: Sources) -> Built:
-    """T5 and mT5 (Raffel et al. 2020), from `spiece.model`; the sentinels follow its pieces, the last one first.
-
-    Setting: `extra_ids`, the number of sentinels (100, or 0 if the model has its own).
-    """
-    model = _read(sources, "spiece.model", "t5", "unigram")
-    has_sentinels = any("<extra_id_" in piece.text for piece in model.pieces)
-    count = sources.config.get("extra_ids", 0 if has_sentinels else 100)
-    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= 10_000:
-        raise TokenizerError(f"`extra_ids` in {sources.directory} must lie in 0 ... 10000: got {count!r}")
-    pieces = [(piece.text, piece.score) for piece in model.pieces]
-    extra = sentinels(count)
-    built = _unigram(model, [*pieces, *((text, 0.0) for text in reversed(extra))], model.unk_id, model.dummy_prefix)
-    return replace(built, specials=(*built.specials, *extra))
-
-
-def _fairseq(sources: Sources, family: str) -> tuple[SentencePieceModel, list[tuple[str, float]]]:
-    """The model of `sentencepiece.bpe.model`, and its pieces with fairseq's four tokens in place of its own three.
-
-    The tokens are `<s> <pad> </s> <unk>`.
-    """
-    model = _read(sources, "sentencepiece.bpe.model", family, "unigram")
-    if [piece.text for piece in model.pieces[:3]] != ["<unk>", "<s>", "</s>"]:
-        path = sources.directory / "sentencepiece.bpe.model"
-        raise TokenizerError(f"{path} must begin with <unk>, <s> and </s>, which fairseq's ids count on")
-    front = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
-    return model, [*front, *((piece.text, piece.score) for piece in model.pieces[3:])]
-
-
-def xlm_roberta(sources: Sources) -> Built:
-    """XLM-R (Conneau et al. 2020), from `sentencepiece.bpe.model`, with fairseq's ids and the mask last."""
-    model, pieces = _fairseq(sources, "xlm-roberta")
-    prefix = bool(sources.flag("add_prefix_space", model.dummy_prefix))
-    return _unigram(model, [*pieces, ("<mask>", 0.0)], 3, prefix)
-
-
-def mbart(sources: Sources) -> Built:
-    """mBART (Liu et al. 2020), from `sentencepiece.bpe.model`: fairseq's ids, then 25 languages and the mask.
-
-    The class of `transformers` leaves out the model's table of replacements.
-    """
-    model, pieces = _fairseq(sources, "mbart")
-    languages = [(code, 0.0) for code in MBART_LANGUAGES]
-    built = _unigram(model, [*pieces, *languages, ("<mask>", 0.0)], 3, model.dummy_prefix)
-    specials = (*built.specials, *MBART_LANGUAGES)
-    return replace(built, specials=specials, same_as_transformers=not model.charsmap)
-
-
-def mbart50(sources: Sources) -> Built:
-    """mBART-50 (Tang et al. 2020), from `sentencepiece.bpe.model`: fairseq's ids, then 52 languages and the mask."""
-    model, pieces = _fairseq(sources, "mbart50")
-    languages = [(code, 0.0) for code in MBART50_LANGUAGES]
-    backend = tokenizers.Tokenizer(models.Unigram([*pieces, *languages, ("<mask>", 0.0)], 3, False))
-    backend.normalizer = normalizers.Sequence([*_charsmap(model), normalizers.Replace(Regex(" {2,}"), " ")])
-    backend.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=True)
-    backend.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme="always", split=True)
-    return Built(backend, "unigram", specials=MBART50_LANGUAGES)
-
-
-def deberta(sources: Sources) -> Built:
-    """DeBERTa v2 and v3 (He et al. 2021, 2023), from `spm.model`; the mask follows its pieces.
-
-    As in the classes of `transformers`, the model's table of replacements is not used. Settings and their defaults:
-    `do_lower_case` (false), `split_by_punct` (false), `add_prefix_space` (true).
-    """
-    model = _read(sources, "spm.model", "deberta-v2", "unigram")
-    backend = tokenizers.Tokenizer(
-        models.Unigram([(piece.text, piece.score) for piece in model.pieces], model.unk_id, False)
-    )
-    lowercase = bool(sources.flag("do_lower_case", False))
-    steps: list[normalizers.Normalizer] = [normalizers.Lowercase()] if lowercase else []
-    steps += [normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "), normalizers.NFC(), normalizers.Strip(left=False)]
-    backend.normalizer = normalizers.Sequence(steps)
-    scheme: Literal["always", "first"] = "always" if sources.flag("add_prefix_space", True) else "first"
-    splits: list[pre_tokenizers.PreTokenizer] = []
-    if sources.flag("split_by_punct", False):
-        splits.append(pre_tokenizers.Punctuation(behavior="isolated"))
-    splits.append(pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=scheme))
-    backend.pre_tokenizer = pre_tokenizers.Sequence(splits)
-    backend.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme=scheme)
-    mask = token_text(sources.config.get("mask_token")) or "[MASK]"
-    backend.add_special_tokens([AddedToken(mask, normalized=False, special=True)])
-    specials = tuple(piece.text for piece in model.pieces if piece.type == CONTROL)
-    return Built(backend, "unigram", lowercase, specials, mask_takes_space=False)
-
-
-def llama(sources: Sources) -> Built:
-    """Llama 1 and 2 (Touvron et al. 2023), from `tokenizer.model`: no normalisation, unknown characters as bytes.
-
-    Setting: `add_prefix_space` (that of the model). As in SentencePiece, a text that begins with a space gets another
-    one in front; the classes of `transformers` add none.
-    """
-    model = _read(sources, "tokenizer.model", "llama", "bpe", "unigram")
-    vocabulary = {piece.text: i for i, piece in enumerate(model.pieces)}
-    add_prefix_space = sources.flag("add_prefix_space", None)
-    prefix = model.dummy_prefix if add_prefix_space is None else add_prefix_space
-    unk = model.pieces[model.unk_id].text
-    library: models.Model
-    if model.kind == "bpe":
-        library = models.BPE(vocabulary, merges_of(model), unk_token=unk, fuse_unk=True, byte_fallback=True)
-    else:
-        scored = [(piece.text, piece.score) for piece in model.pieces]
-        library = models.Unigram(scored, model.unk_id, model.byte_fallback)
-    backend = tokenizers.Tokenizer(library)
-    backend.normalizer = _spaces(model, prefix)
-    backend.decoder = _spelt(strip=prefix)
-    backend.add_tokens(
-        [AddedToken(p.text, normalized=False, special=False) for p in model.pieces if p.type == USER_DEFINED]
-    )
-    specials = tuple(piece.text for piece in model.pieces if piece.type == CONTROL)
-    return Built(backend, model.kind, specials=specials, same_as_transformers=False)

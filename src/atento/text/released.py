@@ -1,6 +1,7 @@
 """Read tokenizers of released models without `tokenizer.json`: the family of a folder, and its files.
 
-`families.py` builds those of the library `tokenizers`, `sentencepiece_ids.py` those that run SentencePiece.
+`families.py` and `sentencepiece_families.py` build those of the library `tokenizers`, `sentencepiece_ids.py` those that
+run SentencePiece.
 """
 
 import json
@@ -14,7 +15,7 @@ from typing import Any
 from tokenizers import AddedToken
 
 from atento.errors import TokenizerError
-from atento.text import families, sentencepiece_ids
+from atento.text import families, sentencepiece_families, sentencepiece_ids
 from atento.text.folder import CONFIG, as_object, as_settings, as_text, read_file, specials_of, token_text
 from atento.text.languages import languages_of
 from atento.text.pipelines import SPACE
@@ -26,6 +27,10 @@ Build = Callable[[families.Sources], families.Built]
 Read = Callable[[families.Sources, sentencepiece_ids.TemplateOf], Parts]
 
 _ANGLES = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+_ENDED = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
+_SQUARE = {f"{role}_token": f"[{role.upper()}]" for role in ("pad", "unk", "cls", "sep", "mask")}
+_BOUNDS = {"bos_token": "[CLS]", "eos_token": "[SEP]"}
+_GEMMA = {f"{role}_token": f"<{role}>" for role in ("pad", "unk", "bos", "eos", "mask")}
 _FAIRSEQ = _ANGLES | {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "mask_token": "<mask>"}
 
 
@@ -51,18 +56,7 @@ class Family:
 
 
 FAMILIES: Mapping[str, Family] = {
-    "bert": Family(
-        ("vocab.txt",),
-        {
-            "pad_token": "[PAD]",
-            "unk_token": "[UNK]",
-            "cls_token": "[CLS]",
-            "sep_token": "[SEP]",
-            "mask_token": "[MASK]",
-        },
-        "bert",
-        families.bert,
-    ),
+    "bert": Family(("vocab.txt",), _SQUARE, "bert", families.bert),
     "gpt2": Family(
         ("vocab.json", "merges.txt"),
         dict.fromkeys(("unk_token", "bos_token", "eos_token"), "<|endoftext|>"),
@@ -71,33 +65,32 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "roberta": Family(("vocab.json", "merges.txt"), _FAIRSEQ, "roberta", families.byte_level),
     "openai-gpt": Family(("vocab.json", "merges.txt"), {"unk_token": "<unk>"}, "none", families.gpt1),
-    "t5": Family(
+    "t5": Family(("spiece.model",), _ENDED, "t5", sentencepiece_families.t5),
+    "xlm-roberta": Family(("sentencepiece.bpe.model",), _FAIRSEQ, "roberta", sentencepiece_families.xlm_roberta),
+    "mbart": Family(("sentencepiece.bpe.model",), _FAIRSEQ, "language-last", sentencepiece_families.mbart),
+    "mbart50": Family(("sentencepiece.bpe.model",), _FAIRSEQ, "language", sentencepiece_families.mbart50),
+    "camembert": Family(("sentencepiece.bpe.model",), _FAIRSEQ, "roberta", sentencepiece_families.camembert),
+    "pegasus": Family(("spiece.model",), _ENDED | {"mask_token": "<mask_2>"}, "marian", sentencepiece_families.pegasus),
+    "albert": Family(
         ("spiece.model",),
-        {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"},
-        "t5",
-        families.t5,
-    ),
-    "xlm-roberta": Family(("sentencepiece.bpe.model",), _FAIRSEQ, "roberta", families.xlm_roberta),
-    "mbart": Family(("sentencepiece.bpe.model",), _FAIRSEQ, "language-last", families.mbart),
-    "mbart50": Family(("sentencepiece.bpe.model",), _FAIRSEQ, "language", families.mbart50),
-    "deberta-v2": Family(
-        ("spm.model",),
-        {
-            "bos_token": "[CLS]",
-            "eos_token": "[SEP]",
-            "unk_token": "[UNK]",
-            "cls_token": "[CLS]",
-            "sep_token": "[SEP]",
-            "pad_token": "[PAD]",
-            "mask_token": "[MASK]",
-        },
+        _SQUARE | _BOUNDS | {"unk_token": "<unk>", "pad_token": "<pad>"},
         "bert",
-        families.deberta,
+        sentencepiece_families.albert,
     ),
-    "llama": Family(("tokenizer.model",), _ANGLES, "flags", families.llama, flags={"add_bos_token": True}),
+    "deberta-v2": Family(("spm.model",), _SQUARE | _BOUNDS, "bert", sentencepiece_families.deberta),
+    "llama": Family(
+        ("tokenizer.model",), _ANGLES, "flags", sentencepiece_families.llama, flags={"add_bos_token": True}
+    ),
+    "gemma": Family(
+        ("tokenizer.model",),
+        _GEMMA,
+        "flags",
+        sentencepiece_families.llama,
+        flags={"add_bos_token": True},
+    ),
     "marian": Family(
         ("source.spm", "target.spm", "vocab.json"),
-        {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"},
+        _ENDED,
         "marian",
         read=sentencepiece_ids.marian,
     ),
@@ -121,18 +114,30 @@ _CLASSES = {
     "MBart": "mbart",
     "MBart50": "mbart50",
     "M2M100": "m2m_100",
+    "Camembert": "camembert",
+    "Pegasus": "pegasus",
+    "Albert": "albert",
     "Llama": "llama",
+    "Gemma": "gemma",
     "Marian": "marian",
 }
 MODEL_TYPES = {
     **dict.fromkeys(("bert", "distilbert", "electra", "mobilebert"), "bert"),
     **dict.fromkeys(("roberta", "bart", "longformer"), "roberta"),
     **dict.fromkeys(("t5", "mt5", "umt5"), "t5"),
-    **{name: name for name in ("gpt2", "openai-gpt", "xlm-roberta", "deberta-v2", "llama", "marian")},
+    **{name: name for name in ("gpt2", "openai-gpt", "xlm-roberta", "camembert", "albert", "deberta-v2")},
+    **{name: name for name in ("pegasus", "llama", "gemma", "marian")},
     "mistral": "llama",
 }
 _WITHOUT_DEFINITION = {"mbart": "mbart", "m2m_100": "m2m_100"}  # `model_type`s that have several tokenizers
-_STATED = {"mbart": "MBartTokenizer", "mbart50": "MBart50Tokenizer"}  # family -> class
+_STATED = {  # family -> class
+    "mbart": "MBartTokenizer",
+    "mbart50": "MBart50Tokenizer",
+    "camembert": "CamembertTokenizer",
+    "pegasus": "PegasusTokenizer",
+    "albert": "AlbertTokenizer",
+    "gemma": "GemmaTokenizer",
+}
 _GENERIC = ("", "PreTrained", "TokenizersBackend", "SentencePieceBackend")
 _FIRST_SOURCES = ("en_XX", "en")  # the source language where the settings name none
 

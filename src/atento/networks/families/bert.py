@@ -1,4 +1,4 @@
-"""BERT and SpanBERT, RoBERTa, XLM-R and ELECTRA: configuration and weight table (docs/notes.md#c6, #c16)."""
+"""BERT and SpanBERT, RoBERTa, XLM-R, CamemBERT and ELECTRA: configuration and weight table (docs/notes.md#c6, #c16)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -62,6 +62,7 @@ _RELATIVES = (
     ),
     Relative("roberta", _roberta_heads("Roberta"), "roberta.", from_padding=True),
     Relative("xlm-roberta", _roberta_heads("XLMRoberta"), "roberta.", from_padding=True),
+    Relative("camembert", _roberta_heads("Camembert"), "roberta.", from_padding=True),
     Relative(
         "electra",
         HeadNames(
