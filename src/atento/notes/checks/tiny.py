@@ -39,13 +39,16 @@ class Adam:
     def step(self) -> None:
         """Apply one update and clear the gradients."""
         self.steps += 1
-        for parameter, (mean, square) in self.moments.items():
-            if parameter.grad is None:
-                continue
-            mean.lerp_(parameter.grad, 0.1)
-            square.lerp_(parameter.grad**2, 0.02)
-            deviation = (square / (1 - 0.98**self.steps)).sqrt() + 1e-9
-            parameter.sub_(self.rate * mean / (1 - 0.9**self.steps) / deviation)
+        learned = [parameter for parameter in self.moments if parameter.grad is not None]
+        grads = [parameter.grad for parameter in learned if parameter.grad is not None]
+        means, squares = zip(*(self.moments[parameter] for parameter in learned))
+        torch._foreach_lerp_(means, grads, 0.1)
+        torch._foreach_mul_(squares, 0.98)
+        torch._foreach_addcmul_(squares, grads, grads, 0.02)
+        deviations = torch._foreach_sqrt(torch._foreach_div(squares, 1 - 0.98**self.steps))
+        torch._foreach_add_(deviations, 1e-9)
+        torch._foreach_addcdiv_(learned, means, deviations, -self.rate / (1 - 0.9**self.steps))
+        for parameter in learned:
             parameter.grad = None
 
 
