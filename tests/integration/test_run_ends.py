@@ -156,6 +156,17 @@ def test_one_checkpoint_is_its_own_average(run: Path, place: Path) -> None:
     beside.write_text(beside.read_text("utf-8").replace('"scheduled": true', '"scheduled": false'), encoding="utf-8")
     averaged = average_run(place / "run", 2)
     assert averaged.names == ("step-00000024", "step-00000016") and averaged.skipped == ("step-00000020",)
+    averaged = average_run(place / "run", 50)
+    assert len(averaged.names) == 5 and averaged.skipped == ("step-00000020",)
+
+
+def test_a_checkpoint_that_was_kept_as_the_best_is_not_averaged_with_the_last(run: Path, place: Path) -> None:
+    shutil.copytree(run, place / "run")
+    for step in (12, 16):  # deleted, as `keep` has it
+        shutil.rmtree(place / "run" / "checkpoints" / f"step-{step:08d}")
+    averaged = average_run(place / "run", 3)
+    assert averaged.names == ("step-00000024", "step-00000020")
+    assert averaged.skipped == ("step-00000008", "step-00000004")
 
 
 def test_best_chooses_the_average_only_where_it_is_better(run: Path, place: Path) -> None:

@@ -111,9 +111,14 @@ def test_openai_echo_with_logprobs_scores_a_given_text(client: Any, offline: dic
     assert "".join(choice.logprobs.tokens).removeprefix(" ") == text  # tokens are texts, not pieces of the vocabulary
     assert len(choice.logprobs.tokens) == len(expected.tokens) - 1
     assert choice.logprobs.token_logprobs == pytest.approx(expected.log_probs[:-1], abs=1e-5)
-    echoed = client.completions.create(model="lm", prompt=text, max_tokens=4, temperature=0, echo=True)
-    plain = client.completions.create(model="lm", prompt=text, max_tokens=4, temperature=0)
-    assert echoed.choices[0].text == text + plain.choices[0].text
+    asked: dict[str, Any] = {"model": "lm", "prompt": text, "max_tokens": 4, "temperature": 0}
+    echoed, plain = (client.completions.create(**asked, echo=echo).choices[0].text for echo in (True, False))
+    ids = offline["lm"].generations([text], max_new_tokens=4, greedy=True)[0][0].hypothesis.ids
+    tokenizer = offline["lm"].tokenizer
+    assert tokenizer is not None
+    assert echoed == text + plain == tokenizer.decode([*tokenizer.encode(text), *ids])  # with the space between them
+    streamed = client.completions.create(**asked, echo=True, stream=True)
+    assert "".join(chunk.choices[0].text for chunk in streamed) == echoed
 
 
 def test_openai_stops_prompts_of_ids_and_beams(client: Any, offline: dict[str, Model]) -> None:
@@ -396,9 +401,10 @@ def test_hugging_face_text_generation(hub: Any, offline: dict[str, Model]) -> No
     prompt = SOURCES[0]
     expected = offline["lm"].generate(prompt, max_new_tokens=8)
     client = hub("/models/lm")
-    assert client.text_generation(prompt, max_new_tokens=8) == expected
-    assert client.text_generation(prompt, max_new_tokens=8, return_full_text=True) == prompt + expected
-    assert "".join(client.text_generation(prompt, max_new_tokens=8, stream=True)) == expected
+    continued = client.text_generation(prompt, max_new_tokens=8)
+    assert continued.removeprefix(" ") == expected
+    assert client.text_generation(prompt, max_new_tokens=8, return_full_text=True) == prompt + continued
+    assert "".join(client.text_generation(prompt, max_new_tokens=8, stream=True)) == continued
     details = client.text_generation(prompt, max_new_tokens=8, details=True).details
     hypothesis = offline["lm"].generations([prompt], max_new_tokens=8)[0][0].hypothesis
     assert [token.id for token in details.tokens] == hypothesis.ids
@@ -533,4 +539,6 @@ def test_v9_v10_replies_do_not_depend_on_neighbours_and_do_not_mix(service: Serv
         return str(service.post("/v1/completions", body).json()["choices"][0]["text"])
 
     with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(ask, texts)) == expected
+        answers = list(pool.map(ask, texts))
+    # a new word has the space behind the prompt
+    assert all(answer in (text, f" {text}") for answer, text in zip(answers, expected, strict=True))

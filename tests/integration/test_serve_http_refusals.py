@@ -136,6 +136,7 @@ BODIES: list[tuple[str, str, bytes, int, str, str | None]] = [
     ("format xml", T, body(q="a", source="en", target="pt", format="xml"), 422, "wrong_field", "/format"),
     ("33 texts", T, body(q=["a"] * 33, source="en", target="pt"), 413, "too_long", "/q"),
     ("no inputs", "/models/encoder", body(parameters={}), 422, "wrong_field", "/inputs"),
+    ("a stream of labels", "/models/encoder", body(inputs="a", stream=True), 422, "wrong_field", "/stream"),
     ("parameters is a list", "/models/encoder", body(inputs="a", parameters=[1]), 422, "wrong_field", "/parameters"),
     (
         "unknown parameter",

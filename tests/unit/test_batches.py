@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from atento.config import presets
 from atento.config.heads import HeadConfig
-from atento.data import batches as batches_module
-from atento.data.batches import PlannedBatches, plan, round_cuts, round_length
+from atento.data import planning
+from atento.data.batches import PlannedBatches
 from atento.data.objectives.labels import Labels
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence, parallel
+from atento.data.planning import least_parts, plan, round_cuts, round_length
 from atento.data.shuffle import hashes, permutation
 from atento.data.store import EpochStores, MemoryStore, Ragged
 
@@ -109,8 +110,8 @@ def test_windows_and_parts_of_any_size_lose_nothing(
     lengths: list[tuple[int, int]], budget: int, window: int, part: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches_module, "_SORT_WINDOW", window)
-        patch.setattr(batches_module, "_PART_TOKENS", part)
+        patch.setattr(planning, "_SORT_WINDOW", window)
+        patch.setattr(planning, "_PART_TOKENS", part)
         batches = of_lengths(lengths, budget)
         seen = [int(row) for update in batches.plan(0) for rows in update for row in rows]
     assert sorted(seen) == list(range(len(lengths))) and len(batches.plan(0)) == batches.updates_per_epoch
@@ -315,3 +316,23 @@ def test_rows_are_padded_to_round_lengths() -> None:
     assert len(set(rounded.values())) == 15 + 8 * 5 + 3
     assert round_length(np.array([513]), 514) == 514 and round_length(np.array([500]), 512) == 512
     assert round_length(np.array([], dtype=np.int64)) == 0
+
+
+def test_an_update_has_short_and_long_texts() -> None:
+    """One part of each range of lengths, so that an update is no sample of one or two lengths; each example once."""
+    lengths = np.random.default_rng(3).permutation(np.arange(2, 258).repeat(40))
+    updates = plan(lengths, lengths, 64, 4, 1, 0)
+    assert sorted(np.concatenate([part for update in updates for part in update]).tolist()) == list(range(len(lengths)))
+    means = np.array([sorted(lengths[part].mean() for part in update) for update in updates])  # (64,4)
+    assert (means.max(axis=0)[:-1] <= means.min(axis=0)[1:]).all()
+    assert len({tuple(row) for row in means.tolist()}) == 64  # not the same ranges together each time
+    assert [len(update) for update in plan(lengths, lengths, 64, 4, 1, 1)] == [4] * 64
+
+
+def test_updates_of_texts_of_very_different_lengths_have_more_parts() -> None:
+    alike = np.arange(20, 40).repeat(200)
+    different = np.exp(np.linspace(1, 6, 4000)).astype(np.int64)  # 2 ... 403
+    assert least_parts(alike, 30) == 1
+    assert least_parts(different, different.sum() // 4096) == 4
+    assert least_parts(different, different.sum() // 2048) == 2  # none of fewer than 768 tokens
+    assert least_parts(different, different.sum() // 700) == 1

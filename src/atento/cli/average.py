@@ -28,12 +28,14 @@ def average(
     from atento.storage.average import average_run
 
     averaged = average_run(Path(run), last or 5)
-    if last is not None and len(averaged.names) < last:
-        has = counted(len(averaged.names), "checkpoint")
-        typer.echo(f"warning: {run} has {has} to average, and --last is {last:,}", err=True)
+    if len(averaged.names) < (last or 2):
+        asked = "" if last is None else f", and --last is {last:,}"
+        typer.echo(f"warning: {run} has {counted(len(averaged.names), 'checkpoint')} to average{asked}", err=True)
     typer.echo(f"averaged {counted(len(averaged.names), 'checkpoint')}: {', '.join(averaged.names)}", err=True)
     if averaged.skipped:
         skipped = ", ".join(averaged.skipped)
-        typer.echo(f"skipped, because not scheduled by the recipe: {skipped}", err=True)
+        typer.echo(
+            f"left out, because the recipe schedules none there or those behind it were deleted: {skipped}", err=True
+        )
     record = {"path": str(averaged.path), "checkpoints": averaged.names, "skipped": averaged.skipped}
     typer.echo(json.dumps(record) if as_json else str(averaged.path))

@@ -351,6 +351,10 @@ _OF_HEAD = {
 }
 
 
+WRITING = tuple(dict.fromkeys(str(spec.verb) for spec in TASKS.values() if spec.writes and spec.verb != "fill"))
+"""The verbs whose outputs are texts that a model writes token by token."""
+
+
 def objectives_of(task: str, objectives: tuple[ObjectiveConfig, ...]) -> tuple[ObjectiveConfig, ...]:
     """Return the objectives of a recipe, or the default objective of the task if it has none."""
     return objectives or (ObjectiveConfig(TASKS[task].objective),)

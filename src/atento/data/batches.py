@@ -1,6 +1,5 @@
 """Batches by token budget: examples of similar length together, in an order that is a function of seed and epoch."""
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import repeat
@@ -12,14 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atento.attention.algebra import Mask
-from atento.data.shuffle import permutation
+from atento.data.planning import Rows, least_parts, part_count, plan
 from atento.data.store import EpochStores, Store
 
-_SORT_WINDOW = 65536  # examples that are sorted by length together
-_PART_TOKENS = 2048  # target tokens of a part
-_PART_COST = 400  # what a further part costs, in tokens: its products read and convert all weights again
 SIDES = {"text": "ids", "pair": "pair_ids", "negative": "negative_ids"}  # a field -> the input of its texts
-Rows = NDArray[np.int64]  # indices of examples in a store
 EVERY: Iterator[bool] = repeat(True)  # `ours` of a process that computes every part
 
 
@@ -163,146 +158,6 @@ class Batches(Protocol):
         """Yield every example once, for validation."""
 
 
-def plan(
-    source_lengths: NDArray[np.int64],
-    target_lengths: NDArray[np.int64],
-    updates: int,
-    parts_per_update: int,
-    *key: int,
-    equal_examples: bool = False,
-    random_updates: bool = False,
-) -> list[list[NDArray[np.int64]]]:
-    """Plan one epoch: a list of updates, each a list of parts, each an array of example numbers.
-
-    All updates have about the same number of real target tokens. Parts have about 2,048: few enough that the examples
-    of a part have similar lengths, enough to keep the processor busy. The number of examples in a part is rounded, so
-    that few different shapes occur: on a CPU, oneDNN compiles a kernel for each new shape of a matrix product, which
-    takes as long as a small product.
-
-    Args:
-        source_lengths: (examples,) tokens of each source.
-        target_lengths: (examples,) tokens of each target.
-        updates: updates in the epoch.
-        parts_per_update: about how many parts an update has.
-        key: seed and epoch.
-        equal_examples: updates have about the same number of examples instead of tokens, so that short and long
-            examples have the same weight in the gradient. Parts of more than 4,096 tokens are cut in pieces.
-        random_updates: each update is a random sample of the examples, cut into parts of similar lengths. Else an
-            update of few parts has examples of few lengths.
-    """
-    if random_updates:
-        return _random_updates(source_lengths, target_lengths, updates, *key)
-    counted = np.ones_like(target_lengths) if equal_examples else target_lengths
-    shuffled_rows = permutation(len(source_lengths), *key, 1)
-    total = int(counted.sum())
-    count = updates * parts_per_update
-    parts: list[NDArray[np.int64]] = []
-    counted_before = 0  # target tokens, or examples, in the windows before
-    for start in range(0, len(shuffled_rows), _SORT_WINDOW):
-        window = shuffled_rows[start : start + _SORT_WINDOW]
-        # Sort by target length, in classes of 2 tokens. Within a class the source length rises, in the next it falls
-        # ("snake order"): neighbours across the border of two classes then have similar sources too.
-        length_class = target_lengths[window] // 2
-        snake = np.where(length_class % 2 == 0, source_lengths[window], -source_lengths[window])
-        window = window[np.lexsort((snake, length_class))]
-        # Cut where the running count of tokens passes a multiple of a part's tokens. Boundaries are counted over the
-        # whole epoch, so that a window's rest does not become a small part. Examples are cut at the nearest number.
-        ends = counted_before + np.cumsum(counted[window])
-        boundaries = np.arange(1, count) * (total / count) - (0.5 if equal_examples else 0.0)
-        cuts = np.searchsorted(ends, boundaries[(boundaries > counted_before) & (boundaries < ends[-1])])
-        parts.extend(part for part in np.split(window, round_cuts(cuts + 1)) if len(part))
-        counted_before = int(ends[-1])
-    # with very few examples: split parts, so that no update is empty
-    while len(parts) < min(updates, len(shuffled_rows)):
-        longest = max(range(len(parts)), key=lambda i: len(parts[i]))
-        parts[longest : longest + 1] = np.array_split(parts[longest], 2)
-    shuffled = [parts[i] for i in permutation(len(parts), *key, 2)]  # an update mixes parts of all lengths
-    if equal_examples:
-        longer = np.maximum(source_lengths, target_lengths)
-        return [[piece for part in shuffled[i::updates] for piece in _pieces(part, longer)] for i in range(updates)]
-    return [shuffled[i::updates] for i in range(updates)]
-
-
-def _random_updates(
-    source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64], updates: int, *key: int
-) -> list[list[Rows]]:
-    """Deal shuffled examples to updates of about the same number of target tokens, and cut each into parts."""
-    shuffled = permutation(len(source_lengths), *key, 1)
-    ends = np.cumsum(target_lengths[shuffled])
-    first = np.searchsorted(ends, np.arange(1, updates) * (ends[-1] / updates)) + 1
-    latest = len(shuffled) - np.arange(updates - 1, 0, -1)  # each update has at least one example
-    cuts = np.minimum(np.maximum.accumulate(first - np.arange(1, updates)) + np.arange(1, updates), latest)
-    return [
-        [rows[part] for part in _cheapest_parts(source_lengths[rows], target_lengths[rows])]
-        for rows in np.split(shuffled, cuts)
-    ]
-
-
-def _cheapest_parts(source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64]) -> list[Rows]:
-    """Cut examples, sorted by length, into parts whose padded tokens and number cost least."""
-    order = np.lexsort((source_lengths, target_lengths))
-    sources, targets = source_lengths[order], target_lengths[order]
-    count = len(order)
-    cost, start = np.zeros(count + 1), np.zeros(count + 1, dtype=np.int64)  # of the first n examples; of the last part
-    earliest = 0  # no part that ends here or later can begin before it
-    for end in range(1, count + 1):
-        longest = [np.maximum.accumulate(side[earliest:end][::-1])[::-1] for side in (sources, targets)]
-        tokens = (longest[0] + longest[1]) * np.arange(end - earliest, 0, -1)  # padded tokens of a part from each begin
-        too_many = int(
-            (tokens[:-1] > 2 * _PART_TOKENS).sum()
-        )  # the tokens fall with the begin; one example always fits
-        earliest, tokens = earliest + too_many, tokens[too_many:]
-        costs = cost[earliest:end] + _PART_COST + tokens
-        start[end] = earliest + costs.argmin()
-        cost[end] = costs.min()
-    parts: list[Rows] = []
-    while count:
-        parts.append(order[start[count] : count])
-        count = int(start[count])
-    return parts
-
-
-def _pieces(part: Rows, lengths: NDArray[np.int64]) -> list[Rows]:
-    """Cut a part of long examples, so that each piece has at most about twice the usual tokens."""
-    computed = len(part) * int(lengths[part].max())
-    return np.array_split(part, min(len(part), math.ceil(computed / (2 * _PART_TOKENS))))
-
-
-def round_cuts(cuts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Move cuts so that the sizes between them are round: multiples of 32 from 128 to 255, of 16 from 64 to 127, ...
-
-    Each size is measured from the moved cut before it, so that rounding errors do not add up.
-    """
-    start, moved = 0, []
-    for cut in cuts.tolist():
-        count = cut - start
-        multiple = 1 << max(0, count.bit_length() - 3)
-        start += max(multiple, round(count / multiple) * multiple) if count > 0 else 0
-        moved.append(start)
-    return np.array(moved, dtype=np.int64)
-
-
-def round_length(lengths: NDArray[np.int64], limit: int | None = None) -> int:
-    """Return the length that rows are padded to, so that few different shapes occur.
-
-    It is at most an eighth above that of the longest row: a multiple of 2 from 16 to 31, of 4 from 32 to 63, of 8 from
-    64 to 127, and so on. Each new shape costs memory and time (see `atento.training.allocator`).
-
-    Args:
-        lengths: (B,) tokens of each row.
-        limit: the length that a network reads at most.
-    """
-    longest = int(lengths.max(initial=0))
-    multiple = 1 << max(0, longest.bit_length() - 4)
-    rounded = -(-longest // multiple) * multiple
-    return rounded if limit is None else max(longest, min(rounded, limit))
-
-
-def part_count(tokens: int) -> int:
-    """Return the number of parts that an update of `tokens` target tokens is computed in."""
-    return max(1, round(tokens / _PART_TOKENS))
-
-
 class PlannedBatches:
     """Batches of one objective: the number of an update gives epoch and index, and the plan of the epoch its rows."""
 
@@ -331,9 +186,10 @@ class PlannedBatches:
         self.stores = store if isinstance(store, EpochStores) else EpochStores(store)
         self.objective, self.seed, self.weight = objective, seed, weight
         self.count = len(self.stores.first)
-        sizes = objective.sizes(self.stores.first)
+        sizes, lengths = objective.sizes(self.stores.first), objective.lengths(self.stores.first)
         self.budget, self.targets = budget, int(sizes.sum())
-        self._computed = int(objective.lengths(self.stores.first)[1].sum())
+        self._computed = int(lengths[1].sum())
+        self._longer = max(lengths, key=lambda side: int(side.sum()))
         self.equal_examples, self.random_updates = equal_examples, random_updates
         self._cached_plan: tuple[int, list[list[Rows]]] | None = None  # of one epoch, with its number
         self.updates_per_epoch = self.parts_per_update = 0
@@ -345,7 +201,8 @@ class PlannedBatches:
         updates = max(1, min(self.count, updates))
         tokens = self.budget if self.targets == self._computed else self._computed // updates
         if self._cached_plan is None or updates != self.updates_per_epoch:
-            self.updates_per_epoch, self.parts_per_update = updates, part_count(tokens)
+            least = least_parts(self._longer, updates)
+            self.updates_per_epoch, self.parts_per_update = updates, max(part_count(tokens), least)
             self._cached_plan = None
 
     def __len__(self) -> int:

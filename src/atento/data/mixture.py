@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from atento.data.batches import EVERY, Batch, Batches, Part, part_count
+from atento.data.batches import EVERY, Batch, Batches, Part
+from atento.data.planning import part_count
 from atento.data.shuffle import hashes, uniform
 
 _MEMBER_KEY = 21  # keeps these hashes apart from hashes for other purposes

@@ -47,7 +47,8 @@ class Piece:
     """A piece of the output for an item, in the order written; `tokens` and `token_scores` are those it completes.
 
     `log_probs`, if the job asks for them, has an entry for each of these tokens: `id`; `token`, its text; `bytes` of
-    that; `log_prob`; and `top`, such entries of the most probable tokens at this place, best first.
+    that; `log_prob`; and `top`, such entries of the most probable tokens at this place, best first. `lead` is what
+    stands between a prompt and the text of an output: a space, if its first token has one that the text has not.
     """
 
     item: int
@@ -56,6 +57,7 @@ class Piece:
     tokens: list[str] = field(default_factory=list)
     token_scores: list[float] = field(default_factory=list)
     log_probs: list[dict[str, Any]] = field(default_factory=list)
+    lead: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """Checkpoint averaging: the mean of the last weights of a run, often better than each of them."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,7 +21,8 @@ class AveragedCheckpoint:
     Attributes:
         path: its folder.
         names: the checkpoints averaged, newest first.
-        skipped: checkpoints newer than the oldest of them that were left out.
+        skipped: checkpoints that were left out although they are newer than the oldest of them, or there are fewer than
+            were asked for.
         score: its validation score; None: it was not validated.
     """
 
@@ -36,7 +38,8 @@ def average_run(
     """Average the weights of the last checkpoints of a run into `RUN/averaged/` (Vaswani et al. 2017, 6.1).
 
     Checkpoints between those that the recipe schedules (a stop, a best one) are skipped, so that the average does not
-    depend on whether a run was stopped. Sums are computed in float64, with one checkpoint in memory at a time.
+    depend on whether a run was stopped. So is one that was kept as the best when those behind it were deleted. Sums
+    are computed in float64, with one checkpoint in memory at a time.
 
     Args:
         run: the run folder.
@@ -47,7 +50,8 @@ def average_run(
         UsageError: the run has no checkpoint. CheckpointError: one of them is damaged.
     """
     all_paths = [item.path for item in list_checkpoints(run / "checkpoints")]
-    paths = ([path for path in all_paths if _is_scheduled(path)] or all_paths)[:last]
+    in_a_row = _in_a_row(all_paths)
+    paths = ([path for path in in_a_row if _state(path).get("scheduled", True)] or in_a_row)[:last]
     if not paths:
         raise UsageError(f"{run} has no checkpoint to average")
     total: dict[str, Tensor] = {}
@@ -70,13 +74,28 @@ def average_run(
             extra=files,
             run_id=newest.run_id,
         )
-    skipped = tuple(folder.name for folder in all_paths[: all_paths.index(paths[-1])] if folder not in paths)
+    until = all_paths.index(paths[-1]) if len(paths) == last else len(all_paths)
+    skipped = tuple(folder.name for folder in all_paths[:until] if folder not in paths)
     return AveragedCheckpoint(path, tuple(folder.name for folder in paths), skipped, mean_score)
 
 
-def _is_scheduled(path: Path) -> bool:
-    """Whether the recipe scheduled this checkpoint; a damaged one counts, and is refused when it is read."""
+def _in_a_row(paths: Sequence[Path]) -> list[Path]:
+    """The newest of some checkpoints up to the first gap, where the recipe schedules one that is not there."""
+    row: list[Path] = []
+    for path in paths:
+        if row:
+            newer, older = _state(row[-1]), _state(path)
+            every = newer.get("checkpoint_every")
+            if every is not None and newer["step"] - older.get("step", newer["step"]) > every:
+                break
+        row.append(path)
+    return row
+
+
+def _state(path: Path) -> dict[str, Any]:
+    """The state of a checkpoint; empty for a damaged one, which is refused when it is read."""
     try:
-        return bool(json.loads((path / "state.json").read_bytes()).get("scheduled", True))
-    except (OSError, ValueError, AttributeError):
-        return True
+        state = json.loads((path / "state.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return state if isinstance(state, dict) else {}

@@ -47,6 +47,7 @@ def _save(run: Run, beside: bool) -> None:
         "epoch": progress.step / run.batches.updates_per_epoch,
         "scheduled": progress.finished
         or progress.step % config.checkpoint_every == 0,  # not for a best score or a signal
+        "checkpoint_every": config.checkpoint_every,
         "steps": run.steps,
         "torch": torch.__version__,
         **run.identity,

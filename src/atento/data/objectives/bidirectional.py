@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atento.config.objective import ObjectiveConfig
-from atento.data.batches import Batch, Draw, PlannedBatches, Rows
+from atento.data.batches import Batch, Draw, PlannedBatches
 from atento.data.objectives.preparation import Preparation
+from atento.data.planning import Rows
 from atento.data.shuffle import log_uniform
 from atento.data.store import MemoryStore, Ragged, Store
 from atento.data.whole_words import word_ids, words_of

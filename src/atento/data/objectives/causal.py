@@ -15,8 +15,9 @@ from atento.attention.algebra import Mask
 from atento.attention.masks import causal as causal_mask
 from atento.attention.masks import documents
 from atento.config.objective import ObjectiveConfig
-from atento.data.batches import Batch, Draw, PlannedBatches, Rows
+from atento.data.batches import Batch, Draw, PlannedBatches
 from atento.data.objectives.preparation import Preparation
+from atento.data.planning import Rows
 from atento.data.special_tokens import begin_of
 from atento.data.store import MemoryStore, Ragged, Store
 from atento.errors import DataError, RecipeError, counted

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from atento.config.network import NetworkConfig
 from atento.config.objective import ObjectiveConfig
-from atento.data.batches import Batch, Contrast, Draw, PlannedBatches, Rows
+from atento.data.batches import Batch, Contrast, Draw, PlannedBatches
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.text_sides import contrast, side_inputs, sides_as_store
+from atento.data.planning import Rows
 from atento.data.records import Split
 from atento.data.store import Ragged, Store
 from atento.errors import DataError

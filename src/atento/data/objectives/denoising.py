@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atento.config.objective import ObjectiveConfig
-from atento.data.batches import Batch, Draw, PlannedBatches, Rows
+from atento.data.batches import Batch, Draw, PlannedBatches
 from atento.data.objectives.preparation import Preparation, windows
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
+from atento.data.planning import Rows
 from atento.data.shuffle import grid_hashes, permutation, random_partitions, uniform
 from atento.data.special_tokens import special_tokens_of
 from atento.data.store import MemoryStore, Ragged, Store

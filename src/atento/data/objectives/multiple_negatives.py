@@ -13,9 +13,10 @@ from torch import Tensor
 
 from atento.config.network import NetworkConfig
 from atento.config.objective import ObjectiveConfig
-from atento.data.batches import EVERY, Batch, Contrast, Part, Rows
+from atento.data.batches import EVERY, Batch, Contrast, Part
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.text_sides import contrast, side_inputs, sides_as_store, text_numbers
+from atento.data.planning import Rows
 from atento.data.shuffle import permutation
 from atento.data.store import Store
 from atento.data.values import shortened

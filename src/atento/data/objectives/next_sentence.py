@@ -12,10 +12,11 @@ import torch
 from numpy.typing import NDArray
 
 from atento.config.objective import ObjectiveConfig
-from atento.data.batches import Batch, Draw, PlannedBatches, Rows
+from atento.data.batches import Batch, Draw, PlannedBatches
 from atento.data.masking import Masking, masking_of
 from atento.data.objectives.masked import HEAD, with_token_mask
 from atento.data.objectives.preparation import Preparation
+from atento.data.planning import Rows
 from atento.data.shuffle import grid_hashes
 from atento.data.store import EpochStores, MemoryStore, Ragged, Store
 from atento.data.word_numbers import WordNumbers

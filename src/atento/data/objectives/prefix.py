@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from atento.attention.masks import prefix as prefix_mask
 from atento.config.objective import ObjectiveConfig
-from atento.data.batches import Batch, Draw, PlannedBatches, Rows
+from atento.data.batches import Batch, Draw, PlannedBatches
 from atento.data.objectives.preparation import Preparation
+from atento.data.planning import Rows
 from atento.data.shuffle import grid_hashes
 from atento.data.special_tokens import begin_of
 from atento.data.store import MemoryStore, Ragged, Store

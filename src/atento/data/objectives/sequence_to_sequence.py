@@ -15,8 +15,9 @@ from atento.config.network import NetworkConfig
 from atento.config.objective import ObjectiveConfig
 from atento.config.recipe import Recipe
 from atento.config.tasks import TASKS
-from atento.data.batches import Batch, Draw, PlannedBatches, Rows
+from atento.data.batches import Batch, Draw, PlannedBatches
 from atento.data.objectives.preparation import Preparation, Report
+from atento.data.planning import Rows
 from atento.data.special_tokens import special_tokens_of
 from atento.data.store import EpochStores, MemoryStore, Ragged, Store
 from atento.errors import DataError, counted

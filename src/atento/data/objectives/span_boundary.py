@@ -11,10 +11,11 @@ import torch
 from numpy.typing import NDArray
 
 from atento.config.objective import ObjectiveConfig
-from atento.data.batches import Batch, Draw, PlannedBatches, Rows
+from atento.data.batches import Batch, Draw, PlannedBatches
 from atento.data.masking import inside, masking_of
 from atento.data.objectives.masked import HEAD, Masked, masked_store, with_token_mask
 from atento.data.objectives.preparation import Preparation
+from atento.data.planning import Rows
 from atento.data.store import Store
 
 BOUNDARY = "span-boundary"

@@ -14,10 +14,11 @@ from torch import Tensor
 from atento.config.heads import HeadConfig
 from atento.config.network import NetworkConfig
 from atento.config.objective import ObjectiveConfig
-from atento.data.batches import Batch, Draw, PlannedBatches, Rows, round_length
+from atento.data.batches import Batch, Draw, PlannedBatches
 from atento.data.contexts import ContextWindows, context_windows
 from atento.data.objectives.labels import inputs_of
 from atento.data.objectives.preparation import Preparation
+from atento.data.planning import Rows, round_length
 from atento.data.store import MemoryStore, Ragged, Store
 from atento.data.values import Span
 from atento.errors import CapabilityError, DataError, counted

@@ -7,10 +7,11 @@ from torch import Tensor
 
 from atento.config.embedding import EmbeddingConfig
 from atento.config.network import NetworkConfig
-from atento.data.batches import SIDES, Contrast, Rows, round_length
+from atento.data.batches import SIDES, Contrast
 from atento.data.objectives.labels import texts_as_store
 from atento.data.objectives.masked import with_token_mask
 from atento.data.objectives.preparation import Preparation
+from atento.data.planning import Rows, round_length
 from atento.data.store import MemoryStore, Store
 from atento.errors import DataError, counted
 

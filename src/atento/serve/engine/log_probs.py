@@ -47,6 +47,11 @@ def texts_of_tokens(tokenizer: Tokenizer, ids: Iterable[int]) -> list[str]:
     return texts
 
 
+def lead_of(tokens: Sequence[str], text: str) -> str:
+    """The space between a prompt and an output of these texts of tokens, which decoding leaves out of its text."""
+    return " " if text and tokens and tokens[0].startswith(" ") and not text.startswith(" ") else ""
+
+
 def scored_entries(tokenizer: Tokenizer, scores: TokenScores) -> list[Any]:
     """The entries of a given output; EOS has none."""
     ids = [_id(tokenizer, token) for token in scores.tokens[:-1]]

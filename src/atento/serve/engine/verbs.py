@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from atento.config.tasks import TASKS, verb_of
+from atento.config.tasks import TASKS, WRITING, verb_of
 from atento.data.objectives.label_sets import KIND as SETS
 from atento.data.special_tokens import special_tokens_of
 from atento.errors import CapabilityError, TokenizerError, UsageError, nearest
@@ -21,7 +21,6 @@ from atento.tasks.table import labels_of
 from atento.text.languages import languages_of
 from atento.text.tokenizer import Tokenizer
 
-WRITING = tuple(dict.fromkeys(str(spec.verb) for spec in TASKS.values() if spec.writes and spec.verb != "fill"))
 _WINDOWED = ("answer", "tag")  # they read a text of any length, in windows
 
 

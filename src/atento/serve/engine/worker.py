@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from atento.config.tasks import WRITING
 from atento.decoding.contract import AnyStepFunction, HasStepFunction
 from atento.errors import AtentoError, ModelError
 from atento.model import Model, load
@@ -21,7 +22,7 @@ from atento.serve.engine.inbox import Inbox
 from atento.serve.engine.messages import decoded
 from atento.serve.engine.outbox import Outbox
 from atento.serve.engine.reading import batch_of, read_batch
-from atento.serve.engine.verbs import WRITING, check_verb, describe, fitted
+from atento.serve.engine.verbs import check_verb, describe, fitted
 from atento.serve.engine.waiting import Waiting
 from atento.serve.engine.writing import Writers
 from atento.serve.jobs import Failed, Job

@@ -29,12 +29,13 @@ from atento.model import Model
 from atento.networks.steps.fast import FastStepFunction
 from atento.networks.steps.prompts import PromptMemory, RememberingSteps
 from atento.networks.steps.slots import Slots
-from atento.serve.engine.log_probs import Top, entries, most_probable_beside, texts_of_tokens
+from atento.serve.engine.log_probs import Top, entries, lead_of, most_probable_beside, texts_of_tokens
 from atento.serve.engine.outbox import Outbox
 from atento.serve.engine.requests import beam_of, fits_lane, inputs_of, is_one_output, outputs_of, width_of
 from atento.serve.engine.searches import Searches
 from atento.serve.engine.waiting import Waiting
 from atento.serve.jobs import Piece, Result, Usage
+from atento.tasks.generation import Continuing
 from atento.tasks.model_outputs import tokenizer_of, write_outputs
 from atento.tasks.writing import Writing, WrittenText
 from atento.text.streaming import TextStream
@@ -55,6 +56,7 @@ class _Item:
     outputs: list[Output]
     stream: TextStream | None = None
     unsent: list[Drawn] = field(default_factory=list)  # tokens whose text the stream holds back
+    begun: bool = False  # whether text has been sent
 
 
 @dataclass
@@ -231,10 +233,12 @@ class Writers:
             ids = [token.id for token in item.unsent]
             scores = [token.log_prob for token in item.unsent]
             tokens = item.writing.tokenizer.tokens(ids)
+            lead = "" if item.begun else self._lead(texts_of_tokens(item.writing.tokenizer, ids[:1]), text)
+            item.begun = item.begun or bool(text)
             job, logs = item.job.job, []
             if job.log_probs is not None:
                 logs = entries(item.writing.tokenizer, ids, scores, _tops(item.unsent))
-            self.outbox.event(job.id, Piece(item.number, text, ids, tokens, scores, logs))
+            self.outbox.event(job.id, Piece(item.number, text, ids, tokens, scores, logs, lead))
             item.unsent = []
 
     # Searches
@@ -324,19 +328,24 @@ class Writers:
         if job.id not in self._written:
             return
         tokenizer = tokenizer_of(self.model).target
-        values = [_value(text, texts_of_tokens(tokenizer, text.hypothesis.ids)) for text in texts]
+        tokens = [texts_of_tokens(tokenizer, text.hypothesis.ids) for text in texts]
+        values = [_value(text, of_text, self._lead(of_text, text.text)) for text, of_text in zip(texts, tokens)]
         if job.log_probs is not None:
             for value, top in zip(values, tops):
                 value["log_probs"] = entries(tokenizer, value["ids"], value["token_scores"], top)
         if job.stream and not in_pieces:
             logs = values[0].get("log_probs", [])
-            self.outbox.event(job.id, Piece(number, texts[0].text, log_probs=logs))
+            self.outbox.event(job.id, Piece(number, texts[0].text, log_probs=logs, lead=values[0]["lead"]))
         self.outbox.event(job.id, Result(number, values))
         written.new_tokens += sum(len(text.hypothesis.token_scores) for text in texts)
         written.open.discard(number)
         if not written.open:
             self._written.pop(job.id, None)
             self.outbox.event(job.id, Usage(written.job.tokens, written.new_tokens))
+
+    def _lead(self, tokens: Sequence[str], text: str) -> str:
+        """What stands between a prompt and an output of these tokens; nothing if the model reads it as a source."""
+        return lead_of(tokens, text) if isinstance(self.model.network, Continuing) else ""
 
     def _fail_all(self, error: Exception, searches: Searches | None) -> None:
         """Fail the jobs of those searches; None: those of the lane. New ones are made for the jobs that follow."""
@@ -366,11 +375,12 @@ def _tops(drawn: Sequence[Drawn]) -> list[Top]:
     return [token.top for token in drawn if token.end != "eos"]
 
 
-def _value(written: WrittenText, tokens: list[str]) -> dict[str, Any]:
+def _value(written: WrittenText, tokens: list[str], lead: str) -> dict[str, Any]:
     """An output as plain data."""
     hypothesis = written.hypothesis
     return {
         "text": written.text,
+        "lead": lead,
         "ids": hypothesis.ids,
         "tokens": tokens,
         "token_scores": hypothesis.token_scores,

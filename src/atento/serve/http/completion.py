@@ -85,6 +85,7 @@ class Plan:
             return [
                 {
                     "text": "",
+                    "lead": "",
                     "ids": [],
                     "tokens": [],
                     "token_scores": [],
@@ -210,13 +211,18 @@ def choice(
         before: the entries of the tokens of the prompt, for `echo` with `logprobs`.
         fields: of the request.
     """
-    text = (prompt if fields.echo else "") + output["text"]
+    before_it = prompt if fields.echo else ""
+    own = joined(prompt, output["lead"], output["text"])
     logs = None
     if fields.logprobs is not None:
-        logs = completion_log_probs(
-            output["log_probs"], output["text"], len(text) - len(output["text"]), fields.logprobs
-        )
+        logs = completion_log_probs(output["log_probs"], own, len(before_it), fields.logprobs)
         if before is not None:
             first = completion_log_probs(before, prompt, 0, fields.logprobs)
             logs = {name: None if logs[name] is None else first[name] + logs[name] for name in logs}
-    return {"index": index, "text": text, "logprobs": logs, "finish_reason": finish_reason(output)}
+    return {"index": index, "text": before_it + own, "logprobs": logs, "finish_reason": finish_reason(output)}
+
+
+def joined(prompt: Any, lead: str, text: str) -> str:
+    """The text of an output as it stands behind its prompt, a text or ids, with the space between them."""
+    apart = isinstance(prompt, str) and (not prompt or prompt[-1].isspace())
+    return text if apart else lead + text

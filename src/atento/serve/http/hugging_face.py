@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from atento.config.tasks import TASKS, task_with
+from atento.config.tasks import TASKS, WRITING, task_with
 from atento.serve.http.body import read_object
 from atento.serve.http.decoding import NAMES
 from atento.serve.http.errors import HUGGING_FACE, ServiceError, wrong_field
@@ -128,6 +128,8 @@ async def _answer(service: Service, request: Request, model: str | None, task: s
         model = service.model_for(verb, model)
         call = Call(service, Work(service, request, _POINTERS), model, verb, inputs, parameters)
         if stream:
+            if verb not in WRITING:
+                raise wrong_field("/stream", f"`stream` takes a model that writes text: {model!r} can {verb}")
             return await generation(call, stream=True)
         return JSONResponse(await unless_gone(request, payload(call)))
 

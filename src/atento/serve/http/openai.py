@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from atento.config.tasks import TASKS
+from atento.config.tasks import WRITING
 from atento.serve.http.body import read_object
 from atento.serve.http.completion import (
     NAMES,
@@ -20,6 +20,7 @@ from atento.serve.http.completion import (
     choice,
     echoed,
     finish_reason,
+    joined,
     planned,
 )
 from atento.serve.http.errors import ServiceError, too_long, wrong_field
@@ -85,8 +86,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
 def _writing_verb(service: Service, model: str) -> str:
     """The verb by which a model writes: its own, or to generate. Raises ServiceError: 404 or 400, it does not write."""
     description = service.describe(model)
-    writing = [str(spec.verb) for spec in TASKS.values() if spec.writes and spec.verb != "fill"]
-    able = [verb for verb in dict.fromkeys([description.verb, *description.verbs]) if verb in writing]
+    able = [verb for verb in dict.fromkeys([description.verb, *description.verbs]) if verb in WRITING]
     if not able:
         can = abilities(description)
         raise ServiceError(400, f"the model {model!r} writes no text: it can {can}", "wrong_model", param="/model")
@@ -186,11 +186,13 @@ async def _streamed(work: Work, fields: CompletionFields, plan: Plan, verb: str)
                 yield chunk(index, prompt, None, logs)
         async for event in work.events(job):
             if isinstance(event, Piece):
+                prompt = prompts[event.item // plan.repeats]
+                text = joined(prompt, event.lead, event.text)
                 logs = None
                 if plan.log_probs is not None:
-                    logs = completion_log_probs(event.log_probs, event.text, lengths[event.item], plan.log_probs)
-                lengths[event.item] += len(event.text)
-                yield chunk(event.item, event.text, None, logs)
+                    logs = completion_log_probs(event.log_probs, text, lengths[event.item], plan.log_probs)
+                lengths[event.item] += len(text)
+                yield chunk(event.item, text, None, logs)
             elif isinstance(event, Result) and pieces:
                 yield chunk(event.item, "", finish_reason(event.value[0]))
             elif isinstance(event, Result):

@@ -1,13 +1,13 @@
 """The payload of text generation, whole or streamed as text-generation-inference does; the call that payloads share."""
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from starlette.responses import StreamingResponse
 
-from atento.serve.http.completion import MOST_LOG_PROBS
+from atento.serve.http.completion import MOST_LOG_PROBS, joined
 from atento.serve.http.decoding import GenerationFields, decoding_options
 from atento.serve.http.errors import wrong_field
 from atento.serve.http.fields import bounded, described, read
@@ -53,7 +53,7 @@ async def generate(call: Call) -> Any:
     texts, _ = inputs_of(call)
     outcome = await call.work.run(call.model, call.verb, texts, options, log_probs=fields.top_n_tokens, fit=fit)
     return [
-        {"generated_text": _shown(prompt, output["text"], fields)} | _details(output, fields)
+        {"generated_text": _shown(prompt, output, fields)} | _details(output, fields)
         for prompt, outputs in zip(texts, outcome.values)
         for output in outputs
     ]
@@ -68,8 +68,8 @@ def _read_generation(call: Call) -> tuple[GenerationFields, dict[str, Any], Fit]
     return fields, decoding_options(fields, call.service.limits), fit
 
 
-def _shown(prompt: str, text: str, fields: GenerationFields) -> str:
-    return prompt + text if fields.return_full_text else text
+def _shown(prompt: str, output: Mapping[str, Any], fields: GenerationFields) -> str:
+    return (prompt if fields.return_full_text else "") + joined(prompt, output["lead"], output["text"])
 
 
 def _details(output: dict[str, Any], fields: GenerationFields) -> dict[str, Any]:
@@ -121,7 +121,7 @@ async def generation(call: Call, *, stream: bool) -> StreamingResponse:
             if isinstance(event, Piece):
                 index += 1
                 tops = {"top_tokens": _top_tokens(event.log_probs[-1])} if event.log_probs else {}
-                yield _chunk(index, event) | tops
+                yield _chunk(index, event, joined(texts[0], event.lead, event.text)) | tops
             elif isinstance(event, Result):
                 output = event.value[0]
             else:
@@ -131,17 +131,17 @@ async def generation(call: Call, *, stream: bool) -> StreamingResponse:
                     "input_length": event.prompt_tokens,
                     "seed": fields.seed,
                 }
-                text = _shown(texts[0], output["text"], fields)
-                yield _chunk(index + 1, Piece(0, "")) | {"generated_text": text, "details": details}
+                text = _shown(texts[0], output, fields)
+                yield _chunk(index + 1, Piece(0, ""), "") | {"generated_text": text, "details": details}
 
     return await event_stream(call.work, chunks(), done=False)
 
 
-def _chunk(index: int, piece: Piece) -> dict[str, Any]:
+def _chunk(index: int, piece: Piece, text: str) -> dict[str, Any]:
     token = {
         "id": piece.token_ids[-1] if piece.token_ids else 0,
-        "text": piece.text,
+        "text": text,
         "logprob": sum(piece.token_scores),
-        "special": not piece.text,
+        "special": not text,
     }
     return {"index": index, "token": token, "generated_text": None, "details": None}
