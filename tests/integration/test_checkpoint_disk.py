@@ -97,6 +97,28 @@ print(json.dumps(seen))
 '''
 
 
+VECTORS = """
+import os, sys
+from pathlib import Path
+import numpy as np
+from atento.cli.embed import _write
+from atento.errors import AtentoError
+
+disk = Path(sys.argv[1])
+small, large = np.ones((8, 4), np.float32), np.random.default_rng(1).random((50_000, 4), np.float32)
+for name in ("v.npy", "v.tsv", "v.vec"):
+    out = disk / name
+    _write(out, [f"w{n}" for n in range(8)], small)
+    before = out.read_bytes()
+    try:
+        _write(out, [f"w{n}" for n in range(50_000)], large)
+    except AtentoError as error:
+        print(error)
+    assert out.read_bytes() == before
+print(sorted(os.listdir(disk)))
+"""
+
+
 def way_in(disk: Path) -> list[str] | None:
     """How this machine lets us mount a small disk of our own, if it does."""
     for way in WAYS:
@@ -109,19 +131,31 @@ def way_in(disk: Path) -> list[str] | None:
     return None
 
 
-def test_r5_a_full_disk(tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
+def on_a_small_disk(disk: Path, script: str, size: int) -> str:
+    """Run a script with the folder of a disk of so many bytes, and return what it printed."""
     disk.mkdir()
     way = way_in(disk)
     if way is None:
         pytest.skip("needs root or user namespaces, to mount a small disk")
-    one = 2 * 400_000 + 6 * 4096  # bytes of one checkpoint, about
     mounted = 'mount -t tmpfs -o size="$3" none "$1" && exec "$4" -c "$2" "$1"'
-    command = [*way, "sh", "-c", mounted, "sh", str(disk), SCRIPT, str(one * 3 // 2), sys.executable]
+    command = [*way, "sh", "-c", mounted, "sh", str(disk), script, str(size), sys.executable]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, encoding="utf-8")
     assert done.returncode == 0, done.stderr
-    seen = json.loads(done.stdout)
+    return done.stdout
+
+
+def test_vectors_that_do_not_fit_leave_the_file_before(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    *errors, names = on_a_small_disk(disk, VECTORS, 300_000).splitlines()
+    assert len(errors) == 3 and all("cannot be written: " in line and "None" not in line for line in errors)
+    assert names == "['v.npy', 'v.tsv', 'v.vec']"
+
+
+def test_r5_a_full_disk(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    one = 2 * 400_000 + 6 * 4096  # bytes of one checkpoint, about
+    seen = json.loads(on_a_small_disk(disk, SCRIPT, one * 3 // 2))
     only = ["step-00000001"]
 
     text = seen["before writing"]

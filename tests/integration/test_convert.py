@@ -203,7 +203,10 @@ def test_g8_embed_and_similarity(run: Command, released: Path, tmp_path: Path) -
     done = run("similarity", str(released), "--json", given="o gato pulou\tcasa\n")
     cosine = wanted[0] @ wanted[1] / np.linalg.norm(wanted[0]) / np.linalg.norm(wanted[1])
     assert json.loads(done.stdout)["similarity"] == pytest.approx(float(cosine), abs=1e-6)
+    needed = "the text needs a second one behind a TAB, because the model compares two: 'o gato'"
     done = run("similarity", str(released), given="o gato\n")
-    assert done.status == 2 and done.stderr == (
-        "error: standard input:1: a line must have two texts separated by a TAB: got 1\n"
-    )
+    assert (done.status, done.stderr) == (2, f"error: standard input:1: {needed}\n")
+    done = run("similarity", str(released), given="a\ta\n\no gato\n")  # the lines before it are answered
+    assert (done.status, done.stdout) == (1, "1.000000\n\n") and f"standard input:3: {needed}" in done.stderr
+    done = run("similarity", str(released), "--skip-bad", given="o gato\na\ta\n")
+    assert (done.status, done.stdout) == (0, "\n1.000000\n")

@@ -98,7 +98,9 @@ def peek(
         single = next(iter(batch.labels)) if len(batch.labels) == 1 else None
         heads = {name: single if name == "labels" else name for name in example}
         named = {
-            name: _class_names(ids, classes[str(heads[name])]) if heads[name] in classes else tokenizer.tokens(ids)
+            name: _class_names(ids, () if name == "segment_ids" else classes[str(heads[name])])
+            if name == "segment_ids" or heads[name] in classes
+            else tokenizer.tokens(ids)
             for name, ids in example.items()
             if heads[name] not in spans
         }
@@ -111,7 +113,9 @@ def peek(
             typer.echo(json.dumps(record, ensure_ascii=False))
             continue
         for name, ids in example.items():
-            typer.echo(f"{name:>12}  " + " ".join(f"{text}:{number}" for text, number in zip(named[name], ids)))
+            pairs = zip(named[name], ids)
+            shown = (text if name == "segment_ids" else f"{text}:{number}" for text, number in pairs)
+            typer.echo(f"{name:>12}  {' '.join(shown)}")
         typer.echo("")
 
 

@@ -10,7 +10,7 @@ import typer
 
 from atento.cli.cluster import with_cluster
 from atento.cli.completion import words
-from atento.cli.lines import refuse_parquet
+from atento.cli.lines import answer_lines, refuse_parquet
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, running
 from atento.cli.outputs import output_file
 from atento.cli.progress import announce_stdin, show_batches
@@ -55,7 +55,10 @@ def embed(
     as_json: AsJson = False,
     cluster: Cluster | None = None,
 ) -> None:
-    """Print a vector for each line: numbers separated by spaces."""
+    """Print a vector for each line: numbers separated by spaces.
+
+    An empty line has a vector too: that of an empty text.
+    """
     from atento.data.source_lines import display_name, read_lines
 
     chosen = {"layer": layer, "pooling": pooling}
@@ -70,23 +73,36 @@ def embed(
             )
         )
         return
+    if out is None:
+        show = _show_json if as_json else _show_numbers
+        answer_lines(
+            "embed",
+            model,
+            file,
+            lambda loaded, lines, *_: show(lines, loaded.embed(lines, **options)),
+            ready=lambda loaded: loaded.embed([], **options),
+            skip_bad=False,
+            device=device,
+            precision=precision,
+            seed=seed,
+            threads=threads,
+        )
+        return
     check_order(model, file)
-    if out is not None:
-        output_file(out, _ENDINGS)
+    output_file(out, _ENDINGS)
     refuse_parquet(file)
     announce_stdin(file)
     lines = read_lines(file)
-    if out is not None:
-        _check_words(out, lines, display_name(file))
+    _check_words(out, lines, display_name(file))
     vectors = _vectors(model, lines, options, device, precision, seed, threads)
-    if out is not None:
-        _write(out, lines, vectors)
-        typer.echo(f"wrote {out}: {vectors.shape[0]} x {vectors.shape[1]}", err=True)
-    elif as_json:
-        _show_json(lines, vectors)
-    else:
-        for vector in vectors:
-            sys.stdout.write(" ".join(f"{number:.7g}" for number in vector.tolist()) + "\n")
+    _write(out, lines, vectors)
+    typer.echo(f"wrote {out}: {vectors.shape[0]} x {vectors.shape[1]}", err=True)
+
+
+def _show_numbers(_: Sequence[str], vectors: Any) -> None:
+    """Write a line of numbers for each line."""
+    for vector in vectors:
+        sys.stdout.write(" ".join(f"{number:.7g}" for number in vector.tolist()) + "\n")
 
 
 def _show_json(lines: Sequence[str], vectors: Any) -> None:
@@ -128,19 +144,20 @@ def _write(out: Path, lines: list[str], vectors: Any) -> None:
     import numpy as np
 
     from atento.errors import AtentoError
+    from atento.storage.whole_file import replacement
     from atento.text.vectors import Vectors, write_text_vectors
 
     if out.suffix.lower() in _WORDS:
         write_text_vectors(out, Vectors(lines, vectors))
         return
     try:
-        if out.suffix.lower() == ".npy":
-            with out.open("wb") as stream:
+        with replacement(out) as partial, partial.open("wb") as stream:
+            if out.suffix.lower() == ".npy":
                 np.save(stream, vectors)
-        else:
-            np.savetxt(out, vectors, fmt="%.9g", delimiter="\t", encoding="ascii")
-    except OSError as error:
-        raise AtentoError(f"{out} cannot be written: {error.strerror}") from None
+            else:
+                np.savetxt(stream, vectors, fmt="%.9g", delimiter="\t", encoding="ascii")
+    except OSError as error:  # NumPy's own, of a disk that is full, has no `strerror`
+        raise AtentoError(f"{out} cannot be written: {error.strerror or error}") from None
 
 
 def _vectors(

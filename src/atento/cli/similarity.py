@@ -43,14 +43,10 @@ def similarity(
     A regression model prints its number, for lines with one text too if it was trained on single texts; other models
     print the cosine of the vectors of the texts, from -1 to 1.
     """
-    from atento.data.source_lines import display_name
-
-    name = display_name(file)
     chosen = {"layer": layer, "pooling": pooling}
     options = {option: value for option, value in chosen.items() if value is not None}
 
     def answer(loaded: "Model", lines: list[str], first: int, bad: list[str] | None) -> None:
-        _check_pairs(loaded, lines, name, first)
         _show(loaded, lines, options, as_json)
 
     answer_lines(
@@ -60,6 +56,7 @@ def similarity(
         answer,
         ready=lambda loaded: loaded,
         check=_one_or_two_texts,
+        model_check=_lacks_a_text,
         skip_bad=skip_bad,
         device=device,
         precision=precision,
@@ -78,16 +75,13 @@ def _one_or_two_texts(line: str, position: str) -> None:
         raise DataError(f"{position}: a line must have two texts separated by a TAB: got {count}")
 
 
-def _check_pairs(loaded: "Model", lines: list[str], name: str, first: int) -> None:
-    """Raises DataError: a line has one text, and the model compares two; `first` is the number of the first line."""
-    from atento.errors import DataError
+def _lacks_a_text(loaded: "Model", line: str) -> str | None:
+    """Why the model cannot compare the texts of a line; None: it can."""
     from atento.tasks.regression import has_regression_head
 
-    if has_regression_head(loaded):
-        return
-    for number, line in enumerate(lines, first):
-        if line.strip() and "\t" not in line:
-            raise DataError(f"{name}:{number}: a line must have two texts separated by a TAB: got 1")
+    if "\t" in line or has_regression_head(loaded):
+        return None
+    return "needs a second one behind a TAB, because the model compares two"
 
 
 def _show(loaded: "Model", lines: list[str], options: dict[str, Any], as_json: bool) -> None:

@@ -65,6 +65,8 @@ def columns_of(form: str, stream: BinaryIO, name: str) -> list[str]:
     return [] if record is None or isinstance(record, DataError) else list(record[1] or ())
 
 
+_SEMICOLONS = "; columns are separated by commas, not semicolons"
+
 # Tables -----------------------------------------------------------------------------------------------------------
 
 
@@ -85,7 +87,8 @@ def _table(rows: Iterator[Row], name: str, separator: str, columns: Sequence[Col
             yield line, [""] * len(numbers)  # a blank line: counted with the empty records
         elif len(fields) <= last:
             count = f"{len(fields)} column{'s' if len(fields) > 1 else ''} separated by {separator}"
-            yield DataError(f"{name}:{line}: {count}, and column {last} (counted from 0) is requested")
+            hint = _SEMICOLONS if separator == "a comma" and len(fields) == 1 and ";" in fields[0] else ""
+            yield DataError(f"{name}:{line}: {count}, and column {last} (counted from 0) is requested{hint}")
         elif width and len(fields) != width:
             yield DataError(f"{name}:{line}: {len(fields)} columns, and line {first} has {width}")
         else:
@@ -121,7 +124,7 @@ def _header(rows: Iterator[Row], name: str, columns: Sequence[str]) -> tuple[lis
         if names.count(column) != 1:
             problem = "appears twice" if column in names else "is not"
             known = ", ".join(map(repr, names))
-            hint = "; columns are separated by commas, not semicolons" if len(names) == 1 and ";" in names[0] else ""
+            hint = _SEMICOLONS if len(names) == 1 and ";" in names[0] else ""
             raise DataError(f"{name}:1: column {column!r} {problem} in the header; the columns are {known}{hint}")
     return [names.index(column) for column in columns], len(names)
 
@@ -179,6 +182,8 @@ def _csv_fields(record: str) -> list[str] | str | None:
         at = field.end()
         if at == len(record):
             return fields
+        if record[at] == ";" and record[at - 1] == '"':
+            return f"a semicolon behind a quoted field{_SEMICOLONS}"
         if record[at] != ",":
             return 'a quote inside a field; such a field must be quoted whole and its own quotes doubled ("")'
         at += 1

@@ -1,7 +1,6 @@
 """The parts of a finished run joined in order, after their hashes are verified."""
 
 import io
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -10,6 +9,7 @@ import numpy as np
 
 from atento.errors import AtentoError, DataError, UsageError, counted
 from atento.scale.parts import MANIFEST, OutputFolder
+from atento.storage.whole_file import replacement
 
 _CHUNK = 1 << 20  # bytes that are copied at once
 _LISTED = 10  # problems in a message
@@ -66,15 +66,11 @@ def write_joined(folder: OutputFolder, out: Path) -> None:
     Raises:
         AtentoError: it cannot be written.
     """
-    partial = out.with_name(f".{out.name}-{os.getpid()}")
     try:
-        with partial.open("wb") as stream:
+        with replacement(out) as partial, partial.open("wb") as stream:
             join(folder, stream)
-        partial.replace(out)
     except OSError as error:
         raise AtentoError(f"{out} cannot be written: {error.strerror}") from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _header(paths: list[Path]) -> bytes:

@@ -1,7 +1,5 @@
 """Vectors of texts on disk: one file for each network and way of reading, so that no text is read twice."""
 
-import contextlib
-import os
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -15,6 +13,7 @@ from safetensors.numpy import load_file, save_file
 from torch import Tensor
 
 from atento.errors import CheckpointError
+from atento.storage.whole_file import replacement
 
 Vectors = dict[bytes, NDArray[np.float32]]  # key of 16 bytes -> vectors (T,D) of a text, one or one a token
 
@@ -50,7 +49,6 @@ def write_vectors(path: Path, vectors: Vectors) -> None:
     """
     if not vectors:
         return
-    partial = path.with_name(f".{path.name}-{os.getpid()}")
     tensors: dict[str, NDArray[Any]] = {
         "keys": np.frombuffer(b"".join(vectors), dtype=np.uint8).reshape(len(vectors), -1),
         "lengths": np.array([len(value) for value in vectors.values()], dtype=np.int64),
@@ -58,9 +56,7 @@ def write_vectors(path: Path, vectors: Vectors) -> None:
     }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, partial)
-        partial.replace(path)
+        with replacement(path) as partial:
+            save_file(tensors, partial)
     except (OSError, SafetensorError) as error:
-        with contextlib.suppress(OSError):
-            partial.unlink()
         raise CheckpointError(f"the vectors of texts cannot be written to {path}: {error}") from error

@@ -1,6 +1,8 @@
-"""Small files written whole: a reader sees the old text or the new one."""
+"""Files written whole: a reader sees the old one or the new one."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from atento.errors import TrainingError
@@ -12,9 +14,28 @@ def write_whole(path: Path, text: str) -> None:
     Raises:
         TrainingError: the file cannot be written.
     """
-    partial = path.with_name(f".{path.name}-{os.getpid()}")
     try:
-        partial.write_text(text, encoding="utf-8", newline="\n")
-        partial.replace(path)
+        with replacement(path) as partial:
+            partial.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
         raise TrainingError(f"{path} cannot be written: {error.strerror}") from error
+
+
+@contextmanager
+def replacement(path: Path) -> Iterator[Path]:
+    """A path beside a file, to be written in the `with` block; then it replaces the file, or is deleted if that failed.
+
+    What is no regular file (a pipe, a device) is written itself, and so is a file in a folder that is locked.
+    """
+    target = path.resolve()  # of a link, what it points to
+    if path.exists() and not (path.is_file() and os.access(target.parent, os.W_OK)):
+        yield path
+        return
+    partial = target.with_name(f".{target.name}-{os.getpid()}")
+    try:
+        yield partial
+        partial.replace(target)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink()
+        raise

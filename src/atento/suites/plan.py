@@ -7,8 +7,9 @@ from typing import Any
 
 from atento.config.fitting import FITTED
 from atento.config.loading import load_recipe
+from atento.config.recipe import Recipe
 from atento.data.records import Split
-from atento.errors import DataError
+from atento.errors import DataError, UsageError
 from atento.runs.prepare import read_data
 from atento.suites.files import HELD_OUT, RowFiles, labelled_records, source, unlabelled_records
 from atento.suites.row import Row
@@ -62,7 +63,8 @@ def planned(files: RowFiles, model: str | Path, overrides: Overrides) -> Plan:
         overrides: changes of the recipe, as for `atento.train`.
 
     Raises:
-        DataError, RecipeError: a file is not in the published layout, or a change is not valid.
+        DataError, RecipeError: a file is not in the published layout, or a change is not valid. UsageError: a change is
+            of what the data and the model of the command decide.
     """
     row = files.row
     assert files.train is not None
@@ -74,12 +76,29 @@ def planned(files: RowFiles, model: str | Path, overrides: Overrides) -> Plan:
         unlabelled_records(row, path, files.folder)
     targets = sum(map(len, train["tokens"])) if "tokens" in train.columns else len(train)
     loaded = load_recipe(recipe, overrides)
+    _check_kept(loaded.recipe, load_recipe(recipe, []).recipe)
     training, steps = loaded.recipe.training, float(loaded.recipe.training.steps)
     if training.epochs is not None or loaded.origins["training.steps"] in ("default", FITTED):
         epochs = recipe["training"]["epochs"] = training.epochs or EPOCHS
         steps = epochs * targets / training.batch_tokens
     recipe["training"]["warmup"] = max(1, round(_WARMUP * steps))
     return Plan(files, recipe, overrides)
+
+
+def _check_kept(changed: Recipe, own: Recipe) -> None:
+    """Raises UsageError: a change is of the task, its files or the model, so the table would be of something else."""
+    assert own.init is not None
+    kept = {
+        "init.model": (own.init.model, None if changed.init is None else changed.init.model),
+        "task": (own.task, changed.task),
+        "data.train": (own.data.train, changed.data.train),
+        "data.valid": (own.data.valid, changed.data.valid),
+    }
+    for key, (given, other) in kept.items():
+        if other != given:
+            raise UsageError(
+                f"`{key}` follows from the DATA and MODEL of the command, and cannot be changed beside them"
+            )
 
 
 def _recipe(files: RowFiles, train: Path, model: str | Path) -> dict[str, Any]:
