@@ -83,7 +83,7 @@ def _dealt(parts: list[Rows], lengths: NDArray[np.int64], updates: int, *key: in
     dealt: list[list[Rows]] = [[] for _ in range(updates)]
     for turn, start in enumerate(range(0, len(parts), updates)):
         ranged = by_length[start : start + updates]
-        for update, place in enumerate(permutation(updates, *key, 2, turn).tolist()):
+        for update, place in enumerate(permutation(updates, *key, 2 + turn).tolist()):
             if place < len(ranged):
                 dealt[update].append(parts[ranged[place]])
     return dealt
