@@ -186,10 +186,9 @@ class PlannedBatches:
         self.stores = store if isinstance(store, EpochStores) else EpochStores(store)
         self.objective, self.seed, self.weight = objective, seed, weight
         self.count = len(self.stores.first)
-        sizes, lengths = objective.sizes(self.stores.first), objective.lengths(self.stores.first)
+        sizes = objective.sizes(self.stores.first)
         self.budget, self.targets = budget, int(sizes.sum())
-        self._computed = int(lengths[1].sum())
-        self._longer = max(lengths, key=lambda side: int(side.sum()))
+        self._computed = int(objective.lengths(self.stores.first)[1].sum())
         self.equal_examples, self.random_updates = equal_examples, random_updates
         self._cached_plan: tuple[int, list[list[Rows]]] | None = None  # of one epoch, with its number
         self.updates_per_epoch = self.parts_per_update = 0
@@ -201,7 +200,7 @@ class PlannedBatches:
         updates = max(1, min(self.count, updates))
         tokens = self.budget if self.targets == self._computed else self._computed // updates
         if self._cached_plan is None or updates != self.updates_per_epoch:
-            least = least_parts(self._longer, updates)
+            least = least_parts(max(self.objective.lengths(self.stores.first), key=np.sum), updates)
             self.updates_per_epoch, self.parts_per_update = updates, max(part_count(tokens), least)
             self._cached_plan = None
 
