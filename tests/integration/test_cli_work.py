@@ -351,7 +351,7 @@ def test_tokenizer_commands_take_a_model(server: ForkServer, here: Path) -> None
         (["config", "check", "-"], b"task: \xff\n", "standard input:1: not UTF-8 at byte 6"),
         (["config", "check", "-"], b"#" * (2 << 20), "standard input: a recipe may hold at most"),
         (["translate", "run"], b"\xff\n", "standard input:1: not UTF-8"),
-        (["embed", "run"], b"a\n\xff\n", "standard input:2: not UTF-8"),
+        (["embed", "run"], b"\xff\n", "standard input:1: not UTF-8"),
     ],
 )
 def test_standard_input_has_one_name(
@@ -360,6 +360,13 @@ def test_standard_input_has_one_name(
     done = server.run(*command, cwd=here, stdin=stdin)
     refused(done, said)
     assert "-:" not in done.stderr
+
+
+def test_embed_answers_the_lines_before_a_bad_one(server: ForkServer, here: Path) -> None:
+    done = server.run("embed", "run", cwd=here, stdin=b"O gato\n\n\xff\n")
+    assert done.status == 1 and "standard input:3: not UTF-8" in done.stderr
+    both = server.run("embed", "run", cwd=here, stdin="O gato\n\n")
+    assert both.status == 0 and done.stdout == both.stdout and both.stdout.count("\n") == 2
 
 
 def test_a_language_that_is_not_packaged_is_told_before_apt_is_asked(server: ForkServer, here: Path) -> None:
