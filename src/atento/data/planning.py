@@ -79,13 +79,13 @@ def plan(
 
 def _dealt(parts: list[Rows], lengths: NDArray[np.int64], updates: int, *key: int) -> list[list[Rows]]:
     """Deal parts to updates so that each update has short and long examples: one part of each range of lengths."""
-    by_length = sorted(range(len(parts)), key=lambda number: float(lengths[parts[number]].mean()))
+    if len(parts) > updates:
+        parts = sorted(parts, key=lambda rows: float(lengths[rows].mean()))
     dealt: list[list[Rows]] = [[] for _ in range(updates)]
     for turn, start in enumerate(range(0, len(parts), updates)):
-        ranged = by_length[start : start + updates]
+        ranged = parts[start : start + updates]
         for update, place in enumerate(permutation(updates, *key, 2 + turn).tolist()):
-            if place < len(ranged):
-                dealt[update].append(parts[ranged[place]])
+            dealt[update] += ranged[place : place + 1]
     return dealt
 
 
