@@ -35,7 +35,8 @@ def average(
     if averaged.skipped:
         skipped = ", ".join(averaged.skipped)
         typer.echo(
-            f"left out, because the recipe schedules none there or those behind it were deleted: {skipped}", err=True
+            f"left out, because the recipe does not schedule them or checkpoints after them are gone: {skipped}",
+            err=True,
         )
     record = {"path": str(averaged.path), "checkpoints": averaged.names, "skipped": averaged.skipped}
     typer.echo(json.dumps(record) if as_json else str(averaged.path))

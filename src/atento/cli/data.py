@@ -91,6 +91,7 @@ def peek(
     once = replace(loaded.recipe, training=replace(loaded.recipe.training, subword_dropout=0.0))
     batches = training_batches(once, network, tokenizer, data.train, progress)
     classes = {head.name: head.labels for head in network.heads if HEAD_KINDS[head.kind] in ("class", "tag")}
+    classes["segment_ids"] = ()  # numbers, and no pieces of the vocabulary
     spans = {head.name for head in network.heads if HEAD_KINDS[head.kind] == "span"}
     parts = (part.batch for part in batches.parts(0))
     examples = ((batch, row, example) for batch in parts for row, example in enumerate(batch.examples()))
@@ -98,9 +99,7 @@ def peek(
         single = next(iter(batch.labels)) if len(batch.labels) == 1 else None
         heads = {name: single if name == "labels" else name for name in example}
         named = {
-            name: _class_names(ids, () if name == "segment_ids" else classes[str(heads[name])])
-            if name == "segment_ids" or heads[name] in classes
-            else tokenizer.tokens(ids)
+            name: _class_names(ids, classes[str(heads[name])]) if heads[name] in classes else tokenizer.tokens(ids)
             for name, ids in example.items()
             if heads[name] not in spans
         }

@@ -182,6 +182,6 @@ def least_parts(lengths: NDArray[np.int64], updates: int) -> int:
     ordered = np.sort(lengths)
     tokens = np.cumsum(ordered)
     short, long = ordered[np.searchsorted(tokens, [0.1 * tokens[-1], 0.9 * tokens[-1]])]
-    return (
-        max(1, min(_LEAST_PARTS, int(tokens[-1]) // updates // _LEAST_TOKENS)) if long >= _VERY_DIFFERENT * short else 1
-    )
+    if long < _VERY_DIFFERENT * short:
+        return 1
+    return max(1, min(_LEAST_PARTS, int(tokens[-1]) // updates // _LEAST_TOKENS))
