@@ -145,7 +145,10 @@ class Int8Linear:
 
     def __call__(self, x: Tensor) -> Tensor:
         """(R,D) -> (R,N)."""
-        return _activated(self.product(x, self.packed, self.narrow), self.activation)
+        # else PyTorch asks the packed weight, which is no tensor, for a method of its own, by two C++ exceptions a call
+        with torch._C.DisableTorchFunctionSubclass():
+            out = self.product(x, self.packed, self.narrow)
+        return _activated(out, self.activation)
 
     def plus(self, x: Tensor, residual: Tensor) -> Tensor:
         """(R,D), (R,N) -> (R,N)."""
