@@ -18,7 +18,8 @@ def test_caches_have_their_sizes_and_the_environment_takes_precedence(monkeypatc
     keep_programs()
     assert {name: os.environ[name] for name in SIZES} == SIZES
     monkeypatch.setenv("LRU_CACHE_CAPACITY", "64")
-    keep_programs()
+    keep_programs(512)
+    assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == "1024"
     assert os.environ["LRU_CACHE_CAPACITY"] == "64"
 
 

@@ -23,7 +23,7 @@ from atento.networks.adapters import adapt
 from atento.networks.frozen import FrozenVectors, frozen
 from atento.networks.steps import reading
 from atento.networks.steps.choose import reader
-from atento.networks.steps.packed_linear import RowInt8Linear
+from atento.networks.steps.packed_linear import RowInt8Linear, with_round_number
 from atento.networks.steps.reading import FastReader
 from atento.precision import best_precision
 from atento.text import Tokenizer
@@ -168,6 +168,23 @@ def test_batches_without_a_token(lengths: tuple[int, ...]) -> None:
     inputs.setdefault("token_mask", torch.zeros(len(lengths), 4, dtype=torch.bool))
     hidden = reader(network)(**inputs, project=False).hidden
     assert hidden.shape == (len(lengths), 4, 32) and not hidden.any()
+
+
+def test_products_have_few_numbers_of_rows() -> None:
+    """oneDNN compiles a product for each: for 300 numbers of tokens 51, with a sixteenth of padding."""
+    assert len({len(with_round_number(torch.ones(tokens, 1))) for tokens in range(1, 301)}) == 16 + 16 + 16 + 3
+    for tokens in range(1, 2_000):
+        rounded = with_round_number(torch.ones(tokens, 1))
+        assert rounded[:tokens].eq(1).all() and rounded[tokens:].eq(0).all()
+        assert len(rounded) - tokens <= max(3, tokens // 16)
+    encoder = random_network(ENCODERS["bert"])
+    packed = FastReader(encoder)
+    seen, product = set[int](), packed.packed.layers[0].input
+    packed.packed.layers[0].input = lambda x: (seen.add(len(x)), product(x))[1]  # type: ignore[assignment,func-returns-value]
+    for tokens in range(1, 17):
+        ids = torch.randint(5, V, (1, tokens))
+        assert packed(ids, project=False).hidden.shape == (1, tokens, 32)
+    assert seen == {4, 8, 12, 16}
 
 
 def test_rows_of_int8_products_by_hand() -> None:

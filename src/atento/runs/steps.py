@@ -52,7 +52,14 @@ from atento.tasks.samples import samples
 from atento.tasks.strategies import constraints_of
 from atento.tasks.table import usual_metrics
 from atento.text.tokenizer import Tokenizer
-from atento.training.allocator import CAPACITY, check_memory, keep_freed_memory, keep_programs
+from atento.training.allocator import (
+    CAPACITY,
+    KERNELS,
+    KERNELS_OF_NEW_SHAPES,
+    check_memory,
+    keep_freed_memory,
+    keep_programs,
+)
 from atento.training.compiling import compile_blocks
 from atento.training.journal import Journal
 from atento.training.run import Run, Samples
@@ -240,7 +247,8 @@ def set_caches(setup: Setup) -> None:
     The batches are looked at only where it matters: not if the user, or an earlier run of the process, has chosen.
     """
     matters = setup.device == "cpu" and CAPACITY not in os.environ
-    keep_programs(matters and new_shapes(setup.batches, setup.recipe.training.micro_batches))
+    is_new = matters and new_shapes(setup.batches, setup.recipe.training.micro_batches)
+    keep_programs(KERNELS_OF_NEW_SHAPES if is_new else KERNELS)
 
 
 def _without_unreadable(setup: Setup) -> Data:

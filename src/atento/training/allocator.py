@@ -1,4 +1,4 @@
-"""Memory settings of training: keep freed memory and compiled oneDNN kernels, and check that the weights fit."""
+"""Memory settings of a process: what it keeps of freed memory and of oneDNN's kernels; whether the weights fit."""
 
 import ctypes
 import ctypes.util
@@ -43,8 +43,8 @@ def check_memory(n_parameters: int, n_trained: int, device: str) -> None:
         )
 
 
-def keep_programs(new_shapes: bool = False) -> None:
-    """Let oneDNN cache 1,024 compiled kernels, 256 with `new_shapes`, and PyTorch 8 products in each thread.
+def keep_programs(kernels: int = KERNELS) -> None:
+    """Let oneDNN cache so many compiled kernels, and PyTorch 8 products in each thread.
 
     oneDNN compiles one for each shape of a matrix product: about a millisecond and 0.28 MiB. Where most batches have
     another shape than those before, as small updates of pairs do, kernels are used again within an update alone; more
@@ -54,7 +54,6 @@ def keep_programs(new_shapes: bool = False) -> None:
 
     Call this before the first matrix product of the process. A value in the environment takes precedence.
     """
-    kernels = KERNELS_OF_NEW_SHAPES if new_shapes else KERNELS
     os.environ.setdefault(CAPACITY, str(kernels))
     os.environ.setdefault("LRU_CACHE_CAPACITY", "8")
 

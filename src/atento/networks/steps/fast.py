@@ -31,7 +31,7 @@ from atento.networks.stack.positions import real_positions
 from atento.networks.steps.fast_layer import FastLayer
 from atento.networks.steps.fast_state import ROOM, Cache, FastState
 from atento.networks.steps.joining import joined
-from atento.networks.steps.packed_linear import Precision, pack, pack_modules
+from atento.networks.steps.packed_linear import Precision, pack, pack_modules, with_round_number
 from atento.networks.steps.plain import (
     ROUNDING,
     ROUNDING_INT8,
@@ -196,10 +196,11 @@ class FastStepFunction:
 
     def source_keys_values(self, encoded: Tensor) -> Iterator[Tensor]:
         """Tokens of sources (N,D) -> of every layer keys and values (N,2·Hkv,K)."""
-        encoded = encoded.to(self.dtype)
+        tokens, encoded = len(encoded), with_round_number(encoded.to(self.dtype))
         for layer in self.layers:
             assert layer.cross_keys_values is not None
-            yield layer.cross_keys_values(encoded).unflatten(1, (-1, self.d_head)).to(self.cache_dtype)
+            both = layer.cross_keys_values(encoded)[:tokens]
+            yield both.unflatten(1, (-1, self.d_head)).to(self.cache_dtype)
 
     def _read_prompts(
         self, ids: Tensor, token_mask: Tensor | None, state: FastState, size: int, known: Sequence[KeyValues]

@@ -27,7 +27,14 @@ from atento.networks.output import Output
 from atento.networks.stack.block import Block
 from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.stack import MaskArgument, Stack
-from atento.networks.steps.packed_linear import Activation, PackedLinear, Precision, RowInt8Linear, pack
+from atento.networks.steps.packed_linear import (
+    Activation,
+    PackedLinear,
+    Precision,
+    RowInt8Linear,
+    pack,
+    with_round_number,
+)
 from atento.precision import best_precision
 
 _CHUNK = 256  # tokens whose inner feed-forward vectors are computed at a time, so that they stay in the cache
@@ -230,12 +237,13 @@ class PackedStack:
             lengths: (B,) of the rows, descending.
             depth: with fewer than all layers, the output is that without the final norm.
         """
-        rows = self._rows(lengths, x)
+        rows, tokens = self._rows(lengths, x), len(x)
+        x = with_round_number(x)
         for index, layer in enumerate(self.layers[:depth]):
             x = layer(x, rows, index)
         if self.stack.norm is not None and depth in (None, len(self.layers)):
             x = self.stack.norm(x)
-        return x
+        return x[:tokens]
 
     def _rows(self, lengths: Tensor, x: Tensor) -> list[_Rows]:
         """The groups of rows that attend together; rows without a token are in none."""
@@ -323,7 +331,7 @@ class _Layer:
     def _attend(self, projected: Tensor, rows: list[_Rows], index: int) -> Tensor:
         """Queries, keys and values (N,(H+2·Hkv)·K) -> the heads' outputs (N,H·K)."""
         attention = self.attention
-        out = projected.new_empty(len(projected), attention.n_heads * attention.d_head)
+        out = projected.new_zeros(len(projected), attention.n_heads * attention.d_head)
         for group in rows:
             q, k, v = attention.split(group.padded(projected))
             terms = group.terms[index]
