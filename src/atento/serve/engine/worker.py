@@ -26,7 +26,7 @@ from atento.serve.engine.verbs import check_verb, describe, fitted
 from atento.serve.engine.waiting import Waiting
 from atento.serve.engine.writing import Writers
 from atento.serve.jobs import Failed, Job
-from atento.training.allocator import keep_programs
+from atento.training.allocator import keep_programs, return_freed_memory
 
 _KERNELS = 512  # that oneDNN keeps, some 0.5 MiB each; with 1,024 a service is no faster
 
@@ -145,6 +145,7 @@ def main() -> None:
         with torch.inference_mode():
             worker.model_works()
             description = asdict(describe(model, first["limits"]))
+        return_freed_memory()  # that of packing weights, up to as much as they take
     except AtentoError as error:
         outbox.send({"refused": str(error)})
         sys.exit(2)
