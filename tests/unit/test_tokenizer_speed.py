@@ -21,7 +21,7 @@ def trained(kind: str) -> Tokenizer:
 
 def seconds(call: Callable[[], object]) -> float:
     best = float("inf")
-    for _ in range(5):
+    for _ in range(3):
         started = time.process_time()  # of this process alone: others share the machine
         call()
         best = min(best, time.process_time() - started)

@@ -202,7 +202,9 @@ class _Llama:
         llama_cpp.llama_log_set(self._silent, None)
         llama_cpp.llama_backend_init()
         loading = llama_cpp.llama_model_default_params()
-        loading.use_extra_bufts = False  # its products for AMX end the process (llama-cpp-python 0.3.36)
+        # packed weights, except for AMX, whose products end the process (llama-cpp-python 0.3.36)
+        cpu = Path("/proc/cpuinfo")
+        loading.use_extra_bufts = not (cpu.exists() and "amx" in cpu.read_text(encoding="utf-8"))
         self._model = llama_cpp.llama_model_load_from_file(str(file).encode(), loading)
         settings = llama_cpp.llama_context_default_params()
         settings.n_seq_max = _BATCH
