@@ -35,7 +35,7 @@ from atento.precision import best_precision
 from atento.runs.plan import new_shapes
 from atento.runs.prepare import network_for, new_tokenizer, read_data, training_batches
 from atento.tasks.evaluation import held_out_batches, mean_losses
-from atento.training.allocator import KERNELS, KERNELS_OF_NEW_SHAPES, keep_freed_memory, keep_programs
+from atento.training.allocator import KERNELS, KERNELS_OF_NEW_SHAPES, keep_freed_memory, keep_kernels
 from atento.training.schedule import learning_rate
 from atento.training.step import Updater
 
@@ -118,7 +118,7 @@ class Ours:
     def __init__(self, network: Network, batches: PlannedBatches, recipe: Recipe) -> None:
         keep_freed_memory()
         is_new = new_shapes(batches, recipe.training.micro_batches)
-        keep_programs(KERNELS_OF_NEW_SHAPES if is_new else KERNELS)
+        keep_kernels(KERNELS_OF_NEW_SHAPES if is_new else KERNELS)
         chosen = recipe.training.precision
         precision = best_precision("cpu") if chosen == "auto" else chosen
         self.batches, self.training = batches, recipe.training

@@ -132,11 +132,19 @@ def alone(model: Model, job: Job) -> list[list[Any]]:
     return method(job.items, n_best=n_best, **options)
 
 
+def real_faults(model: Model, faults: list[tuple[Job, str]]) -> list[str]:
+    """The faults of jobs, "" for none, without those that rounding explains: at most one of 5,000 jobs."""
+    real, rounded = list[str](), list[str]()
+    for job, fault in faults:
+        if fault:
+            (rounded if is_on_a_boundary(model, job) else real).append(f"{job}: {fault}")
+    return real + rounded[len(faults) // 5_000 :]
+
+
 def is_on_a_boundary(model: Model, job: Job) -> bool:
     """Whether a number that the job draws lies so near to the boundary between two tokens that rounding decides.
 
-    Other rows change the last digits of attention. Half a millionth of the sum of probabilities is let pass; of all
-    jobs, less than a hundredth have such a number.
+    Other rows change the last digits of attention; near is half a millionth of the sum of probabilities.
     """
     gaps = [1.0]
 

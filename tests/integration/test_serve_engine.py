@@ -23,7 +23,7 @@ from atento.serve.engine.engine import Engine
 from atento.serve.engine.outbox import failure_of
 from atento.serve.jobs import Event, Failed, Job, Piece, QueueFull, Result, Usage
 from atento.serve.settings import Limits, ModelSettings
-from serving import TEXTS, alone, is_on_a_boundary, random_job, small_model, small_tokenizer, wrong
+from serving import TEXTS, alone, random_job, real_faults, small_model, small_tokenizer, wrong
 
 LIMITS = Limits(in_flight=64, queue=400, input_tokens=128, output_tokens=1_000_000)
 
@@ -186,7 +186,7 @@ def under_load(running: Running, model: Model, count: int, clients: int, seed: i
 
     running.run(all_clients(), 600)
     faults = [(one, wrong(alone(model, one), replies[one.id])) for one in jobs]
-    return [f"{one}: {fault}" for one, fault in faults if fault and not is_on_a_boundary(model, one)]
+    return real_faults(model, faults)
 
 
 @pytest.mark.filterwarnings("ignore:the exact search")

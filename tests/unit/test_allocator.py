@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import atento
-from atento.training.allocator import keep_programs
+from atento.training.allocator import keep_kernels
 
 SIZES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "1024", "LRU_CACHE_CAPACITY": "8"}
 
@@ -15,10 +15,10 @@ SIZES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "1024", "LRU_CACHE_CAPACITY": "8"}
 def test_caches_have_their_sizes_and_the_environment_takes_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in SIZES:
         monkeypatch.delenv(name, raising=False)
-    keep_programs()
+    keep_kernels()
     assert {name: os.environ[name] for name in SIZES} == SIZES
     monkeypatch.setenv("LRU_CACHE_CAPACITY", "64")
-    keep_programs(512)
+    keep_kernels(512)
     assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == "1024"
     assert os.environ["LRU_CACHE_CAPACITY"] == "64"
 

@@ -171,7 +171,7 @@ def test_batches_without_a_token(lengths: tuple[int, ...]) -> None:
 
 
 def test_products_have_few_numbers_of_rows() -> None:
-    """oneDNN compiles a product for each: for 300 numbers of tokens 51, with a sixteenth of padding."""
+    """oneDNN compiles a kernel for each: for 300 numbers of tokens 51, with a sixteenth of padding."""
     assert len({len(with_round_number(torch.ones(tokens, 1))) for tokens in range(1, 301)}) == 16 + 16 + 16 + 3
     for tokens in range(1, 2_000):
         rounded = with_round_number(torch.ones(tokens, 1))

@@ -58,7 +58,7 @@ from atento.training.allocator import (
     KERNELS_OF_NEW_SHAPES,
     check_memory,
     keep_freed_memory,
-    keep_programs,
+    keep_kernels,
 )
 from atento.training.compiling import compile_blocks
 from atento.training.journal import Journal
@@ -248,7 +248,7 @@ def set_caches(setup: Setup) -> None:
     """
     matters = setup.device == "cpu" and CAPACITY not in os.environ
     is_new = matters and new_shapes(setup.batches, setup.recipe.training.micro_batches)
-    keep_programs(KERNELS_OF_NEW_SHAPES if is_new else KERNELS)
+    keep_kernels(KERNELS_OF_NEW_SHAPES if is_new else KERNELS)
 
 
 def _without_unreadable(setup: Setup) -> Data:

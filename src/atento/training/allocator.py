@@ -43,7 +43,7 @@ def check_memory(n_parameters: int, n_trained: int, device: str) -> None:
         )
 
 
-def keep_programs(kernels: int = KERNELS) -> None:
+def keep_kernels(kernels: int = KERNELS) -> None:
     """Let oneDNN cache so many compiled kernels, and PyTorch 8 products in each thread.
 
     oneDNN compiles one for each shape of a matrix product: about a millisecond and 0.28 MiB. Where most batches have

@@ -51,7 +51,7 @@ def pack(weight: Tensor, bias: Tensor | None, precision: Precision, *, activatio
 def with_round_number(x: Tensor) -> Tensor:
     """(R,D) with rows of zeros below, so that their number comes again: R, and at most a sixteenth or three more.
 
-    oneDNN compiles a product for each number of rows, and keeps it: about a millisecond and 0.5 MiB for each product of
+    oneDNN compiles a kernel for each number of rows, and keeps it: about a millisecond and 0.5 MiB for each product of
     a layer. There are sixteen round numbers between a power of two and the next.
     """
     step = max(4, 1 << max(0, len(x).bit_length() - 5))

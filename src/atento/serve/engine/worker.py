@@ -26,7 +26,7 @@ from atento.serve.engine.verbs import check_verb, describe, fitted
 from atento.serve.engine.waiting import Waiting
 from atento.serve.engine.writing import Writers
 from atento.serve.jobs import Failed, Job
-from atento.training.allocator import keep_programs, return_freed_memory
+from atento.training.allocator import keep_kernels, return_freed_memory
 
 _KERNELS = 512  # that oneDNN keeps, some 0.5 MiB each; with 1,024 a service is no faster
 
@@ -134,7 +134,7 @@ def main() -> None:
     os.dup2(2, 1)  # nothing else may write to the server
     first = decoded(stream.readline())
     settings, outbox = first["settings"], Outbox(answers)
-    keep_programs(_KERNELS)
+    keep_kernels(_KERNELS)
     if settings["threads"]:
         torch.set_num_threads(settings["threads"])
     try:
