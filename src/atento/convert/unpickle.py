@@ -15,7 +15,6 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 SINGLE, INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
-_RENAMED = {"gamma": "weight", "beta": "bias"}  # the names of a norm's weights in files converted from TensorFlow
 
 
 def older_files(folder: Path) -> list[Path]:
@@ -39,11 +38,10 @@ def main(folder: Path, out: Path) -> None:
         for name, value in content.items():
             if not isinstance(value, Tensor):
                 continue
-            start, _, end = str(name).rpartition(".")
             storage = (value.untyped_storage().data_ptr(), int(value.storage_offset()), tuple(value.shape))
             value = value.clone() if storage in storages else value  # the format has no shared storage
             storages.add(storage)
-            tensors[f"{start}.{_RENAMED.get(end, end)}" if start else str(name)] = value.contiguous()
+            tensors[str(name)] = value.contiguous()
     save_file(tensors, out / "model.safetensors", {"format": "pt"})
 
 

@@ -83,6 +83,7 @@ def read_released(
     """
     family = family_of(data, str(folder / "config.json"))
     with TensorFiles(folder) as files:
+        files.with_todays_names()
         prefix = family.prefix_in(files.entries)
         if over is not None:
             named = {name: known if prefix else family.bare(known) for name, known in over[1].items()}

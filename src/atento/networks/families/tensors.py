@@ -5,6 +5,7 @@ Several threads may read at once.
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 _HEADER_LIMIT = 100 << 20  # bytes; the format's own
 _PIECE = 16 << 20  # bytes compared at once
 _LFS = int.from_bytes(b"version ", "little")  # the start of a pointer file that Git LFS puts in place of a large file
+_SHARD = re.compile(r".*-\d+-of-\d+\.safetensors")
+_OLD_NAMES = {"gamma": "weight", "beta": "bias"}  # the names of a norm's weights in files converted from TensorFlow
 _DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -65,10 +68,11 @@ class TensorFiles:
         self._opening = Lock()
         self._space = local()  # of each thread that reads
         self.entries: dict[str, TensorEntry] = {}
-        if (folder / INDEX).exists():
-            self._read_index(folder / INDEX)
-        elif (folder / single).exists():
-            self.entries = _header(folder / single)
+        file = _weights_file(folder, single)
+        if file is not None and file.suffix == ".json":
+            self._read_index(file)
+        elif file is not None:
+            self.entries = _header(file)
         else:
             older = sorted(path.name for path in folder.glob("*.bin"))
             command = f"`atento convert {model or folder} --to atento --out DIR`"
@@ -95,6 +99,14 @@ class TensorFiles:
                     f"{path.parent / name} lacks {counted(len(missing), 'tensor')} of the index: {missing[:3]}"
                 )
             self.entries |= {tensor: entries[tensor] for tensor in files[name]}
+
+    def with_todays_names(self) -> None:
+        """Give tensors with old names those that their classes have today, as `transformers` does."""
+        for name in list(self.entries):
+            start, _, end = name.rpartition(".")
+            today = f"{start}.{_OLD_NAMES.get(end, end)}"
+            if start and today not in self.entries:
+                self.entries[today] = self.entries.pop(name)
 
     def lay_over(self, file: Path, names: Mapping[str, str]) -> None:
         """Read tensors of another file in place of those of the folder, or in addition to them.
@@ -182,6 +194,27 @@ class TensorFiles:
             self.read(name, joined[row : row + entry.shape[0]])
             row += entry.shape[0]
         return joined
+
+
+def _weights_file(folder: Path, single: str) -> Path | None:
+    """The index of a folder, or its single file, or the only variant of them (`model.fp16.safetensors`).
+
+    Raises:
+        ModelError: there are several variants.
+    """
+    for name in (INDEX, single):
+        if (folder / name).exists():
+            return folder / name
+    variants = sorted(
+        path
+        for pattern in (single.replace(".", ".*."), INDEX.replace(".json", ".*.json"))
+        for path in folder.glob(pattern)
+        if not _SHARD.fullmatch(path.name)
+    )
+    if len(variants) > 1:
+        names = ", ".join(path.name for path in variants)
+        raise ModelError(f"{folder}: {single} is missing, and there are several variants of it: leave one of {names}")
+    return variants[0] if variants else None
 
 
 def check_finite(folder: Path, name: str, tensor: Tensor) -> None:
