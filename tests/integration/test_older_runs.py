@@ -1,5 +1,6 @@
 """Runs of an earlier version: their recipes are read by the keys of today, their training is not continued."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,45 @@ def test_training_does_not_continue_from_a_checkpoint_of_an_earlier_version(
     monkeypatch.setattr("atento.training.saving.VERSION", 3)
     with pytest.raises(UsageError, match=r"earlier version .* `init: .*run` starts a run from its weights"):
         atento.train(TINY, {"training.steps": 4}, out=run.folder, threads=1)
+
+
+def _rates(run: Path) -> list[float]:
+    events = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [event["learning_rate"] for event in events if event["event"] == "train"]
+
+
+def _open(**training: object) -> dict[str, object]:
+    """The recipe without a warm-up, with a line of the log for each update."""
+    kept = {key: value for key, value in TINY["training"].items() if key != "warmup"}  # type: ignore[attr-defined]
+    return {**TINY, "training": {**kept, "log_every": 1, **training}}
+
+
+def test_a_run_keeps_the_warm_up_that_it_began_with(tmp_path: Path) -> None:
+    """A fifth of 10 updates, also where it is extended, continues in a branch, or was written by an earlier version."""
+    run = atento.train(_open(steps=10), out=tmp_path / "run", threads=1).folder
+    assert load_recipe(run).recipe.training.warmup == 2
+    assert _rates(run)[:3] == pytest.approx([5e-4, 1e-3, 1e-3 * (2 / 3) ** 0.5])
+    atento.train(_open(steps=20), out=run, threads=1)
+    assert load_recipe(run).recipe.training.warmup == 2 and _rates(run)[19] == pytest.approx(1e-3 * 0.1**0.5)
+    atento.train(_open(steps=30), out=tmp_path / "branch", threads=1, from_=f"{run}@last")
+    assert load_recipe(tmp_path / "branch").recipe.training.warmup == 2
+    older = atento.train(_open(steps=10, warmup=200), out=tmp_path / "older", threads=1).folder
+    atento.train(_open(steps=20), out=older, threads=1)
+    assert load_recipe(older).recipe.training.warmup == 200 and _rates(older)[19] == pytest.approx(1e-4)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "wsd"])
+def test_a_run_of_one_update_learns(tmp_path: Path, schedule: str) -> None:
+    first = atento.train(_open(steps=1, schedule=schedule, learning_rate=0.0), out=tmp_path / "first", threads=1)
+    run = atento.train(_open(steps=1, schedule=schedule), out=tmp_path / "run", threads=1)
+    before, after = (atento.load(made.folder).network.state_dict() for made in (first, run))
+    assert _rates(tmp_path / "run")[0] > 0 and any(not before[name].equal(after[name]) for name in before)
+
+
+def test_a_run_says_what_its_length_does_not_allow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    training = {"steps": 9, "warmup": 200, "early_stop": 3, "average": 6}
+    recipe = {**_open(**training), "data": {"train": {"world": "train", "count": 20}, "held_out": 2, "max_len": 32}}
+    run = atento.train(recipe, out=tmp_path / "run", threads=1).folder
+    said = [part for part in capsys.readouterr().err.split("warning: ") if part.startswith("`training.")]
+    assert [line.split("`")[1] for line in said] == ["training.warmup", "training.early_stop", "training.average"]
+    assert load_recipe(run).recipe.training.warmup == 200 and "4.5%" in said[0]

@@ -86,8 +86,8 @@ def test_more_steps_that_change_the_schedule_are_said(
     train(tmp_path / "run", "1/2", schedule=schedule, decay=0.25)
     capsys.readouterr()
     train(tmp_path / "run", schedule=schedule, decay=0.25, steps=14)
-    message = "had 12 steps and has 14 steps now: with the schedule linear, the learning rate of step 7 is 2.92e-03 "
-    assert capsys.readouterr().err.count(f"{message}instead of 2.50e-03") == said
+    message = "had 12 steps and has 14 steps now: with the schedule linear, the learning rate of step 7 is 3.08e-03 "
+    assert capsys.readouterr().err.count(f"{message}instead of 2.73e-03") == said
 
 
 # Moving average -----------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ def their_loop(network: Any, updates: Sequence[Mapping[str, Any]], rate: float, 
         network: the network.
         updates: the arguments of the network, labels included, for each update.
         rate: the highest learning rate.
-        warmup: updates until it is reached; it falls linearly to 0 afterwards.
+        warmup: updates until it is reached; it falls linearly afterwards, to 0 one update after the last.
     """
     plain = [weight for name, weight in network.named_parameters() if name.endswith(("bias", "LayerNorm.weight"))]
     others = [weight for weight in network.parameters() if all(weight is not part for part in plain)]
@@ -21,7 +21,7 @@ def their_loop(network: Any, updates: Sequence[Mapping[str, Any]], rate: float, 
     optimizer = torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.98), weight_decay=0.1)
     steps = len(updates)
     schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda k: min((k + 1) / warmup, (steps - k - 1) / (steps - warmup))
+        optimizer, lambda k: min((k + 1) / warmup, (steps - k) / (steps + 1 - warmup))
     )
     network.train()
     losses = []

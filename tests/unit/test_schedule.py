@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from atento.config.training import TrainingConfig
+from atento.config.training import TrainingConfig, beyond_the_run, warmup_of
+from atento.training.run import Progress
 from atento.training.schedule import SCHEDULES, learning_rate
 
 CONFIG = TrainingConfig(learning_rate=0.8, warmup=100)
 
 
-def rate(schedule: str, step: int, *, warmup: int = 100, steps: int = 500) -> float:
+def rate(schedule: str, step: int, *, warmup: int | None = 100, steps: int = 499) -> float:
     return learning_rate(replace(CONFIG, schedule=schedule, warmup=warmup), step, steps)  # type: ignore[arg-type]
 
 
@@ -29,7 +30,7 @@ def test_f4_inverse_square_root_is_the_papers() -> None:
 
 
 def test_f4_cosine_linear_and_constant() -> None:
-    """From the peak at step 100 to the end at 500: a quarter, a half, the end."""
+    """From the peak at step 100 to 0 one step after the last, 499: a quarter, a half, the end."""
     for step, cosine, linear in ((200, 0.5 + math.sqrt(0.125), 0.75), (300, 0.5, 0.5), (500, 0.0, 0.0)):
         assert rate("cosine", step) == pytest.approx(0.8 * cosine, abs=1e-12)
         assert rate("linear", step) == pytest.approx(0.8 * linear, abs=1e-12)
@@ -51,9 +52,58 @@ def test_a_run_shorter_than_its_warm_up_or_extended_stays_between_zero_and_the_p
 
 
 def test_f4_warm_up_stable_decay_equals_its_formula() -> None:
-    """500 steps, 100 of them warm-up: a decay of 0.25 is the last 100 steps, a straight line to 0 at step 500."""
+    """499 steps, 100 of them warm-up: a decay of 0.25 is a straight line from step 400 to 0 at step 500."""
     config = replace(CONFIG, schedule="wsd", decay=0.25)
     for step in range(1, 501):
         expected = 0.8 * step / 100 if step <= 100 else 0.8 if step <= 400 else 0.8 * (500 - step) / 100
-        assert learning_rate(config, step, 500) == pytest.approx(expected, abs=1e-12), step
-    assert learning_rate(replace(config, decay=1.0), 300, 500) == rate("linear", 300)
+        assert learning_rate(config, step, 499) == pytest.approx(expected, abs=1e-12), step
+    assert learning_rate(replace(config, decay=1.0), 300, 499) == rate("linear", 300)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("warmup", [None, 0, 1, 3, 200])
+def test_every_update_of_every_run_learns(schedule: str, warmup: int | None) -> None:
+    for steps in (*range(1, 12), 50, 999):
+        rates = [rate(schedule, step, warmup=warmup, steps=steps) for step in range(1, steps + 1)]
+        assert min(rates) > 0, (steps, rates)
+        if warmup is None:  # the peak is reached in any run, as far as a single update of decay allows
+            assert max(rates) >= 0.8 * (steps / (steps + 1) if steps < 5 else 1), (steps, rates)
+
+
+def test_an_open_warm_up_is_a_fifth_of_a_short_run_and_two_hundred_updates_of_a_long_one() -> None:
+    lengths = [warmup_of(TrainingConfig(), steps) for steps in (1, 4, 9, 100, 999, 1000, 100_000)]
+    assert lengths == [0, 0, 1, 20, 199, 200, 200]
+    assert warmup_of(TrainingConfig(warmup=7), 5) == 7
+
+
+def test_runs_of_earlier_versions_keep_their_rates() -> None:
+    """They reached 0 at the last update; a state without `zero_at` is one of theirs."""
+    for schedule, last in (("linear", 0.0), ("cosine", 0.0), ("wsd", 0.0), ("constant", 0.8)):
+        config = replace(CONFIG, schedule=schedule)  # type: ignore[arg-type]
+        assert learning_rate(config, 500, 500, zero_at=0) == pytest.approx(last)
+    state = Progress(step=3).to_dict()
+    assert Progress.from_dict(state).zero_at == 1
+    assert Progress.from_dict({key: value for key, value in state.items() if key != "zero_at"}).zero_at == 0
+
+
+BEYOND = [
+    ({"warmup": 200}, 9, "`training.warmup` 200 is longer than the run of 9 updates: the learning rate ends at 4.5%"),
+    ({"early_stop": 2}, 900, "`training.early_stop` 2 cannot stop the run of 900 updates, which has 2 validations"),
+    ({"average": 5}, 900, "`training.average` 5 is more than the 2 checkpoints of the run of 900 updates"),
+    ({"warmup": 9, "early_stop": 1, "average": 2}, 900, None),
+    ({}, 1, None),
+]
+
+
+@pytest.mark.parametrize(("written", "steps", "said"), BEYOND)
+def test_what_a_short_run_cannot_do_is_said(written: dict[str, int], steps: int, said: str | None) -> None:
+    sentences = list(beyond_the_run(TrainingConfig(**written), steps, validated=True))  # type: ignore[arg-type]
+    assert len(sentences) == (said is not None) and (said is None or sentences[0].startswith(said))
+    assert (
+        said is None
+        or "early_stop" in written
+        or sentences
+        == list(
+            beyond_the_run(TrainingConfig(**written), steps, validated=False)  # type: ignore[arg-type]
+        )
+    )

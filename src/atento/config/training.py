@@ -7,9 +7,10 @@ from typing import Literal
 from atento.config.literals import check_choices
 from atento.config.parallel import ParallelConfig
 from atento.config.scheduled_sampling import ScheduledSamplingConfig
-from atento.errors import RecipeError, nearest
+from atento.errors import RecipeError, counted, nearest
 
 LARGEST_RATE = 10  # maximum learning rate; training usually fails above 0.1
+_LONGEST_WARMUP = 200  # updates, where the recipe leaves it open
 TRACKERS = ("tensorboard", "wandb", "mlflow")  # also the names of their packages
 
 
@@ -40,14 +41,14 @@ class TrainingConfig:
     """Peak learning rate, reached at the end of the warm-up. [0 to 10] Use 1e-3 to 2e-3 for small networks, 3e-4 or
     less for large ones, 2e-5 to 5e-5 for fine-tuning. Lower it when the loss rises or becomes NaN.
     """
-    warmup: int = 200
-    """Updates in which the learning rate rises linearly from 0 to `learning_rate`. [0 or more] Raise it when
-    the loss jumps at the start.
+    warmup: int | None = None
+    """Updates in which the learning rate rises linearly from 0 to `learning_rate`. [0 or more; null: a fifth of the
+    run, at most 200] Raise it when the loss jumps at the start.
     """
     schedule: Literal["inverse-sqrt", "cosine", "linear", "constant", "wsd"] = "inverse-sqrt"
     """How the learning rate decreases after the warm-up: with 1/√step, along half a cosine to 0, linearly to 0, not at
-    all, or (wsd: warm-up, stable, decay) linearly to 0 in the last steps. cosine, linear and wsd depend on `steps`:
-    choose inverse-sqrt or constant for a run that may be extended.
+    all, or (wsd: warm-up, stable, decay) linearly to 0 in the last steps. 0 is reached one step after the last. cosine,
+    linear and wsd depend on `steps`: choose inverse-sqrt or constant for a run that may be extended.
     """
     decay: float = 0.1
     """Share of the steps after the warm-up in which the schedule wsd decreases the learning rate. [above 0 to 1]"""
@@ -155,7 +156,7 @@ class TrainingConfig:
             if getattr(self, name) < 1:
                 raise RecipeError(f"`training.{name}` must be at least 1: got {getattr(self, name)}")
         for name in ("warmup", "average", "early_stop", "samples", "weight_decay", "clip", "learning_rate"):
-            if not 0 <= getattr(self, name) < float("inf"):
+            if not 0 <= (getattr(self, name) or 0) < float("inf"):
                 raise RecipeError(f"`training.{name}` must be finite and not negative: got {getattr(self, name)}")
         for number, name in enumerate(self.report_to):
             if name not in TRACKERS:
@@ -183,6 +184,38 @@ class TrainingConfig:
             raise RecipeError(f"`training.epochs` must be above 0: got {self.epochs}")
         if self.parallel.shard > 1:
             _check_divided(self)
+
+
+def warmup_of(config: TrainingConfig, steps: int) -> int:
+    """Return the updates of warm-up in a run of `steps` updates: those of the recipe, else a fifth, at most 200."""
+    return min(_LONGEST_WARMUP, steps // 5) if config.warmup is None else config.warmup
+
+
+def beyond_the_run(config: TrainingConfig, steps: int, *, validated: bool) -> Iterator[str]:
+    """Yield a sentence for each key that cannot do in a run of `steps` updates what it is for.
+
+    Args:
+        config: the section of the recipe.
+        steps: number of updates.
+        validated: whether there is validation data.
+    """
+    run = f"the run of {counted(steps, 'update')}"
+    if (config.warmup or 0) > steps:
+        yield (
+            f"`training.warmup` {config.warmup} is longer than {run}: the learning rate ends at "
+            f"{steps / (config.warmup or 1):.1%} of `training.learning_rate`; leave it out for a fifth of the run"
+        )
+    validations, checkpoints = -(-steps // config.validate_every), -(-steps // config.checkpoint_every)
+    if validated and config.early_stop >= validations:
+        yield (
+            f"`training.early_stop` {config.early_stop} cannot stop {run}, which has "
+            f"{counted(validations, 'validation')}; lower `training.validate_every` {config.validate_every}"
+        )
+    if config.average > checkpoints:
+        yield (
+            f"`training.average` {config.average} is more than the {counted(checkpoints, 'checkpoint')} of {run}; "
+            f"lower `training.checkpoint_every` {config.checkpoint_every}"
+        )
 
 
 def _check_divided(config: TrainingConfig) -> None:

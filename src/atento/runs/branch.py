@@ -13,7 +13,7 @@ from atento.runs.record import is_run
 from atento.storage.catalogue import best, list_checkpoints, newest
 from atento.storage.checkpoint import load_checkpoint
 from atento.storage.manifest import read_manifest
-from atento.training.run import Run
+from atento.training.run import Progress, Run
 from atento.training.saving import restore, save
 
 _MAY_DIFFER = ("dropout", "attention.dropout", "feed_forward.dropout")  # keys of the network
@@ -114,5 +114,5 @@ def begin_at(run: Run, point: BranchPoint) -> None:
     restore(run, point.path)
     progress = run.progress
     progress.score, progress.score_step, progress.best, progress.best_step = None, -1, None, 0
-    progress.stale, progress.finished, progress.seconds = 0, False, 0.0
+    progress.stale, progress.finished, progress.seconds, progress.zero_at = 0, False, 0.0, Progress().zero_at
     save(run)

@@ -13,6 +13,7 @@ from atento.config.inherited import INHERITED
 from atento.config.loading import load_recipe
 from atento.config.network import network_to_dict
 from atento.config.tasks import TASKS
+from atento.config.training import beyond_the_run, warmup_of
 from atento.data.records import Split
 from atento.data.special_tokens import template_for
 from atento.errors import DataError, TokenizerError, UsageError
@@ -43,7 +44,7 @@ from atento.runs.run_identity import has_begun, identity_of
 from atento.runs.setup import Setup
 from atento.runs.start import start_or_resume
 from atento.runs.token_data import data_of_run
-from atento.runs.tuning import rates_taken, trained_count, tune, with_rates
+from atento.runs.tuning import rates_taken, trained_count, tune, with_rates, with_warmup
 from atento.storage.catalogue import clean, newest
 from atento.tasks.answering import readable_questions
 from atento.tasks.evaluation import evaluate, held_out_batches
@@ -133,6 +134,15 @@ def choose_rates(setup: Setup) -> None:
         else:
             network = without_dropout(network)
     setup.loaded = with_rates(setup.loaded, network)
+
+
+def keep_warmup(setup: Setup) -> None:
+    """Take an open `training.warmup` as the run, or that of `--from`, began with it: more steps do not change it."""
+    branch = None if setup.branch is None else setup.branch.path.parent.parent
+    folder = setup.folder if has_begun(setup.folder) else branch
+    if setup.recipe.training.warmup is None and folder is not None and (folder / "recipe.yaml").exists():
+        warmup = load_recipe(folder / "recipe.yaml", environment={}).recipe.training.warmup
+        setup.loaded = setup.loaded if warmup is None else with_warmup(setup.loaded, warmup)
 
 
 def check_identity(setup: Setup) -> None:
@@ -304,6 +314,7 @@ STEPS: tuple[Callable[[Setup], None], ...] = (
     choose_sizes,
     choose_metrics,
     choose_rates,
+    keep_warmup,
     check_identity,
     find_initial_model,
     make_tokenizer,
@@ -323,6 +334,11 @@ def open_run(setup: Setup) -> Run:
     if recipe.training.epochs is not None and classifier_of(recipe) is None:
         steps = max(1, round(recipe.training.epochs * setup.batches.updates_per_epoch))
     check_stages(setup.trained, steps)
+    if classifier_of(recipe) is None:
+        for sentence in beyond_the_run(recipe.training, steps, validated=valid is not None):
+            setup.report(f"warning: {sentence}")
+    setup.loaded = with_warmup(setup.loaded, warmup_of(recipe.training, steps))
+    recipe = setup.recipe
     journal = setup.folder / "metrics.jsonl" if setup.replica.main else Path(os.devnull)
     updater = Updater(network, recipe.training, str(setup.identity["precision"]), setup.trained, setup.replica)
     if recipe.training.compile:

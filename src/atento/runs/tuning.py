@@ -1,4 +1,4 @@
-"""Fine-tuning in a run: rates of dropout, adapters on the network, the weights to train, and how many they are."""
+"""What a run tunes: rates of dropout, warm-up, adapters on the network, the weights to train, and how many they are."""
 
 from dataclasses import replace
 
@@ -26,6 +26,14 @@ def rates_taken(loaded: LoadedRecipe, network: NetworkConfig) -> str:
     rates = (f"`{key}` {values[key.removeprefix('network.')]:g}" for key in _inherited(loaded))
     source = "" if loaded.recipe.init is None else loaded.recipe.init.model
     return f"dropout as in {source}: {', '.join(rates)} (write them to choose otherwise)"
+
+
+def with_warmup(loaded: LoadedRecipe, warmup: int) -> LoadedRecipe:
+    """Return the recipe with an open `training.warmup` as that many updates."""
+    recipe = loaded.recipe
+    if recipe.training.warmup is not None:
+        return loaded
+    return replace(loaded, recipe=replace(recipe, training=replace(recipe.training, warmup=warmup)))
 
 
 def _inherited(loaded: LoadedRecipe) -> list[str]:

@@ -41,7 +41,7 @@ def fit(run: Run) -> Progress:
             save(run)
         while progress.step < last_step and not progress.finished:
             step = progress.step + 1
-            rate = learning_rate(config, step, run.steps)
+            rate = learning_rate(config, step, run.steps, zero_at=progress.zero_at)
             logged = step % config.log_every == 0 or step == run.steps
             before = run.updater.copied_weights() if logged and config.log_update_ratios else None
             sums = take_update(run, step, rate)

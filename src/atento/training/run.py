@@ -37,6 +37,7 @@ class Progress:
         skipped: updates that were not finite and have not changed the weights.
         skipped_in_row: such updates since the last one that was finite.
         splits: factor of `micro_batches` since memory ran out.
+        zero_at: how many updates after the last one a decay of the rate reaches 0; 0 in runs of earlier versions.
     """
 
     step: int = 0
@@ -52,6 +53,7 @@ class Progress:
     skipped: int = 0
     skipped_in_row: int = 0
     splits: int = 1
+    zero_at: int = 1
 
     def to_dict(self) -> dict[str, Any]:
         """Return the state as plain data; JSON keeps the exact bits of floats."""
@@ -61,7 +63,9 @@ class Progress:
     def from_dict(cls, data: Mapping[str, Any]) -> "Progress":
         """Build the state from the result of `to_dict`; other keys are ignored."""
         known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
-        return cls(**known | {"interval": {head: Sums(**sums) for head, sums in data["interval"].items()}})
+        return cls(
+            **{"zero_at": 0} | known | {"interval": {head: Sums(**sums) for head, sums in data["interval"].items()}}
+        )
 
 
 @dataclass

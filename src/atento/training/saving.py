@@ -157,8 +157,8 @@ def restore(run: Run, path: Path) -> None:
             "start over with --force"
         )
     run.updater.load(checkpoint.weights, checkpoint.optimizer)
-    _say_schedule(run, checkpoint.step, checkpoint.state.get("steps"))
     run.progress = Progress.from_dict(checkpoint.state | {"score": checkpoint.state.get("last_score")})
+    _say_schedule(run, checkpoint.step, checkpoint.state.get("steps"))
     if run.updater.noise is not None:
         run.updater.noise.sums = dict(run.progress.noise)
 
@@ -178,7 +178,8 @@ def _say_schedule(run: Run, step: int, steps: int | None) -> None:
     """Warn if the run had another number of steps, and its schedule gives other learning rates now."""
     if steps is None or steps == run.steps:
         return
-    before, now = (learning_rate(run.config, step + 1, count) for count in (steps, run.steps))
+    zero_at = run.progress.zero_at
+    before, now = (learning_rate(run.config, step + 1, count, zero_at=zero_at) for count in (steps, run.steps))
     if step < run.steps and before != now:
         run.reporter.line(
             f"warning: the run had {counted(steps, 'step')} and has {counted(run.steps, 'step')} now: with the "

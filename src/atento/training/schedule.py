@@ -2,14 +2,15 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 
-from atento.config.training import TrainingConfig
+from atento.config.training import TrainingConfig, warmup_of
 
 
 def inverse_sqrt(progress: float, step: int, config: TrainingConfig) -> float:
     """√(warmup / step), which is 1 at the end of the warm-up (Vaswani et al. 2017, 5.3)."""
-    return math.sqrt(max(1, config.warmup) / max(step, 1))
+    return math.sqrt(max(1, config.warmup or 0) / max(step, 1))
 
 
 def cosine(progress: float, step: int, config: TrainingConfig) -> float:
@@ -41,11 +42,23 @@ SCHEDULES: dict[str, Callable[[float, int, TrainingConfig], float]] = {
 }
 
 
-def learning_rate(config: TrainingConfig, step: int, steps: int) -> float:
-    """Return the learning rate of update `step` of `steps`, counted from 1: linear warm-up, then the schedule."""
-    if step <= config.warmup:
-        return config.learning_rate * step / config.warmup
-    progress = (step - config.warmup) / max(1, steps - config.warmup)
+def learning_rate(config: TrainingConfig, step: int, steps: int, *, zero_at: int = 1) -> float:
+    """Return the learning rate of an update: linear warm-up, then the schedule.
+
+    The last update of a decay to 0 learns too, as in transformers.
+
+    Args:
+        config: the section of the recipe.
+        step: number of the update, from 1.
+        steps: updates of the run.
+        zero_at: how many updates after the last one a decay reaches 0.
+    """
+    warmup = warmup_of(config, steps)
+    if config.warmup is None:
+        config = replace(config, warmup=warmup)
+    if step <= warmup:
+        return config.learning_rate * step / warmup
+    progress = (step - warmup) / max(1, steps + zero_at - warmup)
     return config.learning_rate * SCHEDULES[config.schedule](min(1.0, progress), step, config)
 
 
