@@ -17,6 +17,7 @@ import pytest
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
+from atento.errors import CapabilityError
 from atento.text import Tokenizer
 from atento.text.exporting import exported_files
 from atento.text.lengths import pad_batch, truncate
@@ -501,6 +502,19 @@ def test_d1_d2_the_ids_are_those_of_transformers_on_many_strings(
     assert [ours.encode(text) for text in texts[:50]] == expected[:50]
     unknown = ours.specials.get("unk")
     assert sum(bool(ids) and unknown not in ids for ids in expected) > count // 4  # they are not trivial
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_d2_hardly_any_subword_dropout_gives_the_same_ids(name: str, both: Callable[[str], Pair]) -> None:
+    """Of every layout that has dropout: those that run SentencePiece refuse it."""
+    ours, _ = both(name)
+    texts = [*strings()[::5], *(special * 40 for special in APART), "gato" * 80]
+    try:
+        sampled = ours.encode_batch(texts, dropout=1e-12)
+    except CapabilityError:
+        assert ours._library is None
+    else:
+        assert sampled == ours.encode_batch(texts)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

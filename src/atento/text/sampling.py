@@ -1,21 +1,52 @@
 """Subword regularisation: random segmentations of a text as a function of (text, rate, seed).
 
-The library's own generator cannot be seeded, which would break exact resumption.
+The library's own generator cannot be seeded, which would break exact resumption. So the library finds the words of a
+text and the plain segmentation of each; only a segmentation that differs from the plain one is made here.
 """
 
 import json
 import random
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from math import exp, inf, log, log1p
 from typing import Any
 
 import tokenizers
+from tokenizers import models, pre_tokenizers
 
 from atento.errors import CapabilityError
 
 _CHUNK = 128  # characters; a longer run without spaces is sampled in parts, which keeps the cost linear
-_CACHE = 100_000  # words whose plain segmentation is cached
+_CACHE = 500_000  # different words that are cached with their plain segmentation
 _CUT = 5_000_000  # words of all texts together that are cached, since every epoch needs them again
+
+
+@dataclass(eq=False, slots=True)
+class _Word:
+    """A word of a text as the model of a tokenizer gets it.
+
+    Attributes:
+        text: the word; empty where there is only one segmentation, as of an added token.
+        plain: the ids of its plain segmentation, by the library.
+        merges: for bpe, the number of merges of the plain segmentation; None: not counted yet.
+    """
+
+    text: str
+    plain: list[int]
+    merges: int | None = None
+
+
+class _Splits(threading.local):
+    """The last step of a pre-tokenizer: records the parts of a text that the model would get."""
+
+    parts: Sequence[tuple[str, list[int] | None]] = ()
+
+    def pre_tokenize(self, text: tokenizers.PreTokenizedString) -> None:
+        """Record each part, and the ids of those that are added tokens; the library calls it."""
+        splits = text.get_splits("original", "char")
+        self.parts = [(part, None if tokens is None else [token.id for token in tokens]) for part, _, tokens in splits]
 
 
 class Sampler:
@@ -25,6 +56,8 @@ class Sampler:
     - unigram: with probability `rate` the segmentation of a word is sampled with probability proportional to
       P(segmentation) ** alpha (Kudo 2018; docs/notes.md#d2); rate 1 is subword regularisation as published;
     - wordpiece: each longest match is skipped with probability `rate` (MaxMatch-Dropout, Hiraoka 2022).
+
+    Added tokens, and words that the library does not cut because they are too long, have one segmentation.
     """
 
     def __init__(self, backend: tokenizers.Tokenizer, definition: Mapping[str, Any], kind: str, alpha: float = 0.2):
@@ -37,7 +70,7 @@ class Sampler:
         Raises:
             CapabilityError: the kind has only one segmentation of a text.
         """
-        draws: dict[str, Callable[[str, float, random.Random], list[int] | None]] = {
+        draws: dict[str, Callable[[_Word, float, random.Random], list[int]]] = {
             "bpe": self._bpe,
             "unigram": self._unigram,
             "wordpiece": self._wordpiece,
@@ -49,11 +82,11 @@ class Sampler:
         self._draw = draws[kind]
         self._backend = backend
         self._alpha = alpha
+        self._splits = _Splits()
+        self._splitter = _splitter(backend, self._splits)
         model = definition["model"]
-        self._plain: dict[str, list[int]] = {}
-        self._merged: dict[str, tuple[list[int], int]] = {}
-        self._cut: dict[str, list[str]] = {}
-        self._known: dict[str, str] = {}  # each word of them once
+        self._known: dict[str, list[_Word]] = {}  # a word of a text, or its parts
+        self._cut: dict[str, list[_Word]] = {}
         self._room = _CUT
         if kind == "unigram":
             self._ids = {piece: i for i, (piece, _) in enumerate(model["vocab"])}
@@ -62,82 +95,94 @@ class Sampler:
         else:
             self._ids = model["vocab"]
         self._longest = max(map(len, self._ids), default=1)
-        merges = [tuple(m.split(" ") if isinstance(m, str) else m) for m in model.get("merges") or ()]
-        self._ranks = {(left, right): rank for rank, (left, right) in enumerate(merges)}
         self._prefix = model.get("continuing_subword_prefix") or ""
         self._suffix = model.get("end_of_word_suffix") or ""
+        merges = [tuple(m.split(" ") if isinstance(m, str) else m) for m in model.get("merges") or ()]
+        self._ranks = {(left, right): rank for rank, (left, right) in enumerate(merges)}
         unk = self._ids.get(model.get("unk_token") or "") if kind != "unigram" else int(model["unk_id"] or 0)
         self._unknown_ids = [] if unk is None else [unk]  # without one the library drops what it cannot encode
+        self._fuses = kind == "unigram" or bool(model.get("fuse_unk"))  # neighbours that are unknown, into one
+        self._bytes = bool(model.get("byte_fallback"))
+        self._most = model.get("max_input_chars_per_word", _CHUNK)  # of wordpiece
 
     def encode(self, text: str, rate: float, seed: int | str) -> list[int]:
         """The ids of a sampled segmentation of `text`; `rate` is in [0, 1]."""
         chance = random.Random(f"subwords {seed}")
-        ids: list[int] = []
         words = self._cut.get(text)
+        ids: list[int] = []
         for word in self._words(text) if words is None else words:
-            if len(word) <= _CHUNK:
-                ids += self._word(word, rate, chance)
-            elif self._prefix or self._suffix:
-                ids += self._segment(word)
-            else:
-                for start in range(0, len(word), _CHUNK):
-                    ids += self._word(word[start : start + _CHUNK], rate, chance)
+            ids += self._draw(word, rate, chance) if word.text else word.plain
         return ids
 
-    def _words(self, text: str) -> list[str]:
+    def _words(self, text: str) -> list[_Word]:
         """The words of a text as the tokenizer splits them, cached."""
-        normal = text if self._backend.normalizer is None else self._backend.normalizer.normalize_str(text)
-        words = [normal] if normal else []
-        if self._backend.pre_tokenizer is not None:
-            words = [word for word, _ in self._backend.pre_tokenizer.pre_tokenize_str(normal)]
+        self._splits.parts = ()
+        self._splitter.encode(text, add_special_tokens=False)
+        words: list[_Word] = []
+        parts: Sequence[tuple[str, list[int] | None]] = self._splits.parts
+        for part, added in parts:
+            words += self._parts(part) if added is None else [_Word("", added)]
         if len(words) < self._room:
             self._room -= len(words) + 1
-            self._cut[text] = words = [self._known.setdefault(word, word) for word in words]
+            self._cut[text] = words
         return words
 
-    def _word(self, word: str, rate: float, chance: random.Random) -> list[int]:
-        drawn = self._draw(word, rate, chance)
-        return self._segment(word) if drawn is None else drawn
+    def _parts(self, word: str) -> list[_Word]:
+        """A word with its plain segmentation, by the library; of a long one the parts, cut between pieces."""
+        parts = self._known.get(word)
+        if parts is None:
+            if len(self._known) >= _CACHE:
+                self._known.clear()
+            tokens = self._backend.model.tokenize(word)
+            plain = [token.id for token in tokens]
+            if len(word) <= _CHUNK:
+                parts = [_Word(word, plain)]
+            elif self._prefix or self._suffix:  # the parts of a word would not be words
+                parts = [_Word("", plain)]
+            else:
+                parts = list(_cut_between(word, tokens))
+            self._known[word] = parts
+        return parts
 
-    def _segment(self, word: str) -> list[int]:
-        """The plain segmentation, by the library."""
-        ids = self._plain.get(word)
-        if ids is None:
-            if len(self._plain) >= _CACHE:
-                self._plain.clear()
-            ids = self._plain[word] = [token.id for token in self._backend.model.tokenize(word)]
-        return ids
-
-    def _spell(self, char: str) -> list[int]:
-        """The ids of a character that is not a piece: its bytes if the vocabulary has them, else `unk`."""
-        ids = [self._ids.get(f"<0x{byte:02X}>") for byte in char.encode("utf-8")]
+    def _spell(self, chars: str) -> list[int]:
+        """The ids of characters that are no pieces: their bytes if the model has them, else `unk`."""
+        ids = [self._ids.get(f"<0x{byte:02X}>") for byte in chars.encode("utf-8")] if self._bytes else [None]
         known = [i for i in ids if i is not None]
         return known if len(known) == len(ids) else self._unknown_ids
 
-    def _bpe(self, word: str, rate: float, chance: random.Random) -> list[int]:
+    def _ids_of(self, pieces: list[str]) -> list[int]:
+        """The ids of pieces; those that are not in the vocabulary are unknown characters."""
+        ids: list[int] = []
+        for known, run in groupby(pieces, self._ids.__contains__):
+            if known:
+                ids += [self._ids[piece] for piece in run]
+                continue
+            unknown = [piece.removeprefix(self._prefix).removesuffix(self._suffix) for piece in run]
+            for chars in ["".join(unknown)] if self._fuses and not self._bytes else unknown:
+                ids += self._spell(chars)
+        return ids
+
+    def _bpe(self, word: _Word, rate: float, chance: random.Random) -> list[int]:
         """Skip each best merge with probability `rate`.
 
         One random number gives how many merges precede the first that is skipped; most often it is all of them, and
         the segmentation is the plain one.
         """
-        if word not in self._merged:
-            if len(self._merged) >= _CACHE:
-                self._merged.clear()
-            parts = self._letters(word)
+        if word.merges is None:
+            parts = self._letters(word.text)
             count = len(parts)
             self._merge(parts, count, chance)
-            self._merged[word] = self._pieces(parts), count - len(parts)
-        plain, merges = self._merged[word]
+            word.merges = count - len(parts)
         n_merges = 0.0 if rate == 1.0 else log(1.0 - chance.random()) / log1p(-rate) if rate else inf
-        if n_merges >= merges:
-            return plain
-        parts = self._letters(word)
+        if n_merges >= word.merges:
+            return word.plain
+        parts = self._letters(word.text)
         self._merge(parts, int(n_merges), chance)
         position = self._best(parts, rate, chance, passed=self._best(parts, 0.0, chance))
         while position >= 0:
-            parts[position : position + 2] = [parts[position] + parts[position + 1]]
+            self._join(parts, position)
             position = self._best(parts, rate, chance)
-        return self._pieces(parts)
+        return self._ids_of(parts)
 
     def _merge(self, parts: list[str], times: int, chance: random.Random) -> None:
         """Apply at most that number of best merges."""
@@ -145,7 +190,10 @@ class Sampler:
             position = self._best(parts, 0.0, chance)
             if position < 0:
                 break
-            parts[position : position + 2] = [parts[position] + parts[position + 1]]
+            self._join(parts, position)
+
+    def _join(self, parts: list[str], position: int) -> None:
+        parts[position : position + 2] = [parts[position] + parts[position + 1].removeprefix(self._prefix)]
 
     def _best(self, parts: list[str], rate: float, chance: random.Random, passed: int = -1) -> int:
         """The position of the best merge that is not skipped, where `passed` is skipped for certain; -1 if none."""
@@ -157,27 +205,23 @@ class Sampler:
         return position
 
     def _letters(self, word: str) -> list[str]:
-        parts = list(word)
-        if parts and self._suffix:
+        """The characters of a word as pieces, without those that the library drops."""
+        parts = [self._prefix + char if i else char for i, char in enumerate(word)]
+        if parts:
             parts[-1] += self._suffix
-        return parts
+        return parts if self._unknown_ids or self._bytes else [part for part in parts if part in self._ids]
 
-    def _pieces(self, parts: list[str]) -> list[int]:
-        ids: list[int] = []
-        for part in parts:
-            ids += [self._ids[part]] if part in self._ids else self._spell(part.removesuffix(self._suffix))
-        return ids
-
-    def _unigram(self, word: str, rate: float, chance: random.Random) -> list[int] | None:
+    def _unigram(self, word: _Word, rate: float, chance: random.Random) -> list[int]:
         """Forward filtering, backward sampling over the lattice of pieces."""
         if chance.random() >= rate:
-            return None
-        n = len(word)
-        forward = [0.0] + [-inf] * n  # log of the summed weight of all segmentations of word[:end]
+            return word.plain
+        text = word.text
+        n = len(text)
+        forward = [0.0] + [-inf] * n  # log of the summed weight of all segmentations of text[:end]
         arcs: list[list[tuple[int, float]]] = [[] for _ in range(n + 1)]
         for end in range(1, n + 1):
             for start in range(max(0, end - self._longest), end):
-                score = self._scores.get(word[start:end])
+                score = self._scores.get(text[start:end])
                 if score is None and end - start == 1:
                     score = self._unknown
                 if score is not None:
@@ -194,29 +238,55 @@ class Sampler:
                 if left < 0:
                     start = candidate
                     break
-            pieces.append(word[start:end])
+            pieces.append(text[start:end])
             end = start
-        ids: list[int] = []
-        for piece in reversed(pieces):
-            ids += [self._ids[piece]] if piece in self._ids else self._spell(piece)
-        return ids
+        return self._ids_of(pieces[::-1])
 
-    def _wordpiece(self, word: str, rate: float, chance: random.Random) -> list[int] | None:
+    def _wordpiece(self, word: _Word, rate: float, chance: random.Random) -> list[int]:
         ids: list[int] = []
-        start = 0
-        while start < len(word):
+        text, start = word.text, 0
+        if len(text) > self._most:
+            return word.plain
+        while start < len(text):
             prefix = self._prefix if start else ""
             match_end = 0
-            for end in range(min(len(word), start + self._longest), start, -1):
-                if prefix + word[start:end] in self._ids:
+            for end in range(min(len(text), start + self._longest), start, -1):
+                if prefix + text[start:end] in self._ids:
                     match_end = end
                     if end == start + 1 or chance.random() >= rate:
                         break
             if not match_end:
-                return None  # a shorter match has no continuation: use the plain segmentation
-            ids.append(self._ids[prefix + word[start:match_end]])
+                return word.plain  # a shorter match has no continuation
+            ids.append(self._ids[prefix + text[start:match_end]])
             start = match_end
         return ids
+
+
+def _splitter(backend: tokenizers.Tokenizer, splits: _Splits) -> tokenizers.Tokenizer:
+    """A copy of a tokenizer that ends with the parts for the model: added tokens, and the words between them."""
+    splitter = tokenizers.Tokenizer.from_str(backend.to_str())
+    splitter.encode_special_tokens = backend.encode_special_tokens
+    splitter.model = models.BPE()
+    steps = [pre_tokenizers.PreTokenizer.custom(splits)]
+    before = backend.pre_tokenizer
+    splitter.pre_tokenizer = pre_tokenizers.Sequence(steps if before is None else [before, *steps])
+    return splitter
+
+
+def _cut_between(word: str, tokens: list[tokenizers.Token]) -> Iterator[_Word]:
+    """Parts of a long word, of at most `_CHUNK` characters unless a piece is longer, each with its plain ids."""
+    spelt, start, ids = word.encode("utf-8"), 0, list[int]()
+    if [token.offsets[0] for token in tokens[1:]] != [token.offsets[1] for token in tokens[:-1]]:
+        yield _Word("", [token.id for token in tokens])  # pieces do not tell where they stand: bytes, dropped letters
+        return
+    for token in tokens:
+        begin, end = token.offsets
+        is_character = spelt[begin] & 0xC0 != 0x80  # not inside one, of which each byte is a piece
+        if ids and is_character and len(spelt[start:end].decode("utf-8", "ignore")) > _CHUNK:
+            yield _Word(spelt[start:begin].decode("utf-8"), ids)
+            start, ids = begin, []
+        ids.append(token.id)
+    yield _Word(spelt[start:].decode("utf-8"), ids)
 
 
 def parsed(definition: str) -> dict[str, Any]:
