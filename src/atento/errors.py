@@ -1,5 +1,6 @@
 """Exceptions and warnings of the package, and parts of messages."""
 
+from collections.abc import Sequence
 from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
@@ -60,6 +61,8 @@ class TrainingStopped(AtentoError):
 
 
 _LISTED = 60  # names in a message, such as those of labels
+_SHORT = 12  # of names that a file has, which may be longer
+_SHOWN = 40  # characters of such a name
 
 
 def nearest(name: str, known: list[str]) -> str:
@@ -69,6 +72,32 @@ def nearest(name: str, known: list[str]) -> str:
     names = sorted(known)
     more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
     return f"{hint} Known: {', '.join(names[:_LISTED])}{more}"
+
+
+def listed(name: str, known: Sequence[str], *, what: str = "the columns") -> str:
+    """Return the end of an error message about a name that a file lacks: the most similar one, then a few of all.
+
+    Args:
+        name: what was asked for.
+        known: what the file has.
+        what: these, in the message.
+    """
+    close = get_close_matches(name, known, n=1, cutoff=0.6)
+    lower = [other for other in known if other.strip().casefold() == name.strip().casefold() and other != name]
+    best = (lower or close)[:1]
+    hint = f"; did you mean {_short(best[0])}?" if best else ""
+    shown = ", ".join(_short(other) for other in known[:_SHORT])
+    more = f" and {len(known) - _SHORT:,} more" if len(known) > _SHORT else ""
+    return f"{hint}; {what} are {shown or 'none'}{more}"
+
+
+def _short(name: str) -> str:
+    return repr(name if len(name) <= _SHOWN else f"{name[: _SHOWN - 1]}…")
+
+
+def install_hint(extra: str) -> str:
+    """Return how to install an optional part of the package, from a clone: there is no release yet."""
+    return f"install it with `.venv/bin/pip install -e '.[{extra}]'` in the clone of Atento"
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:

@@ -147,14 +147,14 @@ def test_sources(written: str, sentence: str) -> None:
 
 
 FORMATS = [
-    ("tagging", "{file: a.xml}", "must end in one of .tsv, .csv, .jsonl, .json, .conll, .bio, .iob, .iob2, .conllu (or that and .gz or .zst): `file` is 'a.xml'"),
+    ("tagging", "{file: a.xml}", "must end in one of .tsv, .csv, .xlsx, .jsonl, .json, .conll, .bio, .iob, .iob2, .conllu (or that and .gz or .zst): `file` is 'a.xml'"),
     ("tagging", "{file: a.conll, tokens: w}", "is in the format conll, whose columns have numbers: `tokens` is 'w'"),
     ("tagging", "{file: a.conll, tags: 0}", "must have a column for each field: 0 appears twice"),
     ("tagging", "{file: a.tsv}", "is one file with columns, so `tokens` is missing"),
     ("tagging", "{file: a.tsv, tokens: 0, tags: -1}", "must count its columns from 0: `tags` is -1"),
     ("tagging", "{file: a.jsonl, tokens: 0, tags: 1}", "is in the format jsonl, whose columns have names: `tokens` is 0"),
     ("tagging", "{file: a.tsv, format: assin}", "is assin, which has no `tags`: give `file` and the column of each field: `tokens`, `tags` (or a file that ends in .conll or"),
-    ("tagging", "{file: a.tsv, format: conl}", "format must be one of tsv, csv, jsonl, json, conll, conllu, assin, text or null: got 'conl'; did you mean 'conll'?"),
+    ("tagging", "{file: a.tsv, format: conl}", "format must be one of tsv, csv, xlsx, jsonl, json, conll, conllu, assin, folders, text or null: got 'conl'; did you mean 'conll'?"),
     ("tagging", "{file: a.conll, label: 1}", "has a `label`, and this task reads tokens, tags"),
     ("tagging", "{dataset: a, file: b}", "is a data set, so `file` cannot be combined with `dataset`: got 'b'"),
     ("tagging", "{dataset: a, tags: 2}", "is a data set, whose columns have names: `tags` is 2"),
@@ -162,7 +162,7 @@ FORMATS = [
     ("tagging", "{file: a.conll, split: train}", "has a `split`, which needs `dataset`"),
     ("classification", "{file: a.xml, label: 2}", "is in the format assin, whose columns have names: `label` is 2"),
     ("classification", "{file: a.txt, format: text}", "is text, which has no `label`: give `file` and the column of each field: `text`, `label` (or a file that ends in .xml)"),
-    ("question-answering", "{file: a.conll}", "must end in one of .tsv, .csv, .jsonl, .json (or that and .gz or .zst): `file` is 'a.conll'"),
+    ("question-answering", "{file: a.conll}", "must end in one of .tsv, .csv, .xlsx, .jsonl, .json (or that and .gz or .zst): `file` is 'a.conll'"),
     ("question-answering", "{file: a.csv}", "is one file with columns, so `question` is missing"),
     ("language-modeling", "{file: a.txt, format: conll}", "is conll, and this task reads texts: give `file` (one text per line"),
 ]  # fmt: skip

@@ -92,7 +92,10 @@ def test_line_count_equals_the_byte_reference(raw: bytes) -> None:
         (b"\xfe\xff" + "olá\n".encode("utf-16-be"), "the byte order mark of UTF-16BE"),
         ("hello you\n".encode("utf-16-le"), "in.txt:1: a NUL character at byte 1 of the file; it looks like UTF-16LE"),
         ("olá, você\n".encode("utf-16-be"), "looks like UTF-16BE"),
-        ("olá, você\n".encode("utf-16-le"), "it looks like UTF-16LE (`iconv -f UTF-16LE -t UTF-8` converts it)"),
+        (
+            "olá, você\n".encode("utf-16-le"),
+            "it looks like UTF-16LE (`encoding: utf-16le` in the source reads it, or `iconv -f UTF-16LE -t UTF-8`",
+        ),
         (
             "sim\nnão\n".encode("latin-1"),
             "in.txt:2: not UTF-8: byte 0xe3 at byte 5 of the file; it looks like ISO-8859-1",
@@ -102,6 +105,7 @@ def test_line_count_equals_the_byte_reference(raw: bytes) -> None:
         (b"\xef\xbb\xbfa\n\xc3", "in.txt:2: not UTF-8: byte 0xc3 at byte 5 of the file"),
         (b"\xed\xa0\x80\n", "byte 0xed at byte 0"),
         (b"ab\0cdefgh\n", "in.txt:1: a NUL character at byte 2 of the file"),
+        (b"PK\x03\x04\x14\0\x06\0\x08\0!\0", "in.txt: is a zip archive; name a workbook .xlsx"),
         (gzip.compress(b"a\n", mtime=0), "in.txt: is gzip-compressed; name it .gz, or unpack it first"),
     ],
 )

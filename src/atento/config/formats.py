@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePath
 
 from atento.config.tasks import Field
 
@@ -35,11 +36,13 @@ _ANSWERING = {"question": "question", "context": "context", "answers": "answers"
 FORMATS: dict[str, Format] = {
     "tsv": Format((".tsv",), any_field=True, by_number=True, by_name=True, table=True),
     "csv": Format((".csv",), any_field=True, by_number=True, by_name=True, table=True),
+    "xlsx": Format((".xlsx",), any_field=True, by_number=True, by_name=True, table=True),
     "jsonl": Format((".jsonl",), _ANSWERING, any_field=True, by_name=True, table=True),
     "json": Format((".json",), _ANSWERING, any_field=True, by_name=True, table=True),
     "conll": Format((".conll", ".bio", ".iob", ".iob2"), {"tokens": 0, "tags": -1}, by_number=True, from_end=True),
     "conllu": Format((".conllu",), {"tokens": 1, "tags": 3}, by_number=True, from_end=True),
     "assin": Format((".xml",), {"text": "t", "pair": "h", "label": "entailment", "score": "similarity"}, by_name=True),
+    "folders": Format((), {"text": "text", "label": "label"}, by_name=True),
     "text": Format((".txt",), {"text": 0}),
 }
 
@@ -48,7 +51,8 @@ def format_of(file: str, stated: str | None, fields: Sequence[Field]) -> str | N
     """Return the format of a file with these fields: `stated`, or by the ending of its name.
 
     Where the ending says nothing, or .txt, a task with words and tags reads columns (`conll`), and a task whose records
-    are texts alone reads a text a line. None: no format of such records.
+    are texts alone reads a text a line. A name without an ending is a folder of labels (`folders`) for a task that
+    reads texts with labels. None: no format of such records.
     """
     if stated is not None:
         return stated
@@ -61,6 +65,8 @@ def format_of(file: str, stated: str | None, fields: Sequence[Field]) -> str | N
             return kind
     if texts:
         return "text"
+    if not PurePath(name).suffix and any(one.name == "label" for one in fields) and holds("folders", fields):
+        return "folders"
     return "conll" if {"words", "tags"} <= {one.kind for one in fields} else None
 
 

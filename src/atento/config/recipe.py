@@ -1,5 +1,6 @@
 """The configuration of a recipe: task, data, tokenizer, network, training, decoding and metrics."""
 
+import codecs
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -23,6 +24,16 @@ COLUMNS = (
 MAX_VOCABULARY = 1_000_000  # as `atento.text.training` has it, which knows no recipes
 
 
+def check_encoding(name: str) -> None:
+    """Raises RecipeError: Python has no encoding of text of this name."""
+    try:
+        text = codecs.lookup(name)._is_text_encoding
+    except (LookupError, ValueError):
+        text = False
+    if not text:
+        raise RecipeError(f"`encoding` must be the name of an encoding, such as windows-1252 or utf-16: got {name!r}")
+
+
 @dataclass(frozen=True)
 class SourceConfig:
     """One data source: two parallel files, one file with columns, a text file, or the embedded micro-world.
@@ -33,15 +44,26 @@ class SourceConfig:
     """
 
     file: str | None = None
-    """Path of one file: a table (.tsv, .csv, .jsonl, .json), columns of words and tags (.conll, .conllu), questions in
-    the format of SQuAD (.json), pairs in the format of ASSIN (.xml) or, for tasks that read texts, a text file with one
-    text per line. Files compressed as .gz or .zst are read too. For texts, a folder or a pattern (corpus/*.txt) reads
-    many files.
+    """Path of one file: a table (.tsv, .csv, .xlsx, .jsonl, .json), columns of words and tags (.conll, .conllu),
+    questions in the format of SQuAD (.json), pairs in that of ASSIN (.xml) or, for tasks that read texts, a text file
+    with one text per line; .gz and .zst are read too. For texts, a folder or a pattern (corpus/*.txt) reads many files.
+    For texts with labels, a folder has one folder of text files for each label.
     """
-    format: Literal["tsv", "csv", "jsonl", "json", "conll", "conllu", "assin", "text"] | None = None
+    format: Literal["tsv", "csv", "xlsx", "jsonl", "json", "conll", "conllu", "assin", "folders", "text"] | None = None
     """Format of `file`. [null: what its ending says] Set it where the ending says another format or none, such as conll
-    for columns of words and tags in a .tsv file.
+    for columns of words and tags in a .tsv file. folders: a folder with one folder of text files for each label, such
+    as pos and neg.
     """
+    delimiter: str | None = None
+    """Character between the columns of a .csv or .tsv file, such as ";". [one character; null: a comma in .csv, a tab
+    in .tsv]
+    """
+    decimal: Literal[".", ","] = "."
+    """Decimal sign of the numbers in a table."""
+    encoding: str | None = None
+    """Encoding of text files, such as windows-1252 or utf-16. [null: UTF-8]"""
+    sheet: str | None = None
+    """Sheet of an .xlsx file. [null: the only one that is not empty]"""
     dataset: str | None = None
     """Data set to read with the library `datasets` instead of a file: a local folder, a .parquet file, or a name on
     the hub. Columns have the names of the fields unless `text`, `label` ... name others; labels are names of classes,
@@ -129,6 +151,12 @@ class SourceConfig:
         check_choices(self)
         if not self.separator:
             raise RecipeError("`separator` must not be empty: got ''")
+        if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n\0'):
+            raise RecipeError(
+                f"`delimiter` must be one character between columns, no quote and no line end: got {self.delimiter!r}"
+            )
+        if self.encoding is not None:
+            check_encoding(self.encoding)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,28 @@ def forms(task: str) -> str:
 
 def source_problem(task: str, source: SourceConfig) -> tuple[str, str] | None:
     """Return the key at fault and the message for a source of this task, or None if the source has one valid form."""
-    return _memory_problem(source) or _dataset_problem(source) or _records_problem(task, source)
+    return (
+        _memory_problem(source)
+        or _dataset_problem(source)
+        or _records_problem(task, source)
+        or _reading_problem(task, source)
+    )
+
+
+def _reading_problem(task: str, source: SourceConfig) -> tuple[str, str] | None:
+    """As `source_problem`, for keys that say how a file is read and have no effect on this one."""
+    files = source.memory is None and source.dataset is None and source.world is None
+    form = format_of(source.file, source.format, TASKS[task].fields) if files and source.file else None
+    for key, forms_read, what in (
+        ("delimiter", ("tsv", "csv"), "of .csv and .tsv files"),
+        ("decimal", ("tsv", "csv", "xlsx"), "of numbers in .csv, .tsv and .xlsx files"),
+        ("sheet", ("xlsx",), "of .xlsx files"),
+    ):
+        if getattr(source, key) not in (None, ".") and form not in forms_read:
+            return key, f"has a `{key}`, which is {what}: got {getattr(source, key)!r}"
+    if source.encoding is not None and (not files or form == "xlsx"):
+        return "encoding", f"has an `encoding`, which is of text files: got {source.encoding!r}"
+    return None
 
 
 def _records_problem(task: str, source: SourceConfig) -> tuple[str, str] | None:

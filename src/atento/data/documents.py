@@ -20,7 +20,8 @@ def documents(source: SourceConfig, name: str, folder: Path, *, streamed: bool =
     """
 
     def lines() -> Iterator[Line]:
-        with open_binary(folder / Path(name).expanduser(), name, streamed=streamed) as stream:
+        path = folder / Path(name).expanduser()
+        with open_binary(path, name, streamed=streamed, encoding=source.encoding) as stream:
             for number, line in enumerate(scan(stream, name), start=1):
                 yield line if isinstance(line, DataError) else (number, line)
 

@@ -6,11 +6,13 @@ from numbers import Real
 from typing import Any
 
 from atento.config.tasks import Field
+from atento.data.frames import frame_columns, is_frame
 from atento.data.values import Converter
-from atento.errors import DataError, UsageError
+from atento.errors import DataError, UsageError, listed
 
 SPLITS = ("train", "valid", "test")
-MemoryRecords = Iterable[Any]  # tuples, mappings or texts; or the columns: a tuple of lists, or a mapping to lists
+# tuples, mappings or texts; or the columns: a tuple of lists, a mapping to lists, or a data frame
+MemoryRecords = Iterable[Any]
 _SHAPES = {
     ("source", "target"): "pairs (source, target), dicts with the keys 'source' and 'target', or the tuple of two "
     "lists (sources, targets)",
@@ -30,7 +32,7 @@ def by_split(data: MemoryRecords | Mapping[str, MemoryRecords] | None) -> dict[s
     """
     if data is None:
         return {}
-    if not isinstance(data, Mapping):
+    if not isinstance(data, Mapping) or is_frame(data):
         return {"train": data}
     for name in data:
         if name not in SPLITS:
@@ -41,6 +43,8 @@ def by_split(data: MemoryRecords | Mapping[str, MemoryRecords] | None) -> dict[s
 def with_optional(data: MemoryRecords, fields: Sequence[Field]) -> tuple[MemoryRecords, tuple[Field, ...]]:
     """Return the records and the fields that they have: an optional field if the first record has it."""
     required = tuple(field for field in fields if not field.optional)
+    if is_frame(data):
+        data = _of_frame(data, fields)
     if isinstance(data, Mapping):
         return data, tuple(field for field in fields if not field.optional or field.name in data)
     if len(required) == len(fields) or isinstance(data, str | bytes) or not isinstance(data, Iterable):
@@ -73,7 +77,8 @@ def records_in(data: MemoryRecords, fields: Sequence[Field], name: str) -> Itera
 
     Args:
         data: an iterable of tuples, of texts (for one field) or of mappings with the fields as keys; or the columns
-            as a tuple of lists or arrays, in the order of the fields, or as a mapping from their names.
+            as a tuple of lists or arrays, in the order of the fields, as a mapping from their names, or as a data frame
+            of pandas or polars with these names.
         fields: the fields of a record.
         name: name of the data in messages; a record is `name[index]`.
 
@@ -81,8 +86,10 @@ def records_in(data: MemoryRecords, fields: Sequence[Field], name: str) -> Itera
         UsageError: `data` has another type. DataError: the columns have different lengths.
     """
     names, converter = tuple(field.name for field in fields), Converter(fields)
+    if is_frame(data):
+        data = _of_frame(data, fields)
     if isinstance(data, Mapping) and _columns(tuple(data.get(column) for column in names), len(names)):
-        data = tuple(data[column] for column in names)
+        data = tuple(data[column] for column in names) if len(names) > 1 else data[names[0]]
     if isinstance(data, str | bytes | Mapping) or not isinstance(data, Iterable):
         raise UsageError(f"{name} must be an iterable of {_shape(names)}: got {type(data).__name__}")
     if len(fields) > 1 and _columns(data, len(fields)):
@@ -115,6 +122,24 @@ def memory_records(name: str, memory: Mapping[str, MemoryRecords] | None) -> Mem
 def argument_name(name: str) -> str:
     """Return the name of records in memory for messages: the argument of `atento.train` that holds them."""
     return f"data[{name!r}]"
+
+
+def _of_frame(data: Any, fields: Sequence[Field]) -> dict[str, list[Any]]:
+    """Return the columns of a data frame that are fields; a missing text is an empty one, as an empty cell of a file.
+
+    Raises:
+        DataError: a column is missing.
+    """
+    columns, kinds = frame_columns(data), {field.name: field.kind for field in fields}
+    for field in fields:
+        if not field.optional and field.name not in columns:
+            rename = f"; rename one: df.rename(columns={{...: {field.name!r}}})"
+            raise DataError(f"the data frame has no column {field.name!r}{listed(field.name, list(columns))}{rename}")
+    return {
+        name: ["" if value is None and kinds[name] in ("text", "class") else value for value in values]
+        for name, values in columns.items()
+        if name in kinds
+    }
 
 
 def _columns(data: object, count: int) -> bool:

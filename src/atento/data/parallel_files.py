@@ -11,7 +11,7 @@ from atento.errors import DataError, RecipeError
 
 
 def two_files(
-    source: Column | None, target: Column | None, folder: Path, files: ExitStack
+    source: Column | None, target: Column | None, folder: Path, files: ExitStack, encoding: str | None = None
 ) -> tuple[tuple[str, ...], Iterator[Row]]:
     """Return the names of the two files and their rows; the files are open until `files` closes them.
 
@@ -24,7 +24,8 @@ def two_files(
             f"got source {source!r} and target {target!r}"
         )
     source_file, target_file = (
-        files.enter_context(open_binary(folder / Path(name).expanduser(), name)) for name in (source, target)
+        files.enter_context(open_binary(folder / Path(name).expanduser(), name, encoding=encoding))
+        for name in (source, target)
     )
     return (source, target), _aligned(scan(source_file, source), scan(target_file, target), source, target)
 

@@ -19,6 +19,7 @@ from atento.config.tasks import Field
 from atento.data.conll import without_marks
 from atento.data.documents import documents
 from atento.data.hub import dataset_rows
+from atento.data.labelled_folders import labelled_files
 from atento.data.memory import MemoryRecords, argument_name, memory_records, records_in, with_optional
 from atento.data.paragraphs import looks_wrapped, wrapped_sentence
 from atento.data.parallel_files import two_files
@@ -166,7 +167,7 @@ def _read(
         return collect(rows, present, (name,), source.count, skip_bad)
     with ExitStack() as files:
         if source.file is None and columns == ("source", "target"):
-            names, rows = two_files(source.source, source.target, folder, files)
+            names, rows = two_files(source.source, source.target, folder, files, source.encoding)
             return collect(rows, present, names, source.count, skip_bad)
         if source.file is None:
             raise RecipeError(f"a data source of {noun_of(columns)[0]}s needs `file`, `dataset`, `world` or `memory`")
@@ -235,9 +236,13 @@ def file_rows(
         raise RecipeError(f"`file: {name}` has no column names; {quoted_fields} must be numbers: got {values}")
     if numbers and min(numbers) < 0 and not FORMATS[form].from_end:
         raise RecipeError(f"`file: {name}`: columns are counted from 0: got {values}")
-    stream = files.enter_context(open_binary(_path(folder, name), name, streamed=streamed))
     present = tuple(field for field in fields if field.name in columns)
-    return present, rows_in(form, stream, name, chosen, Converter(present, source.separator))
+    if form == "folders":
+        return present, labelled_files(_path(folder, name), name, present, source.encoding)
+    stream = files.enter_context(open_binary(_path(folder, name), name, streamed=streamed, encoding=source.encoding))
+    converter = Converter(present, source.separator, source.decimal)
+    rows = rows_in(form, stream, name, chosen, converter, delimiter=source.delimiter, sheet=source.sheet)
+    return present, rows
 
 
 def _text_file(source: SourceConfig, folder: Path, skip_bad: bool) -> Records:

@@ -1,25 +1,30 @@
 """The files of a data source: one file, every text file of a folder, or every file that matches a pattern."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from atento.config.formats import COMPRESSED, FORMATS
+from atento.config.formats import COMPRESSED, FORMATS, format_of
 from atento.config.recipe import SourceConfig
+from atento.config.tasks import Field
 from atento.errors import DataError
 
 _WILD = "*?["
 
 
-def source_files(source: SourceConfig, folder: Path) -> list[str]:
+def source_files(source: SourceConfig, folder: Path, fields: Sequence[Field] = (Field("text"),)) -> list[str]:
     """Return the names of the files of a source, in alphabetical order, as its `file` writes them.
 
     Of a folder: the files whose names end in .txt, or in the ending of `format`, compressed or not, in its folders
-    too. Of a pattern (`corpus/*.jsonl`, `**` for any folders): the files that match it.
+    too. Of a pattern (`corpus/*.jsonl`, `**` for any folders): the files that match it. A folder of labels, for records
+    with these fields, is one source.
 
     Raises:
         DataError: there is no such file.
     """
     name = str(source.file)
     path = folder / Path(name).expanduser()
+    if path.is_dir() and format_of(name, source.format, fields) == "folders":
+        return [name]
     if path.is_dir():
         endings = FORMATS[source.format or "text"].endings
         accepted = tuple(f"{ending}{packed}" for ending in endings for packed in ("", *COMPRESSED))

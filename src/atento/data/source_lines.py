@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from atento.data.encodings import recoded
 from atento.errors import DataError
 from atento.limits import limited
 
 LINE_LIMIT = 16 * 1024 * 1024  # bytes; one broken file must not fill the memory
 _PART = 1 << 20  # bytes that are decoded at once
 _BOM = b"\xef\xbb\xbf"
-_GZIP, _ZSTD, _PARQUET = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1"
+_GZIP, _ZSTD, _PARQUET, _ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1", b"PK\x03\x04"
 _OTHER_BOMS = (  # UTF-32 first: its little-endian byte order mark begins with UTF-16's
     (b"\xff\xfe\x00\x00", "UTF-32LE"),
     (b"\x00\x00\xfe\xff", "UTF-32BE"),
@@ -161,13 +162,14 @@ def read_lines(path: str | Path, *, bad: list[str] | None = None) -> list[str]:
 
 
 @contextmanager
-def open_binary(path: Path, name: str, *, streamed: bool = False) -> Iterator[BinaryIO]:
+def open_binary(path: Path, name: str, *, streamed: bool = False, encoding: str | None = None) -> Iterator[BinaryIO]:
     """Open a regular file for reading, unpacking `.gz` and `.zst` on the way, under the limits of `atento.limits`.
 
     Args:
         path: the file.
         name: its name in messages.
         streamed: the content is not kept, so that it may be larger than the memory.
+        encoding: of a text file that is not UTF-8; it is read as UTF-8.
 
     Raises:
         DataError: missing, a directory, a pipe or a device, not readable, or named `.gz` or `.zst` without being so
@@ -199,7 +201,7 @@ def open_binary(path: Path, name: str, *, streamed: bool = False) -> Iterator[Bi
             raise DataError(f"{name}: is named .zst but is not compressed by Zstandard")
         raw.seek(0)
         with limited(raw, name, packed_as=path.suffix, streamed=streamed) as stream:
-            yield stream
+            yield recoded(stream, name, encoding)
 
 
 def display_name(path: str | Path) -> str:
@@ -279,6 +281,8 @@ def _too_long(name: str, number: int) -> DataError:
 
 
 def _nul(raw: bytes, name: str, number: int, start: int) -> DataError:
+    if start == 0 and raw.startswith(_ZIP):
+        return DataError(f"{name}: is a zip archive; name a workbook .xlsx, and unpack another archive first")
     at = raw.index(b"\0")
     encoding = _wide(raw)
     guess = f"; it looks like {encoding}{_convert(encoding)}" if encoding else ""
@@ -286,6 +290,8 @@ def _nul(raw: bytes, name: str, number: int, start: int) -> DataError:
 
 
 def _not_utf8(raw: bytes, name: str, number: int, start: int, at: int) -> DataError:
+    if start == 0 and raw.startswith(_ZIP):
+        return _nul(raw, name, number, start)
     encoding = _wide(raw)
     if encoding is None and _has_utf8_letters(raw):
         guess = "; the rest of the line is UTF-8, so the text is damaged here"
@@ -296,7 +302,7 @@ def _not_utf8(raw: bytes, name: str, number: int, start: int, at: int) -> DataEr
 
 
 def _convert(encoding: str) -> str:
-    return f" (`iconv -f {encoding} -t UTF-8` converts it)"
+    return f" (`encoding: {encoding.lower()}` in the source reads it, or `iconv -f {encoding} -t UTF-8` converts it)"
 
 
 def _wide(raw: bytes) -> str | None:

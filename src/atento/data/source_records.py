@@ -1,5 +1,6 @@
 """One file to rows of values, by its format; tables (.tsv, .csv) are read here, each strictly by its rules."""
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
@@ -8,18 +9,27 @@ from atento.data.assin import pairs_in
 from atento.data.conll import sentences_in
 from atento.data.source_json import json_objects, jsonl_objects
 from atento.data.source_lines import LINE_LIMIT, read_text, scan
+from atento.data.spreadsheets import sheet_rows
 from atento.data.squad import is_document, questions_in
 from atento.data.values import Converter
-from atento.errors import DataError
+from atento.errors import DataError, counted, listed
 
 Column = int | str
 Row = tuple[int, list[Any]] | DataError  # line and values; or the error of a broken record
 
 _QUOTED = re.compile(r'"([^"]*(?:""[^"]*)*)"(?!")')  # a quote before the end may be the first of two
-_PLAIN = re.compile(r'[^",]*')
 
 
-def rows_in(form: str, stream: BinaryIO, name: str, columns: Sequence[Column], converter: Converter) -> Iterator[Row]:
+def rows_in(
+    form: str,
+    stream: BinaryIO,
+    name: str,
+    columns: Sequence[Column],
+    converter: Converter,
+    *,
+    delimiter: str | None = None,
+    sheet: str | None = None,
+) -> Iterator[Row]:
     """Read some columns of one open file; a broken record is yielded as its error, so that the caller may skip it.
 
     Args:
@@ -27,13 +37,14 @@ def rows_in(form: str, stream: BinaryIO, name: str, columns: Sequence[Column], c
         columns: those of the fields, in their order. In tables all by number from 0 (no header) or all by name (the
             first line is a header); for JSON keys, where `translation.en` reaches into an object.
         converter: converts the values of these columns.
+        delimiter: between the columns of a line; None: that of the format. sheet: of a workbook.
 
     Raises:
         DataError: an error of the whole file; names file, line and rule.
     """
-    if form in ("tsv", "csv"):
-        rows = _tsv_rows(stream, name) if form == "tsv" else _csv_rows(stream, name)
-        cells = _table(rows, name, "a tab" if form == "tsv" else "a comma", columns)
+    if form in _DELIMITERS:
+        rows = _table_rows(form, stream, name, delimiter, sheet, converter.decimal)
+        cells = _table(rows, name, _separated(delimiter or _DELIMITERS[form]), columns)
         return cells if converter.plain else _converted(cells, name, converter)
     if form in ("conll", "conllu"):
         return sentences_in(stream, name, [int(column) for column in columns], universal=form == "conllu")
@@ -48,14 +59,16 @@ def rows_in(form: str, stream: BinaryIO, name: str, columns: Sequence[Column], c
     return _keyed(json_objects(text, name), name, keys, converter)
 
 
-def columns_of(form: str, stream: BinaryIO, name: str) -> list[str]:
+def columns_of(
+    form: str, stream: BinaryIO, name: str, *, delimiter: str | None = None, sheet: str | None = None
+) -> list[str]:
     """The fields of a table's first line, or the keys of the first object; none where it cannot be read.
 
     Raises:
         DataError: an error of the whole file.
     """
-    if form in ("tsv", "csv"):
-        row = next(_tsv_rows(stream, name) if form == "tsv" else _csv_rows(stream, name), None)
+    if form in _DELIMITERS:
+        row = next(_table_rows(form, stream, name, delimiter, sheet), None)
         return [] if row is None or isinstance(row, DataError) else row[1]
     if form == "jsonl":
         record = next(jsonl_objects(stream, name), None)
@@ -65,12 +78,36 @@ def columns_of(form: str, stream: BinaryIO, name: str) -> list[str]:
     return [] if record is None or isinstance(record, DataError) else list(record[1] or ())
 
 
-_SEMICOLONS = "; columns are separated by commas, not semicolons"
+_DELIMITERS = {"csv": ",", "tsv": "\t", "xlsx": ""}  # between the columns of a line
 
 # Tables -----------------------------------------------------------------------------------------------------------
 
 
-def _table(rows: Iterator[Row], name: str, separator: str, columns: Sequence[Column]) -> Iterator[Row]:
+def _table_rows(
+    form: str, stream: BinaryIO, name: str, delimiter: str | None, sheet: str | None, decimal: str = "."
+) -> Iterator[Row]:
+    """The rows of a table as cells."""
+    if form == "xlsx":
+        return sheet_rows(stream, name, sheet, decimal)
+    between = delimiter or _DELIMITERS[form]
+    return _tsv_rows(stream, name, between) if form == "tsv" else _csv_rows(stream, name, between)
+
+
+def _separated(delimiter: str) -> str:
+    names = {",": "a comma", "\t": "a tab", ";": "a semicolon"}
+    return f" separated by {names.get(delimiter, repr(delimiter))}" if delimiter else ""
+
+
+def _other(text: str) -> str:
+    """Return how to separate columns by the sign that a line seems to have between them, if it is read as one column.
+
+    It is only named in the message.
+    """
+    found = max(";\t,|", key=text.count)
+    return f"; `delimiter: {json.dumps(found)}` in the source separates columns by that sign" if found in text else ""
+
+
+def _table(rows: Iterator[Row], name: str, separated: str, columns: Sequence[Column]) -> Iterator[Row]:
     """Select columns of each row; every row must have as many columns as the first."""
     width = first = 0
     numbers = [column for column in columns if isinstance(column, int)]
@@ -86,9 +123,11 @@ def _table(rows: Iterator[Row], name: str, separator: str, columns: Sequence[Col
         if fields == [""]:
             yield line, [""] * len(numbers)  # a blank line: counted with the empty records
         elif len(fields) <= last:
-            count = f"{len(fields)} column{'s' if len(fields) > 1 else ''} separated by {separator}"
-            hint = _SEMICOLONS if separator == "a comma" and len(fields) == 1 and ";" in fields[0] else ""
-            yield DataError(f"{name}:{line}: {count}, and column {last} (counted from 0) is requested{hint}")
+            hint = _other(fields[0]) if len(fields) == 1 else ""
+            yield DataError(
+                f"{name}:{line}: {counted(len(fields), 'column')}{separated}, and column {last} (counted from 0) is "
+                f"requested{hint}"
+            )
         elif width and len(fields) != width:
             yield DataError(f"{name}:{line}: {len(fields)} columns, and line {first} has {width}")
         else:
@@ -123,19 +162,19 @@ def _header(rows: Iterator[Row], name: str, columns: Sequence[str]) -> tuple[lis
     for column in columns:
         if names.count(column) != 1:
             problem = "appears twice" if column in names else "is not"
-            known = ", ".join(map(repr, names))
-            hint = _SEMICOLONS if len(names) == 1 and ";" in names[0] else ""
-            raise DataError(f"{name}:1: column {column!r} {problem} in the header; the columns are {known}{hint}")
+            hint = _other(names[0]) if len(names) == 1 else ""
+            raise DataError(f"{name}:{row[0]}: column {column!r} {problem} in the header{listed(column, names)}{hint}")
     return [names.index(column) for column in columns], len(names)
 
 
-def _tsv_rows(stream: BinaryIO, name: str) -> Iterator[Row]:
+def _tsv_rows(stream: BinaryIO, name: str, delimiter: str) -> Iterator[Row]:
     for number, line in enumerate(scan(stream, name), start=1):
-        yield line if isinstance(line, DataError) else (number, line.split("\t"))
+        yield line if isinstance(line, DataError) else (number, line.split(delimiter))
 
 
-def _csv_rows(stream: BinaryIO, name: str) -> Iterator[Row]:
-    """RFC 4180: a quoted field may hold commas, line ends (returned as newlines) and doubled quotes."""
+def _csv_rows(stream: BinaryIO, name: str, delimiter: str) -> Iterator[Row]:
+    """RFC 4180, with any delimiter, which a quoted field may hold, as line ends (returned as newlines) and doubled
+    quotes."""
     pending: list[str] = []
     begin, size, number = 0, 0, 0
     for number, line in enumerate(scan(stream, name), start=1):
@@ -145,7 +184,7 @@ def _csv_rows(stream: BinaryIO, name: str) -> Iterator[Row]:
             continue
         if not pending:
             begin, size = number, 0
-            fields = _csv_fields(line)
+            fields = _csv_fields(line, delimiter)
             if fields is not None:
                 yield (number, fields) if isinstance(fields, list) else DataError(f"{name}:{number}: {fields}")
                 continue
@@ -157,17 +196,18 @@ def _csv_rows(stream: BinaryIO, name: str) -> Iterator[Row]:
             yield DataError(f"{name}:{begin}: the quote opened here is not closed within {LINE_LIMIT // 2**20} MiB")
             pending = []
         elif line.count('"') % 2:  # the open quote is closed here, and no other is left open
-            fields = _csv_fields("\n".join(pending))
+            fields = _csv_fields("\n".join(pending), delimiter)
             pending = []
             yield (begin, fields) if isinstance(fields, list) else DataError(f"{name}:{begin}: {fields}")
     if pending:
         yield DataError(f"{name}:{begin}: the quote opened here is never closed (the file ends at line {number})")
 
 
-def _csv_fields(record: str) -> list[str] | str | None:
+def _csv_fields(record: str, delimiter: str) -> list[str] | str | None:
     """Return the fields of a record; None if a quote is open at its end; a message if it breaks the rules."""
     if '"' not in record:
-        return record.split(",")
+        return record.split(delimiter)
+    plain = re.compile(rf'[^"{re.escape(delimiter)}]*')
     fields, at = [], 0
     while True:
         if record.startswith('"', at):
@@ -176,15 +216,15 @@ def _csv_fields(record: str) -> list[str] | str | None:
                 return None
             fields.append(field[1].replace('""', '"'))
         else:
-            field = _PLAIN.match(record, at)
+            field = plain.match(record, at)
             assert field is not None  # it matches the empty string
             fields.append(field[0])
         at = field.end()
         if at == len(record):
             return fields
-        if record[at] == ";" and record[at - 1] == '"':
-            return f"a semicolon behind a quoted field{_SEMICOLONS}"
-        if record[at] != ",":
+        if record[at] in ";\t,|" and record[at] != delimiter and record[at - 1] == '"':
+            return f"{record[at]!r} behind a quoted field{_other(record[at])}"
+        if record[at] != delimiter:
             return 'a quote inside a field; such a field must be quoted whole and its own quotes doubled ("")'
         at += 1
 

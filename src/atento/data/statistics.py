@@ -129,8 +129,9 @@ def columns_seen(sources: Sequence[SourceConfig], folder: Path, fields: Sequence
         form = None if source.file is None else format_of(source.file, source.format, fields)
         if source.file is None or form is None or not FORMATS[form].table:
             continue
-        with open_binary(folder / Path(source.file).expanduser(), source.file) as stream:
-            columns = columns_of(form, stream, source.file)
+        path = folder / Path(source.file).expanduser()
+        with open_binary(path, source.file, encoding=source.encoding) as stream:
+            columns = columns_of(form, stream, source.file, delimiter=source.delimiter, sheet=source.sheet)
         stated = [column for name in COLUMNS if (column := getattr(source, name)) is not None]
         used = stated or [column for column in columns_of_source(form, source, fields).values() if column is not None]
         header = not FORMATS[form].by_number or any(isinstance(column, str) for column in used)

@@ -61,7 +61,8 @@ def _rows(source: SourceConfig, folder: Path) -> Iterator[list[str] | DataError]
         if form is None:
             raise RecipeError(f"`file: {name}` is in no format of texts")
         if form == "text" and source.documents == "lines" and not source.paragraphs:
-            with open_binary(folder / Path(name).expanduser(), name, streamed=True) as stream:
+            path = folder / Path(name).expanduser()
+            with open_binary(path, name, streamed=True, encoding=source.encoding) as stream:
                 yield from scan_many(stream, name)
         elif form == "text":
             read = documents(source, name, folder, streamed=True)
@@ -92,4 +93,6 @@ def wrapped_file(source: SourceConfig, folder: Path) -> str | None:
 def reading_options(source: SourceConfig) -> Mapping[str, Any]:
     """Return what decides the texts of a source besides the content of its files."""
     names = ("dataset", "split", "text", "prefix", "world", "count", "seed", "paragraphs", "documents", "format")
-    return {name: getattr(source, name) for name in names}
+    stated = {name: getattr(source, name) for name in ("delimiter", "encoding", "sheet")}
+    reading = {name: value for name, value in stated.items() if value is not None}
+    return {name: getattr(source, name) for name in names} | reading

@@ -14,6 +14,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from atento.config.tasks import Field, task_with_field
+from atento.errors import listed
 
 SEPARATOR = "|"  # of several labels in one cell
 _STRINGS = ("text", "class")
@@ -36,8 +37,8 @@ Value = str | float | tuple[str, ...] | tuple[Span, ...]
 class Converter:
     """Converts the values of records with these fields, and checks rules between them."""
 
-    def __init__(self, fields: Sequence[Field], separator: str = SEPARATOR) -> None:
-        self.fields, self.separator = tuple(fields), separator
+    def __init__(self, fields: Sequence[Field], separator: str = SEPARATOR, decimal: str = ".") -> None:
+        self.fields, self.separator, self.decimal = tuple(fields), separator, decimal
         number_of_kind: dict[str, int] = {field.kind: number for number, field in enumerate(fields)}
         names = {field.name: number for number, field in enumerate(fields)}
         self._pair = (
@@ -65,7 +66,7 @@ class Converter:
         """
         if self.plain or self.blank(cells):
             return list(cells)
-        values = [_from_cell(field, cell, self.separator) for field, cell in zip(self.fields, cells)]
+        values = [_from_cell(field, cell, self.separator, self.decimal) for field, cell in zip(self.fields, cells)]
         self.check(values)
         return values
 
@@ -154,8 +155,7 @@ def at_key(record: Any, key: str) -> Any:
     value: Any = record
     for part in [key] if key in record else key.split("."):
         if not isinstance(value, Mapping) or part not in value:
-            known = ", ".join(map(repr, record)) or "none"
-            raise ValueError(f"key {key!r} is not in the record; its keys are {known}")
+            raise ValueError(f"key {key!r} is not in the record{listed(key, [*map(str, record)], what='its keys')}")
         value = value[part]
     return value
 
@@ -237,18 +237,12 @@ def shortened(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
-def _from_cell(field: Field, cell: str, separator: str) -> Value:
+def _from_cell(field: Field, cell: str, separator: str, decimal: str) -> Value:
     """Convert a cell of a table to a value of its field."""
     subject = f"`{field.name}`"
     match field.kind:
         case "number":
-            text = cell.strip()
-            try:
-                number = float(text if "_" not in text else "")
-            except ValueError:
-                point = " (with a decimal point)" if "," in text else ""
-                raise ValueError(f"{subject} must hold a number{point}: got {shortened(cell)!r}") from None
-            return _finite(number, subject)
+            return _number_from(cell, subject, decimal)
         case "classes":
             return _labels([class_name(label) for label in cell.split(separator)] if cell.strip() else [], subject)
         case "words" | "tags":
@@ -259,6 +253,19 @@ def _from_cell(field: Field, cell: str, separator: str) -> Value:
             return class_name(cell)
         case _:
             return cell
+
+
+def _number_from(cell: str, subject: str, decimal: str) -> float:
+    """Read a number with this decimal sign, and without signs between thousands."""
+    text, other = cell.strip(), "," if decimal == "." else "."
+    try:
+        number = float(text.replace(decimal, ".") if "_" not in text and other not in text else "")
+    except ValueError:
+        kinds = {".": "point", ",": "comma"}
+        signs = f" (with a decimal {kinds[decimal]}; `decimal: {other!r}` in the source reads a decimal {kinds[other]})"
+        hint = signs if other in text else ""
+        raise ValueError(f"{subject} must hold a number{hint}: got {shortened(cell)!r}") from None
+    return _finite(number, subject)
 
 
 def _from_object(field: Field, value: Any, subject: str) -> Value:

@@ -64,14 +64,15 @@ def read_sources(
 def files_by_source(recipe: Recipe, split: str, folder: Path) -> list[int]:
     """Return the number of files of each source of a split; 1 for what is no file."""
     sources: tuple[SourceConfig, ...] = getattr(recipe.data, split)
-    return [1 if source.file is None else len(source_files(source, folder)) for source in sources]
+    fields = TASKS[recipe.task].fields
+    return [1 if source.file is None else len(source_files(source, folder, fields)) for source in sources]
 
 
 def _by_file(recipe: Recipe, split: str, folder: Path) -> list[SourceConfig]:
     """Return the sources of a split, one for each file of a folder or a pattern."""
     sources: list[SourceConfig] = []
     for source in getattr(recipe.data, split):
-        names = [None] if source.file is None else source_files(source, folder)
+        names = [None] if source.file is None else source_files(source, folder, TASKS[recipe.task].fields)
         if len(names) > 1 and source.count is not None:
             raise DataError(f"`count` is for one file: {source.file} has {len(names)}")
         sources += [replace(source, file=name) for name in names]

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from atento.config.heads import HeadConfig
+from atento.data.frames import frame_texts, is_frame
 from atento.data.objectives.labels import inputs_of, texts_as_store
 from atento.errors import AtentoWarning, UsageError, counted
 from atento.networks.network import Network, token_mask_of
@@ -77,6 +78,8 @@ def texts_and_pairs(given: object) -> tuple[list[str], list[str] | None]:
     Raises:
         UsageError: something else. DataError: a text with a NUL character.
     """
+    if is_frame(given):
+        given = frame_texts(given)
     records: Any = given
     if isinstance(given, Sequence) and given and all(isinstance(record, tuple | list) for record in given):
         if any(len(record) != 2 for record in records):

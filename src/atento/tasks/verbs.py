@@ -10,6 +10,7 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
 from atento.config.decoding import DecodingOptions
+from atento.data.frames import frame_texts, is_frame
 from atento.errors import DataError, UsageError
 from atento.tasks.languages import TranslationOptions
 from atento.tasks.writing import WrittenText
@@ -128,6 +129,8 @@ def listed(value: object) -> list[str]:
     Raises:
         UsageError: something else than texts. DataError: a text with a NUL character.
     """
+    if is_frame(value):
+        value = frame_texts(value)
     if not isinstance(value, Iterable) or isinstance(value, bytes | Mapping):
         raise UsageError(f"give a text or a list of texts: got {type(value).__name__}")
     texts = [value] if isinstance(value, str) else list(value)

@@ -1,0 +1,307 @@
+"""Tables as people have them: Excel's CSV of Brazil and Germany, workbooks, folders of labels, data frames."""
+
+import io
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import openpyxl
+import pandas
+import polars
+import pytest
+
+from atento.config.formats import FORMATS
+from atento.config.recipe import SourceConfig
+from atento.config.tasks import TASKS
+from atento.data.frames import frame_texts
+from atento.data.memory import by_split
+from atento.data.records import read_records, records_in_memory
+from atento.data.statistics import columns_seen
+from atento.data.text_sources import reading_options
+from atento.errors import DataError, MissingPartError, RecipeError, UsageError
+from atento.tasks.text_outputs import texts_and_pairs
+from atento.tasks.verbs import listed
+
+REGRESSION = TASKS["regression"].fields
+CLASSIFICATION = TASKS["classification"].fields
+PAIRS = TASKS["translation"].fields
+ROWS = [("O gato pulou; não caiu.", 9.5), ('Disse "olá"', -0.25), ("Ação", 3.0)]
+
+
+def excel(rows: list[tuple[str, float]], delimiter: str = ";", decimal: str = ",") -> str:
+    """What Excel writes: semicolons, a decimal comma, quotes where they are needed, CR LF."""
+    lines = [f"text{delimiter}score"]
+    for text, number in rows:
+        cell = '"' + text.replace('"', '""') + '"' if delimiter in text or '"' in text else text
+        lines.append(f"{cell}{delimiter}{str(number).replace('.', decimal)}")
+    return "".join(f"{line}\r\n" for line in lines)
+
+
+@pytest.mark.parametrize("encoding", ["windows-1252", "latin-1", "utf-16", "utf-16le", "utf-8-sig", "cp850"])
+@pytest.mark.parametrize("delimiter", [";", "\t", "|", ":"])
+@pytest.mark.parametrize("form", ["csv", "tsv"])
+def test_a_table_is_what_the_source_says(tmp_path: Path, encoding: str, delimiter: str, form: str) -> None:
+    rows = ROWS if form == "csv" else ROWS[2:]
+    (tmp_path / "a.x").write_bytes(excel(rows, delimiter).encode(encoding))
+    source = SourceConfig(
+        file="a.x", format=form, delimiter=delimiter, decimal=",", encoding=encoding, text="text", score="score"
+    )
+    records = read_records(source, REGRESSION, tmp_path)
+    assert list(zip(records["text"], records["score"])) == rows
+    seen = columns_seen([source], tmp_path, REGRESSION)
+    assert seen[0]["columns"] == ["text", "score"]
+
+
+def test_pandas_reads_the_same_file(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(excel(ROWS).encode("windows-1252"))
+    theirs = pandas.read_csv(tmp_path / "a.csv", sep=";", decimal=",", encoding="windows-1252")
+    source = SourceConfig(file="a.csv", delimiter=";", decimal=",", encoding="windows-1252", text="text", score="score")
+    ours = read_records(source, REGRESSION, tmp_path)
+    assert ours["text"] == theirs["text"].to_list() and ours["score"] == theirs["score"].to_list()
+
+
+@pytest.mark.parametrize(
+    ("more", "content", "said"),
+    [
+        ({}, excel(ROWS).encode("windows-1252"), '`delimiter: ";"` in the source'),
+        ({"delimiter": ";"}, excel(ROWS).encode("windows-1252"), "`encoding: iso-8859-1` in the source"),
+        ({"delimiter": ";"}, excel(ROWS).encode("windows-1252").replace(b"\xe3", b"\x93"), "`encoding: windows-1252`"),
+        ({"delimiter": ";", "encoding": "latin-1"}, excel(ROWS).encode("latin-1"), "`decimal: ','` in the source"),
+        ({"delimiter": ";", "decimal": ","}, excel(ROWS, decimal=".").encode(), "`decimal: '.'` in the source"),
+        ({"delimiter": ";", "encoding": "ascii"}, excel(ROWS).encode(), "a.csv:2: is not ascii"),
+        ({}, excel(ROWS, "\t").encode(), '`delimiter: "\\t"` in the source'),
+    ],
+)
+def test_what_a_file_seems_to_be_is_named_and_not_guessed(
+    tmp_path: Path, more: dict[str, Any], content: bytes, said: str
+) -> None:
+    (tmp_path / "a.csv").write_bytes(content)
+    with pytest.raises(DataError) as error:
+        read_records(SourceConfig(file="a.csv", text="text", score="score", **more), REGRESSION, tmp_path)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize("value", ["1.234,5", "9.5", "1_0", "nove", "1,2,3"])
+def test_signs_between_thousands_are_no_numbers(tmp_path: Path, value: str) -> None:
+    (tmp_path / "a.tsv").write_text(f"x\t{value}\n", encoding="utf-8")
+    with pytest.raises(DataError, match="must hold a number"):
+        read_records(SourceConfig(file="a.tsv", decimal=",", text=0, score=1), REGRESSION, tmp_path)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_every_reader_of_text_files_knows_the_encoding(tmp_path: Path, encoding: str) -> None:
+    """Parallel files, lines, documents, JSON lines and JSON, columns of words."""
+    write = {
+        "a.pt": "não\nsim\n",
+        "a.en": "no\nyes\n",
+        "a.txt": "não\n\nsim\n",
+        "a.jsonl": '{"text": "não", "label": "é"}\n',
+        "a.json": '[{"text": "não", "label": "é"}]',
+        "a.conll": "não ADV\nsim ADV\n\n",
+    }
+    for name, text in write.items():
+        (tmp_path / name).write_bytes(text.encode(encoding))
+    pairs = read_records(SourceConfig(source="a.en", target="a.pt", encoding=encoding), PAIRS, tmp_path)
+    assert pairs["target"] == ["não", "sim"]
+    texts = TASKS["language-modeling"].fields
+    for more in ({}, {"paragraphs": True}, {"documents": "blank-lines"}):
+        source = SourceConfig(file="a.txt", encoding=encoding, **more)  # type: ignore[arg-type]
+        assert read_records(source, texts, tmp_path)["text"] == ["não", "sim"]
+    for name in ("a.jsonl", "a.json"):
+        source = SourceConfig(file=name, encoding=encoding, text="text", label="label")
+        assert read_records(source, CLASSIFICATION, tmp_path)["label"] == ["é"]
+    words = read_records(SourceConfig(file="a.conll", encoding=encoding), TASKS["tagging"].fields, tmp_path)
+    assert words["tokens"] == [("não", "sim")]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"delimiter": ""}, "one character"),
+        ({"delimiter": ";;"}, "one character"),
+        ({"delimiter": '"'}, "one character"),
+        ({"encoding": "latim"}, "name of an encoding"),
+        ({"encoding": "rot13"}, "name of an encoding"),
+        ({"encoding": "hex"}, "name of an encoding"),
+        ({"decimal": ";"}, "decimal"),
+    ],
+)
+def test_keys_of_a_source_are_checked(more: dict[str, Any], said: str) -> None:
+    with pytest.raises(RecipeError, match=said):
+        SourceConfig(file="a.csv", **more)
+
+
+def test_reading_options_change_only_where_a_key_is_given() -> None:
+    """The store of token ids of an older version stays good."""
+    assert {"delimiter", "encoding", "sheet"}.isdisjoint(reading_options(SourceConfig(file="a.csv")))
+    assert reading_options(SourceConfig(file="a.csv", encoding="latin-1"))["encoding"] == "latin-1"
+
+
+# Workbooks --------------------------------------------------------------------------------------------------------
+
+
+def workbook(path: Path, sheets: dict[str, list[list[Any]]]) -> None:
+    """A workbook as openpyxl writes it."""
+    book = openpyxl.Workbook()
+    book.remove(book.active)
+    for title, rows in sheets.items():
+        sheet = book.create_sheet(title)
+        for row in rows:
+            sheet.append(row)
+    book.save(path)
+
+
+def test_a_workbook_is_read_as_pandas_reads_it(tmp_path: Path) -> None:
+    rows = [["text", "score", "note"], *([text, number, None] for text, number in ROWS), [None, None, None], ["fim", 1]]
+    workbook(tmp_path / "a.xlsx", {"dados": rows, "vazia": []})
+    records = read_records(SourceConfig(file="a.xlsx", text="text", score="score"), REGRESSION, tmp_path)
+    theirs = pandas.read_excel(tmp_path / "a.xlsx").dropna(subset=["text"])
+    assert records["text"] == theirs["text"].to_list() and records["score"] == theirs["score"].to_list()
+    assert records.where(3) == "a.xlsx:6"
+    by_number = read_records(
+        SourceConfig(file="a.xlsx", text=0, label=1), CLASSIFICATION, tmp_path
+    )  # the header is a record: columns by number
+    assert by_number["label"] == ["score", "9.5", "-0.25", "3", "1"]
+
+
+def test_sheets_are_named_where_there_are_several(tmp_path: Path) -> None:
+    rows = [["text", "score"], ["a", 1]]
+    workbook(tmp_path / "a.xlsx", {"um": rows, "dois": [*rows, ["b", 2]]})
+    source = {"file": "a.xlsx", "text": "text", "score": "score"}
+    with pytest.raises(DataError, match="several sheets, 'um', 'dois': name one as `sheet`"):
+        read_records(SourceConfig(**source), REGRESSION, tmp_path)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="no sheet 'tres'"):
+        read_records(SourceConfig(**source, sheet="tres"), REGRESSION, tmp_path)  # type: ignore[arg-type]
+    assert len(read_records(SourceConfig(**source, sheet="dois"), REGRESSION, tmp_path)) == 2  # type: ignore[arg-type]
+
+
+def test_a_workbook_that_swells_or_is_none_is_refused(tmp_path: Path) -> None:
+    workbook(tmp_path / "good.xlsx", {"um": [["text", "score"], ["a", 1]]})
+    swollen = io.BytesIO()
+    with zipfile.ZipFile(tmp_path / "good.xlsx") as old, zipfile.ZipFile(swollen, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name) + (b" " * (64 << 20) if "sheet1" in name else b""))
+    for content, said in (
+        (swollen.getvalue(), "grows more than 200 times"),
+        (b"text,score\n", "the workbook cannot be read"),
+        (b"PK\x03\x04" + b"\0" * 50, "the workbook cannot be read"),
+    ):
+        (tmp_path / "bad.xlsx").write_bytes(content)
+        with pytest.raises(DataError, match=said):
+            read_records(SourceConfig(file="bad.xlsx", text="text", score="score"), REGRESSION, tmp_path)
+    with zipfile.ZipFile(tmp_path / "bad.xlsx", "w") as other:
+        other.writestr("a.txt", "no workbook")
+    with pytest.raises(DataError, match="the workbook cannot be read"):
+        read_records(SourceConfig(file="bad.xlsx", text="text", score="score"), REGRESSION, tmp_path)
+
+
+def test_a_workbook_without_its_library_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workbook(tmp_path / "a.xlsx", {"um": [["text", "score"], ["a", 1]]})
+    monkeypatch.setitem(__import__("sys").modules, "openpyxl", None)
+    with pytest.raises(MissingPartError, match=r"\[data\]"):
+        read_records(SourceConfig(file="a.xlsx", text="text", score="score"), REGRESSION, tmp_path)
+
+
+# Folders of labels ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def imdb(tmp_path: Path) -> Path:
+    """The layout of IMDb."""
+    for label, names in {"pos": "13", "neg": "24", "unsup": "0"}.items():
+        (tmp_path / "aclImdb/train" / label).mkdir(parents=True)
+        for name in names:
+            file = tmp_path / "aclImdb/train" / label / f"{name}_9.txt"
+            file.write_text(f"{label} {name}\nmore\n", encoding="utf-8")
+    (tmp_path / "aclImdb/train/urls_pos.txt").write_text("http://a\n", encoding="utf-8")
+    return tmp_path
+
+
+def test_folders_of_labels(imdb: Path) -> None:
+    records = read_records(SourceConfig(file="aclImdb/train"), CLASSIFICATION, imdb)
+    assert records["text"] == ["pos 1\nmore", "neg 2\nmore", "pos 3\nmore", "neg 4\nmore"]
+    assert records["label"] == ["pos", "neg", "pos", "neg"]
+    assert read_records(SourceConfig(file="aclImdb/train", count=2), CLASSIFICATION, imdb)["label"] == ["pos", "neg"]
+
+
+def test_folders_of_labels_that_are_none(imdb: Path) -> None:
+    (imdb / "empty").mkdir()
+    (imdb / "table").write_text("a\tb\n", encoding="utf-8")
+    for name, said in (("empty", "no folder of text files"), ("table", "is a file"), ("gone", "no such folder")):
+        with pytest.raises(DataError, match=said):
+            read_records(SourceConfig(file=name), CLASSIFICATION, imdb)
+    (imdb / "aclImdb/train/pos/1_9.txt").write_bytes(b"n\xe3o")
+    with pytest.raises(DataError, match=r"aclImdb/train/pos/1_9\.txt:1: not UTF-8"):
+        read_records(SourceConfig(file="aclImdb/train"), CLASSIFICATION, imdb)
+    records = read_records(SourceConfig(file="aclImdb/train", encoding="latin-1"), CLASSIFICATION, imdb)
+    assert records["text"][0] == "não"
+
+
+# Data frames ------------------------------------------------------------------------------------------------------
+
+FRAMES = [pandas.DataFrame, polars.DataFrame]
+COLUMNS: dict[str, dict[str, list[Any]]] = {
+    "translation": {"source": ["a", "b"], "target": ["A", "B"]},
+    "classification": {"text": ["a", "b"], "label": ["x", "y"]},
+    "multi-label-classification": {"text": ["a", "b"], "label": [["x"], ["x", "y"]]},
+    "regression": {"text": ["a", "b"], "score": [1.5, 2.0]},
+    "tagging": {"tokens": [["a"], ["b", "c"]], "tags": [["O"], ["B-X", "O"]]},
+    "language-modeling": {"text": ["a", "b"]},
+}
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("task", COLUMNS)
+def test_a_data_frame_is_its_columns(frame: Any, task: str) -> None:
+    if task not in TASKS:
+        pytest.skip(f"no task {task}")
+    fields = TASKS[task].fields
+    data = frame(COLUMNS[task] | {"other": [1, 2]})
+    expected = records_in_memory(COLUMNS[task], fields, "data")
+    found = records_in_memory(data, fields, "data")
+    assert found.fingerprint == expected.fingerprint and list(found.columns) == list(expected.columns)
+    assert by_split(data)["train"] is data and by_split({"valid": data})["valid"] is data
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+def test_missing_values_and_columns_of_a_data_frame(frame: Any) -> None:
+    records = records_in_memory(frame({"text": ["a", None], "label": ["x", "y"]}), CLASSIFICATION, "data")
+    assert records["text"] == ["a"] and records.empty == 1
+    with pytest.raises(DataError, match="has no column 'label'; the columns are 'text', 'sentiment'; rename one"):
+        records_in_memory(frame({"text": ["a"], "sentiment": ["x"]}), CLASSIFICATION, "data")
+    with pytest.raises(DataError, match="must hold a number"):
+        records_in_memory(frame({"text": ["a", "b"], "score": [1.0, None]}), REGRESSION, "data")
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+def test_verbs_take_the_texts_of_a_data_frame(frame: Any) -> None:
+    """Iterating a frame of pandas gives the names of its columns, which are no texts."""
+    assert listed(frame({"text": ["a", "b"], "other": [1, 2]})) == ["a", "b"]
+    assert listed(frame({"review": ["a", "b"]})) == ["a", "b"] == listed(frame({"review": ["a", "b"]})["review"])
+    assert texts_and_pairs(frame({"text": ["a"], "pair": ["b"]})) == (["a"], ["b"])
+    with pytest.raises(UsageError, match="no column 'text'"):
+        frame_texts(frame({"a": ["x"], "b": ["y"]}))
+    with pytest.raises(UsageError, match="must be a str"):
+        listed(frame({"text": ["a", None]}))
+
+
+# Wrong columns ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", [name for name, form in FORMATS.items() if form.table])
+def test_a_wrong_column_is_a_short_message_with_the_nearest_name(tmp_path: Path, form: str) -> None:
+    names = ["Label", *(f"question {number} of a long survey of many words" for number in range(300))]
+    if form == "xlsx":
+        workbook(tmp_path / "a.xlsx", {"um": [names, names]})
+    elif form in ("csv", "tsv"):
+        text = {"csv": ",", "tsv": "\t"}[form].join(names) + "\n"
+        (tmp_path / f"a.{form}").write_text(text * 2, encoding="utf-8")
+    else:
+        import json
+
+        record = json.dumps(dict.fromkeys(names, "a"))
+        (tmp_path / f"a.{form}").write_text(record if form == "jsonl" else f"[{record}]", encoding="utf-8")
+    with pytest.raises(DataError) as error:
+        read_records(SourceConfig(file=f"a.{form}", text=names[1], label="label"), CLASSIFICATION, tmp_path)
+    assert "did you mean 'Label'?" in str(error.value) and "more" in str(error.value)
+    assert len(str(error.value)) < 900
