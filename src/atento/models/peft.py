@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 from collections import Counter
 from collections.abc import Mapping
@@ -20,11 +19,12 @@ from atento.config.network import NetworkConfig, network_to_dict
 from atento.errors import AtentoError, CapabilityError, ModelError, UsageError
 from atento.models.configuration import CONFIG, LORA, lora_config, network_config, read_config
 from atento.models.find import find_model
-from atento.networks.adapters import add_to_rows, parts_of
+from atento.models.lora_weights import adapted, by_map, initialization, is_of_training, is_part, join, spans
+from atento.networks.adapters import parts_of
 from atento.networks.families import FAMILIES, read_released
 from atento.networks.families.family import Family
 from atento.networks.families.load_report import LoadReport
-from atento.networks.families.reading import family_of
+from atento.networks.families.reading import Over, family_of
 from atento.networks.families.rows import Row
 from atento.networks.families.tensors import TensorFiles
 from atento.storage.checkpoint import load_checkpoint
@@ -33,14 +33,9 @@ ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetens
 _OURS = "atento.json"  # what PEFT has no place for: the names of labels, the task, special tokens around a text
 _NOT_KEPT = ("model_type", "version", "atento_version", "network", LORA)
 _PREFIX = "base_model.model."  # before the names of the model that PEFT wraps
-_FACTOR = re.compile(r"(?P<map>.+)\.lora_(?P<factor>[AB])\.weight")
 _NOT_BUILT = (
-    "use_dora",
-    "lora_bias",
-    "use_qalora",
-    "target_parameters",
-    "trainable_token_indices",
-    "layer_replication",
+    *("use_qalora", "use_bdlora", "alora_invocation_tokens", "arrow_config", "kasa_config"),
+    *("target_parameters", "layer_replication", "megatron_config"),
 )
 _CLASSES = {  # their name of a task -> what their class of such models is called
     "SEQ_CLS": "ForSequenceClassification",
@@ -86,12 +81,19 @@ def read_peft(
         raise ModelError(
             f"{folder / ADAPTER_CONFIG}: `base_model_name_or_path` must name the base model: got {named!r}"
         )
-    base = find_model(folder / named if (folder / named).exists() else named)
+    local = next((path for path in (folder / named, Path(named)) if path.exists()), None)
+    if local is None and settings.get("revision") not in (None, "main"):
+        raise ModelError(
+            f"{folder / ADAPTER_CONFIG}: `revision` {settings['revision']!r} of the base {named} is not fetched here: "
+            "name a folder with that revision in `base_model_name_or_path`"
+        )
+    base = find_model(named if local is None else local)
     data = read_config(base / CONFIG)
     with TensorFiles(folder, ADAPTER_WEIGHTS) as files:
-        names = {name: _plain(name) for name in files.entries if ".original_module." not in name}
-        factors = {plain: files.read(name) for name, plain in names.items() if _FACTOR.fullmatch(plain)}
-        replaced = {name: plain for name, plain in names.items() if plain not in factors}
+        read = (name for name in files.entries if ".original_module." not in name and not is_of_training(name))
+        names = {name: _plain(name) for name in read}
+        maps = by_map({plain: files.read(name) for name, plain in names.items() if is_part(plain)})
+        replaced = {name: plain for name, plain in names.items() if not is_part(plain)}
         shapes = {plain: files.entries[name].shape for name, plain in replaced.items()}
     strange = sorted(plain for plain in shapes if "lora_" in plain)
     if strange:
@@ -102,10 +104,10 @@ def read_peft(
         _with_head(data, shapes, settings.get("task_type")),
         allow_missing=allow_missing,
         allow_unused=allow_unused,
-        over=(folder / ADAPTER_WEIGHTS, replaced),
+        over=Over(folder / ADAPTER_WEIGHTS, replaced, adapted(maps), bool(settings.get("ensure_weight_tying"))),
     )
     rows = family.rows(network)
-    _join(weights, rows, factors, family, settings, folder)
+    join(weights, rows, maps, family, settings, folder)
     heads = {
         row.ours.split(".")[1]
         for row in rows
@@ -146,6 +148,7 @@ def _check(settings: Mapping[str, Any], folder: Path) -> None:
     for key in _NOT_BUILT:
         if settings.get(key):
             raise ModelError(f"{folder / ADAPTER_CONFIG}: `{key}` {settings[key]!r} is not read here")
+    initialization(settings, folder / ADAPTER_CONFIG)
 
 
 def _with_head(data: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], task: Any) -> dict[str, Any]:
@@ -158,53 +161,6 @@ def _with_head(data: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], t
         adapted.pop("id2label", None)
         adapted["num_labels"] = out[0]
     return adapted
-
-
-def _join(
-    weights: dict[str, Tensor],
-    rows: list[Row],
-    factors: Mapping[str, Tensor],
-    family: Family,
-    settings: Mapping[str, Any],
-    folder: Path,
-) -> None:
-    """Add the products of an adapter to the weights, by their names of the maps."""
-    maps = {name.removesuffix(".weight"): (row.ours, *span) for row in rows for name, span in _spans(row, weights)}
-    for name, b in factors.items():
-        match = _FACTOR.fullmatch(name)
-        if match is None or match["factor"] == "A":
-            continue
-        a, plain = factors.get(f"{match['map']}.lora_A.weight"), family.bare(match["map"])
-        if plain not in maps or a is None:
-            raise ModelError(f"{folder}: the adapter is for {match['map']}, which is no matrix of the base model")
-        ours, start, stop = maps[plain]
-        if (b.shape[0], a.shape[1]) != (stop - start, weights[ours].shape[1]) or b.shape[1] != a.shape[0]:
-            raise ModelError(
-                f"{folder}: the adapter of {match['map']} is of shape {tuple(b.shape)} by {tuple(a.shape)}, and the "
-                f"matrix of the base model of {(stop - start, weights[ours].shape[1])}"
-            )
-        scale = _alpha(match["map"], settings) / (a.shape[0] ** (0.5 if settings.get("use_rslora") else 1.0))
-        add_to_rows(weights, ours, start, stop, scale * (b.float() @ a.float()))
-
-
-def _spans(row: Row, weights: Mapping[str, Tensor]) -> list[tuple[str, tuple[int, int]]]:
-    """Their matrices in one of ours: the name of each, and its rows."""
-    if not row.ours.endswith(".weight") or row.ours not in weights or weights[row.ours].dim() != 2:
-        return []
-    sizes, start, spans = row.sizes or (weights[row.ours].shape[0],), 0, []
-    for name, size in zip(row.theirs, sizes):
-        spans.append((name, (start, start + size)))
-        start += size
-    return spans
-
-
-def _alpha(name: str, settings: Mapping[str, Any]) -> float:
-    """alpha of the map of that name, by the patterns of PEFT."""
-    patterns = settings.get("alpha_pattern") or {}
-    for pattern, alpha in patterns.items():
-        if re.match(rf"(.*\.)?({pattern})$", name):
-            return float(alpha)
-    return float(settings.get("lora_alpha", 8))
 
 
 def save_adapter(run: str | Path, directory: str | Path, *, base: str | Path | None = None) -> Path:
@@ -265,7 +221,7 @@ def _adapters(
     for row in rows:
         ours = row.ours.removesuffix(".weight")
         parts = {part: span for part, span in parts_of(ours, network).items() if f"{ours}.adapters.{part}.b" in weights}
-        for name, (start, stop) in _spans(row, weights) if parts else ():
+        for name, (start, stop) in spans(row, weights) if parts else ():
             factors = []
             for part, (first, count) in parts.items():
                 low, high = max(first, start), min(first + count, stop)

@@ -1,6 +1,7 @@
 """Reads a folder in the Hugging Face layout: our configuration, our weights, and a load report."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +61,27 @@ def family_of(data: Mapping[str, Any], path: str) -> Family:
     return FAMILIES[name]
 
 
+@dataclass(frozen=True)
+class Over:
+    """A further file, whose tensors replace those of a folder or are added to them.
+
+    `names`: their names in the file -> those in a model with a head. `changed`: weights, by the latter, that are
+    changed after reading. What repeats one of either keeps the tensor of the folder; `tied`: one of `changed` alone.
+    """
+
+    file: Path
+    names: Mapping[str, str]
+    changed: frozenset[str] = frozenset()
+    tied: bool = False
+
+
 def read_released(
     folder: Path,
     data: Mapping[str, Any],
     *,
     allow_missing: bool = False,
     allow_unused: bool = False,
-    over: tuple[Path, Mapping[str, str]] | None = None,
+    over: Over | None = None,
 ) -> tuple[NetworkConfig, dict[str, Tensor], LoadReport]:
     """Configuration, weights under our names, and the load report.
 
@@ -74,8 +89,7 @@ def read_released(
         data: the folder's `config.json`.
         allow_missing: weights that the file lacks are left out (and initialised). allow_unused: weights that the
             network does not have are ignored. Both are errors otherwise.
-        over: a further file, whose tensors replace the folder's or are added to them, and their names there -> those
-            in a model with a head.
+        over: a further file, read over the folder's.
 
     Raises:
         ModelError: another family, a configuration that is not supported, missing or unused weights.
@@ -85,14 +99,14 @@ def read_released(
     with TensorFiles(folder) as files:
         files.with_todays_names()
         prefix = family.prefix_in(files.entries)
-        if over is not None:
-            named = {name: known if prefix else family.bare(known) for name, known in over[1].items()}
-            files.lay_over(over[0], named)
+        changed, kept = (frozenset[str](),) * 2 if over is None else _lay_over(files, over, family, data, prefix)
         theirs = files.entries.keys()
         plain = frozenset(name.removeprefix(prefix) for name in theirs)
         try:
             check_numbers(data)
-            tying = family.tying(data, theirs, prefix, files.equal)
+            tying = family.tying(
+                data, theirs, prefix, lambda one, other: not changed & {one, other} and files.equal(one, other)
+            )
             known, outside = known_ids(data)
             keys = ReadKeys(known)
             config = family.read(keys, plain, tying)
@@ -103,7 +117,7 @@ def read_released(
         rows = family.rows(config)
         weights, load_report = _take(files, config, rows, prefix, tying)
         used_names = {name for names in load_report.loaded.values() for name in names}
-        for name in sorted(theirs - used_names):
+        for name in sorted(theirs - used_names - kept):
             bare = name.removeprefix(prefix)
             getattr(load_report, _kind(family, tying, bare)).append(name)
         load_report.unread = keys.unread()
@@ -119,6 +133,30 @@ def read_released(
         )
     warn_of_ids(outside, config, str(folder / "config.json"))
     return config, weights, load_report
+
+
+def _lay_over(
+    files: TensorFiles, over: Over, family: Family, data: Mapping[str, Any], prefix: str
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Put the tensors of another file over those of the folder.
+
+    Returns:
+        The names of the tensors that equal no other after they are changed, and the names that were added for tensors
+        of the folder that others repeated.
+    """
+    names = {name: known if prefix else family.bare(known) for name, known in over.names.items()}
+    changed = frozenset(name if prefix else family.bare(name) for name in over.changed)
+    stored_names = family.tying(data, files.entries, prefix, files.equal).stored_names
+    new = changed if over.tied else changed.union(names.values())
+    kept: dict[str, str] = {}
+    for stored in set(stored_names.values()):
+        repeats = [name for name, source in stored_names.items() if source == stored]
+        if any(name in new or prefix + name in new for name in repeats):
+            kept |= {prefix + name if prefix + name in new else name: stored for name in repeats}
+    kept = {name: stored for name, stored in kept.items() if not {name, prefix + name} & files.entries.keys()}
+    files.entries |= {name: files.entries[stored] for name, stored in kept.items()}
+    files.lay_over(over.file, names)
+    return changed, frozenset(kept)
 
 
 def _kind(family: Family, tying: Tying, name: str) -> str:
