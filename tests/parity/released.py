@@ -57,6 +57,14 @@ _LLAMA31 = {  # of a head's rates some are kept, some slowed in part, some wholl
     "original_max_position_embeddings": 16,
 }
 _YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16}
+_DYNAMIC = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
+_LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "short_factor": [1.0, 1.1],
+    "long_factor": [1.5, 4.0],
+    "original_max_position_embeddings": 6,
+}
 _BART = {
     "vocab_size": 37,
     "d_model": 16,
@@ -221,6 +229,18 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
     "llama stretched": (hf.LlamaForCausalLM, hf.LlamaConfig(**_LLAMA, rope_parameters=_LINEAR)),
     "llama 3.1": (hf.LlamaForCausalLM, hf.LlamaConfig(**_LLAMA, rope_parameters=_LLAMA31)),
     "llama yarn": (hf.LlamaForCausalLM, hf.LlamaConfig(**_LLAMA | {"head_dim": 12}, rope_parameters=_YARN)),
+    "llama dynamic": (
+        hf.LlamaForCausalLM,
+        hf.LlamaConfig(**_LLAMA | {"max_position_embeddings": 6}, rope_parameters=_DYNAMIC),
+    ),
+    "llama longrope": (hf.LlamaForCausalLM, hf.LlamaConfig(**_LLAMA, rope_parameters=_LONGROPE)),
+    "llama longrope, short texts": (
+        hf.LlamaForCausalLM,
+        hf.LlamaConfig(
+            **_LLAMA,
+            rope_parameters=_LONGROPE | {"original_max_position_embeddings": 20, "attention_factor": 1.3},
+        ),
+    ),
     "llama tied, wide heads": (
         hf.LlamaForCausalLM,
         hf.LlamaConfig(**_LLAMA | {"head_dim": 6, "tie_word_embeddings": True}),

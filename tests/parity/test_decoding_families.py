@@ -93,3 +93,19 @@ def test_h12_what_was_written_is_shown_with_its_prompt(tmp_path: Path) -> None:
     with observe(network) as again, torch.no_grad():
         network(read[None])
     torch.testing.assert_close(weights[0, :, : len(read), : len(read)], again["decoder", -1][0])
+
+
+@pytest.mark.parametrize("row", [0, 1, 2])
+@pytest.mark.parametrize("name", ["llama dynamic", "llama longrope"])
+def test_k2_rotations_that_go_by_the_length_equal_transformers_with_its_cache(
+    name: str, row: int, tmp_path: Path
+) -> None:
+    """Prompts of 9, 6 and 2 tokens go past the 6 of the training: keys in the cache keep their rotations there too."""
+    network, other = load(name, tmp_path)
+    inputs = Inputs.padded("right", network.config.pad_id)
+    prompt = inputs.ids[row : row + 1, inputs.real[row]]
+    (found,) = generate(network, prompt, Greedy(), max_new_tokens=NEW, eos_id=())
+    wanted = other.generate(  # type: ignore[attr-defined]
+        prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=NEW, do_sample=False, eos_token_id=None
+    )
+    assert list(found[0].ids) == wanted[0, prompt.shape[1] :].tolist()

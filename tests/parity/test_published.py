@@ -1,5 +1,6 @@
 """Folders as published, for every family of the table: `load` and `convert` give the outputs of `transformers` (K2)."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,20 @@ def test_k2_every_case_as_published_gives_their_outputs(number: int, name: str, 
 @pytest.mark.parametrize("form", FORMS)
 def test_k2_every_form_of_a_folder(model_type: str, form: str, tmp_path: Path) -> None:
     _compare_published(_FIRST[model_type], form, tmp_path / "theirs")
+
+
+@pytest.mark.parametrize("name", ["llama stretched", "llama 3.1", "llama yarn", "llama dynamic", "llama longrope"])
+def test_k2_rotations_under_the_keys_of_older_versions(name: str, tmp_path: Path) -> None:
+    """`rope_scaling` with a `type`, and the length of the training beside it, as in the files of Phi-3."""
+    other = theirs(name)
+    folder = saved(other, tmp_path / "theirs")
+    data = json.loads((folder / "config.json").read_text())
+    rope = data.pop("rope_parameters")
+    rope["type"], data["rope_theta"] = rope.pop("rope_type"), rope.pop("rope_theta")
+    if name == "llama longrope":
+        data["original_max_position_embeddings"] = rope.pop("original_max_position_embeddings")
+    (folder / "config.json").write_text(json.dumps(data | {"rope_scaling": rope}))
+    model = atento.load(folder)
+    assert model.load_report is not None and not model.load_report.unread
+    compare(model.network, other, "right")
+    compare(model.network, type(other).from_pretrained(folder).eval(), "right")

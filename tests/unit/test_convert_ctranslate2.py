@@ -86,6 +86,10 @@ NOT_HELD: dict[str, tuple[NetworkConfig, str]] = {
         changed(LLAMA, positions=PositionConfig("rotary", stretch=StretchConfig(4.0, trained_len=16, yarn=True))),
         "rotary positions that scale queries and keys (YaRN)",
     ),
+    "lengths": (
+        changed(LLAMA, positions=PositionConfig("rotary", stretch=StretchConfig(2.0, trained_len=16, dynamic=True))),
+        "rotary positions that go by the length of a text",
+    ),
     "a classifier": (
         tiny_config("bert-base", heads=(HeadConfig("classification", ("a", "b")),)),
         "a classification head",

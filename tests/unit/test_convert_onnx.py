@@ -215,6 +215,13 @@ def test_prompts_in_parts_give_what_whole_prompts_give(tmp_path: Path) -> None:
         (changed(BERT, attention={"sparse": SparseConfig(top_k=2)}), "sparse attention"),
         (changed(OWN, positions=PositionConfig("learned", layers=(0,))), "positions added in single layers"),
         (
+            changed(
+                HELD["llama3-8b"],
+                positions=PositionConfig("rotary", stretch=StretchConfig(2.0, trained_len=16, dynamic=True)),
+            ),
+            "rotary positions that go by the length of a text",
+        ),
+        (
             changed(OWN, heads=(HeadConfig("classification", LABELS),)),
             "heads beside the output of a network that writes",
         ),

@@ -365,11 +365,33 @@ def test_yarn_by_hand() -> None:
     assert Rotary(2, stretch=Stretch(4.0, 100, yarn=True)).at(torch.arange(3)).cos.shape == (3, 1)
 
 
+def test_rotations_that_go_by_the_length_of_each_row() -> None:
+    """Up to 4 positions as they are or by `short`; a row of 6 by its own length, whatever stands beside it."""
+    positions = torch.stack([torch.arange(6), torch.tensor([0, 1, 2, 3, 3, 3])])
+    dynamic = Rotary(4, 100.0, stretch=Stretch(2.0, 4, dynamic=True))
+    grown = 100.0 * (2.0 * 6 / 4 - 1) ** 2  # the exponent is R / (R - 2) = 2
+    for row, base in ((0, grown), (1, 100.0)):
+        for at in (positions, positions[row : row + 1]):
+            found = dynamic.at(at, dtype=torch.float64).cos[row if len(at) > 1 else 0]
+            torch.testing.assert_close(found[0], Rotary(4, base).at(positions[row], dtype=torch.float64).cos)
+    each = Rotary(4, 100.0, stretch=Stretch(1.0, 4, short=(1.0, 2.0), long=(4.0, 5.0), attention_factor=1.5))
+    for row, divisors in ((0, (4.0, 5.0)), (1, (1.0, 2.0))):
+        angles = positions[row].double().unsqueeze(-1) * torch.tensor([1.0, 0.1]).double() / torch.tensor(divisors)
+        torch.testing.assert_close(each.at(positions, dtype=torch.float64).sin[row, 0], 1.5 * angles.sin())
+    assert each.at(torch.arange(0)).cos.shape == (0, 2)
+    with pytest.raises(ValueError, match="a stretch needs 3 divisors, one a pair: got 2"):
+        Rotary(6, stretch=Stretch(1.0, 4, short=(1.0, 2.0), long=(4.0, 5.0)))
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
+        ({"dynamic": True}, "`dynamic` needs `trained_len`"),
+        ({"long": (1.0,)}, "`short` and `long` need one another"),
+        ({"short": (1.0,), "long": (0.0,), "trained_len": 4}, "`long` must hold numbers above 0: got 0.0"),
+        ({"dynamic": True, "yarn": True, "trained_len": 4}, "`stretch` has one kind: got yarn and dynamic"),
         ({"factor": 4.0, "yarn": True}, "`yarn` needs `trained_len`"),
-        ({"attention_factor": 1.2}, "`attention_factor` must be above 0 and needs `yarn`: got 1.2"),
+        ({"attention_factor": 1.2}, "`attention_factor` must be above 0 and needs `yarn` or `long`: got 1.2"),
         ({"trained_len": 9, "yarn": True, "attention_factor": 0.0}, "`attention_factor` must be above 0"),
     ],
 )

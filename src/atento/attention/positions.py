@@ -269,6 +269,10 @@ class Stretch:
     angles with fewer than `low` full turns in `trained_len` positions are; those with `low` to `high` turns are scaled
     in part: in proportion to their turns (Llama 3.1) or, with `yarn`, to their place among the pairs (Peng et al.
     2024). YaRN also multiplies queries and keys by `attention_factor`, 0.1 ln(factor) + 1 if it is None.
+
+    Two kinds go by the length of the text, its last position in a call plus 1, and leave keys in a cache as they were:
+    `dynamic` raises the base where it is above `trained_len`; `short` and `long` divide each angle by a number of its
+    own, up to `trained_len` and above (LongRoPE, Ding et al. 2024).
     """
 
     factor: float
@@ -277,16 +281,40 @@ class Stretch:
     high: float = 4.0
     yarn: bool = False
     attention_factor: float | None = None
+    dynamic: bool = False
+    short: tuple[float, ...] | None = None
+    long: tuple[float, ...] | None = None
 
     @property
     def scale(self) -> float:
         """Factor of rotated queries and keys."""
-        if not self.yarn:
-            return 1.0
-        return 0.1 * math.log(self.factor) + 1.0 if self.attention_factor is None else self.attention_factor
+        if self.attention_factor is not None:
+            return self.attention_factor
+        return 0.1 * math.log(self.factor) + 1.0 if self.yarn else 1.0
+
+    def for_length(self, rates: Tensor, positions: Tensor) -> Tensor:
+        """Scale angles per position (R/2,) for a text with those positions (L,) or (B,L): (R/2,), (1,R/2) or
+        (B,1,R/2)."""
+        if not (self.dynamic or self.long) or not positions.shape[-1]:
+            return self.scaled(rates)
+        length = positions.amax(dim=-1, keepdim=True).unsqueeze(-1) + 1
+        return self._by_length(rates, length if positions.dim() > 1 else length[0])
+
+    def _by_length(self, rates: Tensor, length: Tensor) -> Tensor:
+        assert self.trained_len is not None
+        if self.long is not None and self.short is not None:
+            short, long = (
+                torch.tensor(part, dtype=rates.dtype, device=rates.device) for part in (self.short, self.long)
+            )
+            return rates / torch.where(length > self.trained_len, long, short)
+        ratio = self.factor * length.clamp(min=self.trained_len).to(rates.dtype) / self.trained_len - (self.factor - 1)
+        place = torch.arange(len(rates), device=rates.device)
+        return rates * ratio ** (-2 * place / max(2 * len(rates) - 2, 1))
 
     def scaled(self, rates: Tensor) -> Tensor:
-        """Scale angles per position (R/2,), the largest first. Same shape."""
+        """Scale angles per position (R/2,), the largest first, of a text up to `trained_len`. Same shape."""
+        if self.dynamic or self.long:
+            return self._by_length(rates, torch.ones(1, dtype=torch.long, device=rates.device))
         if self.trained_len is None:
             return rates / self.factor
         if self.yarn:
@@ -320,7 +348,7 @@ class Rotary(nn.Module):
         stretch: scaling of the angles for longer texts.
 
     Raises:
-        ValueError: fewer than 2 dimensions are rotated.
+        ValueError: fewer than 2 dimensions are rotated, or the stretch has not a number for each pair.
     """
 
     def __init__(
@@ -337,6 +365,9 @@ class Rotary(nn.Module):
         if self.width < 2:
             raise ValueError(f"rotary positions need a head at least 2 wide: got {d_head} and fraction {fraction}")
         self.base, self.interleaved, self.stretch = base, interleaved, stretch
+        for divisors in () if stretch is None else (stretch.short, stretch.long):
+            if divisors is not None and len(divisors) != self.width // 2:
+                raise ValueError(f"a stretch needs {self.width // 2} divisors, one a pair: got {len(divisors)}")
 
     @property
     def scale(self) -> float:
@@ -358,7 +389,7 @@ class Rotary(nn.Module):
             dtype: dtype of the queries and keys.
         """
         rates = self.rates(positions.device)
-        rates = rates if self.stretch is None else self.stretch.scaled(rates)
+        rates = rates if self.stretch is None else self.stretch.for_length(rates, positions)
         angles = positions.double().unsqueeze(-1) * rates
         angles = angles if positions.dim() == 1 else angles.unsqueeze(1)  # (B,1,L,R/2)
         wide = torch.promote_types(dtype, torch.float32)

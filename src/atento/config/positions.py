@@ -32,19 +32,45 @@ class StretchConfig:
     [true: with `trained_len`]
     """
     attention_factor: float | None = None
-    """Factor of rotated queries and keys, for `yarn` alone. [above 0; null: 0.1 ln(factor) + 1]"""
+    """Factor of rotated queries and keys, for `yarn` and `long`. [above 0; null: 0.1 ln(factor) + 1 for `yarn`, else 1]
+    """
+    dynamic: bool = False
+    """Raise the base with the length of a text longer than `trained_len` instead, and leave shorter ones as they are
+    (dynamic NTK). [true: with `trained_len`]
+    """
+    short: tuple[float, ...] | None = None
+    """Divisors of each rotation for texts up to `trained_len` (LongRoPE). [above 0, half as many as rotated dimensions;
+    with `long`]
+    """
+    long: tuple[float, ...] | None = None
+    """Divisors of each rotation for longer texts. [as `short`]"""
 
     def __post_init__(self) -> None:
-        if self.yarn and self.trained_len is None:
-            raise RecipeError("`yarn` needs `trained_len`, the length that the model was trained with: got null")
-        if self.attention_factor is not None and not (self.yarn and self.attention_factor > 0):
-            raise RecipeError(f"`attention_factor` must be above 0 and needs `yarn`: got {self.attention_factor}")
+        self._check_by_length()
+        if self.attention_factor is not None and not ((self.yarn or self.long) and self.attention_factor > 0):
+            raise RecipeError(
+                f"`attention_factor` must be above 0 and needs `yarn` or `long`: got {self.attention_factor}"
+            )
         if self.factor < 1:
             raise RecipeError(f"`factor` must be at least 1: got {self.factor}")
         if self.trained_len is not None and self.trained_len < 1:
             raise RecipeError(f"`trained_len` must be at least 1: got {self.trained_len}")
         if not 0 < self.low < self.high:
             raise RecipeError(f"`low` must be above 0 and below `high`: got {self.low} and {self.high}")
+
+    def _check_by_length(self) -> None:
+        """Check the two kinds whose rotations depend on the length of a text."""
+        if (self.short is None) != (self.long is None):
+            raise RecipeError("`short` and `long` need one another: got only one of them")
+        kinds = [name for name in ("yarn", "dynamic", "long") if getattr(self, name)]
+        if len(kinds) > 1:
+            raise RecipeError(f"`stretch` has one kind: got {' and '.join(kinds)}")
+        if kinds and self.trained_len is None:
+            raise RecipeError(f"`{kinds[0]}` needs `trained_len`, the length that the model was trained with: got null")
+        for name in ("short", "long"):
+            for value in getattr(self, name) or ():
+                if not 0 < value < float("inf"):
+                    raise RecipeError(f"`{name}` must hold numbers above 0: got {value}")
 
 
 @dataclass(frozen=True)

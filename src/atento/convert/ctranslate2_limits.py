@@ -71,3 +71,5 @@ def _scheme(config: NetworkConfig, scheme: PositionConfig) -> Iterator[str]:
         yield "stretched rotary positions in an encoder"
     if scheme.stretch is not None and scheme.stretch.yarn:
         yield "rotary positions that scale queries and keys (YaRN)"
+    if scheme.stretch is not None and (scheme.stretch.dynamic or scheme.stretch.long):
+        yield "rotary positions that go by the length of a text"

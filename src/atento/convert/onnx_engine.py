@@ -38,6 +38,10 @@ def why_not(model: Model) -> str | None:
         (config.attention.sparse is not None, "sparse attention"),
         (any(s.layers is not None for s in config.schemes if s.kind in ADDED), "positions added in single layers"),
         ("rotary" in relative and {"shaw", "disentangled"} & set(relative), "rotary and relative vectors together"),
+        (
+            any(s.stretch is not None and (s.stretch.dynamic or s.stretch.long) for s in config.schemes),
+            "rotary positions that go by the length of a text",
+        ),
         (bool(config.heads) and config.architecture != "encoder", "heads beside the output of a network that writes"),
         (
             any(head.kind == "span-boundary" for head in config.heads) and not head_names(config),

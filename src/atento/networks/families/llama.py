@@ -154,9 +154,26 @@ def _stretch(rope: Mapping[str, Any], data: Mapping[str, Any], model_type: str) 
         return StretchConfig(float(rope["factor"]), int(rope["original_max_position_embeddings"]), low, high)
     if kind == "yarn":
         return _yarn(rope, data, model_type)
+    longest = data.get("max_position_embeddings", 2048)
+    if kind == "dynamic":
+        return StretchConfig(float(rope["factor"]), longest, dynamic=True)
+    if kind == "longrope":
+        return _longrope(rope, data, longest)
     raise ModelError(
-        f"{model_type}: rotary positions of type {kind!r} are not built here; known: default, linear, llama3, yarn"
+        f"{model_type}: rotary positions of type {kind!r} are not built here; known: default, linear, dynamic, llama3, "
+        "yarn, longrope"
     )
+
+
+def _longrope(rope: Mapping[str, Any], data: Mapping[str, Any], longest: int) -> StretchConfig:
+    """LongRoPE's stretch. The attention factor may be given, or follow from how much longer texts may be (Phi-3)."""
+    names, key = ("short_factor", "long_factor"), "original_max_position_embeddings"
+    short, long = (tuple(float(value) for value in rope[name]) for name in names)
+    trained = int(rope.get(key) or data.get(key) or longest)
+    scale, factor = rope.get("attention_factor"), float(rope.get("factor") or longest / trained)
+    if scale is None:
+        scale = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(trained))
+    return StretchConfig(max(factor, 1.0), trained, short=short, long=long, attention_factor=float(scale))
 
 
 def _yarn(rope: Mapping[str, Any], data: Mapping[str, Any], model_type: str) -> StretchConfig:
@@ -182,6 +199,16 @@ def _rope(config: NetworkConfig) -> dict[str, Any]:
     keys |= {"rope_type": "linear", "factor": scheme.stretch.factor}
     if scheme.stretch.trained_len is None:
         return keys
+    if scheme.stretch.dynamic:
+        return keys | {"rope_type": "dynamic"}
+    if scheme.stretch.long:
+        return keys | {
+            "rope_type": "longrope",
+            "short_factor": list(scheme.stretch.short or ()),
+            "long_factor": list(scheme.stretch.long),
+            "original_max_position_embeddings": scheme.stretch.trained_len,
+            "attention_factor": scheme.stretch.attention_factor,
+        }
     if scheme.stretch.yarn:
         return keys | {
             "rope_type": "yarn",
