@@ -290,6 +290,14 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
     "pegasus": (hf.PegasusForConditionalGeneration, hf.PegasusConfig(**_BART | {"pad_token_id": 0})),
     "bart": (hf.BartForConditionalGeneration, hf.BartConfig(**_BART)),
     "marian": (hf.MarianMTModel, hf.MarianConfig(**_MARIAN)),
+    "marian, two vocabularies of two sizes": (
+        hf.MarianMTModel,
+        hf.MarianConfig(**_MARIAN | {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 43}),
+    ),
+    "marian, more to read than to write": (
+        hf.MarianMTModel,
+        hf.MarianConfig(**_MARIAN | {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 36}),
+    ),
     "marian, two vocabularies": (
         hf.MarianMTModel,
         hf.MarianConfig(**_MARIAN | {"share_encoder_decoder_embeddings": False}),

@@ -14,7 +14,13 @@ from released import Inputs, saved, theirs
 
 pytestmark = pytest.mark.parity
 WRITERS = ["gpt1", "gpt2", "llama", "llama tied, wide heads", "t5", "t5 gated", "mt5", "bart", "marian"]
-WRITERS += ["mistral", "qwen2, windows from layer 1", "qwen3"]
+WRITERS += [
+    "marian, two vocabularies of two sizes",
+    "marian, more to read than to write",
+    "mistral",
+    "qwen2, windows from layer 1",
+    "qwen3",
+]
 NEW = 7
 
 

@@ -207,6 +207,9 @@ class NetworkConfig:
             raise RecipeError(f"`layer_mix` is for an encoder or a decoder: got architecture {self.architecture!r}")
         if self.architecture not in ("encoder-decoder", "recurrent-seq2seq") and self.n_decoder_layers is not None:
             raise RecipeError("`n_decoder_layers` belongs to an encoder-decoder; use `n_layers`")
+        written = self.embedding.target_vocab_size
+        if self.architecture not in ("encoder-decoder", "recurrent-seq2seq") and written is not None:
+            raise RecipeError("`embedding.target_vocab_size` belongs to an encoder-decoder")
         if self.output.adaptive and self.architecture != "elmo":
             raise RecipeError(f"`output.adaptive` belongs to architecture elmo: got {self.architecture!r}")
         for name, homes in (
@@ -279,6 +282,11 @@ class NetworkConfig:
     def embedding_width(self) -> int:
         """Width of the vectors of tokens, E."""
         return self.d_model if self.embedding.width is None else self.embedding.width
+
+    @property
+    def target_vocab_size(self) -> int:
+        """The size of the vocabulary that is written."""
+        return self.embedding.target_vocab_size or self.vocab_size
 
     @property
     def text_width(self) -> int:

@@ -187,6 +187,10 @@ class InputConfig:
     """Multiply embeddings by √d_model."""
     shared: bool = True
     """One embedding table for source and target."""
+    target_vocab_size: int | None = None
+    """Number of tokens that are written, if others are read (some of Marian's models). [at least 1, with `shared`
+    false; null: the vocabulary's size; encoder-decoders]
+    """
     segments: int = 0
     """Number of kinds of segments, each with an added vector (BERT: 2). [0 or more; encoders]"""
     norm: bool = False
@@ -199,6 +203,11 @@ class InputConfig:
     def __post_init__(self) -> None:
         if self.segments < 0:
             raise RecipeError(f"`embedding.segments` must not be negative: got {self.segments}")
+        if self.target_vocab_size is not None and (self.target_vocab_size < 1 or self.shared):
+            raise RecipeError(
+                "`embedding.target_vocab_size` must be at least 1 and needs `embedding.shared` false: got "
+                f"{self.target_vocab_size} and {'true' if self.shared else 'false'}"
+            )
         if self.width is not None and self.width < 1:
             raise RecipeError(f"`embedding.width` must be at least 1: got {self.width}")
 

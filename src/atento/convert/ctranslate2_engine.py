@@ -43,7 +43,9 @@ def warnings_of(model: Model) -> tuple[str, ...]:
 
 def write(model: Model, folder: Path, precision: str) -> None:
     """Write `model.bin`, the vocabulary and `config.json`."""
-    write_network(model.network, vocabulary_of(model.tokenizer, model.network.config.vocab_size), folder, precision)
+    config = model.network.config
+    vocabulary = vocabulary_of(model.tokenizer, config.vocab_size, config.target_vocab_size)
+    write_network(model.network, vocabulary, folder, precision)
 
 
 def write_network(network: Network, vocabulary: Vocabulary, folder: Path, precision: str) -> None:
@@ -57,7 +59,7 @@ def write_network(network: Network, vocabulary: Vocabulary, folder: Path, precis
 def compare(model: Model, folder: Path, seed: int) -> Comparison:
     """Run the folder's model and the network on the same random ids."""
     config = model.network.config
-    vocabulary = vocabulary_of(model.tokenizer, config.vocab_size)
+    vocabulary = vocabulary_of(model.tokenizer, config.vocab_size, config.target_vocab_size)
     compare_kind: Callable[..., Comparison] = {
         "encoder-decoder": _compare_translator,
         "decoder": _compare_generator,

@@ -14,19 +14,22 @@ class Vocabulary:
     target: tuple[str, ...]
 
 
-def vocabulary_of(tokenizer: Tokenizer | None, size: int) -> Vocabulary:
+def vocabulary_of(tokenizer: Tokenizer | None, size: int, written: int | None = None) -> Vocabulary:
     """The pieces of a tokenizer; without one, token 7 has the name "7".
 
     Args:
         tokenizer: the model's; None: it has none.
         size: number of rows of the embedding, of which the tokenizer may have fewer; the others get names, too.
+        written: as `size`, of the tokens that are written; None: the same.
     """
     if tokenizer is None:
-        numbers = tuple(str(number) for number in range(size))
-        return Vocabulary(numbers, numbers)
+        read, target_numbers = (tuple(map(str, range(count))) for count in (size, written or size))
+        return Vocabulary(read, target_numbers)
     source = _named(tokenizer.tokens(range(tokenizer.vocab_size)), size)
     target = tokenizer.target
-    return Vocabulary(source, source if target is tokenizer else _named(target.tokens(range(target.vocab_size)), size))
+    if target is tokenizer:
+        return Vocabulary(source, source)
+    return Vocabulary(source, _named(target.tokens(range(target.vocab_size)), written or size))
 
 
 def _named(pieces: Iterable[str], size: int) -> tuple[str, ...]:

@@ -64,10 +64,9 @@ def network_config(config: Mapping[str, Any], path: Path) -> NetworkConfig:
     file = path / CONFIG
     for name in ("pad", "unk", "bos", "eos", "start"):
         value = getattr(network.ids, name)
-        if value >= network.vocab_size:
-            raise ModelError(
-                f"{file}: network.ids.{name} must be below network.vocab_size: got {value} and {network.vocab_size}"
-            )
+        limit = network.target_vocab_size if name == "start" else min(network.vocab_size, network.target_vocab_size)
+        if value >= limit:
+            raise ModelError(f"{file}: network.ids.{name} must be below network.vocab_size: got {value} and {limit}")
     if max(network.n_layers, network.decoder_layers) > _MAX_LAYERS:
         raise ModelError(f"{file}: more than {_MAX_LAYERS} layers: got {network.n_layers} and {network.decoder_layers}")
     return network

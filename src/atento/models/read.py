@@ -173,10 +173,10 @@ def read_tokenizer(files: ModelFiles, config: NetworkConfig) -> Tokenizer | None
     tokenizer = Tokenizer.load(files.path) if has_tokenizer(files.path) else None
     if tokenizer is not None:
         check_tokenizer(tokenizer, config, files.path)
-    if tokenizer is not None and tokenizer.vocab_size > config.vocab_size:
-        raise TokenizerError(
-            f"{files.path}: the tokenizer has {tokenizer.vocab_size} pieces and the model {config.vocab_size}"
-        )
+    if tokenizer is not None:
+        for side, size in ((tokenizer, config.vocab_size), (tokenizer.target, config.target_vocab_size)):
+            if side.vocab_size > size:
+                raise TokenizerError(f"{files.path}: the tokenizer has {side.vocab_size} pieces and the model {size}")
     return tokenizer
 
 

@@ -216,7 +216,7 @@ def make_heads(config: NetworkConfig, width: int | None = None) -> Heads:
     if config.writes:
         scale = config.d_model**-0.5 if config.output.scaled else 1.0
         next_token = VocabularyHead(
-            config.vocab_size, config.d_model, tied=config.output.tied, bias=config.output.bias, scale=scale
+            config.target_vocab_size, config.d_model, tied=config.output.tied, bias=config.output.bias, scale=scale
         )
         heads.append(("vocabulary", next_token))
     elif config.architecture == "elmo" and config.vocab_size:  # the next word, and the one before, of one direction

@@ -187,10 +187,18 @@ def network_for(recipe: Recipe, tokenizer: Tokenizer, train: Split) -> NetworkCo
         raise RecipeError(
             f"`network.vocab_size` must be the tokenizer's: got {vocab_size} and {tokenizer.vocab_size}; leave it out"
         )
+    written = recipe.network.embedding.target_vocab_size
+    if written not in (None, tokenizer.target.vocab_size):
+        raise RecipeError(
+            "`network.embedding.target_vocab_size` must be the tokenizer's: got "
+            f"{written} and {tokenizer.target.vocab_size}; leave it out"
+        )
+    two = recipe.network.reads_source and tokenizer.target.vocab_size != tokenizer.vocab_size
     start = next(iter(begin_of(tokenizer)), tokenizer.eos_id)
     network = changed(
         recipe.network,
         vocab_size=tokenizer.vocab_size,
+        embedding={"shared": False, "target_vocab_size": tokenizer.target.vocab_size} if two else {},
         ids={
             "pad": tokenizer.pad_id,
             "unk": tokenizer.eos_id if (unk := tokenizer.specials.get("unk")) is None else unk,

@@ -201,7 +201,7 @@ def _predicted(network: Network, pieces: Sequence[_Piece], n_texts: int, mask_id
 def _log_probs(network: Network, hidden: Tensor, labels: Tensor) -> list[float]:
     """log p of each label (N,) from hidden (N,D), in blocks of bounded memory; logits in float32 at least."""
     values: list[float] = []
-    size = max(1, _LOGITS // network.config.vocab_size)
+    size = max(1, _LOGITS // network.config.target_vocab_size)
     for begin in range(0, len(labels), size):
         logits = network.project(hidden[begin : begin + size])
         logits = at_least_float32(logits)

@@ -63,10 +63,8 @@ def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], ty
     for name in ("ffn_dim", "attention_heads"):
         if data[f"encoder_{name}"] != data[f"decoder_{name}"]:
             raise ModelError(f"{model_type}: `encoder_{name}` and `decoder_{name}` must be equal here")
-    if data.get("decoder_vocab_size") not in (None, data["vocab_size"]):
-        raise ModelError(
-            f"{model_type}: `decoder_vocab_size` must be `vocab_size` here: got {data['decoder_vocab_size']}"
-        )
+    written = data.get("decoder_vocab_size")
+    written = None if data.get("share_encoder_decoder_embeddings", True) else written
     pad = first_id(data.get("pad_token_id"), relative.pad)
     end = first_id(data.get("eos_token_id"), relative.eos)
     depth = data["encoder_layers"]
@@ -94,6 +92,7 @@ def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], ty
             norm=relative.input_norm,
             scaled=bool(data.get("scale_embedding", False)),
             shared=tying.same(_READER, "shared.weight") and tying.same(_WRITER, "shared.weight"),
+            target_vocab_size=None if written == data["vocab_size"] else written,
         ),
         output=OutputConfig(tied=tying.same("lm_head.weight", _WRITER), bias=relative.bias),
         ids=SpecialIds(
@@ -139,7 +138,10 @@ def _write(relative: Relative, config: NetworkConfig) -> dict[str, Any]:
             f"{side}_attention_heads": config.n_heads,
         }
     if relative.model_type == "marian":
-        data |= {"share_encoder_decoder_embeddings": config.embedding.shared, "decoder_vocab_size": config.vocab_size}
+        data |= {
+            "share_encoder_decoder_embeddings": config.embedding.shared,
+            "decoder_vocab_size": config.target_vocab_size,
+        }
     return data
 
 

@@ -191,7 +191,7 @@ def _take(
         tensors = pool.map(lambda row: _read(files, row, load_report.loaded[row.ours]), present_rows)
         weights |= {row.ours: tensor for row, tensor in zip(present_rows, tensors)}
     dtype = next((tensor.dtype for tensor in weights.values()), torch.float32)
-    weights |= {name: torch.zeros(config.vocab_size, dtype=dtype) for name in zeros}
+    weights |= {name: torch.zeros(config.target_vocab_size, dtype=dtype) for name in zeros}
     return weights, load_report
 
 

@@ -271,7 +271,9 @@ class RecurrentSeq2Seq(Network):
         scale = config.embedding.scaled
         self.embedding = TokenEmbedding(config.vocab_size, config.d_model, scale=scale)
         shared = config.embedding.shared
-        self.target_embedding = None if shared else TokenEmbedding(config.vocab_size, config.d_model, scale=scale)
+        self.target_embedding = (
+            None if shared else TokenEmbedding(config.target_vocab_size, config.d_model, scale=scale)
+        )
         self.encoder = RecurrentStack(
             recurrent.cell,
             config.d_model,

@@ -31,7 +31,9 @@ class EncoderDecoder(Network):
         scale = config.embedding.scaled
         self.embedding = TokenEmbedding(config.vocab_size, config.d_model, scale=scale)
         shared = config.embedding.shared
-        self.target_embedding = None if shared else TokenEmbedding(config.vocab_size, config.d_model, scale=scale)
+        self.target_embedding = (
+            None if shared else TokenEmbedding(config.target_vocab_size, config.d_model, scale=scale)
+        )
         self.source_inputs, self.target_inputs = InputLayer(config), InputLayer(config)
         self.encoder = Stack(config, kind="encoder", n_layers=config.n_layers)
         self.decoder = Stack(config, kind="decoder", n_layers=config.decoder_layers, reads_source=True)

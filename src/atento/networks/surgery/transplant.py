@@ -214,6 +214,8 @@ def trimmed(network: Network, ids: Sequence[int]) -> tuple[Network, LoadReport]:
 
 
 def _resized(network: Network, config: NetworkConfig, rows: Callable[[Tensor], Tensor]) -> tuple[Network, LoadReport]:
+    if config.target_vocab_size != config.vocab_size:
+        raise CapabilityError("a network with two vocabularies (`embedding.target_vocab_size`) keeps both")
     weights = {
         name: rows(value) if name in _VOCABULARY or (name.startswith("heads.") and ".output." in name) else value
         for name, value in network.state_dict().items()

@@ -1,0 +1,144 @@
+"""Marian with a vocabulary a side, of two sizes, as `transformers` has it: texts, exports, training from it (K2)."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sentencepiece
+import torch
+import transformers as hf
+
+import atento
+from atento.config.network import NetworkConfig
+from atento.config.network_parts import InputConfig
+from atento.errors import CapabilityError, ModelError, RecipeError, TokenizerError
+from atento.networks.surgery.transplant import extended
+from released_folders import _SEQ2SEQ, TEXTS, _spm
+
+pytestmark = pytest.mark.parity
+SOME, LIMIT = [*TEXTS[:4], "o gato"], 9
+
+
+@torch.no_grad()
+def write_pair(folder: Path) -> tuple[Any, Any]:
+    """A folder with `vocab.json`, a longer `target_vocab.json`, and their tokenizer and network."""
+    folder.mkdir()
+    sizes = {}
+    for side, table, few in (("source", "vocab.json", 9), ("target", "target_vocab.json", 0)):
+        model = _spm(folder, side)
+        processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+        pieces = [processor.id_to_piece(i) for i in range(processor.get_piece_size() - few)]
+        vocabulary = {piece: i for i, piece in enumerate(dict.fromkeys(["</s>", "<unk>", "<pad>", *pieces]))}
+        (folder / table).write_text(json.dumps(vocabulary, ensure_ascii=False), encoding="utf-8")
+        model.rename(folder / f"{side}.spm")
+        sizes[side] = len(vocabulary)
+    settings = {"separate_vocabs": True, "tokenizer_class": "MarianTokenizer", "source_lang": "en", "target_lang": "pt"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    config = hf.MarianConfig(
+        vocab_size=sizes["source"],
+        decoder_vocab_size=sizes["target"],
+        share_encoder_decoder_embeddings=False,
+        scale_embedding=True,
+        **_SEQ2SEQ,
+        eos_token_id=0,
+        bos_token_id=0,
+        pad_token_id=2,
+        decoder_start_token_id=2,
+    )
+    torch.manual_seed(0)
+    network = hf.MarianMTModel(config).eval()
+    for name, parameter in network.named_parameters():
+        if parameter.dim() > 1 and "embed_positions" not in name:
+            parameter.normal_(std=0.5)
+    network.save_pretrained(folder)
+    return hf.MarianTokenizer.from_pretrained(folder), network
+
+
+def _expected(tokenizer: Any, network: Any) -> list[str]:
+    lines = []
+    for text in SOME:
+        inputs = tokenizer(text, return_tensors="pt")
+        ids = network.generate(**inputs, num_beams=1, do_sample=False, max_new_tokens=LIMIT, min_length=0)
+        lines.append(tokenizer.decode(ids[0], skip_special_tokens=True).strip())
+    return lines
+
+
+def _written(model: atento.Model) -> list[str]:
+    return model.translate(SOME, greedy=True, max_new_tokens=LIMIT)
+
+
+def test_k2_two_vocabularies_translate_as_transformers_and_are_saved(tmp_path: Path) -> None:
+    """Here, from our own layout and from theirs again; a tokenizer that is longer than its side is refused."""
+    tokenizer, network = write_pair(tmp_path / "theirs")
+    model = atento.load(tmp_path / "theirs", device="cpu")
+    config = model.network.config
+    assert config.target_vocab_size == config.vocab_size + 9 and model.load_report is not None
+    assert not model.load_report.unread
+    expected = _expected(tokenizer, network)
+    assert _written(model) == expected and len(set(expected)) > 1
+    for layout in ("atento", "huggingface"):
+        folder = model.save(tmp_path / layout, layout=layout)
+        assert _written(atento.load(folder, device="cpu")) == expected
+    again = hf.MarianMTModel.from_pretrained(tmp_path / "huggingface").eval()
+    assert _expected(hf.MarianTokenizer.from_pretrained(tmp_path / "huggingface"), again) == expected
+    with pytest.raises(CapabilityError, match="a network with two vocabularies"):
+        extended(model.network, 600)
+    file = tmp_path / "theirs" / "target_vocab.json"
+    more = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps(more | {"more": len(more)}), encoding="utf-8")
+    with pytest.raises(TokenizerError, match=f"has {len(more) + 1} pieces and the model {len(more)}"):
+        atento.load(tmp_path / "theirs")
+
+
+@pytest.mark.parametrize("init", [True, False])
+def test_k2_two_vocabularies_are_trained(init: bool, tmp_path: Path) -> None:
+    """From the model, and anew with its tokenizer: targets have ids above the vocabulary of the sources."""
+    write_pair(tmp_path / "theirs")
+    (tmp_path / "d.tsv").write_text("".join(f"{text}\t{text}\n" for text in TEXTS[:40]), encoding="utf-8")
+    tiny = {"n_layers": 1, "d_model": 16, "d_ff": 16, "n_heads": 2, "embedding": {"shared": False}}
+    recipe = {
+        "task": "translation",
+        "data": {"train": {"file": "d.tsv", "source": 0, "target": 1}},
+        "training": {"steps": 2, "learning_rate": 1e-3},
+    } | ({"init": str(tmp_path / "theirs")} if init else {"tokenizer": str(tmp_path / "theirs"), "network": tiny})
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe), encoding="utf-8")
+    run = atento.train(tmp_path / "recipe.yaml", out=tmp_path / "run")
+    model = atento.load(tmp_path / "run", device="cpu")
+    assert model.network.config.target_vocab_size == model.network.config.vocab_size + 9
+    assert run is not None and len(_written(model)) == len(SOME)
+    if not init:
+        recipe["network"]["embedding"]["target_vocab_size"] = 7  # type: ignore[index]
+        (tmp_path / "recipe.yaml").write_text(json.dumps(recipe), encoding="utf-8")
+        with pytest.raises(
+            RecipeError, match=r"`network\.embedding\.target_vocab_size` must be the tokenizer's: got 7"
+        ):
+            atento.train(tmp_path / "recipe.yaml", out=tmp_path / "other")
+
+
+@pytest.mark.parametrize("engine", ["ctranslate2", "onnx"])
+def test_k2_two_vocabularies_in_other_engines(engine: str, tmp_path: Path) -> None:
+    pytest.importorskip(engine)
+    from atento.convert.engines import convert_for
+
+    write_pair(tmp_path / "theirs")
+    converted = convert_for(tmp_path / "theirs", tmp_path / "out", engine)
+    assert converted.comparison is not None and converted.comparison.max_difference < 5e-4
+
+
+def test_a_second_size_needs_a_second_table() -> None:
+    with pytest.raises(RecipeError, match=r"needs `embedding\.shared` false: got 9 and true"):
+        InputConfig(target_vocab_size=9)
+    with pytest.raises(RecipeError, match=r"`embedding\.target_vocab_size` belongs to an encoder-decoder"):
+        NetworkConfig(architecture="decoder", vocab_size=9, embedding=InputConfig(shared=False, target_vocab_size=8))
+
+
+def test_an_id_above_the_written_vocabulary_is_refused(tmp_path: Path) -> None:
+    write_pair(tmp_path / "theirs")
+    folder = atento.load(tmp_path / "theirs").save(tmp_path / "ours")
+    (folder / "MANIFEST.json").unlink()
+    data = json.loads((folder / "config.json").read_text())
+    data["network"]["ids"]["start"] = data["network"]["embedding"]["target_vocab_size"]
+    (folder / "config.json").write_text(json.dumps(data))
+    with pytest.raises(ModelError, match=r"network\.ids\.start must be below network\.vocab_size"):
+        atento.load(folder)
