@@ -197,7 +197,7 @@ def test_a_workbook_that_swells_or_is_none_is_refused(tmp_path: Path) -> None:
 
 def test_a_workbook_without_its_library_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workbook(tmp_path / "a.xlsx", {"um": [["text", "score"], ["a", 1]]})
-    monkeypatch.setitem(__import__("sys").modules, "openpyxl", None)
+    monkeypatch.setitem(__import__("sys").modules, "openpyxl.reader.excel", None)
     with pytest.raises(MissingPartError, match=r"\[data\]"):
         read_records(SourceConfig(file="a.xlsx", text="text", score="score"), REGRESSION, tmp_path)
 
