@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INDEX := $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX),)
 
-.PHONY: demo test test-slow lint install dev clean
+.PHONY: demo test test-slow lint serve install dev clean
 
 demo: install
 	$(BIN)/atento demo
@@ -21,6 +21,10 @@ lint: dev
 	$(BIN)/ruff format src tests tools
 	$(BIN)/ruff check --fix src tests tools
 	$(BIN)/mypy
+
+# The service's extra, into the same editable install.
+serve: install
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[serve]'
 
 install: $(VENV)/installed
 dev: $(VENV)/installed-dev

@@ -96,8 +96,8 @@ def _short(name: str) -> str:
 
 
 def install_hint(extra: str) -> str:
-    """Return how to install an optional part of the package, from a clone: there is no release yet."""
-    return f"install it with `.venv/bin/pip install -e '.[{extra}]'` in the clone of Atento"
+    """Return the command that installs an extra of the package into a clone; there is no release yet."""
+    return f"pip install -e '.[{extra}]' in your clone of Atento"
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:

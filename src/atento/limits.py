@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from atento.errors import DataError, MissingPartError
+from atento.errors import DataError, MissingPartError, install_hint
 
 WINDOW = 32 << 20  # bytes between two checks
 _PACKED = 1 << 17  # compressed bytes that are read at a time
@@ -80,10 +80,7 @@ class ZstandardReader(io.RawIOBase):
         try:
             import zstandard  # late: an extra
         except ImportError:
-            raise MissingPartError(
-                f"{name}: .zst needs the package zstandard: install atento with the extra data (pip install "
-                "'atento[data]')"
-            ) from None
+            raise MissingPartError(f"{name}: .zst needs zstandard: {install_hint('data')}") from None
         self._packed, self._name, self._library = packed, name, zstandard
         self._frame = zstandard.ZstdDecompressor().decompressobj()
         self._fed = False  # whether the frame has begun

@@ -328,7 +328,10 @@ def test_split_sentences(server: ForkServer, here: Path) -> None:
 def test_wrong_encodings_are_refused_by_line_or_counted(server: ForkServer, here: Path) -> None:
     (here / "latin.txt").write_bytes("good\na\xe7\xe3o\nfine\n".encode("latin-1"))
     done = server.run("translate", "run", "latin.txt", cwd=here)
-    refused(done, "latin.txt:2: not UTF-8: byte 0xe7 at byte 6 of the file; it looks like ISO-8859-1 (`iconv -f")
+    refused(
+        done,
+        "latin.txt:2: not UTF-8: byte 0xe7 at byte 6 of the file; it looks like ISO-8859-1 (`encoding: iso-",
+    )
     refused(server.run("translate", "run", cwd=here, stdin=b"\xff\nok\n"), "standard input:1: not UTF-8: byte 0xff")
     for argv, stdin in ((["latin.txt"], b""), (["-"], (here / "latin.txt").read_bytes())):
         done = server.run("translate", "run", *argv, "--skip-bad", cwd=here, stdin=stdin)
@@ -344,12 +347,11 @@ def test_wrong_encodings_are_refused_by_line_or_counted(server: ForkServer, here
 def test_models_that_are_not_there(server: ForkServer, here: Path) -> None:
     offline = {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(here)}
     refused(server.run("translate", "no-model", cwd=here, stdin="a\n"), "no model at no-model: give a run folder")
-    refused(
-        server.run("translate", "runs/none", cwd=here, stdin="a\n", env=offline), "runs/none is no local folder, and"
-    )
-    refused(
-        server.run("translate", "runs/a--b", cwd=here, stdin="a\n", env=offline), "runs/a--b is no local folder, and"
-    )
+    (here / "runs").mkdir(exist_ok=True)
+    done = server.run("translate", "runs/none", cwd=here, stdin="a\n", env=offline)
+    refused(done, "no model at runs/none: the folder runs has no none")
+    done = server.run("translate", "nobody/a--b", cwd=here, stdin="a\n", env=offline)
+    refused(done, "nobody/a--b is no local folder, and")
     refused(server.run("translate", "tiny.yaml", cwd=here, stdin="a\n"), "tiny.yaml is a file; a model is a folder")
     refused(server.run("translate", ".", cwd=here, stdin="a\n"), "is neither a run (no checkpoints) nor a model folder")
 

@@ -192,7 +192,7 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path: Path, monkeypatch: 
 
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnxruntime" else real(name))
-    with pytest.raises(MissingPartError, match=re.escape("pip install 'atento[onnx]'")):
+    with pytest.raises(MissingPartError, match=re.escape("pip install -e '.[onnx]'")):
         convert_for(tmp_path / "m", tmp_path / "out", "onnx")
 
 

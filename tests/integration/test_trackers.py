@@ -181,7 +181,7 @@ def test_a_missing_package_and_an_unknown_name_are_refused_before_any_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trackers, "find_spec", lambda name: None)
-    with pytest.raises(MissingPartError, match=r"`training.report_to` wandb needs .* pip install 'atento\[wandb\]'"):
+    with pytest.raises(MissingPartError, match=r"`training.report_to` wandb needs .* pip install -e '\.\[wandb\]'"):
         train(tmp_path / "run", "wandb")
     with pytest.raises(RecipeError, match="unknown tracker 'tensorbord'; did you mean 'tensorboard'"):
         train(tmp_path / "run", "tensorbord")

@@ -19,7 +19,7 @@ from atento.networks.adapters import adapt, is_adapter
 from atento.storage.checkpoint import save_checkpoint
 from released import CASES, Inputs, saved, theirs
 
-peft = pytest.importorskip("peft", reason="PEFT is not installed (pip install 'atento[dev]')")
+peft = pytest.importorskip("peft", reason="PEFT is not installed (make dev)")
 
 AUTO = {  # case -> the class that PEFT's documentation loads the base with, and its name of the task
     "bert classification": (hf.AutoModelForSequenceClassification, "SEQ_CLS"),

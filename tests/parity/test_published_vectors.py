@@ -296,7 +296,7 @@ def test_options_that_are_no_json_are_refused(tmp_path: Path) -> None:
 
 def test_without_h5py_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(MissingPartError, match=r"need h5py: pip install 'atento\[elmo\]'"):
+    with pytest.raises(MissingPartError, match=r"need h5py: pip install -e '\.\[elmo\]'"):
         load_published(tmp_path / "options.json", tmp_path / "weights.hdf5")
 
 

@@ -36,5 +36,5 @@ def test_names_are_text_and_nothing_else() -> None:
 
 def test_without_matplotlib_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingPartError, match=r"needs matplotlib: pip install 'atento\[plot\]'"):
+    with pytest.raises(MissingPartError, match=r"needs matplotlib: pip install -e '\.\[plot\]'"):
         curves_picture([Panel("loss", [Line("a", 0, [(1, 1.0)])])], "svg")

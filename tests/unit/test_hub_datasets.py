@@ -20,7 +20,7 @@ PAIRS = (Field("source"), Field("target"))
 
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(RecipeError, match=r"`dataset` needs the library datasets: .* \(pip install 'atento\[data\]'\)"):
+    with pytest.raises(RecipeError, match=r"`dataset` needs the library datasets: pip install -e '\.\[data\]'"):
         read_records(SourceConfig(dataset="folder"), CLASSES, tmp_path)
 
 

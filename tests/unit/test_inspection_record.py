@@ -264,7 +264,7 @@ def test_other_endings_wrong_maps_and_lost_folders_are_refused(tmp_path: Any) ->
 
 def test_png_without_matplotlib_names_the_pip_line(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
-    with pytest.raises(MissingPartError, match=r"pip install 'atento\[plot\]'"):
+    with pytest.raises(MissingPartError, match=r"pip install -e '\.\[plot\]'"):
         translation().save(tmp_path / "r.png")
 
 

@@ -166,3 +166,29 @@ def test_a_hub_that_cannot_be_reached_is_refused_after_one_connection(
     ):
         find_model("nobody/nothing-at-all")
     assert tried == [(("huggingface.co", 443), 5.0)] and time.monotonic() - started < 10
+
+
+def test_a_name_under_an_existing_folder_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A typo in the name of a run never goes to the hub; the message names the run that was meant."""
+    monkeypatch.setattr("atento.models.find._fetch", lambda *_: pytest.fail("asked the hub"))
+    monkeypatch.chdir(tmp_path)
+    save(Path("runs/en-pt"), 1)
+    for name, said in (
+        ("runs/en_pt", "no model at runs/en_pt: the folder runs has no en_pt; did you mean runs/en-pt?"),
+        ("runs/zzz", "no model at runs/zzz: the folder runs has no zzz"),
+        ("en-tp", "hub name (owner/name); did you mean runs/en-pt?"),
+    ):
+        with pytest.raises(UsageError) as error:
+            find_model(name)
+        assert str(error.value).endswith(said), str(error.value)
+        assert error.value.__cause__ is None
+
+
+def test_the_hub_fails_in_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without the tracebacks of the library that was asked."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("atento.models.find._hub_answers", lambda: False)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(UsageError, match="no local folder") as error:
+        find_model("nobody/nothing-at-all")
+    assert error.value.__suppress_context__

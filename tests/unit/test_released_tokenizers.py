@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from atento.config.recipe import TokenizerConfig
-from atento.errors import CapabilityError, MissingPartError, TokenizerError
+from atento.errors import CapabilityError, MissingPartError, TokenizerError, install_hint
 from atento.text import Tokenizer, has_tokenizer, train_tokenizer
 from atento.text.lengths import pad_batch, truncate
 from atento.text.spm import read_model
@@ -291,7 +291,7 @@ def test_marian_needs_sentencepiece_and_says_so(tmp_path: Path, monkeypatch: pyt
     folder = put(tmp_path, files)
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "sentencepiece", None)
-        assert message(folder, MissingPartError) == "reading target.spm needs sentencepiece: pip install 'atento[spm]'"
+        assert message(folder, MissingPartError) == f"reading target.spm needs sentencepiece: {install_hint('spm')}"
     put(folder, {"source.spm": model(T5)[:-1]})
     assert message(folder).startswith(f"{folder / 'source.spm'} must be a complete SentencePiece model: ")
     put(folder, {"vocab.json": {"</s>": 0, "a": 1, "<pad>": 2}})

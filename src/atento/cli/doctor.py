@@ -12,6 +12,7 @@ import typer
 
 import atento
 from atento.cli.options import AsJson, Device
+from atento.errors import install_hint
 
 if TYPE_CHECKING:
     from atento.training.replica.health import Health
@@ -135,7 +136,7 @@ def _check_machine(as_json: bool) -> None:
         "sacrebleu": metadata.version("sacrebleu"),
     }
     for extra, missing in missing_packages().items():
-        command = f"missing {', '.join(missing)}: pip install 'atento[{extra}]'"
+        command = f"missing {', '.join(missing)}: {install_hint(extra)}"
         facts[f"extra {extra}"] = command if missing else "present"
     if as_json:
         typer.echo(json.dumps(facts, ensure_ascii=False))

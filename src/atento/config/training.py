@@ -24,6 +24,10 @@ class TrainingConfig:
     """
     epochs: float | None = None
     """Number of passes over the training data, instead of `steps`. [above 0; null: use `steps`]"""
+    minutes: float | None = None
+    """Minutes of training, besides validations. [above 0; null: no limit] The first updates are timed, then the number
+    of updates is fixed and kept with the run. With `steps` or `epochs`, whichever is reached first.
+    """
     batch_tokens: int = 4096
     """Target tokens of one update, padding not counted. [at least 1] Larger batches give less noisy gradients and take
     proportionally longer; lower it when memory runs out.
@@ -182,6 +186,8 @@ class TrainingConfig:
             raise RecipeError(f"`training.decay` must be above 0 and at most 1: got {self.decay}")
         if self.epochs is not None and not 0 < self.epochs < float("inf"):
             raise RecipeError(f"`training.epochs` must be above 0: got {self.epochs}")
+        if self.minutes is not None and not 0 < self.minutes < float("inf"):
+            raise RecipeError(f"`training.minutes` must be above 0: got {self.minutes}")
         if self.parallel.shard > 1:
             _check_divided(self)
 
@@ -222,6 +228,11 @@ def _check_divided(config: TrainingConfig) -> None:
     """Check what cannot be done with divided weights. Raises RecipeError: says why."""
     for key, used, why in (
         ("optimizer", config.optimizer != "adamw", "it computes with whole matrices, and a process has some rows"),
+        (
+            "minutes",
+            config.minutes is not None,
+            "one process times the first updates, and it has a part of the weights",
+        ),
         ("compile", config.compile, "compiled blocks that gather their weights have not been tested"),
         (
             "log_gradient_noise",

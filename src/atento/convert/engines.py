@@ -14,7 +14,7 @@ from atento.convert.comparison import Comparison, check_exact
 from atento.convert.reading import model_to_convert
 from atento.convert.tokenizer_files import tokenizer_files
 from atento.convert.usage import ctranslate2_usage, onnx_usage
-from atento.errors import AtentoError, CapabilityError, MissingPartError, UsageError
+from atento.errors import AtentoError, CapabilityError, MissingPartError, UsageError, install_hint
 from atento.model import Model
 from atento.models.card import CARD, model_card
 from atento.models.write import preserved_files
@@ -122,7 +122,7 @@ def convert_for(
         )
     if any(importlib.util.find_spec(package) is None for package in engine.packages):
         raise MissingPartError(
-            f"conversion for {engine.name} needs {' and '.join(engine.packages)}: pip install 'atento[{to}]'"
+            f"conversion for {engine.name} needs {' and '.join(engine.packages)}: {install_hint(to)}"
         )
     with model_to_convert(model, "float32", allow_missing=allow_missing, allow_unused=allow_unused) as loaded:
         part = engine.why_not(loaded) if loaded.words is None else "word vectors"

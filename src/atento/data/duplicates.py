@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atento.errors import MissingPartError
+from atento.errors import MissingPartError, install_hint
 from atento.text.text_workers import SEPARATOR, Answer, TextProcesses, TextWorkers, serve
 
 PERMUTATIONS = 128  # hashes of a text; more find candidates more surely
@@ -69,7 +69,7 @@ class _Candidates:
         try:
             from datasketch import MinHashLSH  # late: an extra
         except ImportError as error:
-            raise MissingPartError("near-duplicates need datasketch: pip install 'atento[data]'") from error
+            raise MissingPartError(f"near-duplicates need datasketch: {install_hint('data')}") from error
         self._table = MinHashLSH(threshold=max(0.05, _SLACK * threshold), num_perm=PERMUTATIONS)
 
     def add(self, key: int, own: Shingles, hashes: Hashes | None = None) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from atento.config.recipe import SourceConfig
 from atento.config.tasks import Field
 from atento.data.values import Converter
-from atento.errors import DataError, RecipeError, nearest
+from atento.errors import DataError, RecipeError, install_hint, nearest
 
 _FILES = {".parquet": "parquet", ".arrow": "arrow"}  # ending: the library's reader of single files
 _ROWS = 1000  # read at a time
@@ -91,9 +91,7 @@ def _opened(source: SourceConfig, folder: Path) -> Any:
     try:
         import datasets  # late: an extra
     except ImportError:
-        raise RecipeError(
-            "`dataset` needs the library datasets: install atento with the extra data (pip install 'atento[data]')"
-        ) from None
+        raise RecipeError(f"`dataset` needs the library datasets: {install_hint('data')}") from None
     name = str(source.dataset)
     path = folder / Path(name).expanduser()
     if not path.exists() and (name.startswith((".", "/", "~")) or name.count("/") > 1):

@@ -30,7 +30,7 @@ def sheet_rows(
     try:
         from openpyxl.reader.excel import ExcelReader  # late: an extra
     except ImportError:
-        raise MissingPartError(f"{name}: .xlsx needs the package openpyxl: {install_hint('data')}") from None
+        raise MissingPartError(f"{name}: .xlsx needs openpyxl: {install_hint('data')}") from None
     try:
         reader = ExcelReader(io.BytesIO(stream.read()), read_only=True, data_only=True)
         _check_parts(reader.archive.infolist(), name)

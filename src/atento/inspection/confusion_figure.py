@@ -4,7 +4,7 @@ import io
 from collections.abc import Sequence
 from html import escape
 
-from atento.errors import MissingPartError
+from atento.errors import MissingPartError, install_hint
 from atento.inspection.figures import LIGHT_RAMP, ZERO, ramp_colour
 from atento.inspection.labels import display_width, shorten, visible
 
@@ -63,7 +63,7 @@ def confusion_png(labels: Sequence[str], counts: Sequence[Sequence[int]], title:
         from matplotlib.colors import LinearSegmentedColormap
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MissingPartError("a PNG picture needs matplotlib: pip install 'atento[plot]'") from error
+        raise MissingPartError(f"a PNG picture needs matplotlib: {install_hint('plot')}") from error
     names = [visible(shorten(label, _LABEL_COLUMNS)) for label in labels]
     side = min(3 + 0.5 * len(names), 40)
     figure = Figure(figsize=(side + 0.8, side), layout="constrained")

@@ -8,7 +8,7 @@ from html import escape
 from itertools import pairwise
 from typing import Any
 
-from atento.errors import MissingPartError
+from atento.errors import MissingPartError, install_hint
 from atento.inspection.labels import visible
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -47,7 +47,7 @@ def curves_picture(panels: Sequence[Panel], layout: str, axis: str = "step") -> 
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MissingPartError("a picture of curves needs matplotlib: pip install 'atento[plot]'") from error
+        raise MissingPartError(f"a picture of curves needs matplotlib: {install_hint('plot')}") from error
     labels: dict[str, Any] = {}
     with rc_context({"svg.hashsalt": "atento", "svg.fonttype": "none", "font.size": 10}):
         figure = Figure(figsize=(9, 0.9 + 2.4 * len(panels)), layout="constrained")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from atento.errors import MissingPartError, UsageError, counted
+from atento.errors import MissingPartError, UsageError, counted, install_hint
 from atento.inspection.labels import display_width, shorten, visible
 from atento.inspection.maps import AttentionMaps, Head
 from atento.inspection.words import Matrix
@@ -157,7 +157,7 @@ def attention_png(
         from matplotlib.colors import LinearSegmentedColormap
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MissingPartError("a PNG picture needs matplotlib: pip install 'atento[plot]'") from error
+        raise MissingPartError(f"a PNG picture needs matplotlib: {install_hint('plot')}") from error
     drawn = _map_of(record, layer, head, kind, words)
     n_rows, n_columns = drawn.weights.shape
     figure = Figure(figsize=(min(3 + 0.3 * n_columns, 40), min(2.4 + 0.3 * n_rows, 40)), layout="constrained")

@@ -2,6 +2,7 @@
 
 import re
 import socket
+from difflib import get_close_matches
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies
@@ -42,9 +43,22 @@ def find_model(model: str | Path, *, older: bool = False) -> Path:
         return path
     if path.exists():
         raise UsageError(f"{path} is a file; a model is a folder")
+    if path.parent != Path() and path.parent.is_dir():
+        raise UsageError(f"no model at {path}: the folder {path.parent} has no {path.name}{_beside(path)}")
     if _HUB_NAME.fullmatch(str(model)) and not str(model).startswith("."):
         return _fetch(str(model), older)
-    raise UsageError(f"no model at {path}: give a run folder, a model folder or a hub name (owner/name)")
+    near = _beside(Path("runs") / path)
+    raise UsageError(f"no model at {path}: give a run folder, a model folder or a hub name (owner/name){near}")
+
+
+def _beside(path: Path) -> str:
+    """Return the end of a message with the most similar of the folders beside a path."""
+    try:
+        folders = sorted(folder.name for folder in path.parent.iterdir() if folder.is_dir())
+    except OSError:
+        return ""
+    close = get_close_matches(path.name, folders, n=1, cutoff=0.6)
+    return f"; did you mean {path.parent / close[0]}?" if close else ""
 
 
 def _checkpoint(run: Path) -> Path:
@@ -91,7 +105,6 @@ def _fetch(name: str, older: bool) -> Path:
         RepositoryNotFoundError,
     )
 
-    cause: Exception
     try:
         only_cache = not _hub_answers()
         folder = Path(snapshot_download(name, allow_patterns=_HUB_FILES, local_files_only=only_cache))
@@ -99,15 +112,15 @@ def _fetch(name: str, older: bool) -> Path:
             every = _HUB_FILES + patterns
             folder = Path(snapshot_download(name, allow_patterns=every, local_files_only=only_cache))
         return folder
-    except GatedRepoError as error:
-        reason, cause = "its owner has to grant you access on the hub (then `hf auth login`)", error
-    except RepositoryNotFoundError as error:
-        reason, cause = "the hub has no model of that name that you may read", error
-    except HFValidationError as error:
-        reason, cause = "it cannot be a hub name (owner/name) either", error
-    except (LocalEntryNotFoundError, OfflineModeIsEnabled) as error:
-        reason, cause = "it is not in the hub's cache, and the hub cannot be reached: you are offline", error
+    except GatedRepoError:
+        reason = "its owner has to grant you access on the hub (then `hf auth login`)"
+    except RepositoryNotFoundError:
+        reason = "the hub has no model of that name that you may read"
+    except HFValidationError:
+        reason = "it cannot be a hub name (owner/name) either"
+    except (LocalEntryNotFoundError, OfflineModeIsEnabled):
+        reason = "it is not in the hub's cache, and the hub cannot be reached: you are offline"
     except (HfHubHTTPError, OSError) as error:
         first_line = (str(error).splitlines() or [type(error).__name__])[0]
-        reason, cause = f"it could not be fetched from the hub ({first_line[:200]})", error
-    raise UsageError(f"{name} is no local folder, and {reason}; give the path of a local folder") from cause
+        reason = f"it could not be fetched from the hub ({first_line[:200]})"
+    raise UsageError(f"{name} is no local folder, and {reason}; give the path of a local folder") from None

@@ -12,7 +12,7 @@ from atento.config.heads import HEAD_KINDS
 from atento.config.initial import ClassifierConfig
 from atento.config.recipe import Recipe
 from atento.data.batches import Batches
-from atento.errors import DataError, MissingPartError, UsageError
+from atento.errors import DataError, MissingPartError, UsageError, install_hint
 from atento.networks.heads import LinearHead
 from atento.networks.network import Network, token_mask_of
 from atento.training.loop import validate
@@ -106,7 +106,7 @@ def fitted_classifier(
         from sklearn.linear_model import LogisticRegression
         from sklearn.svm import LinearSVC
     except ImportError as error:
-        raise MissingPartError("`init.classifier` needs scikit-learn: pip install 'atento[eval]'") from error
+        raise MissingPartError(f"`init.classifier` needs scikit-learn: {install_hint('eval')}") from error
     options: dict[str, Any] = {"C": config.inverse_regularization, "random_state": seed, "max_iter": 2000}
     logistic = config.kind == "logistic"
     classifier = LogisticRegression(tol=1e-6, **options) if logistic else LinearSVC(**options, dual="auto")

@@ -142,6 +142,10 @@ def plan_run(
     steps = training.steps
     if training.epochs is not None:
         steps = max(1, round(training.epochs * batches.updates_per_epoch))
+    share = sum(read_by_part) / max(1, read_by_part[largest])  # the update in units of the measured part
+    if training.minutes is not None:
+        in_time = max(1, int(60 * training.minutes / max(1e-9, seconds * share)))
+        steps = min(steps, in_time) if training.epochs is not None else in_time
     memory = memory_of_weights(network, training, trained, precision)
     memory["activations"] = concurrent * peak
     if device == "cpu":
@@ -154,7 +158,6 @@ def plan_run(
         program = max(program, resident() - peak - memory["weights"])
         memory["program and data"] = max(0, program - sum(memory.get(name, 0) for name in ours))
     outside_blocks, largest_block = gathered_sizes(network)
-    share = sum(read_by_part) / max(1, read_by_part[largest])  # the update in units of the measured part
     return Plan(
         parameters=parameter_count(network),
         trained=sum(p.numel() for name, p in network.named_parameters() if name in trained.begins),

@@ -25,6 +25,7 @@ MAY_CHANGE = (
     "data.store_folder",
     "training.steps",
     "training.epochs",
+    "training.minutes",
     "training.log_every",
     "training.keep",
     "training.average",

@@ -57,7 +57,7 @@ def _start(setup: Setup, run: Run) -> None:
     recipe, identity, spec = setup.recipe, setup.identity, TASKS[setup.recipe.task]
     examples = counted(len(run.batches), spec.records.removesuffix("s"))
     target = spec.targets.removesuffix("s")
-    long = run.steps >= _ESTIMATED and classifier_of(recipe) is None
+    long = run.steps >= _ESTIMATED and classifier_of(recipe) is None and recipe.training.minutes is None
     estimate = _estimate(setup, run) if long and setup.replica.main else ""
     setup.report(
         f"{recipe.name}: {sizes(recipe, setup.network, setup.trained)}, {examples}, "

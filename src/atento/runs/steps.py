@@ -28,6 +28,7 @@ from atento.runs.divided import check_divided, check_processes
 from atento.runs.finish import RunResult, already_finished, finish_run
 from atento.runs.fitting import fitted_to
 from atento.runs.frozen import cached_config, frozen_vectors, saved_config
+from atento.runs.minutes import fix_updates
 from atento.runs.model_config import adapters_of, facts_of_data, model_config
 from atento.runs.plan import new_shapes
 from atento.runs.prepare import (
@@ -323,6 +324,7 @@ STEPS: tuple[Callable[[Setup], None], ...] = (
     set_caches,
     make_network,
     read_frozen,
+    fix_updates,
 )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from atento.data.source_lines import open_binary, read_bytes, scan_many
-from atento.errors import DataError, MissingPartError, UsageError
+from atento.errors import DataError, MissingPartError, UsageError, install_hint
 from atento.limits import limited
 from atento.scale.blocks import Block, Check, Plan, Reading, plan_lines, plan_rows, text_of
 from atento.scale.columns import ending, parser
@@ -169,7 +169,7 @@ class Input:
         try:
             from fsspec.core import url_to_fs  # late: an extra
         except ImportError:
-            raise MissingPartError(f"{self.shown}: URLs need fsspec: pip install 'atento[remote]'") from None
+            raise MissingPartError(f"{self.shown}: URLs need fsspec: {install_hint('remote')}") from None
         try:
             system, path = url_to_fs(self.path)
         except ImportError as error:  # says which package

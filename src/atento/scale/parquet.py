@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
-from atento.errors import DataError, MissingPartError, UsageError
+from atento.errors import DataError, MissingPartError, UsageError, install_hint
 from atento.scale.columns import joined
 
 _ROWS = 4096  # rows that are converted at once
@@ -28,7 +28,7 @@ class ParquetTexts:
             import pyarrow as arrow  # late: an extra
             import pyarrow.parquet as parquet
         except ImportError:
-            raise MissingPartError(f"{name}: .parquet needs pyarrow: pip install 'atento[remote]'") from None
+            raise MissingPartError(f"{name}: .parquet needs pyarrow: {install_hint('remote')}") from None
         self._name = name
         try:
             self._file: Any = parquet.ParquetFile(stream)

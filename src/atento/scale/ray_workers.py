@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from atento.errors import AtentoError, MissingPartError
+from atento.errors import AtentoError, MissingPartError, install_hint
 from atento.scale.blocks import Block
 from atento.scale.workers import Answer, WorkerLost, WorkerProcess
 
@@ -25,7 +25,7 @@ class RayCluster:
         try:
             import ray  # late: an extra
         except ImportError:
-            raise MissingPartError("--cluster ray needs ray: pip install 'atento[ray]'") from None
+            raise MissingPartError(f"--cluster ray needs ray: {install_hint('ray')}") from None
         self.package: Any = ray
         self._ray = self.package
         try:

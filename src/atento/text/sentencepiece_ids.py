@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atento.errors import MissingPartError, TokenizerError, nearest
+from atento.errors import MissingPartError, TokenizerError, install_hint, nearest
 from atento.text import families
 from atento.text.folder import read_file, specials_of
 from atento.text.pipelines import SPACE
@@ -62,7 +62,7 @@ class SentencePieceIds:
         try:
             import sentencepiece
         except ImportError:
-            raise MissingPartError(f"reading {path.name} needs sentencepiece: pip install 'atento[spm]'") from None
+            raise MissingPartError(f"reading {path.name} needs sentencepiece: {install_hint('spm')}") from None
         self._processor: Any = sentencepiece.SentencePieceProcessor()
         try:
             self._processor.LoadFromSerializedProto(model)

@@ -13,7 +13,7 @@ from threading import Thread
 from types import TracebackType
 from typing import Any, Protocol
 
-from atento.errors import MissingPartError, TrainingStopped
+from atento.errors import MissingPartError, TrainingStopped, install_hint
 
 WAIT = 30.0  # seconds that the end of a run waits for a tracker
 
@@ -190,9 +190,7 @@ def check_trackers(names: Sequence[str]) -> None:
     """
     for name in names:
         if find_spec(name) is None:
-            raise MissingPartError(
-                f"`training.report_to` {name} needs the package {name}: pip install 'atento[{name}]'"
-            )
+            raise MissingPartError(f"`training.report_to` {name} needs the package {name}: {install_hint(name)}")
 
 
 class _Worker:

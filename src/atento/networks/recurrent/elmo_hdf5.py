@@ -28,7 +28,7 @@ from torch import Tensor
 
 from atento.config.elmo import N_CHARACTERS, CharacterConfig, ELMoConfig
 from atento.config.network import NetworkConfig
-from atento.errors import MissingPartError, ModelError, RecipeError
+from atento.errors import MissingPartError, ModelError, RecipeError, install_hint
 from atento.networks.recurrent.elmo import ELMo, ProjectedLSTM
 
 _Read = Callable[..., Tensor]
@@ -125,7 +125,7 @@ def load_published(
     try:
         h5py = import_module("h5py")
     except ImportError:
-        raise MissingPartError("ELMo's published weights need h5py: pip install 'atento[elmo]'") from None
+        raise MissingPartError(f"ELMo's published weights need h5py: {install_hint('elmo')}") from None
     network = ELMo(published_config(options, vocab_size=vocab_size)).to(dtype)
     path = Path(weights)
     read_names: set[str] = set()

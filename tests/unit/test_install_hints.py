@@ -1,0 +1,48 @@
+"""How to install what is missing: what works from a clone, everywhere said in the same way."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from atento.errors import install_hint
+
+ROOT = Path(__file__).parents[2]
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "deploy").rglob("*"))]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+
+
+@pytest.mark.parametrize("file", [file for file in (*PAGES, *SOURCES) if file.is_file()], ids=lambda file: file.name)
+def test_no_page_and_no_message_names_a_package_that_is_not_published(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert not re.search(r"pip install [^`\n]*\batento\b|atento\[", text)
+    for command, extra in re.findall(r"(pip install [^`\n]*?)\.\[(\w+)\]", text):
+        assert extra in EXTRAS, extra
+        assert "-e " in command or "--editable" in command or file.parent.name == "deploy", f"{file}: {command}"
+
+
+def test_every_hint_names_an_extra_and_is_made_by_one_function() -> None:
+    calls = [
+        call for file in SOURCES for call in re.findall(r"install_hint\(['\"](\w+)['\"]\)", file.read_text("utf-8"))
+    ]
+    assert len(calls) > 10 and set(calls) <= set(EXTRAS)
+    written = [file.name for file in SOURCES if "pip install -e" in file.read_text(encoding="utf-8")]
+    assert written == ["errors.py"]
+    assert install_hint("plot") == "pip install -e '.[plot]' in your clone of Atento"
+
+
+def test_make_serve_keeps_the_install_editable() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert re.search(r"^serve: install\n\t.*--constraint constraints.txt --editable '\.\[serve\]'$", makefile, re.M)
+    installs = re.findall(r"pip install .*'?\.(?:\[\w+\])?'?$", makefile, re.M)
+    assert len(installs) == 3 and all("--editable" in line for line in installs)
+    assert "make serve" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_first_command_of_the_readme_says_what_it_downloads() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    first = next(number for number, line in enumerate(lines) if "make demo" in line)
+    note = next(number for number, line in enumerate(lines) if "TORCH_INDEX=URL" in line)
+    assert abs(first - note) < 6
