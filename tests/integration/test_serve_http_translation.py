@@ -2,6 +2,9 @@
 
 import html
 import json
+import statistics
+import time
+from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 from typing import Any
 from urllib.error import HTTPError
@@ -12,7 +15,7 @@ import atento
 from atento.model import Model
 from atento.serve.http.html_text import parts_of
 from atento.serve.http.passages import Passages, joined
-from http_service import SOURCES, Served
+from http_service import SOURCES, Served, served, until
 
 FIRST, SECOND = "I love the big dog.", "The cat sees a small house."
 
@@ -73,6 +76,34 @@ def test_broken_html_loses_nothing(document: str) -> None:
     pieces = passages.document(document)
     assert html.unescape(joined(pieces, passages.sentences, escape=True)) == html.unescape(document)
     assert "".join(part.text for part in parts_of(document)) == html.unescape(document)
+
+
+def test_hard_html_is_read_beside_other_requests(service: Served) -> None:
+    """24 kB of the beginnings of tags once stopped the service for seconds; 1 MB is the limit of a body."""
+    assert translated(service, "<a " * 8_000, format="html")["translatedText"] == "<a " * 8_000
+    longest = "<code></x>" * 100_000
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(translated, service, longest, format="html")
+        waits = []
+        while not reading.done():
+            began = time.monotonic()
+            assert service.get("/health/live").status_code == 200
+            waits.append(time.monotonic() - began)
+        assert reading.result()["translatedText"] == longest
+    assert statistics.median(waits) < 0.5
+
+
+def test_a_number_of_any_length_and_an_open_declaration_are_answered(service: Served, model: Model) -> None:
+    """They were 500: of Python's limit for whole numbers, and of an assertion of its parser."""
+    assert translated(service, "&#" + "9" * 5_000 + ";<b>", format="html")["translatedText"].endswith("<b>")
+    assert translated(service, "<![", format="html")["translatedText"] == "<!["
+
+
+def test_the_end_is_heard_while_a_document_is_read(service: Served) -> None:
+    with served([str(service.folders["en-pt"])]) as other, ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(translated, other, "<code></x>" * 100_000, format="html")
+        until(lambda: "atento_requests_in_flight 1.0" in other.get("/metrics").text or reading.done(), 5.0)
+        assert other.end(seconds=10.0) == 0 and reading.result()["translatedText"]
 
 
 def test_the_parts_of_html_have_the_texts_that_another_reader_finds() -> None:

@@ -3,8 +3,10 @@
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from atento.text.normalization import is_blank
+from atento.text.words import first_words
 
 Span = tuple[int, int]
 _JOINER = "\u200d"  # ZERO WIDTH JOINER
@@ -36,10 +38,13 @@ class Encoded:
             words: the words.
             spaces: whether a space that is a piece of its own belongs to the word behind it.
         """
-        at: list[int | None] = []
+        visible: list[tuple[Span, int]] = []  # the characters of words that are not blank
+        start = 0
         for number, word in enumerate(words):
-            at += [None if is_blank(char) else number for char in word] + [None]
-        word_ids = [next((word for word in at[start:end] if word is not None), None) for start, end in self.offsets]
+            visible += [((at, at + 1), number) for at, char in enumerate(word, start) if not is_blank(char)]
+            start += len(word) + 1
+        found = first_words([span for span, _ in visible], self.offsets)
+        word_ids = [None if first is None else visible[first][1] for first in found]
         for position in reversed(range(len(word_ids) - 1)) if spaces else ():
             if word_ids[position] is None:
                 word_ids[position] = word_ids[position + 1]
@@ -54,15 +59,15 @@ class Encoded:
             token_id: id of the added tokens.
             token: their piece.
         """
-        rows = list(zip(self.ids, self.tokens, self.offsets, self.word_ids))
-        with_tokens = set(self.word_ids)
-        start = 0
-        for number, word in enumerate(self.words):
-            if number not in with_tokens:
-                behind = (i for i, (*_, owner) in enumerate(rows) if owner is not None and owner > number)
-                rows.insert(next(behind, len(rows)), (token_id, token, (start, start + len(word)), number))
-            start += len(word) + 1
-        ids, tokens, offsets, word_ids = (list(column) for column in zip(*rows))
+        starts = list(accumulate((len(word) + 1 for word in self.words), initial=0))
+        missing = sorted(set(range(len(self.words))) - set(self.word_ids), reverse=True)
+        rows: list[tuple[int, str, Span, int | None]] = []
+        for row in [*zip(self.ids, self.tokens, self.offsets, self.word_ids), (0, "", (0, 0), len(self.words))]:
+            while missing and row[3] is not None and missing[-1] < row[3]:
+                number = missing.pop()
+                rows.append((token_id, token, (starts[number], starts[number] + len(self.words[number])), number))
+            rows.append(row)
+        ids, tokens, offsets, word_ids = (list(column) for column in zip(*rows[:-1]))
         return Encoded(ids, tokens, offsets, word_ids, self.words)
 
 

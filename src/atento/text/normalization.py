@@ -9,6 +9,7 @@ marks, U+FEFF) are kept.
 import re
 import unicodedata
 from dataclasses import dataclass
+from itertools import groupby
 
 from tokenizers import Regex, normalizers
 
@@ -30,6 +31,8 @@ _JOINING_STARTERS = frozenset(
         "\U00011127\U0001133e\U00011357\U000114b0\U000114ba\U000114bd\U000115af\U00011930"
     )
 )
+
+_LONG_RUN = 64  # characters that may be marks of one letter
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,17 @@ def library_normalizer(lowercase: bool) -> normalizers.Normalizer:
     return normalizers.Sequence(steps)
 
 
+def nfc(text: str) -> str:
+    """The NFC form, in n log n: `unicodedata` orders a run of marks by exchanging neighbours, which is quadratic."""
+    if len(text) > _LONG_RUN:
+        codes = "".join(unicodedata.normalize("NFD", char) for char in text)
+        runs = groupby(codes, key=lambda char: unicodedata.combining(char) > 0)
+        text = "".join(
+            char for marks, run in runs for char in (sorted(run, key=unicodedata.combining) if marks else run)
+        )
+    return unicodedata.normalize("NFC", text)
+
+
 def normalize_with_spans(text: str, lowercase: bool = False) -> Normalized:
     """The rule with the original span of each character (docs/notes.md#d4), in linear time.
 
@@ -104,7 +118,7 @@ def _composed(text: str, lowercase: bool) -> list[tuple[str, tuple[int, int]]]:
             continue
         group = text[start:end]
         # Lower case of single characters, since the library has no special case for final sigma.
-        changed = unicodedata.normalize("NFC", "".join(c.lower() for c in group) if lowercase else group)
+        changed = nfc("".join(c.lower() for c in group) if lowercase else group)
         if len(changed) == len(group) and (changed == group or len(group) == 1):
             pairs += [(char, (start + i, start + i + 1)) for i, char in enumerate(changed)]
         else:

@@ -1,6 +1,7 @@
 """Words of a text, the word of each token, and labels of words and tokens (docs/notes.md#d4)."""
 
 import unicodedata
+from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -61,14 +62,24 @@ def align_words(text: str, offsets: Sequence[tuple[int, int] | None]) -> Words:
         offsets: (start, end) for each token, None for special tokens; in order of start.
     """
     spans = word_spans(text)
-    at: list[int | None] = [None] * (len(text) + 1)
-    for word, (start, end) in enumerate(spans):
-        at[start:end] = [word] * (end - start)
+    index = first_words(spans, offsets)
+    return Words(index, [text[start:end] for start, end in spans])
+
+
+def first_words(words: Sequence[tuple[int, int]], offsets: Iterable[tuple[int, int] | None]) -> list[int | None]:
+    """The number of the first word that has a character of each span; None where there is none.
+
+    Args:
+        words: (start, end) of each word, in order.
+        offsets: (start, end) of each span, None for one without characters.
+    """
+    ends = [end for _, end in words]
     index: list[int | None] = []
     for offset in offsets:
-        inside = at[offset[0] : offset[1]] if offset is not None else []
-        index.append(next((word for word in inside if word is not None), None))
-    return Words(index, [text[start:end] for start, end in spans])
+        start, end = offset or (0, 0)
+        word = bisect_right(ends, start)
+        index.append(word if start < end and word < len(words) and words[word][0] < end else None)
+    return index
 
 
 def spelled_words(spellings: Iterable[bytes | str | None]) -> Words:

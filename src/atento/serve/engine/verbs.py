@@ -1,6 +1,7 @@
 """What a served model can do: each verb applied to the items of a job, and the length of its texts."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 from atento.config.tasks import TASKS, WRITING, verb_of
@@ -218,14 +219,15 @@ def _check_length(number: int, length: int, longest: int) -> None:
 
 def _cut(tokenizer: Tokenizer, text: str, room: int, truncate: str) -> str:
     """The text without its end ("right") or its beginning ("left"), as long as may be."""
-    while True:
+    for least in (2 ** max(0, turn - 8) for turn in count()):  # many tokens may be of one character with its marks
         offsets = tokenizer.encode_with_offsets(text).offsets
         if len(tokenizer.encode(text)) <= room:
-            return text
+            break
         if truncate == "right":
-            text = text[: max(0, min(offsets[room - 1][1], len(text) - 1))]
+            text = text[: max(0, min(offsets[room - 1][1], len(text) - least))]
         else:
-            text = text[max(1, offsets[-room][0]) :]
+            text = text[max(least, offsets[-room][0]) :]
+    return text
 
 
 def describe(model: Model, limits: Mapping[str, Any]) -> Description:

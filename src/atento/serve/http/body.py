@@ -1,6 +1,7 @@
 """The body of a request: its type, read under the limits of size and time, as JSON or as a form."""
 
 import asyncio
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -11,6 +12,7 @@ from atento.serve.http.errors import ServiceError, too_long
 from atento.serve.http.strict_json import parse
 from atento.serve.settings import Limits
 
+_SHORT = 1 << 14  # bytes that are parsed in less time than a thread needs to begin
 _FORM = "application/x-www-form-urlencoded"
 
 
@@ -35,7 +37,8 @@ async def read_object(request: Request, limits: Limits, *, form: bool = False) -
     if encoding != "identity":
         raise ServiceError(415, f"`Content-Encoding` must be identity: got {encoding[:60]}", "wrong_content_type")
     body = await _read(request, limits)
-    return _form(body) if kind == _FORM else parse(body, limits.json_depth)
+    read = partial(_form, body) if kind == _FORM else partial(parse, body, limits.json_depth)
+    return await asyncio.to_thread(read) if len(body) > _SHORT else read()
 
 
 async def _read(request: Request, limits: Limits) -> bytes:

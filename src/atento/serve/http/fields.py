@@ -112,10 +112,9 @@ def _texts(value: object) -> object:
 
 def _prompts(value: object) -> object:
     if isinstance(value, list):
-        lists = [item if isinstance(item, list) else [item] for item in value]
-        ids = all(type(item) is int for row in lists for item in row)
-        nested = sum(isinstance(item, list) for item in value)
-        if ids and value and nested in (0, len(value)) and all(lists):
+        nested = bool(value) and isinstance(value[0], list)
+        rows = value if nested else [value]
+        if all(isinstance(row, list) and row and all(type(item) is int for item in row) for row in rows):
             return value
     return _texts_or_ids(value)
 

@@ -1,18 +1,25 @@
-"""The parts of an HTML document: its markup, which stays as it is, and its texts."""
+"""The parts of an HTML document: its markup, which stays as it is, and its texts; read in linear time.
+
+Tags are found as the tokenizer of the HTML standard finds them: no expression here can give back what it has read, so
+each character is read once. Which elements are open is in `html_elements.py`.
+"""
 
 import html
-from collections.abc import Sequence
+import re
 from dataclasses import dataclass
-from html.parser import HTMLParser
-from itertools import accumulate, pairwise
-from typing import Literal
+from itertools import pairwise
 
-_NOT_TEXT = frozenset({"script", "style", "code", "kbd", "samp", "var", "textarea", "svg", "math"})
-_VOID = frozenset(
-    {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
-)
+from atento.serve.http.html_elements import Kind, OpenElements
 
-Kind = Literal["markup", "text", "lines"]  # lines: a text whose line breaks are shown, as in <pre>
+_BLANK = "\\t\\n\\f\\r "
+_VALUE = f"""(?:"[^"]*+(?:"|\\Z)|'[^']*+(?:'|\\Z)|[^{_BLANK}>"'][^{_BLANK}>]*+)"""
+_ATTRIBUTE = f"[^{_BLANK}/>][^{_BLANK}/>=]*+(?:[{_BLANK}]*+=[{_BLANK}]*+{_VALUE}?+)?+"
+_ATTRIBUTES = re.compile(f"([^{_BLANK}/>][^{_BLANK}/>=]*+)(?:[{_BLANK}]*+=[{_BLANK}]*+({_VALUE}?+))?+")
+_TAG = re.compile(f"<(/?)([A-Za-z][^{_BLANK}/>]*+)((?:[{_BLANK}/]*+{_ATTRIBUTE})*+[{_BLANK}/]*+)(>|\\Z)")
+_MARKUP = re.compile("<[A-Za-z/!?]")
+_COMMENT_END = re.compile("--!?>")
+_SCRIPT = re.compile(f"<!--(?:-?>)?|-->|<(/?)script(?=[{_BLANK}/>])", re.IGNORECASE)
+_LONG_NUMBER = re.compile("&#([0-9]{9,}+)")
 
 
 @dataclass(frozen=True)
@@ -29,67 +36,72 @@ def parts_of(document: str) -> list[Part]:
     What has no words is markup: tags, comments, scripts, styles, code, and elements with `translate="no"` or the class
     `notranslate`.
     """
-    parser = _Parser(document)
-    parser.feed(document)
-    parser.close()
-    return parser.parts()
+    elements, begins, at = OpenElements(), list[tuple[int, Kind]](), 0
+
+    def add(kind: Kind, end: int) -> int:
+        if end > at and (not begins or begins[-1][1] != kind):
+            begins.append((at, kind))
+        return end
+
+    while at < len(document):
+        found = _MARKUP.search(document, at)
+        at = add(elements.kind, found.start() if found else len(document))
+        at = add("markup", _end_of_markup(document, at, elements) if found else at)
+        if raw := elements.raw:
+            at = add(elements.kind, _end_of_raw(document, at, raw))
+    slices = pairwise([*begins, (len(document), "markup")])
+    texts = [(kind, document[begin:end]) for (begin, kind), (end, _) in slices]
+    return [Part(kind, text if kind == "markup" else _unescaped(text)) for kind, text in texts]
 
 
-class _Parser(HTMLParser):
-    """Notes where each tag and each text begins; what stands between two beginnings is copied from the document."""
+def _unescaped(text: str) -> str:
+    """A text with its entities resolved, those of numbers of any length too."""
+    return html.unescape(_LONG_NUMBER.sub(lambda number: f"&#{number[1].lstrip('0')[:9] or 0}", text))
 
-    def __init__(self, document: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self._document = document
-        lengths = (len(line) for line in document.split("\n"))
-        self._lines = [0, *accumulate(length + 1 for length in lengths)]
-        self._begins: list[tuple[int, Kind]] = []
-        self._skipped: list[str] = []  # the open elements from one without words on
-        self._preformatted = 0
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._begin("markup")
-        if tag in _VOID:
-            return
-        values = dict(attrs)
-        is_kept = values.get("translate") == "no" or "notranslate" in (values.get("class") or "").split()
-        if self._skipped or tag in _NOT_TEXT or is_kept:
-            self._skipped.append(tag)
-        self._preformatted += tag == "pre"
+def _end_of_markup(document: str, begin: int, elements: OpenElements) -> int:
+    """The end of the tag or comment that begins here; elements begin and end by it."""
+    tag = _TAG.match(document, begin)
+    if tag is not None:
+        if tag[4] and tag[1]:
+            elements.end(tag[2].lower())
+        elif tag[4]:  # else the document ends within the tag, which is then none
+            elements.begin(tag[2].lower(), is_kept=_is_kept(tag[3]), is_closed=tag[3].endswith("/"))
+        return tag.end()
+    if document.startswith("<!--", begin):
+        if document.startswith((">", "->"), begin + 4):
+            return document.index(">", begin) + 1
+        closing = _COMMENT_END.search(document, begin + 4)
+        return closing.end() if closing else len(document)
+    mark = "]]>" if elements.is_foreign and document.startswith("<![CDATA[", begin) else ">"
+    end = document.find(mark, begin)
+    return len(document) if end < 0 else end + len(mark)
 
-    def handle_endtag(self, tag: str) -> None:
-        self._begin("markup")
-        if tag in self._skipped:  # those that were not closed end with it
-            del self._skipped[len(self._skipped) - 1 - self._skipped[::-1].index(tag) :]
-        self._preformatted -= tag == "pre" and self._preformatted > 0
 
-    def handle_data(self, data: str) -> None:
-        self._begin("markup" if self._skipped else "lines" if self._preformatted else "text")
+def _is_kept(attributes: str) -> bool:
+    """Whether the attributes of a tag say that its element is not translated."""
+    values: dict[str, str] = {}
+    if "translate" in attributes.lower() or "class" in attributes.lower():
+        for name, value in _ATTRIBUTES.findall(attributes):
+            values.setdefault(name.lower(), _unescaped(value[1:-1] if value[:1] in ("'", '"') else value))
+    return values.get("translate", "").lower() == "no" or "notranslate" in values.get("class", "").split()
 
-    def handle_comment(self, data: str) -> None:
-        self._begin("markup")
 
-    def handle_decl(self, decl: str) -> None:
-        self._begin("markup")
-
-    def handle_pi(self, data: str) -> None:
-        self._begin("markup")
-
-    def unknown_decl(self, data: str) -> None:
-        self._begin("markup")
-
-    def _begin(self, kind: Kind) -> None:
-        line, column = self.getpos()
-        begin = self._lines[line - 1] + column
-        if not self._begins or self._begins[-1][1] != kind:  # a text may come in several parts
-            self._begins.append((begin, kind))
-
-    def parts(self) -> list[Part]:
-        """What was noted; the document begins as markup if no part begins there."""
-        begins: Sequence[tuple[int, Kind]] = self._begins or [(0, "markup")]
-        begins = [(0, begins[0][1]), *begins[1:]]
-        ends = [*(begin for begin, _ in begins), len(self._document)]
-        slices = [self._document[start:end] for start, end in pairwise(ends)]
-        return [
-            Part(kind, part if kind == "markup" else html.unescape(part)) for part, (_, kind) in zip(slices, begins)
-        ]
+def _end_of_raw(document: str, begin: int, tag: str) -> int:
+    """The beginning of the end tag of an element without tags inside."""
+    if tag == "plaintext":
+        return len(document)
+    if tag != "script":
+        closing = re.compile(f"</{tag}(?=[{_BLANK}/>])", re.IGNORECASE).search(document, begin)
+        return closing.start() if closing else len(document)
+    depth = 0  # 1: in a comment of the script; 2: in a script of the comment, whose end tag does not count
+    for mark in _SCRIPT.finditer(document, begin):
+        if mark[1] == "/":
+            if depth < 2:
+                return mark.start()
+            depth = 1
+        elif mark[1] == "":
+            depth = 2 if depth else 0
+        else:
+            depth = 0 if mark[0].endswith(">") else max(depth, 1)
+    return len(document)

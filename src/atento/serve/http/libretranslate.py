@@ -1,6 +1,7 @@
 """The API of LibreTranslate: `POST /translate`, `POST /detect`, `GET /languages`; JSON and forms."""
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -94,7 +95,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         fields = await _fields(service, request, DetectFields)
         texts = listed(fields.q)
         check_texts(service, len(texts), "/q")
-        rows = [[_shown(language) for language in detect(text)] for text in texts]
+        rows = await asyncio.to_thread(lambda: [[_shown(language) for language in detect(text)] for text in texts])
         return JSONResponse(rows[0] if isinstance(fields.q, str) else rows)
 
     async def translated(request: Request) -> Response:
@@ -138,13 +139,8 @@ async def _translate(service: Service, request: Request, fields: TranslateFields
         texts = listed(fields.q)
         check_texts(service, len(texts), "/q")
         bounded("alternatives", fields.alternatives, 0, service.limits.n - 1)
-        passages = Passages()
-        cut = passages.document if fields.format == "html" else passages.text
-        pieces = [cut(text) for text in texts]
         served = dict.fromkeys(known.source for known in directions(service))
-        languages = [
-            detect(_words(row, passages.sentences), served)[0] if fields.source == "auto" else None for row in pieces
-        ]
+        passages, pieces, languages = await asyncio.to_thread(_read, texts, fields, served)
         sources = [language.code if language else code_of(fields.source) for language in languages]
         work = Work(service, request, Pointers("/q"))
         written: list[list[str]] = [[] for _ in passages.sentences]
@@ -158,6 +154,20 @@ async def _translate(service: Service, request: Request, fields: TranslateFields
                 written[number] = texts_of_sentence
         choices = [_choices(row, written, fields) for row in pieces]
         return _body(fields, choices, languages)
+
+
+def _read(
+    texts: Sequence[str], fields: TranslateFields, served: Collection[str]
+) -> tuple[Passages, list[list[Piece]], list[Detected | None]]:
+    """The sentences of some texts, the pieces of each text, and its language if it is to be detected.
+
+    It takes up to a second for a long document, in a thread, so that other requests and signals are heard meanwhile.
+    """
+    passages = Passages()
+    pieces = [passages.document(text) if fields.format == "html" else passages.text(text) for text in texts]
+    words = [_words(row, passages.sentences) for row in pieces if fields.source == "auto"]
+    languages = [detect(text, served)[0] for text in words]
+    return passages, pieces, languages or [None] * len(texts)
 
 
 async def _written(work: Work, direction: Direction, sentences: list[str], alternatives: int) -> list[list[str]]:

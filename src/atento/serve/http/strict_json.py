@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from typing import Any
 
 from atento.serve.http.errors import ServiceError
@@ -63,8 +64,8 @@ def _number(digits: str) -> float:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = next(name for name in names if names.count(name) > 1)
+        counts = Counter(name for name, _ in pairs)
+        repeated = next(name for name, count in counts.items() if count > 1)
         raise _bad(f"an object must have each key once: got {repeated[:40]!r} again")
     return fields
 

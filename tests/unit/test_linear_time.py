@@ -1,0 +1,168 @@
+"""Every program that reads a text of a user takes ten times as long for ten times the text, whatever the text (D3).
+
+A reader is a row of `READERS`, with the texts that are worst for its kind. Time is that of the processor in this
+process, of one run each; ten times as much is linear, a hundred times quadratic, and thirty times is the limit.
+"""
+
+import gc
+import json
+import time
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+from unittest import mock
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the service needs the extra serve")
+
+from atento.config.recipe import TokenizerConfig
+from atento.serve.engine.verbs import _cut
+from atento.serve.http.body import _form
+from atento.serve.http.detection import detect
+from atento.serve.http.errors import ServiceError
+from atento.serve.http.fields import read
+from atento.serve.http.html_text import parts_of
+from atento.serve.http.libretranslate import TranslateFields
+from atento.serve.http.openai import EmbeddingFields
+from atento.serve.http.passages import Passages, joined
+from atento.serve.http.strict_json import parse
+from atento.text import Tokenizer, train_tokenizer
+from atento.text.normalization import nfc
+from atento.text.sentences import split_sentences
+from atento.text.words import word_spans
+
+KINDS = ("unigram", "bpe", "wordpiece", "word", "character", "byte")
+TEXTS = [
+    "a", "a ", " ", "\n", "a\n", "日", "é", "\u0301", "a\u0301\u0323", "\u0f73", "\u202e", "\u2581", "<s>", "1",
+    "😀\u200d", "\x00", "ﷺ", "\u1100\u1161\u11a8", "İ", "'s",
+]  # fmt: skip
+MARKS = "\u0301\u0323"  # of one letter, out of their order
+
+
+@cache
+def tokenizer(kind: str) -> Tokenizer:
+    texts = ["aaaa aa a á banana 日本 11 22", "a á ananas 日 1"] * 20
+    return train_tokenizer(TokenizerConfig(kind=kind, vocab_size=320), texts)  # type: ignore[arg-type]
+
+
+def document(text: str) -> str:
+    passages = Passages()
+    pieces = passages.document(text)
+    return joined(pieces, passages.sentences, escape=True)
+
+
+def plain(text: str) -> str:
+    passages = Passages()
+    pieces = passages.text(text)
+    return joined(pieces, passages.sentences, escape=False)
+
+
+def json_body(text: str) -> Any:
+    return parse(text.encode(), 16)
+
+
+def keys(count: int) -> str:
+    """An object of different keys, the last one twice."""
+    return "{" + "".join(f'"{number}":1,' for number in range(count // 10)) + f'"{count // 10 - 1}":1}}'
+
+
+HTML = [
+    "<a ", "<a", "</a ", "<!--", "<!-->", "<", "&", "&#", "<?", "<![CDATA[", "<svg><![CDATA[", "<p a='", '<p a="',
+    "<p a=1 ", "<p a ", "<p/", "<p =", "<p>", "<b>", "</b>", "<b>x", "<b></i>", "<code></x>", "<li>x", "<ul><li>",
+    "<td><p>", "<i><p>", "<table><tr><td>", "<script>", "<script><!--", "</script", "<title>", "<pre>\n",
+    "<b translate=no>", "<span class='x ", "<h1><h2>", "<a><div>", "<rt>", "<p>a</b>", "<object><b>", "&amp", "&#1",
+    "A. ",
+]  # fmt: skip
+SENTENCES = [". A", "1. ", ".", ".)", "J. ", '"', "a.b", "A. \n", "e.g. ", ".\n", "?!", ". .", "(. ", '."', "\u2028"]
+JSONS = ["[1,", "1,", '"a",', "[", '{"a":', '"\\', "1", "0.1", "-", '"\\u00e9",', '"\\ud800', " ", "\t\n"]
+
+Reader = Callable[[str], object]
+READERS: dict[str, tuple[Reader, list[str | Callable[[int], str]]]] = {
+    "html": (document, [*HTML, lambda n: "<b>" * (n // 8) + "</i>" * (n // 8), lambda n: "&#" + "1" * n]),
+    "html parts": (
+        parts_of,
+        [lambda n: "<b>" * (n // 6) + "<p>" * (n // 6), lambda n: "<i>" * (n // 6) + "<li>" * (n // 6)],
+    ),
+    "passages": (plain, SENTENCES + TEXTS),
+    "sentences": (split_sentences, SENTENCES),
+    "detection": (detect, TEXTS),
+    "json": (
+        json_body,
+        [*JSONS, lambda n: "[" + "1," * (n // 2) + "1]", keys, lambda n: '{"a":"' + "é" * (n // 2) + '"}'],
+    ),
+    "form": (lambda text: _form(text.encode()), ["q=a&", "%41", "q=%", "+", "=", "q=%C3%A9", "a=b;"]),
+    "fields": (
+        lambda text: read(EmbeddingFields, json.loads(text)),
+        [
+            lambda n: json.dumps({"model": "a", "input": [1] * (n // 3)}),
+            lambda n: json.dumps({"model": "a", "input": [*[[1]] * (n // 6), "a"]}),
+            lambda n: json.dumps({"model": "a", "input": "a", **{str(i): 1 for i in range(n // 10)}}),
+            lambda n: json.dumps({"model": "a", "input": "a", "x" * n: 1}),
+        ],
+    ),
+    "translate fields": (lambda text: read(TranslateFields, {"q": text, "target": "x" * 10, text: 1}), ["a", "format"]),
+    "nfc": (nfc, [lambda n: "a" + MARKS * (n // 4), *TEXTS]),
+    "words": (word_spans, TEXTS),
+}
+for kind in KINDS:
+    READERS[f"{kind}: ids"] = (lambda text, kind=kind: tokenizer(kind).encode(text), TEXTS)  # type: ignore[misc]
+    READERS[f"{kind}: offsets"] = (
+        lambda text, kind=kind: tokenizer(kind).encode_with_offsets(text),  # type: ignore[misc]
+        [*TEXTS, lambda n: "a" + MARKS * (n // 4)],
+    )
+
+
+def of_size(text: str | Callable[[int], str], size: int) -> str:
+    return text(size) if callable(text) else text * (size // len(text.encode()) + 1)
+
+
+def seconds(reader: Reader, text: str) -> float:
+    """The processor time of one run; a refusal is an answer. The collection of garbage is not the reader's work."""
+    gc.collect()
+    gc.disable()
+    started = time.process_time()
+    try:
+        reader(text)
+    except ServiceError:
+        pass
+    finally:
+        gc.enable()
+    return time.process_time() - started
+
+
+def check(name: str, size: int) -> None:
+    reader, texts = READERS[name]
+    for number, text in enumerate(texts):
+        short, long = (seconds(reader, of_size(text, length)) for length in (size, 10 * size))
+        shown = repr(text) if isinstance(text, str) else f"row {number}"
+        assert long < 30 * short + 0.02, (
+            f"{shown}: {short:.4f} s for {size:,} bytes, {long:.4f} s for ten times as many"
+        )
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_work_grows_as_the_text(name: str) -> None:
+    check(name, 5_000 if name.partition(":")[0] in KINDS else 20_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", READERS)
+def test_a_megabyte_is_at_most_thirty_times_the_work_of_100_kilobytes(name: str) -> None:
+    check(name, 100_000)
+
+
+@pytest.mark.parametrize("end", ["left", "right"])
+def test_a_text_of_one_letter_with_marks_is_cut_in_a_few_turns(end: str) -> None:
+    """All its tokens have the span of the whole text, so that no offset says where to cut."""
+    turns = []
+    counted = tokenizer("bpe")
+    encode = counted.encode
+
+    def noted(text: str) -> list[int]:
+        turns.append(text)
+        return encode(text)
+
+    with mock.patch.object(counted, "encode", noted):
+        assert len(encode(_cut(counted, "a" + MARKS * 1_000, 100, end))) <= 100
+    assert len(turns) < 25
