@@ -165,9 +165,10 @@ def _read(
     """
     passages = Passages()
     pieces = [passages.document(text) if fields.format == "html" else passages.text(text) for text in texts]
-    words = [_words(row, passages.sentences) for row in pieces if fields.source == "auto"]
-    languages = [detect(text, served)[0] for text in words]
-    return passages, pieces, languages or [None] * len(texts)
+    languages = [
+        detect(_words(row, passages.sentences), served)[0] if fields.source == "auto" else None for row in pieces
+    ]
+    return passages, pieces, languages
 
 
 async def _written(work: Work, direction: Direction, sentences: list[str], alternatives: int) -> list[list[str]]:
