@@ -17,6 +17,7 @@ from atento.config.network_parts import (
     OutputConfig,
     ProjectionConfig,
     SpecialIds,
+    WritingConfig,
     part_of,
 )
 from atento.config.positions import ADDED, PositionConfig
@@ -115,6 +116,8 @@ class NetworkConfig:
     """
     ids: SpecialIds = SpecialIds()
     """Ids of special tokens."""
+    writing: WritingConfig | None = None
+    """Rules of a released model for its outputs. [null: none]"""
     tokenizer_fingerprint: str | None = None
     """Fingerprint of the tokenizer that the network was trained with; written by training."""
 
@@ -344,6 +347,11 @@ class NetworkConfig:
         return self.ids.eos
 
     @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """Ids that end an output."""
+        return (self.eos_id,) if self.writing is None else (self.eos_id, *self.writing.ends)
+
+    @property
     def start_id(self) -> int:
         """Id that a decoder starts from."""
         return self.ids.start
@@ -395,4 +403,6 @@ def network_to_dict(config: NetworkConfig) -> dict[str, Any]:
         return [plain(child) for child in value] if isinstance(value, tuple | list) else value
 
     data: dict[str, Any] = plain(asdict(config))
+    if config.writing is None:
+        del data["writing"]
     return data

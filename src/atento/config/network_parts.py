@@ -252,6 +252,34 @@ class SpecialIds:
     """Id of the mask token. [null: none]"""
 
 
+@dataclass(frozen=True)
+class WritingConfig:
+    """Rules of a released model that all of its outputs follow, whatever the search."""
+
+    ends: tuple[int, ...] = ()
+    """Ids that end an output besides `ids.eos`."""
+    first: int | None = None
+    """Id that outputs begin with, if no option names another one. [null: any]"""
+    last: int | None = None
+    """Id that an output has at its maximum length. [null: any]"""
+    suppressed: tuple[int, ...] = ()
+    """Ids that are never written."""
+    suppressed_first: tuple[int, ...] = ()
+    """Ids that are not written at the beginning of an output, behind `first` if there is one."""
+    banned: tuple[tuple[int, ...], ...] = ()
+    """Sequences of ids that outputs must not contain."""
+    renormalized: bool = False
+    """Rank beams by the probabilities among the tokens that the rules leave."""
+
+    def __post_init__(self) -> None:
+        last = [id_ for id_ in (self.first, self.last) if id_ is not None]
+        of_banned = [id_ for sequence in self.banned for id_ in sequence]
+        if min((*self.ends, *last, *self.suppressed, *self.suppressed_first, *of_banned), default=0) < 0:
+            raise RecipeError(f"`writing`: ids must not be negative: got {self}")
+        if not all(self.banned):
+            raise RecipeError("`writing.banned` must hold sequences that are not empty")
+
+
 PARTS: dict[str, type] = {
     "attention": AttentionConfig,
     "feed_forward": FeedForwardConfig,

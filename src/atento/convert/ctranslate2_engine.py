@@ -84,9 +84,8 @@ def _compare_translator(network: Network, folder: Path, vocabulary: Vocabulary, 
     translator = ctranslate2.Translator(str(folder), **_options())
     sources = _names(rows, vocabulary.source)
     limit = new_tokens(config, rows)
-    results, theirs = timed(
-        lambda: translator.translate_batch(sources, beam_size=1, min_decoding_length=0, max_decoding_length=limit)
-    )
+    options: dict[str, Any] = {"beam_size": 1, "min_decoding_length": 0, "max_decoding_length": limit}
+    results, theirs = timed(lambda: translator.translate_batch(sources, **options, end_token=list(config.eos_ids)))
     numbers = {name: number for number, name in enumerate(vocabulary.target)}
     outputs = [[numbers[token] for token in result.hypotheses[0]] for result in results]
     scored = translator.score_batch(sources, _names(expected, vocabulary.target))
@@ -105,7 +104,7 @@ def _compare_generator(network: Network, folder: Path, vocabulary: Vocabulary, r
     generator = ctranslate2.Generator(str(folder), **_options())
     prompts = _names(rows, vocabulary.target)
     options = {"max_length": new_tokens(config, rows), "include_prompt_in_result": False}
-    results, theirs = timed(lambda: generator.generate_batch(prompts, **options))
+    results, theirs = timed(lambda: generator.generate_batch(prompts, **options, end_token=list(config.eos_ids)))
     outputs = [list(result.sequences_ids[0]) for result in results]
     logits = np.array(generator.forward_batch(prompts))
     ids, token_mask = padded(rows, config.pad_id)

@@ -1,5 +1,6 @@
 """Runs ONNX files under ONNX Runtime, and compares what they compute with the network."""
 
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,7 @@ class Decoding:
         """What the file writes for the rows."""
         ids, token_mask = padded(rows, network.config.pad_id, side="left")
         new, mask = ids.numpy(), token_mask.long().numpy()
-        past, outputs = self._empty(len(rows)), _Outputs(len(rows), network.config.eos_id)
+        past, outputs = self._empty(len(rows)), _Outputs(len(rows), network.config.eos_ids)
         while len(outputs) < limit and not outputs.finished:
             results = self.session({"input_ids": new, "attention_mask": mask, **past})
             past = {name.replace("present", "past_key_values"): value for name, value in results.items()}
@@ -160,7 +161,7 @@ class Translating:
         """What the files write for the rows."""
         inputs, session = self._source(network, rows), self.first
         new = np.full((len(rows), 1), network.config.start_id, dtype=np.int64)
-        outputs = _Outputs(len(rows), network.config.eos_id)
+        outputs = _Outputs(len(rows), network.config.eos_ids)
         while len(outputs) < limit and not outputs.finished:
             results = session(inputs | {"input_ids": new})
             inputs |= {name.replace("present", "past_key_values"): value for name, value in results.items()}
@@ -179,11 +180,11 @@ class Translating:
 
 
 class _Outputs:
-    """The tokens written so far; a row ends before EOS."""
+    """The tokens written so far; a row ends before EOS, which is any of `eos_ids`."""
 
-    def __init__(self, count: int, eos_id: int) -> None:
+    def __init__(self, count: int, eos_ids: tuple[int, ...]) -> None:
         self._steps: list[NDArray[np.int64]] = []
-        self._ended, self._eos_id = np.zeros(count, dtype=bool), eos_id
+        self._ended, self._eos_ids = np.zeros(count, dtype=bool), eos_ids
 
     def __len__(self) -> int:
         return len(self._steps)
@@ -197,11 +198,11 @@ class _Outputs:
         """Choose the best tokens by logits (B,V) -> (B,1)."""
         tokens: NDArray[np.int64] = logits.argmax(axis=-1).astype(np.int64)
         self._steps.append(tokens)
-        self._ended |= tokens == self._eos_id
+        self._ended |= np.isin(tokens, self._eos_ids)
         return tokens[:, None]
 
     @property
     def rows(self) -> Rows:
         """The outputs without EOS."""
         columns = np.stack(self._steps, axis=1).tolist()
-        return [row[: row.index(self._eos_id)] if self._eos_id in row else row for row in columns]
+        return [list(takewhile(lambda token: token not in self._eos_ids, row)) for row in columns]

@@ -6,12 +6,12 @@ from atento.model import Model
 _CTRANSLATE2 = {
     "encoder-decoder": """translator = ctranslate2.Translator(".")
 source_tokens = {tokens}
-output = translator.translate_batch([source_tokens], beam_size=4{prefix})[0].hypotheses[0]
+output = translator.translate_batch([source_tokens], beam_size=4{prefix}{ends})[0].hypotheses[0]
 print({from_tokens})
 """,
     "decoder": """generator = ctranslate2.Generator(".")
 prompt = {tokens}
-output = generator.generate_batch([prompt], max_length=40, include_prompt_in_result=False)[0].sequences_ids[0]
+output = generator.generate_batch([prompt], max_length=40, include_prompt_in_result=False{ends})[0].sequences_ids[0]
 print({from_ids})
 """,
     "encoder": """encoder = ctranslate2.Encoder(".")
@@ -38,7 +38,7 @@ for _ in range(40):
     logits, *present = session.run(None, inputs | past)
     past = {{argument.name: cache for argument, cache in zip(caches, present)}}
     new = [int(logits[0, -1].argmax())]
-    if new == [{eos}]:
+    if {ended}:
         break
     output += new
 print({from_ids})
@@ -58,7 +58,7 @@ for _ in range(100):
     names = [argument.name.replace("present", "past_key_values") for argument in session.get_outputs()[1:]]
     inputs |= dict(zip(names, present))
     session, new = later, [int(logits[0, -1].argmax())]
-    if new == [{eos}]:
+    if {ended}:
         break
     output += new
 print({from_ids})
@@ -83,12 +83,13 @@ def ctranslate2_usage(model: Model, files: set[str]) -> str:
     lines = tokenizer_lines(model, files)
     if lines is None:
         return _WITHOUT_TOKENIZER["ctranslate2"]
-    architecture = model.network.config.architecture
+    architecture, ends = model.network.config.architecture, model.network.config.eos_ids
     prefix = list(output_prefix(model))
     text = "Once" if architecture == "decoder" else "Hello."
     return f"import ctranslate2\n{lines.setup}" + _CTRANSLATE2[architecture].format(
         tokens=lines.tokens.format(text=text),
         prefix=f", target_prefix=[{prefix}]" if prefix else "",
+        ends=f", end_token={list(ends)}" if len(ends) > 1 else "",
         from_tokens=lines.from_tokens.replace("output", f"output[{len(prefix)}:]" if prefix else "output"),
         from_ids=lines.from_ids,
     )
@@ -102,5 +103,8 @@ def onnx_usage(model: Model, files: set[str]) -> str:
     prefix = [model.tokenizer.token_id(token) for token in output_prefix(model)]
     text = "Once" if config.architecture == "decoder" else "Hello."
     return f"import numpy as np\nimport onnxruntime\n{lines.setup}" + _ONNX[config.architecture].format(
-        ids=lines.ids.format(text=text), eos=config.eos_id, start=[config.start_id, *prefix], from_ids=lines.from_ids
+        ids=lines.ids.format(text=text),
+        ended=f"new == [{config.eos_id}]" if len(config.eos_ids) == 1 else f"new[0] in {config.eos_ids}",
+        start=[config.start_id, *prefix],
+        from_ids=lines.from_ids,
     )

@@ -26,7 +26,7 @@ class StepFunction(Protocol[StateT]):
     """What a search needs of a network: it begins from a batch and reads one token a row at a time.
 
     Everything that a call has read is in the state, so threads can share a step function. It may also have the methods
-    of `PromptReader`, `ObservableStepFunction` and `ForcedScorer`.
+    of `PromptReader`, `ObservableStepFunction` and `ForcedScorer`, and `eos_ids` where several ids end an output.
     """
 
     start_id: int
@@ -129,6 +129,13 @@ def step_function_of(network: HasStepFunction | AnyStepFunction) -> AnyStepFunct
     if not (hasattr(step_function, "begin") and hasattr(step_function, "step")):
         raise TypeError(f"`network` must be a network, or have `begin` and `step`: got {type(network).__name__}")
     return step_function
+
+
+def ends_of(step_function: AnyStepFunction, eos_id: int | tuple[int, ...] | None) -> tuple[int, ...]:
+    """The ids that end an output: those given, or for None the `eos_ids` of a step function or its only `eos_id`."""
+    if eos_id is None:
+        eos_id = getattr(step_function, "eos_ids", step_function.eos_id)
+    return (eos_id,) if isinstance(eos_id, int) else tuple(eos_id)
 
 
 def first_tokens(

@@ -23,6 +23,7 @@ from atento.decoding.contract import (
     Request,
     Rule,
     State,
+    ends_of,
     first_tokens,
     step_function_of,
 )
@@ -101,7 +102,7 @@ def exact_search(
     for row in range(ids.shape[0]):
         state: State = step_function.begin(ids[row : row + 1], token_masks[row])
         first = first_tokens(step_function, ids[row : row + 1], token_masks[row], None)
-        ends = (step_function.eos_id,) if eos_id is None else (eos_id,) if isinstance(eos_id, int) else tuple(eos_id)
+        ends = ends_of(step_function, eos_id)
         request = Request(limits, min_new_tokens, ends, tuple(rules), prompts=prompts, trace=trace)
         search = _Search(step_function, row, request, length_penalty, limit)
         known_output = None if known is None else known[row]

@@ -16,6 +16,7 @@ from atento.decoding.contract import (
     Request,
     Rule,
     State,
+    ends_of,
     first_tokens,
     step_function_of,
 )
@@ -177,12 +178,11 @@ def prepare(
     count = ids.shape[0]
     if min_new_tokens < 0:
         raise ValueError(f"`min_new_tokens` must not be negative: got {min_new_tokens}")
-    eos_ids = (step_function.eos_id,) if eos_id is None else (eos_id,) if isinstance(eos_id, int) else tuple(eos_id)
     real = torch.ones_like(ids, dtype=torch.bool) if token_mask is None else token_mask
     request = Request(
         _limits(max_new_tokens, count),
         min_new_tokens,
-        eos_ids,
+        ends_of(step_function, eos_id),
         tuple(rules),
         seeds=_seeds(seed, count, strategy),
         prompts=[row[keep].tolist() for row, keep in zip(ids, real)],

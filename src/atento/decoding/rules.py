@@ -144,23 +144,52 @@ class Banned:
 
 @dataclass(frozen=True)
 class Forced:
-    """Forces the token of given steps: `at` maps a step, from 0, to an id. It wins over the rules before it."""
+    """Forces the token of given steps: `at` maps a step, from 0, to an id. It wins over the rules before it.
+
+    The token keeps its score, or has the score 0 at the first of the steps if that is `certain`, as in `transformers`.
+    """
 
     at: Mapping[int, int]
+    certain: bool = False
     name = "forced"
 
     def __call__(self, scores: Tensor, written: Written) -> Tensor:
         """(R,V) -> (R,V)."""
-        token = self.at.get(written.ids.shape[1])
-        return scores if token is None else _only(scores, token)
+        step = written.ids.shape[1]
+        token = self.at.get(step)
+        return scores if token is None else _only(scores, token, certain=self.certain and step == min(self.at))
+
+
+@dataclass(frozen=True)
+class SuppressedAt:
+    """Forbids tokens at one step, from 0."""
+
+    step: int
+    tokens: Sequence[int]
+    name = "suppressed at the beginning"
+
+    def __call__(self, scores: Tensor, written: Written) -> Tensor:
+        """(R,V) -> (R,V)."""
+        if written.ids.shape[1] != self.step:
+            return scores
+        return scores.index_fill(-1, torch.tensor(list(self.tokens), device=scores.device), float("-inf"))
+
+
+def renormalized(scores: Tensor, written: Written) -> Tensor:
+    """Log-probabilities (R,V) among the tokens that the rules before it leave."""
+    return torch.log_softmax(scores, dim=-1)
 
 
 @dataclass(frozen=True)
 class ForcedLast:
-    """Forces the last token of an output that reaches its limit, such as EOS."""
+    """Forces the last token of an output that reaches its limit, such as EOS.
+
+    The token keeps its score, or has the score 0 if it is `certain`, as in `transformers`; the ranks of beams differ.
+    """
 
     token: int
     max_new_tokens: int | Sequence[int]  # one number, or one a row
+    certain: bool = False
     name = "forced at the limit"
 
     def __call__(self, scores: Tensor, written: Written) -> Tensor:
@@ -171,7 +200,7 @@ class ForcedLast:
         if not any(last):
             return scores
         at_limit = torch.tensor(last, device=scores.device).unsqueeze(1)
-        return torch.where(at_limit, _only(scores, self.token), scores)
+        return torch.where(at_limit, _only(scores, self.token, certain=self.certain), scores)
 
 
 @dataclass(frozen=True)
@@ -225,11 +254,12 @@ def _counts(ids: Tensor, vocab_size: int) -> Tensor:
     return counts[:, :vocab_size]
 
 
-def _only(scores: Tensor, token: int) -> Tensor:
-    """Forbids all other tokens; this one keeps its score, or gets 0 where it was forbidden."""
+def _only(scores: Tensor, token: int, *, certain: bool = False) -> Tensor:
+    """Forbids all other tokens; this one keeps its score, or gets 0 where it was forbidden or is `certain`."""
     if not 0 <= token < scores.shape[-1]:
         raise ValueError(f"a forced id must lie below {scores.shape[-1]}, the vocabulary: got {token}")
     token_scores = scores[:, token]
     out = torch.full_like(scores, float("-inf"))
-    out[:, token] = torch.where(token_scores == float("-inf"), torch.zeros_like(token_scores), token_scores)
+    forbidden = (token_scores == float("-inf")) | certain
+    out[:, token] = token_scores.masked_fill(forbidden, 0.0)
     return out

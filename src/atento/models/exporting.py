@@ -10,19 +10,27 @@ from typing import Any
 
 from atento.config.decoding import CONTINUATION_TOKENS, DecodingConfig
 from atento.config.network import NetworkConfig
+from atento.config.network_parts import WritingConfig
 from atento.data.special_tokens import WITH_SOURCE, special_tokens_of
 from atento.errors import CapabilityError
-from atento.models.configuration import OUR_KEYS, decoding_config, embedding_config, network_config
+from atento.models.configuration import (
+    CONFIG,
+    OUR_KEYS,
+    decoding_config,
+    embedding_config,
+    network_config,
+    read_config,
+)
+from atento.models.generation import GENERATION, generation_settings, read_generation
 from atento.models.sentence_transformers import sentence_files
 from atento.text.exporting import exported_files
 from atento.text.tokenizer import Tokenizer
 
-GENERATION = "generation_config.json"
 _OUTPUT_TOKENS = 256  # if the model has no limit; ours depends on the source, which the layout cannot express
 _NO_SPACES = ("word", "wordpiece")
-_LEGACY = (  # keys of decoding that older folders have in `config.json`
-    *("forced_bos_token_id", "forced_eos_token_id", "bad_words_ids", "num_beams", "length_penalty", "early_stopping"),
-    *("no_repeat_ngram_size", "min_length", "max_length", "suppress_tokens", "begin_suppress_tokens"),
+_REPLACED = (  # settings that the default decoding states in other keys
+    *("max_length", "min_length", "num_beam_groups", "diversity_penalty", "early_stopping", "length_penalty"),
+    *("temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "no_repeat_ngram_size"),
 )
 
 
@@ -52,7 +60,9 @@ def exported_layout(
     network = network_config(config, folder)
     files = {} if tokenizer is None else _tokenizer_files(network, config, tokenizer)
     decoding = decoding_config(config, folder) if "decoding" in config else None
-    files |= _generation_files(network, decoding, _their_config(source))
+    settings, usual = _their_generation(source, network)
+    unchanged = bool(usual) and config.get("decoding") == usual
+    files |= _generation_files(network, None if unchanged else decoding, settings)
     if "embedding" in config or network.projections:
         files |= sentence_files(network, embedding_config(config, folder), _max_positions(network))
     return files
@@ -91,22 +101,23 @@ def _generation_files(
 
     Args:
         network: the network.
-        decoding: the default decoding of the model; None: it has none.
-        source: the `config.json` of the folder that the model was read from.
+        decoding: the default decoding of the model; None: it has none, or that of the settings.
+        source: the settings of the folder that the model was read from.
     """
     if network.architecture == "encoder":
         return {}
     seq2seq = network.architecture in WITH_SOURCE
-    data: dict[str, Any] = {name: source[name] for name in _LEGACY if source.get(name) is not None}
-    data |= {
+    data = dict(source) | {
         "bos_token_id": network.bos_id if seq2seq else network.start_id,
-        "eos_token_id": network.eos_id,
+        "eos_token_id": list(network.eos_ids) if len(network.eos_ids) > 1 else network.eos_id,
         "pad_token_id": network.pad_id,
     }
     if seq2seq:
         data["decoder_start_token_id"] = network.start_id
     if decoding is not None:
+        data = {name: value for name, value in data.items() if name not in _REPLACED}
         data |= _decoding_keys(network, decoding, seq2seq)
+    data |= _rule_keys(network.writing or WritingConfig())
     return {GENERATION: (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()}
 
 
@@ -119,6 +130,10 @@ def _decoding_keys(network: NetworkConfig, decoding: DecodingConfig, seq2seq: bo
     elif decoding.mbr is None and decoding.beam > 1:
         data |= {"num_beams": decoding.beam, "length_penalty": decoding.length_penalty}
         data["early_stopping"] = {"filled": True, "likely": False, "sure": "never"}[decoding.until]
+    if decoding.groups > 1:
+        data |= {"num_beam_groups": decoding.groups, "diversity_penalty": decoding.diversity}
+    if decoding.stop:
+        data["stop_strings"] = list(decoding.stop)
     if decoding.repetition_penalty != 1.0:
         data["repetition_penalty"] = decoding.repetition_penalty
     if decoding.no_repeat_ngrams:
@@ -132,10 +147,24 @@ def _decoding_keys(network: NetworkConfig, decoding: DecodingConfig, seq2seq: bo
     return data | {"max_new_tokens": limit}
 
 
-def _their_config(folder: Path | None) -> dict[str, Any]:
-    """The `config.json` of a folder in the Hugging Face layout; empty if there is none."""
-    try:
-        data = json.loads((folder / "config.json").read_text(encoding="utf-8")) if folder is not None else {}
-    except (OSError, ValueError):
-        return {}
-    return data if isinstance(data, dict) and data.get("model_type") != "atento" else {}
+def _rule_keys(writing: WritingConfig) -> dict[str, Any]:
+    """The rules of a network's outputs under their keys."""
+    data = {
+        "forced_bos_token_id": writing.first,
+        "forced_eos_token_id": writing.last,
+        "suppress_tokens": list(writing.suppressed),
+        "begin_suppress_tokens": list(writing.suppressed_first),
+        "bad_words_ids": [list(ids) for ids in writing.banned],
+        "renormalize_logits": writing.renormalized,
+    }
+    return {name: value for name, value in data.items() if value not in (None, [], False)}
+
+
+def _their_generation(folder: Path | None, network: NetworkConfig) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The generation settings of a folder in the Hugging Face layout, and the default decoding that they give."""
+    if folder is None or not (folder / CONFIG).is_file():
+        return {}, {}
+    config = read_config(folder / CONFIG)
+    if config.get("model_type") == "atento":
+        return {}, {}
+    return generation_settings(folder, config), read_generation(folder, config, network).decoding

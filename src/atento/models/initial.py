@@ -12,6 +12,7 @@ from atento.config.embedding import EmbeddingConfig, untrainable
 from atento.config.inherited import rates_of
 from atento.config.initial import InitConfig
 from atento.config.network import NetworkConfig, changed
+from atento.config.network_parts import WritingConfig
 from atento.config.recipe import Recipe
 from atento.config.tasks import TASKS
 from atento.errors import RecipeError, UsageError
@@ -63,6 +64,9 @@ def fine_tuned(
     check_tokenizer(tokenizer, config, initial.path)
     config = with_token_ids(config, initial, tokenizer)
     changes = rates_of(recipe)
+    if config.writing is not None:  # how its own outputs begin and end is not how those of the recipe's data do
+        writing = WritingConfig(config.writing.ends, suppressed=config.writing.suppressed, banned=config.writing.banned)
+        changes["writing"] = None if writing == WritingConfig() else writing
     if any(scheme.kind == "learned" for scheme in config.schemes):
         changes["max_len"] = max(config.max_len, recipe.max_len)
     layers, mixed = (None, False) if init is None else (init.layers, init.layer_mix)

@@ -17,6 +17,7 @@ from atento.config.tasks import EMBEDDING, task_of
 from atento.errors import ModelError, TokenizerError, UsageError
 from atento.models.configuration import CONFIG, LORA, OUR_KEYS, lora_config, network_config, read_config
 from atento.models.find import find_model
+from atento.models.generation import GENERATION, Generation, read_generation
 from atento.models.migration import migrated
 from atento.models.peft import is_peft, read_peft, with_ours
 from atento.models.sentence_transformers import sentence_folder, with_projections
@@ -71,7 +72,8 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
         base, theirs, adapted, weights, load_report = read_peft(
             path, allow_missing=allow_missing, allow_unused=allow_unused
         )
-        ours = with_ours(_translated(theirs, adapted, path, None), adapted, path)
+        generation = read_generation(base, theirs, adapted)
+        ours = with_ours(_translated(theirs, generation, path, None, load_report), generation.network, path)
         return ModelFiles(path if has_tokenizer(path) else base, ours, weights, load_report)
     if not (path / CONFIG).exists():
         raise UsageError(f"{path} is neither a run (no checkpoints) nor a model folder (no config.json)")
@@ -83,10 +85,10 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
     if config.get("model_type", "atento") == "atento":
         return ModelFiles(path, *migrated(config, read_weights(path), str(path)))
     network, weights, load_report = read_released(path, config, allow_missing=allow_missing, allow_unused=allow_unused)
-    if modules is None:
-        return ModelFiles(path, _translated(config, network, path, None), weights, load_report)
-    network, weights = with_projections(network, weights, modules.dense)
-    return ModelFiles(path, _translated(config, network, path, modules.embedding), weights, load_report)
+    if modules is not None:
+        network, weights = with_projections(network, weights, modules.dense)
+    generation, pooling = read_generation(path, config, network), None if modules is None else modules.embedding
+    return ModelFiles(path, _translated(config, generation, path, pooling, load_report), weights, load_report)
 
 
 def _check_fetched(model: str | Path, network: Path, dense: Sequence[Path]) -> None:
@@ -112,9 +114,17 @@ def without_adapters(
 
 
 def _translated(
-    config: Mapping[str, Any], network: NetworkConfig, path: Path, pooling: Mapping[str, Any] | None
+    config: Mapping[str, Any],
+    generation: Generation,
+    path: Path,
+    pooling: Mapping[str, Any] | None,
+    load_report: LoadReport,
 ) -> dict[str, Any]:
-    """Our `config.json` for a folder in the Hugging Face layout; `pooling` as its sentence-transformers modules say."""
+    """Our `config.json` for a folder in the Hugging Face layout; `pooling` as its sentence-transformers modules say.
+
+    The load report says which default decoding the folder has, and which of its settings are not done.
+    """
+    network = generation.network
     ours = {
         "model_type": "atento",
         "version": VERSION,
@@ -124,6 +134,10 @@ def _translated(
     }
     exported = config.get("atento")  # the keys that our export adds to their layout
     exported = exported if isinstance(exported, Mapping) else {}
+    if "decoding" not in exported and generation.decoding:
+        ours["decoding"] = generation.decoding
+        load_report.decoding = generation.decoding
+    load_report.unread += [f"{GENERATION}: {key}" for key in generation.unread]
     ours |= {name: exported[name] for name in OUR_KEYS if name in exported and name != "embedding"}
     embedding = exported.get("embedding") if pooling is None else pooling
     return ours if embedding is None else ours | {"task": EMBEDDING, "embedding": embedding}

@@ -13,7 +13,8 @@ from torch import Tensor
 from atento.errors import AtentoError, CheckpointError, UsageError
 from atento.models.card import CARD, model_card
 from atento.models.configuration import CONFIG, network_config
-from atento.models.exporting import GENERATION, exported_layout, our_keys
+from atento.models.exporting import exported_layout, our_keys
+from atento.models.generation import GENERATION
 from atento.models.sentence_transformers import without_projections
 from atento.models.weight_files import MAX_SHARD_SIZE, type_name, weight_files, widest
 from atento.networks.families import release

@@ -8,6 +8,7 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 
+from atento.config.decoding import DecodingOptions
 from atento.config.tasks import TASKS
 from atento.data.objectives.span_corruption import restored, sentinel_ids
 from atento.data.special_tokens import special_tokens_of
@@ -16,6 +17,7 @@ from atento.errors import AtentoWarning, CapabilityError, UsageError
 from atento.networks import EncoderDecoder, Network
 from atento.tasks.grouping import by_length
 from atento.tasks.model_outputs import TaskModel, tokenizer_of
+from atento.tasks.options import decoding_for
 from atento.tasks.strategies import ids_inside
 from atento.tasks.verbs import listed
 from atento.tasks.writing import WrittenText, write_all
@@ -374,7 +376,8 @@ def _written(
     model: TaskModel, network: EncoderDecoder, sources: list[list[int]], top: int, n_special: int
 ) -> list[list[WrittenText]]:
     """The `top` most probable outputs for each source, with `n_special` special tokens around it."""
-    decoding = replace(model.decoding, beam=max(top, _NARROWEST), n_best=top, length_penalty=0.0)  # by probability
+    options: DecodingOptions = {"beam": max(top, _NARROWEST), "groups": 1, "length_penalty": 0.0, "min_new_tokens": 0}
+    decoding = decoding_for(model.decoding, top, options)  # ranked by probability
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AtentoWarning)  # fewer than `top` different outputs are no defect
         return write_all(

@@ -93,7 +93,7 @@ def continue_prompts(
         device=next(network.parameters()).device,
         n_special=tokenizer.added(template=template),
         is_prompt=True,
-        constraints=constraints_of(config, tokenizer),
+        constraints=constraints_of(config, tokenizer, network.config.writing),
         utility=utility,
         first=first,
         trained=trained,

@@ -18,7 +18,8 @@ def decoding_for(usual: DecodingConfig, n_best: int | None, options: DecodingOpt
 
     A filter (`temperature`, `top_k`, ...) implies sampling, even at a value that filters nothing. A strategy that the
     call names replaces the usual one: a beam (or `sample=False`) replaces sampling, `mbr` and `exact`; sampling
-    replaces `mbr` and `exact`. A beam that is narrower than the usual `n_best` lowers it.
+    replaces `mbr` and `exact`. A beam that is narrower than the usual `n_best` lowers it, and a
+    limit below the usual minimum of tokens that.
 
     Raises:
         UsageError: an option that does not exist (names the nearest), one that excludes another, or one that has no
@@ -40,6 +41,9 @@ def decoding_for(usual: DecodingConfig, n_best: int | None, options: DecodingOpt
         changes["n_best"] = 1
     elif isinstance(beam, int) and 0 < beam < usual.n_best:
         changes["n_best"] = beam
+    limit = changes.get("max_new_tokens")
+    if isinstance(limit, int) and "min_new_tokens" not in changes and 0 < limit < usual.min_new_tokens:
+        changes["min_new_tokens"] = limit
     decoding: DecodingConfig = Reader().fit(as_node(changes, "options"), DecodingConfig, "decoding", usual)
     for name, why in unused_options(decoding, options):
         raise UsageError(f"`{name}` has no effect: {why}")

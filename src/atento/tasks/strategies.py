@@ -5,10 +5,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from atento.config.decoding import FILTERS, DecodingConfig
+from atento.config.network_parts import WritingConfig
 from atento.decoding import MBR, Beam, Greedy, Sample
 from atento.decoding.beam.required import Automaton
 from atento.decoding.contract import Rule
-from atento.decoding.rules import Banned, CountPenalty, Forced, ForcedLast, NoRepeatNGrams, RepetitionPenalty
+from atento.decoding.rules import (
+    Banned,
+    CountPenalty,
+    Forced,
+    ForcedLast,
+    NoRepeatNGrams,
+    RepetitionPenalty,
+    SuppressedAt,
+    renormalized,
+)
 from atento.decoding.strategies import Strategy
 from atento.errors import UsageError, nearest
 from atento.text.tokenizer import Tokenizer
@@ -94,6 +104,7 @@ def rules_of(
     constraints: Constraints = NO_CONSTRAINTS,
     *,
     eos_id: int = 0,
+    writing: WritingConfig | None = None,
     max_new_tokens: Sequence[int] = (),
 ) -> tuple[Rule, ...]:
     """Return the rules of a configuration, which change scores before a choice; those that force a token are last.
@@ -102,29 +113,38 @@ def rules_of(
         config: the decoding configuration.
         constraints: its words and tokens, as ids.
         eos_id: what `forced_eos` ends an output with, after `max_new_tokens`, a number a row.
+        writing: the rules of the network.
     """
     rules: list[Rule] = []
+    own = writing or WritingConfig()
     if config.repetition_penalty != 1.0:
         rules.append(RepetitionPenalty(config.repetition_penalty, config.count_prompt))
     if config.presence_penalty or config.frequency_penalty:
         rules.append(CountPenalty(config.presence_penalty, config.frequency_penalty))
     if config.no_repeat_ngrams:
         rules.append(NoRepeatNGrams(config.no_repeat_ngrams, config.count_prompt))
-    if constraints.banned:
-        rules.append(Banned(constraints.banned))
+    banned = (*constraints.banned, *own.banned, *((token,) for token in own.suppressed))
+    if banned:
+        rules.append(Banned(banned))
+    if own.suppressed_first:
+        rules.append(SuppressedAt(len(constraints.prefix), own.suppressed_first))
     if config.forced_eos:
         rules.append(ForcedLast(eos_id, max_new_tokens))
+    elif own.last is not None and not config.ignore_eos:
+        rules.append(ForcedLast(own.last, max_new_tokens, certain=True))
     if constraints.prefix:
-        rules.append(Forced(dict(enumerate(constraints.prefix))))
-    return tuple(rules)
+        certain = own.first is not None and config.forced_bos is None
+        rules.append(Forced(dict(enumerate(constraints.prefix)), certain))
+    return (*rules, renormalized) if own.renormalized else tuple(rules)
 
 
-def constraints_of(config: DecodingConfig, tokenizer: Tokenizer) -> Constraints:
+def constraints_of(config: DecodingConfig, tokenizer: Tokenizer, writing: WritingConfig | None = None) -> Constraints:
     """The words and tokens that a configuration names, as ids.
 
     Args:
         config: the decoding configuration.
         tokenizer: of the outputs (`Tokenizer.target`).
+        writing: the rules of the network, which may have a first token.
 
     Raises:
         UsageError: a word that the vocabulary cannot write, a token that it does not hold, or a banned word inside of
@@ -133,7 +153,10 @@ def constraints_of(config: DecodingConfig, tokenizer: Tokenizer) -> Constraints:
     banned = [ids for word in config.banned_words for ids in _spellings(word, tokenizer, "banned_words")]
     banned += [(_token(name, tokenizer, "banned_tokens"),) for name in config.banned_tokens]
     required = tuple(_spellings(word, tokenizer, "required_words")[-1] for word in config.required_words)
-    prefix: Ids = () if config.forced_bos is None else (_token(config.forced_bos, tokenizer, "forced_bos"),)
+    first = None if writing is None else writing.first
+    if config.forced_bos is not None:
+        first = _token(config.forced_bos, tokenizer, "forced_bos")
+    prefix: Ids = () if first is None else (first,)
     if config.prefix.strip():
         prefix += _ids(config.prefix, tokenizer, "prefix")
     for name, must in (("prefix", [prefix]), ("required_words", required)):

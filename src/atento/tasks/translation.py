@@ -57,7 +57,7 @@ def translate(
         tokenizer.target.decode,
         device=next(network.parameters()).device,
         n_special=special_tokens.added(False),
-        constraints=constraints_of(config, tokenizer.target),
+        constraints=constraints_of(config, tokenizer.target, network.config.writing),
         utility=utility,
         first=first,
         trained=trained,

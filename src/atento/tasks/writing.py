@@ -11,6 +11,7 @@ from torch import Tensor
 
 from atento.config.decoding import CONTINUATION_TOKENS, DecodingConfig
 from atento.config.network import NetworkConfig
+from atento.config.network_parts import WritingConfig
 from atento.decoding import Beam, Greedy, Hypothesis, Sample, generate
 from atento.decoding.contract import AnyStepFunction, HasStepFunction, Rule
 from atento.decoding.draft import Draft
@@ -156,7 +157,13 @@ class _Writer:
             "min_new_tokens": decoding.min_new_tokens,
             "eos_id": _eos_ids(decoding, self.constraints, self.config),
             "token_mask": real.to(self.device),
-            "rules": rules_of(decoding, self.constraints, eos_id=self.config.eos_id, max_new_tokens=limits),
+            "rules": rules_of(
+                decoding,
+                self.constraints,
+                eos_id=self.config.eos_id,
+                writing=self.config.writing,
+                max_new_tokens=limits,
+            ),
             "trace": self.trace,
         }
         results = generate(
@@ -180,7 +187,8 @@ class _Writer:
         decoding = self.decoding
         # a rule that changes scores ranks outputs by other numbers than the scores of hypotheses
         penalties = (decoding.repetition_penalty, decoding.presence_penalty, decoding.frequency_penalty)
-        comparable = penalties == (1.0, 0.0, 0.0)
+        own = self.config.writing or WritingConfig()
+        comparable = penalties == (1.0, 0.0, 0.0) and not own.renormalized and (own.first, own.last) == (None, None)
         searched = exact_search(
             self.network,
             ids,
@@ -241,7 +249,7 @@ class Writing:
     strategy: Strategy
     max_new_tokens: int
     min_new_tokens: int
-    eos_ids: tuple[int, ...] | None
+    eos_ids: tuple[int, ...]
     rules: tuple[Rule, ...]
     stop_strings: tuple[str, ...]
     seed: int
@@ -292,7 +300,7 @@ def writing_of(
     Raises:
         UsageError: as `write_all`.
     """
-    constraints = constraints_of(decoding, tokenizer)
+    constraints = constraints_of(decoding, tokenizer, config.writing)
     limit = token_limit(len(ids), n_special, decoding, config, is_prompt=is_prompt, needed=constraints.length)
     return Writing(
         list(ids),
@@ -301,7 +309,7 @@ def writing_of(
         limit,
         decoding.min_new_tokens,
         _eos_ids(decoding, constraints, config),
-        rules_of(decoding, constraints, eos_id=config.eos_id, max_new_tokens=[limit]),
+        rules_of(decoding, constraints, eos_id=config.eos_id, writing=config.writing, max_new_tokens=[limit]),
         decoding.stop,
         row_seed(decoding.seed, row),
         constraints.required,
@@ -341,11 +349,9 @@ def stream_one(
     return stream_text(tokenizer, (token.id for token in tokens if token.end != "eos"), stop=decoding.stop)
 
 
-def _eos_ids(decoding: DecodingConfig, constraints: Constraints, config: NetworkConfig) -> tuple[int, ...] | None:
-    """Return the ids that end an output; None: only the network's EOS."""
-    if not decoding.ignore_eos and not constraints.stop_ids:
-        return None
-    return (*(() if decoding.ignore_eos else (config.eos_id,)), *constraints.stop_ids)
+def _eos_ids(decoding: DecodingConfig, constraints: Constraints, config: NetworkConfig) -> tuple[int, ...]:
+    """Return the ids that end an output."""
+    return (*(() if decoding.ignore_eos else config.eos_ids), *constraints.stop_ids)
 
 
 def token_limit(

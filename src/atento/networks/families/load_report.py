@@ -1,6 +1,7 @@
 """The load report: which weights were loaded from which tensors, which are new, which tensors were not used."""
 
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 from atento.errors import counted
 
@@ -12,8 +13,9 @@ class LoadReport:
 
     `tied` repeat another tensor of theirs, `computed` are not learned: neither is needed. `untied` usually repeat
     another tensor, differ from it here, and are loaded; `replaced` are tensors that another one replaces; `ignored`
-    are tensors that released files hold although their network does not use them. `unread` are keys of `config.json`
-    that nothing here reads and that may change the computation.
+    are tensors that released files hold although their network does not use them. `unread` are keys of `config.json`,
+    or of another file that is named before the key, that nothing here reads and that may change what the model does.
+    `decoding` is the default decoding that the folder's generation settings give the model.
     """
 
     loaded: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -25,9 +27,10 @@ class LoadReport:
     computed: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
+    decoding: dict[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        sizes = {field_.name: len(getattr(self, field_.name)) for field_ in fields(self)}
+        sizes = {field_.name: len(getattr(self, field_.name)) for field_ in fields(self) if field_.name != "decoding"}
         counts = (f"{size} {name}" for name, size in sizes.items() if size or name in ("loaded", "new", "unused"))
         return f"LoadReport({', '.join(counts)})"
 
@@ -37,6 +40,10 @@ class LoadReport:
             names = getattr(self, name)
             if names:
                 parts.append(f"{len(names)} {name} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})")
+        if self.decoding:
+            options = (f"{name} {value}" for name, value in self.decoding.items())
+            parts.append(f"decoding by default: {', '.join(options)}")
         if self.unread:
-            parts.append(f"{counted(len(self.unread), 'key')} of config.json not read ({', '.join(self.unread)})")
+            where = "the folder's files" if any(": " in key for key in self.unread) else "config.json"
+            parts.append(f"{counted(len(self.unread), 'key')} of {where} not read ({', '.join(self.unread)})")
         return "; ".join(parts)

@@ -110,7 +110,8 @@ class FastStepFunction:
             raise CapabilityError(f"no fast steps for {reason}")
         self.network, self.precision, self.plain = network, precision, network.step_function()
         config = network.config
-        self.start_id, self.eos_id, self.pad_id = config.start_id, config.eos_id, config.pad_id
+        self.start_id, self.pad_id = config.start_id, config.pad_id
+        self.eos_id, self.eos_ids = config.eos_id, config.eos_ids
         weight_dtype = next(network.parameters()).dtype
         self.dtype = torch.float64 if weight_dtype == torch.float64 else torch.float32
         if precision == "bfloat16":

@@ -118,7 +118,8 @@ class GraphStepFunction:
             raise CapabilityError(f"graphs are for float32 and bfloat16: got {precision}")
         self.fast = FastStepFunction(network, precision)
         self.network, self.precision = network, precision
-        self.start_id, self.eos_id, self.pad_id = self.fast.start_id, self.fast.eos_id, self.fast.pad_id
+        self.start_id, self.pad_id = self.fast.start_id, self.fast.pad_id
+        self.eos_id, self.eos_ids = self.fast.eos_id, self.fast.eos_ids
 
     def first_tokens(self, ids: Tensor, token_mask: Tensor | None) -> Tensor:
         """What the first step reads."""

@@ -124,7 +124,8 @@ class DecoderStepFunction:
     def __init__(self, network: LanguageModel[StackState]) -> None:
         self.network = network
         config = network.config
-        self.start_id, self.eos_id, self.pad_id = config.start_id, config.eos_id, config.pad_id
+        self.start_id, self.pad_id = config.start_id, config.pad_id
+        self.eos_id, self.eos_ids = config.eos_id, config.eos_ids
 
     def first_tokens(self, ids: Tensor, token_mask: Tensor | None) -> Tensor:
         """What the first step reads: the last real token of each row of ids (B,T); the start token of an empty one."""
@@ -218,7 +219,8 @@ class RecurrentStepFunction(Generic[StateT]):
     def __init__(self, network: LanguageModel[StateT]) -> None:
         self.network = network
         config = network.config
-        self.start_id, self.eos_id, self.pad_id = config.start_id, config.eos_id, config.pad_id
+        self.start_id, self.pad_id = config.start_id, config.pad_id
+        self.eos_id, self.eos_ids = config.eos_id, config.eos_ids
 
     def first_tokens(self, ids: Tensor, token_mask: Tensor | None) -> Tensor:
         """What the first step reads: the last real token of each row of ids (B,T); the start token of an empty one."""
@@ -258,7 +260,8 @@ class EncoderDecoderStepFunction:
     def __init__(self, network: Seq2SeqNetwork[StackState]) -> None:
         self.network = network
         config = network.config
-        self.start_id, self.eos_id, self.pad_id = config.start_id, config.eos_id, config.pad_id
+        self.start_id, self.pad_id = config.start_id, config.pad_id
+        self.eos_id, self.eos_ids = config.eos_id, config.eos_ids
 
     @torch.inference_mode()
     def begin(self, ids: Tensor, token_mask: Tensor | None) -> PromptState:
@@ -335,7 +338,8 @@ class Seq2SeqStepFunction(Generic[StateT]):
     def __init__(self, network: Seq2SeqNetwork[StateT]) -> None:
         self.network = network
         config = network.config
-        self.start_id, self.eos_id, self.pad_id = config.start_id, config.eos_id, config.pad_id
+        self.start_id, self.pad_id = config.start_id, config.pad_id
+        self.eos_id, self.eos_ids = config.eos_id, config.eos_ids
 
     @torch.inference_mode()
     def begin(self, ids: Tensor, token_mask: Tensor | None) -> StateT:

@@ -57,7 +57,8 @@ class PrefixStepFunction:
     def __init__(self, network: Encoder | Decoder, prompt: Prompt = "prefix") -> None:
         self.network, self.prompt = network, prompt
         config = network.config
-        self.start_id, self.eos_id, self.pad_id = config.start_id, config.eos_id, config.pad_id
+        self.start_id, self.pad_id = config.start_id, config.pad_id
+        self.eos_id, self.eos_ids = config.eos_id, config.eos_ids
 
     def first_tokens(self, ids: Tensor, token_mask: Tensor | None) -> Tensor:
         """What the first step reads: the last real token of each row of ids (B,T); the start token of an empty one."""

@@ -96,7 +96,8 @@ class RememberingSteps:
 
     def __init__(self, inner: FastStepFunction, memory: PromptMemory) -> None:
         self.inner, self.memory = inner, memory
-        self.start_id, self.eos_id, self.pad_id = inner.start_id, inner.eos_id, inner.pad_id
+        self.start_id, self.pad_id = inner.start_id, inner.pad_id
+        self.eos_id, self.eos_ids = inner.eos_id, inner.eos_ids
 
     def first_tokens(self, ids: Tensor, token_mask: Tensor | None) -> Tensor:
         """As `FastStepFunction.first_tokens`."""

@@ -51,26 +51,26 @@ def _decoded(usual: DecodingConfig, n_best: int | None, options: str) -> Decodin
     return decoding_for(usual, n_best, json.loads(options))
 
 
-def outputs_of(writing: Writing, eos_id: int, top: int) -> list[Output]:
+def outputs_of(writing: Writing, top: int) -> list[Output]:
     """The outputs of an input in a lane, one or as many as samples; `top` of the likeliest tokens stand beside each."""
     assert isinstance(writing.strategy, Greedy | Sample)
-    request = _request_of(writing, eos_id)
+    request = _request_of(writing)
     count = writing.strategy.n if isinstance(writing.strategy, Sample) else 1
     return [Output(writing.ids, writing.strategy, request, number, top) for number in range(count)]
 
 
-def beam_of(writing: Writing, eos_id: int) -> BeamRequest | None:
+def beam_of(writing: Writing) -> BeamRequest | None:
     """The search for the output of an input, if that is one output of a beam."""
     if not isinstance(writing.strategy, Beam) or writing.strategy.n_best > 1:
         return None
-    return BeamRequest(writing.strategy, _request_of(writing, eos_id))
+    return BeamRequest(writing.strategy, _request_of(writing))
 
 
-def _request_of(writing: Writing, eos_id: int) -> Request:
+def _request_of(writing: Writing) -> Request:
     return Request(
         [writing.max_new_tokens],
         writing.min_new_tokens,
-        (eos_id,) if writing.eos_ids is None else writing.eos_ids,
+        writing.eos_ids,
         writing.rules,
         seeds=(writing.seed,),
         prompts=[writing.ids],

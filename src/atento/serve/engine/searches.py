@@ -18,7 +18,7 @@ from torch import Tensor
 from atento.decoding.beam.groups import BeamRequest
 from atento.decoding.beam.lane import BeamLanes
 from atento.decoding.beam.search import BeamSearch
-from atento.decoding.contract import AnyStepFunction, Joining, Rewinding, first_tokens
+from atento.decoding.contract import AnyStepFunction, Joining, Rewinding, ends_of, first_tokens
 from atento.errors import CapabilityError
 
 
@@ -69,7 +69,7 @@ class Searches:
         self.inner, self.part, self.lanes = step_function, part, lanes
         self._join = step_function.joined if joins and isinstance(step_function, Joining) else None
         self.start_id, self.eos_id = step_function.start_id, step_function.eos_id
-        self.pad_id = step_function.pad_id
+        self.pad_id, self.eos_ids = step_function.pad_id, ends_of(step_function, None)
         self._hub = getcurrent()
         self._ready: list[greenlet] = []  # those that go on without a step
         self._waiting: list[_Waiting] = []

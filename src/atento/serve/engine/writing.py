@@ -127,7 +127,7 @@ class Writers:
         assert searches is not None
         written.searches = searches
         if not is_exact and all(one is None or is_one_output(one) for one in inputs):
-            beams = [None if one is None else beam_of(one, searches.eos_id) for one in inputs]
+            beams = [None if one is None else beam_of(one) for one in inputs]
             if job.stream and not job.log_probs:
                 for number, one in enumerate(inputs):
                     written.running.append(searches.start(partial(self._stream, written, searches, number, one)))
@@ -195,7 +195,7 @@ class Writers:
             if writing is None:  # a blank source
                 self._finish(written, number, [_BLANK], [[]])
                 continue
-            outputs = outputs_of(writing, self._searches.eos_id, written.job.job.log_probs or 0)
+            outputs = outputs_of(writing, written.job.job.log_probs or 0)
             item = _Item(written.job, number, writing, outputs)
             written.items.append(item)
             if written.job.job.stream and len(item.outputs) == 1:
