@@ -107,17 +107,20 @@ def _generation_files(
     if network.architecture == "encoder":
         return {}
     seq2seq = network.architecture in WITH_SOURCE
-    data = dict(source) | {
-        "bos_token_id": network.bos_id if seq2seq else network.start_id,
-        "eos_token_id": list(network.eos_ids) if len(network.eos_ids) > 1 else network.eos_id,
-        "pad_token_id": network.pad_id,
-    }
+    data = (
+        _rule_keys(network.writing or WritingConfig())
+        | source
+        | {
+            "bos_token_id": network.bos_id if seq2seq else network.start_id,
+            "eos_token_id": list(network.eos_ids) if len(network.eos_ids) > 1 else network.eos_id,
+            "pad_token_id": network.pad_id,
+        }
+    )
     if seq2seq:
         data["decoder_start_token_id"] = network.start_id
     if decoding is not None:
         data = {name: value for name, value in data.items() if name not in _REPLACED}
         data |= _decoding_keys(network, decoding, seq2seq)
-    data |= _rule_keys(network.writing or WritingConfig())
     return {GENERATION: (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()}
 
 

@@ -113,13 +113,14 @@ def _with_rules(data: Mapping[str, Any], network: NetworkConfig) -> NetworkConfi
     ends = _ids(data, "eos_token_id", size) or (network.eos_id,)
     eos = network.eos_id if network.eos_id in ends else ends[0]
     start = _ids(data, "decoder_start_token_id", size)[:1] if network.reads_source else ()
+    first = _ids(data, "forced_bos_token_id", size)[:1] if network.reads_source else ()  # no prompt is before it
     banned = data.get("bad_words_ids") or []
     if not isinstance(banned, list) or not all(isinstance(words, list) for words in banned):
         raise TypeError(f"`bad_words_ids` must be a list of lists of ids: got {banned!r}")
     sequences = [tuple(words) for words in banned if words and all(0 <= token < size for token in words)]
     writing = WritingConfig(
         ends=tuple(end for end in ends if end != eos),
-        first=next(iter(_ids(data, "forced_bos_token_id", size)), None),
+        first=first[0] if first else None,
         last=next(iter(_ids(data, "forced_eos_token_id", size)), None),
         suppressed=_ids(data, "suppress_tokens", size),
         suppressed_first=_ids(data, "begin_suppress_tokens", size),

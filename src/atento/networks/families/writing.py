@@ -24,6 +24,7 @@ _FREE = {
     "attention.dropout",
     "feed_forward.dropout",
     "max_len",
+    "writing",  # `generation_config.json` has it
 }
 
 

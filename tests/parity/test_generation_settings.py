@@ -1,0 +1,210 @@
+"""`generation_config.json` of a released folder: outputs without an option are those of `generate` of transformers."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import atento
+from atento.decoding import Greedy, generate
+
+pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
+pytest.importorskip("sentencepiece", reason="sentencepiece is not installed (extra spm)")
+pytest.importorskip("google.protobuf", reason="protobuf, with which transformers reads .model files, is not installed")
+
+import transformers as hf
+
+from released_folders import TEXTS, write_released
+
+pytestmark = [
+    pytest.mark.parity,
+    pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses"),
+    pytest.mark.filterwarnings("ignore:.*max_length.*"),
+    pytest.mark.filterwarnings("ignore:the exact search stopped early"),
+]
+WRITERS = ("gpt2", "llama", "t5", "bart", "marian")
+SOURCE = ("t5", "bart", "marian")
+SHORT = {"max_new_tokens": 12}
+# name -> settings; the ids stand for tokens that the plain model writes
+SETTINGS: dict[str, dict[str, Any]] = {
+    "several ends": SHORT | {"num_beams": 1, "no_repeat_ngram_size": 1, "eos_token_id": "ends"},
+    "several ends, beam": SHORT
+    | {"num_beams": 3, "no_repeat_ngram_size": 1, "eos_token_id": "ends", "length_penalty": 0.5},
+    "beam ends early": SHORT | {"num_beams": 3, "early_stopping": True, "length_penalty": 2.0},
+    "beam ends never": SHORT | {"num_beams": 3, "early_stopping": "never", "no_repeat_ngram_size": 2},
+    "length": {"num_beams": 2, "max_length": 11, "min_length": 5},
+    "new tokens": {"num_beams": 1, "max_new_tokens": 9, "min_new_tokens": 6},
+    "penalties": SHORT | {"num_beams": 1, "repetition_penalty": 1.7, "no_repeat_ngram_size": 3},
+    "suppressed": SHORT | {"num_beams": 2, "suppress_tokens": "written", "begin_suppress_tokens": [40, 41, 42]},
+    "bad words": SHORT | {"num_beams": 2, "bad_words_ids": "words", "renormalize_logits": True},
+    "forced": SHORT | {"num_beams": 3, "forced_bos_token_id": 33, "forced_eos_token_id": 34, "length_penalty": 0.3},
+    "forced, suppressed": SHORT | {"num_beams": 1, "forced_bos_token_id": 33, "begin_suppress_tokens": "written"},
+    "not sampled": SHORT | {"num_beams": 1, "do_sample": False, "temperature": 0.2, "top_k": 3},
+}
+
+
+@dataclass
+class Writer:
+    """A released folder, the network and tokenizer of transformers, and what it writes without settings."""
+
+    name: str
+    folder: Path
+    network: Any
+    tokenizer: Any
+    ids: dict[str, Any] = field(default_factory=dict)
+    rows: list[list[int]] = field(default_factory=list)
+
+    @property
+    def reads_source(self) -> bool:
+        return self.name in SOURCE
+
+    def settle(self, settings: dict[str, Any]) -> None:
+        """Write the settings, with ids that the plain network writes in place of the words for them."""
+        written = [token for row in self.rows for token in row]
+        often, eos = max(set(written), key=written.count), self.ids["eos_token_id"]
+        firsts = {first for row in self.rows for first in row[:2]}
+        late = [token for row in self.rows for token in row[3:] if token not in firsts]
+        values = {
+            "ends": [eos, *dict.fromkeys([max(set(late), key=late.count), late[-1]])],
+            "written": [token for token in dict.fromkeys(written) if token != eos][:3],
+            "words": [[often], written[:2], [eos]],
+        }
+        data = {key: values.get(value, value) if isinstance(value, str) else value for key, value in settings.items()}
+        self.write(data)
+
+    def write(self, data: dict[str, Any]) -> None:
+        (self.folder / "generation_config.json").write_text(json.dumps(self.ids | data))
+
+    def theirs(self, **options: Any) -> list[list[int]]:
+        """What `generate` writes for the texts, without the start, the prompt, EOS and padding."""
+        self.network.generation_config = settings = hf.GenerationConfig.from_pretrained(self.folder)
+        ends = settings.eos_token_id if isinstance(settings.eos_token_id, list) else [settings.eos_token_id]
+        rows = []
+        for text in TEXTS[:4]:
+            inputs = self.tokenizer(text, return_tensors="pt")
+            given = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+            output = self.network.generate(**given, **options)[0]
+            ids = output[1 if self.reads_source else inputs["input_ids"].shape[1] :].tolist()
+            stops = [at for at, token in enumerate(ids) if token in ends]
+            rows.append(ids[: stops[0]] if stops else ids)
+        return rows
+
+
+def ours(name: str, model: atento.Model, **options: Any) -> list[list[int]]:
+    write = {"bart": model.summaries, "marian": model.translations}.get(name, model.generations)
+    return [row[0].hypothesis.ids for row in write(TEXTS[:4], **options)]
+
+
+@pytest.fixture(scope="module", params=WRITERS)
+def writer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Writer:
+    folder = write_released(request.param, tmp_path_factory.mktemp("writer") / request.param)
+    kind = hf.AutoModelForSeq2SeqLM if request.param in SOURCE else hf.AutoModelForCausalLM
+    found = Writer(request.param, folder, kind.from_pretrained(folder).eval(), hf.AutoTokenizer.from_pretrained(folder))
+    config = json.loads((folder / "config.json").read_text())
+    names = ("eos_token_id", "pad_token_id", "bos_token_id", "decoder_start_token_id")
+    found.ids = {key: config.get(key) for key in names}
+    found.write({"max_new_tokens": 8, "no_repeat_ngram_size": 1})
+    found.rows = found.theirs()
+    return found
+
+
+@pytest.mark.parametrize("case", SETTINGS)
+def test_outputs_are_those_of_generate(case: str, writer: Writer) -> None:
+    writer.settle(SETTINGS[case])
+    model = atento.load(writer.folder)
+    if case == "length" and not writer.reads_source:  # it counts the prompt, which no default can say
+        assert "generation_config.json: max_length" in str(model.load_report)
+        return
+    expected, found = writer.theirs(), ours(writer.name, model)
+    if case == "several ends, beam":  # of outputs at the limit, ours prefers those that ended
+        ended = [row for row, output in enumerate(expected) if len(output) < SHORT["max_new_tokens"]]
+        expected, found = [expected[row] for row in ended], [found[row] for row in ended]
+    assert found == expected
+    assert any(expected)
+
+
+def test_every_route_ends_at_each_of_several_ids(writer: Writer) -> None:
+    """Plain and fast steps, streams, beams, drafts, samples, exact search, and `generate` on ids."""
+    writer.settle(SETTINGS["several ends"])
+    model = atento.load(writer.folder)
+    ends = json.loads((writer.folder / "generation_config.json").read_text())["eos_token_id"]
+    assert set(model.network.config.eos_ids) == set(ends)
+    limit: Any = {"max_new_tokens": 12, "no_repeat_ngrams": 1}
+    expected = ours(writer.name, model, greedy=True, **limit)
+    assert any(len(row) < 12 for row in expected)
+    assert ours(writer.name, model, greedy=True, draft="ngrams", **limit) == expected
+    assert ours(writer.name, model, temperature=0.0, **limit) == expected
+    for options in ({"beam": 3}, {"sample": True, "seed": 3}, {"exact": True, "exact_limit": 5}):
+        assert not set(ends) & {token for row in ours(writer.name, model, **options, **limit) for token in row}
+    model.tokenizer.target.decode(expected[0])  # type: ignore[union-attr]
+    if writer.name == "llama":
+        assert "".join(model.stream(TEXTS[0], **limit)) == model.generate(TEXTS[0], **limit)
+    network, ids = model.network, torch.tensor([[5, 6, 7]])
+    found = [
+        generate(function, ids, Greedy(), max_new_tokens=60)[0][0].ids for function in (network, model.step_function())
+    ]
+    assert found[0] == found[1]
+    assert not set(ends) & set(found[0])
+    assert any(set(ends) & set(row) for row in ours(writer.name, model, greedy=True, ignore_eos=True, **limit))
+
+
+def test_options_replace_the_folders_search_and_keep_its_rules(writer: Writer) -> None:
+    suppressed = writer.rows[0][:2]
+    writer.write(
+        {"num_beams": 3, "min_new_tokens": 5, "max_new_tokens": 9, "no_repeat_ngram_size": 2}
+        | {"suppress_tokens": suppressed, "encoder_repetition_penalty": 1.2}
+    )
+    model = atento.load(writer.folder)
+    report = str(model.load_report)
+    assert "beam 3" in report and "no_repeat_ngrams 2" in report
+    assert "generation_config.json: encoder_repetition_penalty" in report
+    assert "suppress_tokens" not in report
+    writer.write({"suppress_tokens": suppressed})
+    expected = writer.theirs(num_beams=1, max_new_tokens=4)
+    found = ours(writer.name, model, greedy=True, max_new_tokens=4, no_repeat_ngrams=0, count_prompt=False)
+    assert found == expected
+    assert not set(suppressed) & {token for row in found for token in row}
+
+
+def test_a_folder_without_settings_has_the_beam_that_the_docs_promise(writer: Writer) -> None:
+    (writer.folder / "generation_config.json").unlink(missing_ok=True)
+    model = atento.load(writer.folder)
+    assert model.decoding.beam == (4 if writer.reads_source else 1)
+
+
+def test_samples_by_default_where_the_folder_does(writer: Writer) -> None:
+    writer.write({"do_sample": True, "temperature": 0.7, "top_p": 0.8, "max_new_tokens": 5})
+    decoding = atento.load(writer.folder).decoding
+    assert (decoding.samples, decoding.temperature, decoding.top_p, decoding.top_k) == (True, 0.7, 0.8, 50)
+
+
+def test_old_folders_have_the_settings_in_their_configuration(writer: Writer) -> None:
+    config = writer.folder / "config.json"
+    before = config.read_text()
+    keys = {"num_beams": 2, "no_repeat_ngram_size": 2, "max_new_tokens": 7, "suppress_tokens": writer.rows[0][:1]}
+    writer.write(keys | {"forced_eos_token_id": json.loads(before).get("forced_eos_token_id")})
+    expected = writer.theirs()
+    (writer.folder / "generation_config.json").unlink()
+    config.write_text(json.dumps(json.loads(before) | keys))
+    try:
+        assert ours(writer.name, atento.load(writer.folder)) == expected
+    finally:
+        config.write_text(before)
+
+
+@pytest.mark.parametrize("case", ["forced", "several ends, beam", "bad words", "length"])
+def test_an_export_keeps_the_settings(case: str, writer: Writer, tmp_path: Path) -> None:
+    writer.settle(SETTINGS[case])
+    model = atento.load(writer.folder)
+    before = hf.GenerationConfig.from_pretrained(writer.folder).to_dict()
+    out = model.save(tmp_path / "out", layout="huggingface")
+    after = hf.GenerationConfig.from_pretrained(out).to_dict()
+    assert {key: after[key] for key in SETTINGS[case]} == {key: before[key] for key in SETTINGS[case]}
+    again, saved = atento.load(out), atento.load(model.save(tmp_path / "atento"))
+    for other in (again, saved):
+        assert other.decoding == model.decoding
+        assert other.network.config.writing == model.network.config.writing
+        assert other.network.config.ids == model.network.config.ids
