@@ -109,7 +109,7 @@ def _generation_files(
     seq2seq = network.architecture in WITH_SOURCE
     data = (
         _rule_keys(network.writing or WritingConfig())
-        | source
+        | dict(source)
         | {
             "bos_token_id": network.bos_id if seq2seq else network.start_id,
             "eos_token_id": list(network.eos_ids) if len(network.eos_ids) > 1 else network.eos_id,
