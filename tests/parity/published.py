@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
 Tensors = dict[str, Tensor]
 SINGLE = "model.safetensors"
@@ -104,10 +105,13 @@ def _bart(tensors: Tensors) -> Tensors:
     return made | tensors
 
 
-def _sinusoids(tensors: Tensors) -> Tensors:
-    tensors = _bart(tensors)
-    made = {f"model.{side}.embed_positions.weight": torch.ones(20, 16) for side in ("encoder", "decoder")}
-    return made | {name: value for name, value in tensors.items() if not name.endswith(".version")}
+def _marian(tensors: Tensors) -> Tensors:
+    return {name: value for name, value in _bart(tensors).items() if not name.endswith(".version")}
+
+
+def _m2m_100(tensors: Tensors) -> Tensors:
+    made = {f"model.{side}.embed_positions.weights": torch.ones(20, 16) for side in ("encoder", "decoder")}
+    return _marian(tensors) | made
 
 
 def _same(tensors: Tensors) -> Tensors:
@@ -132,7 +136,9 @@ NAMES: dict[str, Callable[[Tensors], Tensors]] = {  # model_type -> their tensor
     "mt5": _t5,
     "bart": _bart,
     "mbart": _bart,
-    **dict.fromkeys(("marian", "m2m_100", "pegasus"), _sinusoids),
+    "marian": _marian,
+    "pegasus": _marian,
+    "m2m_100": _m2m_100,
 }
 
 
@@ -179,6 +185,11 @@ FORMS: dict[str, Callable[[Path, Tensors], None]] = {  # how the tensors lie in 
 def published(folder: Path, model_type: str, form: str) -> Path:
     """Turn a folder of `save_pretrained` into the published form of its family."""
     tensors = NAMES[model_type](load_file(folder / SINGLE))
+    if model_type in ("marian", "pegasus"):  # which read their sinusoids from the file
+        data = json.loads((folder / "config.json").read_text())
+        made = MarianSinusoidalPositionalEmbedding(data["max_position_embeddings"], data["d_model"])
+        sinusoids = torch.as_tensor(made.create_weight())
+        tensors |= {f"model.{side}.embed_positions.weight": sinusoids.clone() for side in ("encoder", "decoder")}
     (folder / SINGLE).unlink()
     FORMS[form](folder, {name: value.contiguous() for name, value in tensors.items()})
     return folder

@@ -141,11 +141,13 @@ RELEASED: dict[str, Callable[[Path], Any]] = {
 
 
 @torch.no_grad()
-def write_released(name: str, folder: Path, seed: int = 0) -> Path:
-    """The folder of that family, with a card and a licence of its own."""
+def write_released(name: str, folder: Path, seed: int = 0, *, padding: int = 0) -> Path:
+    """The folder of that family, with a card and a licence of its own; `padding` more rows than its tokenizer has."""
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(seed)
     network = RELEASED[name](folder)
+    if padding:
+        network.resize_token_embeddings(network.config.vocab_size + padding, mean_resizing=False)
     for parameter in network.parameters():
         if parameter.dim() > 1:
             parameter.normal_(std=0.5)

@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import atento
+from atento.convert.reading import model_to_convert
 from atento.errors import ModelError
 from released import saved, theirs
 from test_peft import AUTO, compared, logits
@@ -178,6 +179,43 @@ def test_k2_a_beginning_that_cannot_be_computed_again_is_refused(tmp_path: Path)
     _configure(folder, base_model_name_or_path=str(tmp_path / "base"), init_lora_weights="tomorrow")
     with pytest.raises(ModelError, match="`init_lora_weights` 'tomorrow' is not known here; known: true, false"):
         atento.load(folder)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["llama", "llama tied, wide heads", "gpt2"])
+def test_k2_an_adapter_with_new_tokens_brings_its_embedding(name: str, tmp_path: Path) -> None:
+    """The base was made longer for them, as usual for a chat; PEFT saves both tables whole."""
+    base, kind = saved(theirs(name), tmp_path / "base"), AUTO[name][0]
+    network = kind.from_pretrained(base)
+    network.resize_token_embeddings(41, mean_resizing=False)
+    modules = ["wte", "lm_head"] if name == "gpt2" else ["embed_tokens", "lm_head"]
+    settings = peft.LoraConfig(
+        r=2, target_modules=["c_attn" if name == "gpt2" else "q_proj"], modules_to_save=modules, task_type="CAUSAL_LM"
+    )
+    adapted = peft.get_peft_model(network, settings).eval()
+    with torch.no_grad():
+        for parameter in adapted.parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.empty_like(parameter).normal_(std=0.2))
+    adapted.save_pretrained(tmp_path / "adapter")
+    model = atento.load(tmp_path / "adapter")
+    assert model.network.config.vocab_size == 41
+    torch.testing.assert_close(compared(logits(model.network, name), name), logits(adapted, name), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_k2_an_older_file_of_an_adapter_is_converted(tmp_path: Path) -> None:
+    """`adapter_model.bin`, by a base that the folder names from where it stands."""
+    name = "bert classification"
+    other, folder = _trained(name, _BERT, tmp_path)
+    file = folder / "adapter_model.safetensors"
+    torch.save(load_file(file), folder / "adapter_model.bin")
+    file.unlink()
+    _configure(folder, base_model_name_or_path="../base")
+    with pytest.raises(ModelError, match=r"adapter_model\.bin is an older format, which `atento convert"):
+        atento.load(folder)
+    with model_to_convert(folder, "float32") as model:
+        torch.testing.assert_close(logits(model.network, name), logits(other, name), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore")

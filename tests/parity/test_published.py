@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from torch import nn
 
 import atento
@@ -12,6 +13,7 @@ from atento.convert.reading import model_to_convert
 from atento.networks.families import FAMILIES
 from published import FORMS, NAMES, published
 from released import CASES, saved, theirs
+from released_folders import RELEASED, write_released
 from test_families import compare
 
 pytestmark = pytest.mark.parity
@@ -58,6 +60,22 @@ def test_k2_every_case_as_published_gives_their_outputs(number: int, name: str, 
 @pytest.mark.parametrize("form", FORMS)
 def test_k2_every_form_of_a_folder(model_type: str, form: str, tmp_path: Path) -> None:
     _compare_published(_FIRST[model_type], form, tmp_path / "theirs")
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_k2_a_vocabulary_padded_beyond_the_tokenizer(name: str, tmp_path: Path) -> None:
+    """Rows that no token has, as in Qwen, T5 and ModernBERT; in shards, under old names."""
+    folder = write_released(name, tmp_path, padding=13)
+    data = json.loads((folder / "config.json").read_text())
+    published(folder, data["model_type"], "shards")
+    model = atento.load(folder)
+    config = model.network.config
+    assert (
+        model.tokenizer is not None and model.tokenizer.vocab_size <= config.vocab_size - 13 == data["vocab_size"] - 13
+    )
+    other = getattr(transformers, data["architectures"][0]).from_pretrained(folder).eval()
+    assert other.get_input_embeddings().weight.shape[0] == config.vocab_size
+    compare(model.network, other, "right")
 
 
 @pytest.mark.parametrize("name", ["llama stretched", "llama 3.1", "llama yarn", "llama dynamic", "llama longrope"])

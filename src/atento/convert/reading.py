@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from atento.convert.unpickle import older_files
+from atento.convert.unpickle import older_files, safe_name
 from atento.convert.unpickling import unpickled
 from atento.model import Model, load
 from atento.models.find import find_model
@@ -39,4 +39,5 @@ def model_to_convert(
 
 def _is_older(folder: Path) -> bool:
     """Whether the weights of a folder are in older files alone."""
-    return bool(older_files(folder)) and not any(folder.glob("model*.safetensors"))
+    older = older_files(folder)
+    return bool(older) and not any(folder.glob(safe_name(older[0]).replace(".", "*.")))

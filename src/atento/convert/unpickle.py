@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 SINGLE, INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
+ADAPTER = "adapter_model.bin"  # of PEFT
 
 
 def older_files(folder: Path) -> list[Path]:
@@ -24,14 +25,20 @@ def older_files(folder: Path) -> list[Path]:
     if (folder / INDEX).exists():
         names = json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"].values()
         return [folder / Path(str(name)).name for name in sorted(set(names))]
-    return []
+    return [folder / ADAPTER] if (folder / ADAPTER).exists() else []
+
+
+def safe_name(older: Path) -> str:
+    """The safetensors file that takes the place of an older one."""
+    return "adapter_model.safetensors" if older.name == ADAPTER else "model.safetensors"
 
 
 def main(folder: Path, out: Path) -> None:
-    """Write OUT/model.safetensors."""
+    """Write OUT/model.safetensors, or OUT/adapter_model.safetensors."""
     tensors: dict[str, Tensor] = {}
     storages: set[tuple[int, int, tuple[int, ...]]] = set()
-    for file in older_files(folder):
+    files = older_files(folder)
+    for file in files:
         content = torch.load(file, map_location="cpu", weights_only=True)
         if not isinstance(content, dict):
             raise ValueError(f"{file} holds a {type(content).__name__}, not a table of tensors")
@@ -42,7 +49,7 @@ def main(folder: Path, out: Path) -> None:
             value = value.clone() if storage in storages else value  # the format has no shared storage
             storages.add(storage)
             tensors[str(name)] = value.contiguous()
-    save_file(tensors, out / "model.safetensors", {"format": "pt"})
+    save_file(tensors, out / safe_name(files[0]), {"format": "pt"})
 
 
 if __name__ == "__main__":

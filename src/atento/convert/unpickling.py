@@ -1,5 +1,6 @@
 """Older weight files of a model folder as safetensors, read by a child process."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -8,6 +9,8 @@ from pathlib import Path
 
 from atento.convert.unpickle import older_files
 from atento.errors import ModelError
+from atento.models.configuration import read_config
+from atento.models.peft import ADAPTER_CONFIG, is_peft
 from atento.models.write import is_preserved
 
 
@@ -25,11 +28,23 @@ def unpickled(folder: Path, older: Sequence[Path], temporary: Path) -> Path:
         elif file.suffix == ".safetensors":
             target.parent.mkdir(parents=True, exist_ok=True)
             target.symlink_to(file.resolve())
+    _keep_base(folder, copy)
     for part in older:
         target = copy / part.relative_to(folder)
         target.mkdir(parents=True, exist_ok=True)
         _unpickle(part, target)
     return copy
+
+
+def _keep_base(folder: Path, copy: Path) -> None:
+    """Let the copy of an adapter of PEFT name the base that the folder itself names by a path from there."""
+    if not is_peft(copy):
+        return
+    settings = read_config(copy / ADAPTER_CONFIG)
+    base = folder / str(settings.get("base_model_name_or_path"))
+    if base.exists():
+        settings["base_model_name_or_path"] = str(base.resolve())
+        (copy / ADAPTER_CONFIG).write_text(json.dumps(settings), encoding="utf-8")
 
 
 def _unpickle(folder: Path, out: Path) -> None:

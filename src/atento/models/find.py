@@ -23,7 +23,8 @@ def find_model(model: str | Path, *, older: bool = False) -> Path:
 
     Args:
         model: a path, or a hub name (`owner/name`).
-        older: also fetch `pytorch_model*.bin` where a hub model, or a Dense module of it, has no safetensors.
+        older: also fetch `pytorch_model*.bin` or `adapter_model.bin` where a hub model, or a Dense module of it, has no
+            safetensors.
 
     Raises:
         UsageError: there is no such model. CheckpointError: every checkpoint of the run is damaged.
@@ -87,7 +88,7 @@ def _hub_answers() -> bool:
 
 def _older_patterns(folder: Path) -> list[str]:
     """The patterns of the older weight files of a fetched model whose weights are not in safetensors."""
-    patterns = [] if any(folder.glob("*.safetensors")) else ["pytorch_model*.bin"]
+    patterns = [] if any(folder.glob("*.safetensors")) else ["pytorch_model*.bin", "adapter_model.bin"]
     if any(not any(dense.glob("*.safetensors")) for dense in folder.glob("*_Dense")):
         patterns.append("*_Dense/pytorch_model.bin")
     return patterns

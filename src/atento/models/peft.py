@@ -44,6 +44,10 @@ _CLASSES = {  # their name of a task -> what their class of such models is calle
 }
 # the last layers of their heads
 _OUTPUTS = ("classifier.weight", "classifier.out_proj.weight", "classification_head.out_proj.weight", "score.weight")
+# the embeddings of their models
+_TABLES = tuple(
+    f".{name}.weight" for name in ("embed_tokens", "word_embeddings", "tok_embeddings", "wte", "tokens_embed", "shared")
+)
 _TASKS = {
     "classification": "SEQ_CLS",
     "multi-label": "SEQ_CLS",
@@ -152,9 +156,12 @@ def _check(settings: Mapping[str, Any], folder: Path) -> None:
 
 
 def _with_head(data: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], task: Any) -> dict[str, Any]:
-    """The base's configuration as one of a model with the adapter's head: its class, and how many labels it has."""
+    """The base's configuration as one of a model with the adapter's head: its class, and how many labels it has. An
+    embedding that was made longer for new tokens gives the size of the vocabulary."""
+    read = (shape for name, shape in shapes.items() if f".{name}".endswith(_TABLES) and ".decoder." not in f".{name}")
+    table = next(read, None)
     out = next((shapes[name] for name in _OUTPUTS if name in shapes), None)
-    adapted = dict(data)
+    adapted = dict(data) if table is None else {**data, "vocab_size": table[0]}
     if task in _CLASSES:
         adapted["architectures"] = [_CLASSES[task]]
     if out is not None and len(adapted.get("id2label") or {}) != out[0]:
