@@ -10,6 +10,8 @@ from atento.metrics import (
     Score,
     accuracy,
     calibration_error,
+    confusion,
+    entity_f1,
     f1,
     matthews,
     multilabel_f1,
@@ -18,6 +20,7 @@ from atento.metrics import (
     report_table,
     spearman,
     subset_accuracy,
+    tag_accuracy,
 )
 
 sklearn = pytest.importorskip("sklearn.metrics")
@@ -147,3 +150,53 @@ def test_calibration_error_by_scikit_learns_bins() -> None:
     score = calibration_error(predicted, ["yes" if hit else "no" for hit in right])
     assert score.value == pytest.approx(float((np.abs(rates - means) * sizes).sum() / 500))
     assert score.parts["maximum"] == pytest.approx(float(np.abs(rates - means).max()))
+
+
+def _forms() -> dict[str, tuple[Any, Any]]:
+    """Labels as users of scikit-learn pass them, of 60 examples."""
+    pandas, torch = pytest.importorskip("pandas"), pytest.importorskip("torch")
+    ours, theirs = GENERATOR.integers(0, 4, 60), GENERATOR.integers(0, 4, 60)
+    shuffled = GENERATOR.permutation(60) + 100  # an index without 0, as train_test_split leaves
+    return {
+        "whole numbers": (ours.tolist(), theirs.tolist()),
+        "an array": (ours, theirs),
+        "a series": (pandas.Series(ours, index=shuffled), pandas.Series(theirs, index=shuffled)),
+        "a tensor": (torch.tensor(ours), torch.tensor(theirs)),
+        "negative numbers": ((ours - 2).tolist(), (theirs - 2).tolist()),
+        "booleans": ((ours > 1).tolist(), (theirs > 1).tolist()),
+        "an array of booleans": (ours > 1, theirs > 1),
+        "booleans beside numbers": ((ours > 1).tolist(), (theirs > 1).astype(int).tolist()),
+        "an array of strings": (ours.astype(str), theirs.astype(str)),
+    }
+
+
+@pytest.mark.parametrize("form", _forms())
+def test_i4_labels_as_the_users_of_scikit_learn_pass_them(form: str) -> None:
+    predictions, references = _forms()[form]
+    assert accuracy(predictions, references).value == pytest.approx(sklearn.accuracy_score(references, predictions))
+    for average in ("macro", "micro", "weighted"):
+        expected = sklearn.f1_score(references, predictions, average=average)
+        assert f1(predictions, references, average=average).value == pytest.approx(expected)
+    assert matthews(predictions, references).value == pytest.approx(sklearn.matthews_corrcoef(references, predictions))
+    assert report(predictions, references).value == accuracy(predictions, references).value
+    assert (
+        confusion(predictions, references).counts
+        == tuple(map(tuple, sklearn.confusion_matrix(references, predictions).tolist()))
+        or form == "negative numbers"
+    )  # whose names have another order
+    if "boolean" in form:
+        positive = True if "beside" not in form else 1
+        expected = sklearn.f1_score(references, predictions)
+        assert f1(predictions, references, average="binary", positive=positive).value == pytest.approx(expected)
+
+
+def test_i4_what_looks_the_same_is_one_label_to_every_metric_of_labels() -> None:
+    """NFC and NFD, and white space around: one class, as in the training data."""
+    nfc, nfd = "não", "na\u0303o"
+    predictions, references = [nfc, f"{nfd} ", "sim"], [nfd, f" {nfc}", "sim\t"]
+    assert accuracy(predictions, references).value == matthews(predictions, references).value == 1
+    assert f1(predictions, references).value == f1(predictions, references, average="binary", positive=nfd).value == 1
+    assert subset_accuracy([[nfc, " a"]], [["a", nfd]]).value == multilabel_f1([[nfc]], [[nfd]]).value == 1
+    assert calibration_error([(nfd, 1.0)], [nfc]).value == 0
+    assert tag_accuracy([[nfc]], [[nfd]]).value == entity_f1([[f"B-{nfc}"]], [[f"B-{nfd}"]]).value == 1
+    assert subset_accuracy([[1, 2]], [["2", "1"]]).value == 1

@@ -83,14 +83,19 @@ def test_options_change_the_settings_line() -> None:
         (["a"], [], "nothing to score against: got 0 references for 1 predictions"),
         ("ab", ["a", "b"], "must be lists of strings: got one string"),
         (["a"], "a", "must be lists of strings: got one string"),
-        (["a", 3], ["a", "b"], "must be strings: got 3"),
-        ([1, 0], [1, 1], "must be strings: got 1"),
-        (["a"], [[None]], "must be strings: got None"),
+        (["a"], [[None]], "must be strings(, whole numbers, or True and False)?: got None"),
     ],
 )
 def test_what_cannot_be_scored(name: str, predictions: list[str], references: list[str], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         METRICS[name].score(predictions, references)
+
+
+@pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if metric.outputs == "texts"])
+def test_texts_are_strings(name: str) -> None:
+    for predictions, references, got in ((["a", 3], ["a", "b"], 3), ([1, 0], [1, 1], 1)):
+        with pytest.raises(UsageError, match=f"must be strings: got {got}"):
+            METRICS[name].score(predictions, references)
 
 
 def test_unknown_names_and_options_list_the_known() -> None:

@@ -158,7 +158,12 @@ def test_unequal_lengths_and_nothing_are_refused(name: str) -> None:
         (lambda: f1(["a"], ["a"], positive="a"), "`positive` is for the average 'binary': got 'a' with 'macro'"),
         (lambda: f1(["a"], [["a"], ["b"]]), "each example has one right label: got 2 reference sets"),
         (lambda: subset_accuracy(["a"], [["a"]]), "each example has a list of labels: got the string 'a'"),
-        (lambda: subset_accuracy([["a"]], [[1]]), "labels must be strings: got 1"),
+        (
+            lambda: subset_accuracy([["a"]], [[1.5]]),
+            "labels must be strings, whole numbers, or True and False: got 1.5",
+        ),
+        (lambda: accuracy(["a", 0.5], ["a", "b"]), "labels must be strings, whole numbers, or True and False: got 0.5"),
+        (lambda: matthews(["a"], [None]), "labels must be strings, whole numbers, or True and False: got None"),
         (lambda: entity_f1([["O", "O"]], [["O"]]), "sentence 1: each word needs its tag: got 2 tags for 1"),
         (lambda: entity_f1(["O"], [["O"]]), "a sentence is a list of tags, which are strings: got 'O'"),
         (lambda: tag_accuracy([[]], [[]]), "the sentences have 0 words"),

@@ -9,6 +9,7 @@ from atento.errors import DataError
 
 _DOCUMENT = "-DOCSTART-"  # the first column of the line that begins a document
 _COMMENT = "# "  # of CoNLL-U; a hash may be a word too
+_OF_CONLLU = re.compile(r"# *(?:newdoc\b|newpar\b|[\w.:-]+ *= )")  # comments that CoNLL-U names, and `# key = value`
 _MARK = re.compile(r"[a-z]{2,3}:")  # of a language, before the words of WikiANN
 _SPACES = re.compile(r" +")  # a no-break space stands in words
 
@@ -82,7 +83,7 @@ def _is_comment(line: str, fields: list[str], width: int, tabs: bool) -> bool:
         return False
     if not width:
         return fields[-1] != "O"
-    return tabs or len(fields) != width
+    return tabs or len(fields) != width or _OF_CONLLU.match(line) is not None
 
 
 def _numbers(columns: Sequence[int], width: int, where: str) -> list[int]:

@@ -30,7 +30,8 @@ def scan(stream: BinaryIO, name: str, number: int = 0, offset: int = 0) -> Itera
     """Yield each line as it arrives; a line that breaks a rule is yielded as the error it would raise.
 
     The bytes are split at newlines only, one trailing carriage return is removed, a byte order mark is removed once,
-    and the rest must be UTF-8 without NUL, at most `LINE_LIMIT` bytes a line.
+    and the rest must be UTF-8 without NUL, at most `LINE_LIMIT` bytes a line. A file whose lines end with carriage
+    returns alone would be one line, and is refused.
 
     Args:
         stream: a binary stream; read with `readline`, so that a line is yielded before the next one arrives.
@@ -38,13 +39,15 @@ def scan(stream: BinaryIO, name: str, number: int = 0, offset: int = 0) -> Itera
         number, offset: lines and bytes of the file before the stream, for errors.
 
     Raises:
-        DataError: an error of the whole file: it is UTF-16, UTF-32 or gzip, or cannot be read to its end.
+        DataError: an error of the whole file: it is UTF-16, UTF-32 or gzip, its lines end with carriage returns alone,
+            or it cannot be read to its end.
     """
     while raw := _read(stream, name):
         number += 1
         start, offset = offset, offset + len(raw)
         if number == 1:
             _refuse_other_formats(raw, name)
+            _refuse_carriage_returns(raw, name)
             if raw.startswith(_BOM):
                 raw, start = raw[3:], 3
                 if not raw:
@@ -274,6 +277,15 @@ def _refuse_other_formats(raw: bytes, name: str) -> None:
             raise DataError(
                 f"{name}:1: not UTF-8: the file begins with the byte order mark of {encoding}{_convert(encoding)}"
             )
+
+
+def _refuse_carriage_returns(first: bytes, name: str) -> None:
+    """Refuse a file by its first line: several carriage returns in it, or one where no newline follows, end lines."""
+    inside = first.rstrip(b"\r\n").count(b"\r")
+    if inside > first.endswith(b"\n"):
+        raise DataError(
+            f"{name}: lines end with carriage returns alone, and must end with newlines (`tr '\\r' '\\n'` converts it)"
+        )
 
 
 def _too_long(name: str, number: int) -> DataError:

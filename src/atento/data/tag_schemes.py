@@ -1,9 +1,10 @@
-"""The tags of records as they are read: IOB1 becomes IOB2, and what breaks a scheme is reported."""
+"""The tags of records as they are read: in the spelling of a scheme, IOB1 as IOB2; what breaks a scheme is reported."""
 
 from collections.abc import Callable
 
 from atento.errors import counted
-from atento.metrics.tag_schemes import converted, illegal, scheme_of
+from atento.metrics.label_names import class_name
+from atento.metrics.tag_schemes import converted, illegal, outside_the_scheme, respelled, scheme_of
 
 
 def normalized(
@@ -12,16 +13,31 @@ def normalized(
     """The tags of sentences, IOB1 as IOB2 and other schemes as they are, and what to say of them.
 
     Args:
+        sentences: the tags of each sentence.
         where: the position of a sentence by its number, for messages.
     """
+    names = {tag: class_name(tag) for tags in sentences for tag in tags}
+    if any(tag != name for tag, name in names.items()):
+        sentences = [tuple(names[tag] for tag in tags) for tags in sentences]
+    sentences, spelling = respelled(sentences)
+    notes = [] if spelling is None else [f"tags such as {spelling[0]!r} are read as {spelling[1]!r}"]
+
+    def first(places: list[tuple[int, int]]) -> str:
+        number, word = places[0]
+        return f"the first is {sentences[number][word]!r} of word {word + 1} of the sentence at {where(number)}"
+
     scheme = scheme_of(sentences)
     if scheme is None:
-        return sentences, []
+        odd = outside_the_scheme(sentences)
+        if odd:
+            some = f"{counted(len(odd), 'tag')} {'is' if len(odd) == 1 else 'are'} not of entities"
+            notes.append(f"{some}, so all tags are plain tags and no entities; {first(odd)}")
+        return sentences, notes
     if scheme == "IOB1":
-        return [converted(tags, "IOB2") for tags in sentences], ["its tags are IOB1, and are read as IOB2"]
-    wrong = [(number, place) for number, tags in enumerate(sentences) for place in illegal(tags, scheme)]
-    if not wrong:
-        return sentences, []
-    number, place = wrong[0]
-    first = f"the first is {sentences[number][place]!r} of word {place + 1} of the sentence at {where(number)}"
-    return sentences, [f"{counted(len(wrong), 'tag')} cannot follow the tag before by the rules of {scheme}; {first}"]
+        return [converted(tags, "IOB2") for tags in sentences], [*notes, "its tags are IOB1, and are read as IOB2"]
+    wrong = [(number, word) for number, tags in enumerate(sentences) for word in illegal(tags, scheme)]
+    if wrong:
+        notes.append(
+            f"{counted(len(wrong), 'tag')} cannot follow the tag before by the rules of {scheme}; {first(wrong)}"
+        )
+    return sentences, notes

@@ -7,7 +7,6 @@ equal numbers, "spans" are parts of the record's context.
 import json
 import math
 import re
-import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -15,6 +14,7 @@ from typing import Any
 
 from atento.config.tasks import Field, task_with_field
 from atento.errors import listed
+from atento.metrics.label_names import class_name, label_name
 
 SEPARATOR = "|"  # of several labels in one cell
 _STRINGS = ("text", "class")
@@ -160,23 +160,14 @@ def at_key(record: Any, key: str) -> Any:
     return value
 
 
-def class_name(label: str) -> str:
-    """Return a label without the spaces around it, its accented letters in one piece (NFC).
-
-    Labels that look the same are the same class, however a file has written them.
-    """
-    label = label.strip()
-    return label if label.isascii() else unicodedata.normalize("NFC", label)
-
-
 def string_of(value: Any, subject: str, *, is_class: bool = False) -> str:
-    """Return a string of a record, checked; a class may be a whole number.
+    """Return a string of a record, checked; a class may be a whole number, or true or false, and is its name.
 
     Raises:
         ValueError: something else, a NUL character, or half of a surrogate pair.
     """
-    if is_class and not isinstance(value, bool) and isinstance(value, Integral):
-        return str(int(value))
+    if is_class and (name := label_name(value)) is not None:
+        value = name
     if not isinstance(value, str):
         several = f"; {several_labels()}" if is_class and _is_list(value) else ""
         raise ValueError(f"{subject} must hold a string, not {kind_of(value)}{several}")
@@ -246,7 +237,8 @@ def _from_cell(field: Field, cell: str, separator: str, decimal: str) -> Value:
         case "classes":
             return _labels([class_name(label) for label in cell.split(separator)] if cell.strip() else [], subject)
         case "words" | "tags":
-            return tuple(_WORD.findall(cell))
+            items = _WORD.findall(cell)
+            return tuple(map(class_name, items) if field.kind == "tags" else items)
         case "spans":
             return _spans(_parsed(cell, subject), subject) if cell.strip() else ()
         case "class":

@@ -105,7 +105,7 @@ def _answers(predictions: Sequence[str], references: Answers) -> list[tuple[str,
         raise UsageError("predictions and references must be lists of strings: got one string")
     if not len(predictions):
         raise UsageError("there is nothing to score: got 0 predictions")
-    if len(references) and isinstance(references[0], list):  # reference sets
+    if len(references) and isinstance(next(iter(references)), list):  # reference sets
         for stream in references:
             if len(stream) != len(predictions):
                 raise UsageError(

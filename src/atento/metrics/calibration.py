@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from atento.errors import UsageError
 from atento.metrics.label_counts import summed
+from atento.metrics.label_names import label_streams
 from atento.metrics.score import Score
 
 
@@ -36,8 +37,8 @@ def calibration_error(predictions: Sequence[tuple[str, float]], references: Sequ
             f"each prediction needs its reference: got {len(predictions)} predictions and {len(references)} references"
         )
     rows = []
-    for number, (prediction, right) in enumerate(zip(predictions, references), 1):
-        label, probability = prediction
+    names, (answers,) = label_streams([label for label, _ in predictions], list(references))
+    for number, ((_, probability), label, right) in enumerate(zip(predictions, names, answers), 1):
         if not 0 <= probability <= 1:
             raise UsageError(f"the probability of prediction {number} must lie between 0 and 1: got {probability}")
         row = [0.0] * (3 * bins)

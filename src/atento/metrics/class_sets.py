@@ -4,9 +4,10 @@ from collections.abc import Iterable, Sequence
 
 from atento.errors import UsageError
 from atento.metrics.label_counts import count_rows, f1_of, label_parts, summed
+from atento.metrics.label_names import label_name, label_names
 from atento.metrics.score import Score
 
-Sets = Sequence[Iterable[str]]
+Sets = Sequence[Iterable[str | int]]
 
 
 def subset_accuracy(predictions: Sets, references: Sets) -> Score:
@@ -17,7 +18,7 @@ def subset_accuracy(predictions: Sets, references: Sets) -> Score:
         references: the right labels.
 
     Raises:
-        UsageError: unequal lengths, nothing to score, or labels that are no strings.
+        UsageError: unequal lengths, nothing to score, or a value that is no label.
     """
     rows = [[float(labels == right), 1.0] for labels, right in zip(*_checked(predictions, references))]
     total = summed(rows)
@@ -38,12 +39,12 @@ def multilabel_f1(predictions: Sets, references: Sets, *, average: str = "micro"
         A Score whose parts are `f1_macro`, `f1_micro`, `f1_weighted`, and `f1[LABEL]` of each label.
 
     Raises:
-        UsageError: unequal lengths, nothing to score, labels that are no strings, or an option is not valid.
+        UsageError: unequal lengths, nothing to score, a value that is no label, or an option is not valid.
     """
     ours, theirs = _checked(predictions, references)
     labels = sorted(set().union(*ours, *theirs))
     rows = count_rows(((labels & right, labels, right) for labels, right in zip(ours, theirs)), labels)
-    value, total = f1_of(average, labels, positive), summed(rows)
+    value, total = f1_of(average, labels, None if positive is None else label_name(positive)), summed(rows)
     settings = f"average:{average}" + (f"|positive:{positive}" if positive is not None else "")
     return Score("multi-label F1", value(total), label_parts(total, labels), settings, rows, value, digits=4)
 
@@ -60,11 +61,7 @@ def _checked(predictions: Sets, references: Sets) -> tuple[list[set[str]], list[
         for example in examples:
             if isinstance(example, str):
                 raise UsageError(f"each example has a list of labels: got the string {example!r}")
-            labels = set(example)
-            for label in labels:
-                if not isinstance(label, str):
-                    raise UsageError(f"labels must be strings: got {label!r}")
-            side.append(labels)
+            side.append(set(label_names(example)))
     return sides[0], sides[1]
 
 

@@ -5,35 +5,36 @@ from collections.abc import Sequence
 
 from atento.errors import UsageError
 from atento.metrics.label_counts import count_rows, f1_of, label_parts, summed
+from atento.metrics.label_names import label_name, label_streams
 from atento.metrics.score import Score
-from atento.metrics.text import reference_streams
+
+Label = str | int | bool
+Labels = Sequence[Label]
 
 
-def accuracy(predictions: Sequence[str], references: Sequence[str]) -> Score:
+def accuracy(predictions: Labels, references: Labels) -> Score:
     """The share of predictions that equal their reference, 0 to 1.
 
     Args:
-        predictions: one label an example.
+        predictions: one label an example: a string, a whole number, or True or False.
         references: the right labels.
 
     Raises:
-        UsageError: unequal lengths, nothing to score, or labels that are no strings.
+        UsageError: unequal lengths, nothing to score, or a value that is no label.
     """
-    streams = reference_streams(predictions, references)
-    rows = [[float(label in right), 1.0] for label, *right in zip(predictions, *streams)]
+    names, streams = label_streams(predictions, references)
+    rows = [[float(label in right), 1.0] for label, *right in zip(names, *streams)]
     total = summed(rows)
     return Score("accuracy", _share(total), {"right": total[0], "examples": total[1]}, "", rows, _share, digits=4)
 
 
-def f1(
-    predictions: Sequence[str], references: Sequence[str], *, average: str = "macro", positive: str | None = None
-) -> Score:
+def f1(predictions: Labels, references: Labels, *, average: str = "macro", positive: Label | None = None) -> Score:
     """F1 of classes, 0 to 1: the harmonic mean of precision and recall, averaged over labels (docs/notes.md#i4).
 
     The labels are those of the predictions and the references. A label that is never right has F1 0.
 
     Args:
-        predictions: one label an example.
+        predictions: one label an example: a string, a whole number, or True or False.
         references: the right labels.
         average: "macro": the mean over labels; "micro": of the summed counts, which is the accuracy where each example
             has one label; "weighted": each label weighted by its examples; "binary": that of the label `positive`.
@@ -43,42 +44,44 @@ def f1(
         A Score whose parts are `f1_macro`, `f1_micro`, `f1_weighted` and `f1[LABEL]` of each label.
 
     Raises:
-        UsageError: unequal lengths, nothing to score, labels that are no strings, or an option is not valid.
+        UsageError: unequal lengths, nothing to score, a value that is no label, or an option is not valid.
     """
     labels, rows = _counted(predictions, references)
-    value, total = f1_of(average, labels, positive), summed(rows)
+    value, total = f1_of(average, labels, None if positive is None else label_name(positive)), summed(rows)
     settings = f"average:{average}" + (f"|positive:{positive}" if positive is not None else "")
     return Score("F1", value(total), label_parts(total, labels), settings, rows, value, digits=4)
 
 
-def matthews(predictions: Sequence[str], references: Sequence[str]) -> Score:
+def matthews(predictions: Labels, references: Labels) -> Score:
     """Matthews correlation of two or more classes, -1 to 1; 0 if the predictions or the references are constant.
 
     Args:
-        predictions: one label an example.
+        predictions: one label an example: a string, a whole number, or True or False.
         references: the right labels.
 
     Returns:
         A Score whose `settings` say which side is constant, if one is.
 
     Raises:
-        UsageError: unequal lengths, nothing to score, or labels that are no strings.
+        UsageError: unequal lengths, nothing to score, or a value that is no label.
 
     Paper: Gorodkin 2004, Comparing two K-category assignments by a K-category correlation coefficient.
     """
     labels, rows = _counted(predictions, references)
     total = summed(rows)
-    constant = [name for name, side in (("predictions", predictions), ("references", references)) if len(set(side)) < 2]
+    width = len(labels)
+    sides = (("predictions", total[width : 2 * width]), ("references", total[2 * width :]))
+    constant = [name for name, counts in sides if sum(map(bool, counts)) < 2]
     settings = f"constant:{','.join(constant)}" if constant else ""
     parts = {"labels": float(len(labels)), "examples": float(len(rows))}
     return Score("Matthews", _matthews(total), parts, settings, rows, _matthews, digits=4)
 
 
-def report(predictions: Sequence[str], references: Sequence[str]) -> Score:
+def report(predictions: Labels, references: Labels) -> Score:
     """The classification report: precision, recall, F1 and support of each label, and their averages.
 
     Args:
-        predictions: one label an example.
+        predictions: one label an example: a string, a whole number, or True or False.
         references: the right labels.
 
     Returns:
@@ -86,20 +89,20 @@ def report(predictions: Sequence[str], references: Sequence[str]) -> Score:
         `support[LABEL]`, and the averages such as `recall_macro`. `report_table` prints them.
 
     Raises:
-        UsageError: unequal lengths, nothing to score, or labels that are no strings.
+        UsageError: unequal lengths, nothing to score, or a value that is no label.
     """
     labels, rows = _counted(predictions, references)
     total = summed(rows)
     return Score("accuracy", _accuracy(total), label_parts(total, labels, sides=True), "", rows, _accuracy, digits=4)
 
 
-def _counted(predictions: Sequence[str], references: Sequence[str]) -> tuple[list[str], list[list[float]]]:
+def _counted(predictions: Labels, references: Labels) -> tuple[list[str], list[list[float]]]:
     """The labels in order, and the counts of each example (`count_rows`)."""
-    streams = reference_streams(predictions, references)
+    names, streams = label_streams(predictions, references)
     if len(streams) > 1:
         raise UsageError(f"each example has one right label: got {len(streams)} reference sets")
-    labels = sorted({*predictions, *streams[0]})
-    pairs = zip(predictions, streams[0])
+    labels = sorted({*names, *streams[0]})
+    pairs = zip(names, streams[0])
     return labels, count_rows((([label] if label == right else [], [label], [right]) for label, right in pairs), labels)
 
 

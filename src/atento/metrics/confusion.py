@@ -1,13 +1,12 @@
 """The confusion matrix: how often each label was predicted for each right label."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 from atento.errors import UsageError
-from atento.metrics.classes import report
+from atento.metrics.classes import Labels, report
 from atento.metrics.score import Score
 
 _SUPPORT = "support["
@@ -54,7 +53,7 @@ class ConfusionMatrix:
         )
 
 
-def confusion(predictions: Sequence[str], references: Sequence[str]) -> ConfusionMatrix:
+def confusion(predictions: Labels, references: Labels) -> ConfusionMatrix:
     """The confusion matrix of predicted labels.
 
     Args:
@@ -62,7 +61,7 @@ def confusion(predictions: Sequence[str], references: Sequence[str]) -> Confusio
         references: the right labels.
 
     Raises:
-        UsageError: unequal lengths, nothing to count, or labels that are no strings.
+        UsageError: unequal lengths, nothing to count, or a value that is no label.
     """
     return confusion_of(report(predictions, references))
 

@@ -5,6 +5,7 @@ another one of its type directly before it. BIOES also marks the last word (E) a
 calls them L and U.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -13,6 +14,8 @@ from atento.errors import UsageError, nearest
 
 SCHEMES = ("IOB1", "IOB2", "BIOES", "BILOU")
 _PREFIXES = {"IOB1": "IB", "IOB2": "IB", "BIOES": "BIES", "BILOU": "BILU"}
+_WRITTEN = re.compile(r"[Oo]|([BIEMSWLUbiemswlu])[-_](.+)")
+_KNOWN = ("OBI", "OBIES", "OBILU", "OBMES", "OBMEW")  # the last two are BIOES with other letters
 _AS_BIOES = {"L": "E", "U": "S"}
 _AS_BILOU = {"E": "L", "S": "U"}
 
@@ -67,6 +70,37 @@ def scheme_of(sentences: Iterable[Sequence[str]]) -> str | None:
     if prefixes <= set("BIES"):
         return "BIOES"
     return "BILOU" if prefixes <= set("BILU") else None
+
+
+def respelled(sentences: Sequence[Sequence[str]]) -> tuple[list[tuple[str, ...]], tuple[str, str] | None]:
+    """Sentences with their tags as the schemes of `SCHEMES` write them: `B_PER` and `b-PER` as B-PER, BMES as BIOES.
+
+    Returns:
+        The sentences, and the first tag that is written differently now, before and after; None: all are unchanged, or
+        some are not of entities.
+    """
+    kept = [tuple(tags) for tags in sentences]
+    written = list(dict.fromkeys(tag for tags in kept for tag in tags))
+    matches = [_WRITTEN.fullmatch(tag) for tag in written]
+    prefixes = {(match[1] or match[0]).upper() for match in matches if match is not None}
+    if None in matches or "B" not in prefixes or not any(prefixes <= set(known) for known in _KNOWN):
+        return kept, None
+    middle = {"M": "I", "W": "S"}
+    new = {}
+    for tag, match in zip(written, matches):
+        assert match is not None
+        prefix = (match[1] or match[0]).upper()
+        new[tag] = f"{middle.get(prefix, prefix)}-{match[2]}" if match[1] else "O"
+    first = next(((tag, as_now) for tag, as_now in new.items() if tag != as_now), None)
+    return (kept, None) if first is None else ([tuple(new[tag] for tag in tags) for tags in kept], first)
+
+
+def outside_the_scheme(sentences: Sequence[Sequence[str]]) -> list[tuple[int, int]]:
+    """The sentence and the word of each tag that is not of entities, where most tags beside O are: perhaps mistakes."""
+    places = [(number, word) for number, tags in enumerate(sentences) for word in range(len(tags))]
+    other = [(number, word) for number, word in places if sentences[number][word] != "O"]
+    odd = [(number, word) for number, word in other if _typed(sentences[number][word]) is None]
+    return odd if 2 * len(odd) <= len(other) else []
 
 
 def illegal(tags: Sequence[str], scheme: str) -> list[int]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from atento.errors import UsageError
 from atento.metrics.label_counts import averaged, count_rows, f1_of, label_parts, summed
+from atento.metrics.label_names import label_names
 from atento.metrics.score import Score
 from atento.metrics.tag_schemes import Span, entities
 
@@ -29,8 +30,8 @@ def entity_f1(
     Raises:
         UsageError: unequal lengths, nothing to score, a tag of another form, or an option is not valid.
     """
-    _check(predictions, references)
-    ours, theirs = ([set(entities(tags, scheme)) for tags in side] for side in (predictions, references))
+    sides = _checked(predictions, references)
+    ours, theirs = ([set(entities(tags, scheme)) for tags in side] for side in sides)
     kinds = sorted({span[0] for side in (ours, theirs) for spans in side for span in spans})
     matches = ((_kinds(a & b), _kinds(a), _kinds(b)) for a, b in zip(ours, theirs))
     rows = count_rows(matches, kinds)
@@ -51,10 +52,9 @@ def tag_accuracy(predictions: Sentences, references: Sentences) -> Score:
     Raises:
         UsageError: unequal lengths, or nothing to score.
     """
-    _check(predictions, references)
     rows = [
         [float(sum(tag == right for tag, right in zip(*pair))), float(len(pair[0]))]
-        for pair in zip(predictions, references)
+        for pair in zip(*_checked(predictions, references))
     ]
     total = summed(rows)
     if not total[1]:
@@ -71,16 +71,21 @@ def _share(total: list[float]) -> float:
     return total[0] / total[1] if total[1] else 0.0
 
 
-def _check(predictions: Sentences, references: Sentences) -> None:
+def _checked(predictions: Sentences, references: Sentences) -> tuple[list[list[str]], list[list[str]]]:
+    """The names of the tags of both sides."""
     if not len(predictions):
         raise UsageError("there is nothing to score: got 0 sentences")
     if len(predictions) != len(references):
         raise UsageError(
             f"each sentence needs its reference: got {len(predictions)} predictions and {len(references)} references"
         )
-    for number, (tags, right) in enumerate(zip(predictions, references), 1):
-        for side in (tags, right):
-            if isinstance(side, str) or not all(isinstance(tag, str) for tag in side):
-                raise UsageError(f"a sentence is a list of tags, which are strings: got {side!r:.60}")
-        if len(tags) != len(right):
-            raise UsageError(f"sentence {number}: each word needs its tag: got {len(tags)} tags for {len(right)}")
+    sides: tuple[list[list[str]], list[list[str]]] = ([], [])
+    for number, sentence in enumerate(zip(predictions, references), 1):
+        for names, tags in zip(sides, sentence):
+            if isinstance(tags, str):
+                raise UsageError(f"a sentence is a list of tags, which are strings: got {tags!r:.60}")
+            names.append(label_names(tags))
+        ours, theirs = (len(names[-1]) for names in sides)
+        if ours != theirs:
+            raise UsageError(f"sentence {number}: each word needs its tag: got {ours} tags for {theirs}")
+    return sides

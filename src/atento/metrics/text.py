@@ -205,10 +205,11 @@ def reference_streams(predictions: Sequence[str], references: References) -> lis
         raise UsageError("there is nothing to score: got 0 predictions")
     if len(references) == 0:
         raise UsageError(f"there is nothing to score against: got 0 references for {len(predictions)} predictions")
-    if isinstance(references[0], str):
+    first = next(iter(references))  # a Series of pandas has no item 0 where its index has none
+    if isinstance(first, str):
         references = [cast(Sequence[str], references)]
-    elif not isinstance(references[0], Iterable):
-        raise UsageError(f"predictions and references must be strings: got {references[0]!r}")
+    elif not isinstance(first, Iterable):
+        raise UsageError(f"predictions and references must be strings: got {first!r}")
     streams = [list(stream) for stream in references]
     for number, stream in enumerate(streams, start=1):
         if len(stream) != len(predictions):

@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -16,7 +16,7 @@ from atento.data.source_lines import display_name, open_binary, read_lines, read
 from atento.data.values import SEPARATOR
 from atento.errors import DataError, UsageError, counted
 from atento.metrics.outputs import Outputs
-from atento.metrics.tag_schemes import entities
+from atento.metrics.tag_schemes import entities, respelled
 
 _COLUMNS = (*FORMATS["conll"].endings, *FORMATS["conllu"].endings)
 _UNIVERSAL_TAGS = 3  # the column of the universal part of speech in CoNLL-U
@@ -71,17 +71,20 @@ def read_items(path: str, outputs: Outputs, *, reference: bool = False, columns:
             parsed = _parsed(read_text(stream, name), name)
         return _squad_references(parsed, name) if reference else _squad_predictions(parsed, name)
     if outputs == "tags" and (columns or suffix in _COLUMNS):
-        return _sentences(path, name, suffix == ".conllu")
+        items = _sentences(path, name, suffix == ".conllu")
+        return replace(items, values=list(respelled(items.values)[0]))
     lines = read_lines(path)
     parse = _PARSERS.get(outputs, str)
-    if outputs == "probabilities" and reference:
-        parse = str
+    if outputs in ("classes", "probabilities") and reference:
+        parse = _right_label
     values = []
     for number, line in enumerate(lines, 1):
         try:
             values.append(parse(line))
         except ValueError as error:
             raise DataError(f"{name}:{number}: {error}") from None
+    if outputs == "tags":
+        values = list(respelled(values)[0])
     return Items(name, values, range(1, len(values) + 1))
 
 
@@ -152,6 +155,12 @@ def _label(line: str) -> str:
             f"each line must hold a label alone, without a tab: got {line[:40]!r}; `cut -f 1` keeps labels"
         )
     return line
+
+
+def _right_label(line: str) -> str:
+    if not line.strip():
+        raise ValueError("a blank line is no label; remove the line from every file, as training leaves it out")
+    return _label(line)
 
 
 def _labels(line: str) -> list[str]:

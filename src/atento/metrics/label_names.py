@@ -1,0 +1,66 @@
+"""The names of labels: what looks the same, or is the same number, is one label to every reader and every metric."""
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+from numbers import Integral
+from typing import Any
+
+from atento.errors import UsageError
+from atento.metrics.text import reference_streams
+
+_NUMBERS = {"True": "1", "False": "0"}
+
+
+def class_name(label: str) -> str:
+    """Return a label without the spaces around it, its accented letters in one piece (NFC).
+
+    Labels that look the same are the same class, however a file has written them.
+    """
+    label = label.strip()
+    return label if label.isascii() else unicodedata.normalize("NFC", label)
+
+
+def label_name(value: Any) -> str | None:
+    """Return the name of a label: a string, a whole number, or True or False, of NumPy and PyTorch too; else None."""
+    if not isinstance(value, str) and callable(getattr(value, "item", None)) and getattr(value, "ndim", 0) == 0:
+        value = value.item()
+    if isinstance(value, bool):
+        return str(value)
+    if isinstance(value, Integral):
+        return str(int(value))
+    return class_name(value) if isinstance(value, str) else None
+
+
+def label_names(labels: Iterable[Any]) -> list[str]:
+    """Return the names of labels.
+
+    Raises:
+        UsageError: one is neither a string, a whole number nor True or False.
+    """
+    names = []
+    for label in labels:
+        name = label_name(label)
+        if name is None:
+            raise UsageError(f"labels must be strings, whole numbers, or True and False: got {label!r:.60}")
+        names.append(name)
+    return names
+
+
+def label_streams(predictions: Sequence[Any], references: Sequence[Any]) -> tuple[list[str], list[list[str]]]:
+    """Return the names of predicted labels, and of the right ones as a list of reference sets.
+
+    Beside whole numbers, True and False are 1 and 0, as in scikit-learn.
+
+    Raises:
+        UsageError: unequal lengths, nothing to score, or a value that is no label.
+    """
+    if isinstance(predictions, str) or isinstance(references, str):
+        reference_streams(predictions, references)  # refuses them
+    first = next(iter(references), None)
+    several = isinstance(first, list | tuple) or getattr(first, "ndim", 0) == 1
+    names = label_names(predictions)
+    streams = reference_streams(names, [*map(label_names, references)] if several else label_names(references))
+    present = set(names).union(*streams)
+    if not present.isdisjoint(_NUMBERS) and any(name.lstrip("-").isdecimal() for name in present):
+        names, *streams = ([_NUMBERS.get(name, name) for name in side] for side in (names, *streams))
+    return names, streams
