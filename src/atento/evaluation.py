@@ -2,19 +2,19 @@
 
 import inspect
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeGuard, Unpack
 
 from atento.config.decoding import DecodingOptions
-from atento.config.formats import FORMATS, Column, columns_of_source, format_of
+from atento.config.formats import DATASETS, FORMATS, Column, columns_of_source, format_of
 from atento.config.recipe import SourceConfig
 from atento.config.tasks import TASKS, scored
 from atento.data.memory import MemoryRecords
 from atento.data.records import Records, Split, joined, read_records, records_in_memory
 from atento.data.source_lines import open_binary
-from atento.data.source_records import columns_of
-from atento.errors import AtentoWarning, CapabilityError, UsageError
+from atento.data.source_records import columns_of, header_hint
+from atento.errors import AtentoWarning, CapabilityError, UsageError, counted, listed
 from atento.metrics import METRICS, Score, metric_named
 from atento.model import Model, load
 from atento.models.configuration import answering_config
@@ -51,7 +51,10 @@ def source_of(data: Paths, task: str, columns: Mapping[str, Column] | None = Non
         if unknown:
             known = ", ".join(field.name for field in TASKS[task].fields)
             raise UsageError(f"`columns` names fields of {task} ({known}): got {', '.join(unknown)}")
-        return SourceConfig(file=paths[0], **columns)  # type: ignore[arg-type]
+        key = "dataset" if paths[0].endswith(DATASETS) else "file"
+        return SourceConfig(**{key: paths[0]}, **columns)  # type: ignore[arg-type]
+    if paths[0].endswith(DATASETS):
+        return SourceConfig(dataset=paths[0])
     form = format_of(paths[0], None, TASKS[task].fields)
     if form is None or set(names) <= FORMATS[form].columns.keys():  # no format: an error is raised when it is read
         return SourceConfig(file=paths[0])
@@ -175,7 +178,7 @@ def evaluate(
         task = task_of(model, task)
     columns = _chosen_columns(model, data, task, columns, say)
     records = _records(data, task, skip_bad, columns)
-    for warning in records.warnings():
+    for warning in (*records.warnings(), *_unknown_labels(records, task, labels_of(model.network.config))):
         if say is None:
             warnings.warn(warning, stacklevel=2)
         else:
@@ -194,6 +197,28 @@ def evaluate(
     scores = {name: metric_named(name)(outputs, gold, **_options(name, language)) for name in names}
     prefixes = [prefix for prefix in model.config.get("prefixes", []) if isinstance(prefix, str)]
     return scores | scores_by_prefix(outputs, gold, names, split, prefixes)
+
+
+def _unknown_labels(records: Records, task: str, known: Collection[str]) -> Iterator[str]:
+    """Yield a warning of right labels that the model does not have, so that it cannot predict them."""
+    for field in TASKS[task].fields:
+        if field.kind not in ("class", "classes", "tags") or field.name not in records.columns or not known:
+            continue
+        values = records[field.name]
+        rows = [
+            (row, label)
+            for row, value in enumerate(values)
+            for label in ((value,) if field.kind == "class" else value)
+            if label not in known
+        ]
+        if rows:
+            row, label = rows[0]
+            where = records.where(row)
+            count = len({row for row, _ in rows})
+            yield (
+                f"{counted(count, 'record')} with a label that the model does not have, first {label!r} ({where})"
+                f"{listed(label, sorted(known), what='its labels')}{header_hint(where)}"
+            )
 
 
 def _check_metrics(names: Sequence[str], task: str, language: str | None) -> None:

@@ -230,7 +230,7 @@ def test_what_is_refused_before_training(folder: Path, tmp_path: Path) -> None:
     for given, said in (
         ([("uva",)], r"data\['train'\]\[0\]: give pairs \(text, label\)"),
         ([("uva", "a", "b"), ("uva", "a")], r"data\['train'\]\[1\]: give tuples \(text, pair, label\)"),
-        ([("uva", True)], "must hold a string, not true or false"),
+        ([("uva", 1.5)], "must hold a string, not a number"),
         ((["uva"], ["a", "b"]), "has 1 texts and 2 labels; the numbers must be equal"),
     ):
         with pytest.raises(DataError, match=said):

@@ -135,7 +135,7 @@ def test_columns_of_words_hold_no_pairs_of_texts(tmp_path: Path) -> None:
     (tmp_path / "a.conll").write_text("a b\n")
     pairs = (Field("source"), Field("target"))
     for keys in ({"file": "a.conll"}, {"file": "a.conll", "format": "text"}):
-        with pytest.raises(RecipeError, match=r"`file: a\.conll` must end in one of \.tsv, \.csv, \.jsonl, \.json "):
+        with pytest.raises(RecipeError, match=r"`file: a\.conll` must end in one of \.tsv, \.csv, "):
             read_records(SourceConfig(source=0, target=1, **keys), pairs, tmp_path)  # type: ignore[arg-type]
 
 
@@ -160,3 +160,14 @@ def test_a_sentence_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.M
 def test_a_bomb_of_gzip_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="the gzip data grow more than 200 times"):
         read(tmp_path, (b" " * (1 << 20) + b"\n") * 34, "a.conll.gz")
+
+
+def test_comments_of_conll_u_between_words_separated_by_spaces(tmp_path: Path) -> None:
+    """They have as many columns as words; the word # and its tag stay."""
+    words = "Ana B-PER\nmora O\n"
+    for comment in ("# newdoc", "# newpar", "# newdoc id = a", "# sent_id = 1"):
+        records = read(tmp_path, f"{words}\n{comment}\n{words}\n# O\nfim O\n")
+        assert records["tokens"] == [("Ana", "mora"), ("Ana", "mora"), ("#", "fim")], comment
+        assert records.warnings() == []
+    four = "Ana NP x B-PER\n"
+    assert read(tmp_path, f"{four}\n# sent_id = 1\n{four}")["tokens"] == [("Ana",), ("Ana",)]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from atento.config.loading import dump_recipe, load_recipe
 from atento.config.recipe import DataConfig, Recipe, SourceConfig
 from atento.data.held_out import held_out
+from atento.data.records import Split
 from atento.errors import DataError, RecipeError
 from atento.runs.prepare import read_data
 
@@ -120,3 +121,41 @@ def test_reading_says_how_many_are_held_out(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"`data.held_out` 5 leaves nothing to train on of 2 training records"):
         data = DataConfig(train=(SourceConfig(file="one.txt"),), held_out=5)
         read_data(Recipe(task="language-modeling", data=data), tmp_path, said.append)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 60), st.sampled_from("aaaaaabbc")), min_size=2, max_size=300), st.integers(1, 90)
+)
+def test_every_held_out_label_has_a_training_record(pairs: list[tuple[int, str]], count: int) -> None:
+    columns = {"text": [str(text) for text, _ in pairs], "label": [label for _, label in pairs]}
+    labels = [(label,) for label in columns["label"]]
+    try:
+        train, valid = held_out(columns, count, labels)
+    except DataError:
+        return
+    before = held_out(columns, count)[1]
+    assert {columns["label"][row] for row in valid} <= {columns["label"][row] for row in train} and valid
+    assert set(valid) <= set(before) and not {pairs[row] for row in valid} & {pairs[row] for row in train}
+    if {columns["label"][row] for row in before} <= {
+        columns["label"][row] for row in range(len(pairs)) if row in set(held_out(columns, count)[0])
+    }:
+        assert valid == before  # nothing changes where no label is rare
+
+
+def test_a_rare_label_trains_and_held_out_records_know_their_lines(tmp_path: Path) -> None:
+    """All three records of the label `rare` are neighbours, and would be held out together."""
+    rows = [f"text {number}\t{'ab'[number % 2]}" for number in range(200)]
+    recipe = "task: classification\ndata: {train: {file: a.tsv, text: 0, label: 1}, held_out: 20}\n"
+    (tmp_path / "r.yaml").write_text(recipe, encoding="utf-8")
+    (tmp_path / "a.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    loaded = load_recipe(tmp_path / "r.yaml", environment={})
+    first = read_data(loaded.recipe, tmp_path, lambda line: None).valid
+    assert first is not None
+    number = int(first.where(0).removeprefix("a.tsv:")) - 1
+    assert first["text"][0] == f"text {number}"
+    rows[number : number + 3] = [f"text {row}\trare" for row in range(number, number + 3)]
+    (tmp_path / "a.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    data = read_data(loaded.recipe, tmp_path, lambda line: None)
+    assert data.valid is not None and "rare" in data.train["label"] and "rare" in data.valid["label"]
+    assert data.train.where(data.train["label"].index("rare")) == f"a.tsv:{number + 1}"
+    assert Split({"text": ["a"]}, "").where(0) == "record 1"

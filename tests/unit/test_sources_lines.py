@@ -73,6 +73,8 @@ def test_line_count_equals_the_byte_reference(raw: bytes) -> None:
         found = list(scan(io.BytesIO(raw), "in.txt"))
     except DataError as error:
         other = raw[:2] == b"\x1f\x8b" or raw[:4] in (b"\x28\xb5\x2f\xfd", b"PAR1")  # gzip; Zstandard, Parquet
+        first = pieces[0].rstrip(b"\r")  # lines that end with carriage returns alone
+        other = other or first.count(b"\r") > (len(pieces) > 1)
         assert other or raw[:2] in (b"\xff\xfe", b"\xfe\xff") or raw[:4] == b"\0\0\xfe\xff", error
         return
     assert len(found) == count

@@ -31,6 +31,7 @@ class Format:
     table: bool = False
 
 
+DATASETS = (".parquet", ".arrow")  # endings of files that the library `datasets` reads
 COMPRESSED = (".gz", ".zst")  # endings of compressed files, after that of their format
 _ANSWERING = {"question": "question", "context": "context", "answers": "answers"}
 FORMATS: dict[str, Format] = {
@@ -89,6 +90,12 @@ def holds(form: str, fields: Sequence[Field]) -> bool:
     """Return whether a file of this format can have these fields; optional ones may be missing."""
     required = {one.name for one in fields if not one.optional}
     return FORMATS[form].any_field or required <= FORMATS[form].columns.keys()
+
+
+def rule_of_endings(file: str, fields: Sequence[Field]) -> str:
+    """Return which endings a file of these fields may have, and what to do with files of the library `datasets`."""
+    other = f"; `dataset: {file}` in place of `file` reads it" if file.endswith(DATASETS) else ""
+    return f"must end in one of {', '.join(endings_for(fields))} (or that and .gz or .zst){other}"
 
 
 def endings_for(fields: Sequence[Field]) -> tuple[str, ...]:

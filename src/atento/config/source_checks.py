@@ -1,6 +1,6 @@
 """The form of a source of data in a recipe: which keys it may have, by the records that the task reads."""
 
-from atento.config.formats import FORMATS, columns_of_source, endings_for, format_of, holds
+from atento.config.formats import FORMATS, columns_of_source, endings_for, format_of, holds, rule_of_endings
 from atento.config.labellings import LABELLINGS, labellings_for
 from atento.config.recipe import COLUMNS, SourceConfig
 from atento.config.tasks import TASKS, Field
@@ -118,7 +118,7 @@ def _columns_problem(task: str, source: SourceConfig) -> tuple[str, str] | None:
             return "format", f"is {kind}, which has no `{required[-1]}`: {forms(task)}"
         return (
             "file",
-            f"must end in one of {', '.join(endings_for(fields))} (or that and .gz or .zst): `file` is {source.file!r}",
+            f"{rule_of_endings(source.file, fields)}: `file` is {source.file!r}",
         )
     form, columns = FORMATS[kind], columns_of_source(kind, source, fields)
     for name, column in columns.items():

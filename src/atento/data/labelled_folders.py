@@ -7,8 +7,8 @@ from atento.config.formats import COMPRESSED, FORMATS
 from atento.config.tasks import Field
 from atento.data.encodings import recoded
 from atento.data.source_lines import open_binary, read_text
-from atento.data.values import class_name
 from atento.errors import DataError
+from atento.metrics.label_names import class_name
 
 UNLABELLED = "unsup"  # of IMDb: reviews without a label
 

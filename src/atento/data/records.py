@@ -12,7 +12,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from atento.config.formats import FORMATS, columns_of_source, endings_for, format_of, holds
+from atento.config.formats import FORMATS, columns_of_source, format_of, holds, rule_of_endings
 from atento.config.labellings import LABELLINGS, labellings_for
 from atento.config.recipe import SourceConfig
 from atento.config.tasks import Field
@@ -24,7 +24,7 @@ from atento.data.memory import MemoryRecords, argument_name, memory_records, rec
 from atento.data.paragraphs import looks_wrapped, wrapped_sentence
 from atento.data.parallel_files import two_files
 from atento.data.source_lines import open_binary
-from atento.data.source_records import Row, rows_in
+from atento.data.source_records import Row, as_quoted, is_quoted, rows_in
 from atento.data.tag_schemes import normalized
 from atento.data.token_store import TokenStore
 from atento.data.values import Converter, as_text, canonical, characters_of
@@ -173,15 +173,13 @@ def _read(
             raise RecipeError(f"a data source of {noun_of(columns)[0]}s needs `file`, `dataset`, `world` or `memory`")
         form = format_of(source.file, source.format, fields)
         if form is None or not holds(form, fields):
-            known = ", ".join(endings_for(fields))
-            raise RecipeError(
-                f"`file: {source.file}` must end in one of {known} (or that and .gz or .zst) to have columns"
-            )
+            raise RecipeError(f"`file: {source.file}` {rule_of_endings(source.file, fields)}")
         if form == "text":
             return _text_file(source, folder, skip_bad)
         present, rows = file_rows(source, form, fields, folder, files)
         records = collect(rows, present, (source.file,), source.count, skip_bad)
-        return _without_marks(records) if form == "conll" and "tokens" in records.columns else records
+        records = _without_marks(records) if form == "conll" and "tokens" in records.columns else records
+        return _with_quotes_noted(records) if form == "tsv" else records
 
 
 def records_in_memory(
@@ -204,6 +202,20 @@ def _without_marks(records: Records) -> Records:
     columns = {**records.columns, "tokens": words}
     note = f"the mark {mark!r} before every word is left out"
     return replace(records, columns=columns, fingerprint=fingerprint(*columns.values()), notes=(*records.notes, note))
+
+
+def _with_quotes_noted(records: Records) -> Records:
+    """Records of a table without quoting, with a note if cells are quoted as other programs quote them in one."""
+    places: dict[int, str] = {}
+    for column in records.columns.values():
+        quoted = [row for row, cell in enumerate(column) if isinstance(cell, str) and len(cell) > 1 and is_quoted(cell)]
+        if len(quoted) == len(records) or any('""' in column[row][1:-1] for row in quoted):
+            places |= {row: records.where(row) for row in quoted}
+    if not places:
+        return records
+    note = f"{counted(len(places), 'record')} quoted as in CSV, whose quotes are read as letters; {as_quoted()} "
+    note += f"reads them as quotes (the first is {places[min(places)]})"
+    return replace(records, notes=(*records.notes, note))
 
 
 def file_rows(
@@ -355,14 +367,16 @@ class Split:
     """One split of a recipe, all its sources joined, as columns of equal length.
 
     Attributes:
-        parts: the records of each source; empty for records that were held out.
+        parts: the position of the records of each source; empty where it is not known.
+        rows: of a part of the records, their numbers in `parts`; None: all.
         sources: the name of each source and the number of its records, in their order; empty: there is one source.
         tokens: the store of the texts' ids, where they are on disk; the columns are then empty.
     """
 
     columns: Mapping[str, list[Any]]
     fingerprint: str
-    parts: tuple[Records, ...] = ()
+    parts: tuple[Origins, ...] = ()
+    rows: Sequence[int] | None = None
     sources: tuple[tuple[str, int], ...] = ()
     tokens: TokenStore | None = None
 
@@ -384,12 +398,19 @@ class Split:
         return {name: sum(map(characters_of, column)) for name, column in self.columns.items()}
 
     def where(self, index: int) -> str:
-        """Return file and line of a record, or its number if they are unknown, for messages."""
+        """Return file and line of a record, or its number from 1 if they are unknown, for messages."""
+        row = index if self.rows is None else self.rows[index]
         for part in self.parts:
-            if index < len(part):
-                return part.where(index)
-            index -= len(part)
-        return f"record {index}"
+            if row < len(part.lines):
+                return part.where(row)
+            row -= len(part.lines)
+        return f"record {index + 1}"
+
+    def taken(self, rows: Sequence[int], sources: tuple[tuple[str, int], ...] = ()) -> "Split":
+        """Return the records with these numbers, in this order, which know where they stood."""
+        columns = {name: [column[row] for row in rows] for name, column in self.columns.items()}
+        positions = rows if self.rows is None else [self.rows[row] for row in rows]
+        return Split(columns, fingerprint(*columns.values()), self.parts, positions, sources)
 
 
 def joined(parts: Sequence[Records], files: Sequence[int] = ()) -> Split | None:
@@ -419,4 +440,4 @@ def joined(parts: Sequence[Records], files: Sequence[int] = ()) -> Split | None:
         group = list(islice(following, count))
         name = " / ".join(group[0].origins.names) + (f" and {count - 1} more" if count > 1 else "")
         sources.append((name, sum(map(len, group))))
-    return Split(columns, digest, tuple(parts), tuple(sources))
+    return Split(columns, digest, tuple(part.origins for part in parts), sources=tuple(sources))

@@ -78,6 +78,21 @@ def columns_of(
     return [] if record is None or isinstance(record, DataError) else list(record[1] or ())
 
 
+def is_quoted(cell: str) -> bool:
+    """Whether a cell is quoted as in CSV: its own quotes are doubled."""
+    return _QUOTED.fullmatch(cell) is not None
+
+
+def as_quoted() -> str:
+    """Return how a source reads a table of tabs whose cells are quoted, as pandas writes them."""
+    return '`format: csv, delimiter: "\\t"` in the source'
+
+
+def header_hint(where: str) -> str:
+    """Return what to do if a value at this position is the name of a column; nothing behind the first line."""
+    return "; if line 1 is a header, give the columns by its names instead of by number" if where.endswith(":1") else ""
+
+
 _DELIMITERS = {"csv": ",", "tsv": "\t", "xlsx": ""}  # between the columns of a line
 
 # Tables -----------------------------------------------------------------------------------------------------------
@@ -129,7 +144,9 @@ def _table(rows: Iterator[Row], name: str, separated: str, columns: Sequence[Col
                 f"requested{hint}"
             )
         elif width and len(fields) != width:
-            yield DataError(f"{name}:{line}: {len(fields)} columns, and line {first} has {width}")
+            quoted = any(field.startswith('"') for field in fields)
+            hint = f"; {as_quoted()} reads cells that are quoted as in CSV" if quoted else ""
+            yield DataError(f"{name}:{line}: {counted(len(fields), 'column')}, and line {first} has {width}{hint}")
         else:
             if not width:
                 width, first = len(fields), line
@@ -146,7 +163,7 @@ def _converted(rows: Iterator[Row], name: str, converter: Converter) -> Iterator
         try:
             yield line, converter.cells(cells)
         except ValueError as error:
-            yield DataError(f"{name}:{line}: {error}")
+            yield DataError(f"{name}:{line}: {error}{header_hint(f'{name}:{line}')}")
 
 
 def _header(rows: Iterator[Row], name: str, columns: Sequence[str]) -> tuple[list[int], int]:

@@ -1,10 +1,11 @@
 """Parts of a split: the records of each source, and some of its records by number."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from atento.data.records import Split, fingerprint
+from atento.data.records import Split
 
 
 def by_source(split: Split) -> list[tuple[str, Split]]:
@@ -16,16 +17,14 @@ def by_source(split: Split) -> list[tuple[str, Split]]:
         ]
     splits, begin = [], 0
     for name, count in split.sources or (("", len(split)),):
-        columns = {field: values[begin : begin + count] for field, values in split.columns.items()}
-        splits.append((name, Split(columns, split.fingerprint)))
+        splits.append((name, replace(split.taken(range(begin, begin + count)), fingerprint=split.fingerprint)))
         begin += count
     return splits
 
 
 def subset(split: Split, rows: Sequence[int]) -> Split:
     """Return the records with these numbers, which rise, as those that are held out or left."""
-    columns = {field: [values[row] for row in rows] for field, values in split.columns.items()}
     ends = np.cumsum([0, *(count for _, count in split.sources)])
     counts = np.diff(np.searchsorted(np.asarray(rows, dtype=np.int64), ends)).tolist()
     sources = tuple((name, count) for (name, _), count in zip(split.sources, counts))
-    return Split(columns, fingerprint(*columns.values()), sources=sources)
+    return split.taken(rows, sources)

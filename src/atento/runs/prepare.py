@@ -24,6 +24,7 @@ from atento.data.objectives.preparation import Preparation
 from atento.data.overlap import overlap
 from atento.data.records import Records, Split, joined, read_records
 from atento.data.source_files import source_files
+from atento.data.source_records import header_hint
 from atento.data.special_tokens import begin_of, template_for
 from atento.data.subsets import subset
 from atento.data.values import joined_labels, several_labels, shared_parts
@@ -121,11 +122,9 @@ def read_data(recipe: Recipe, folder: Path, report: Report, memory: Mapping[str,
         for name, count in sorted(counts.items()):
             if count == 1:
                 where = train.where(train[label].index(name))
-                header = ""
-                if where.endswith(":1"):
-                    header = "; if line 1 is a header, give the columns by its names instead of by number"
                 report(
-                    f"warning: label {name!r} has one training example ({where}), from which little is learned{header}"
+                    f"warning: label {name!r} has one training example ({where}), from which little is learned"
+                    f"{header_hint(where)}"
                 )
     if config.folds:
         parts_of_fold = fold_of(train.columns, config.folds, config.fold, recipe.training.seed, label)
@@ -136,7 +135,7 @@ def read_data(recipe: Recipe, folder: Path, report: Report, memory: Mapping[str,
             f"(seed {recipe.training.seed})"
         )
     if config.held_out:
-        train, splits["valid"] = _held_out(train, config.held_out, noun, report)
+        train, splits["valid"] = _held_out(train, recipe, report)
     return Data(train, splits["valid"], splits["test"], fingerprint_of(train, splits["valid"]))
 
 
@@ -146,9 +145,10 @@ def fingerprint_of(train: Split, valid: Split | None) -> str:
     return sha256("\n".join(parts).encode()).hexdigest()
 
 
-def _held_out(train: Split, count: int, noun: str, report: Report) -> tuple[Split, Split]:
+def _held_out(train: Split, recipe: Recipe, report: Report) -> tuple[Split, Split]:
     """Return the training records without the held-out ones, and the held-out ones; report their number."""
-    remaining, valid = (subset(train, rows) for rows in held_out(train.columns, count))
+    noun, labels = TASKS[recipe.task].records, labels_by_record(recipe, train)
+    remaining, valid = (subset(train, rows) for rows in held_out(train.columns, recipe.data.held_out, labels))
     equal = len(train) - len(remaining) - len(valid)
     also = f"; {equal} equal to one of them {'are' if equal > 1 else 'is'} not trained on" if equal else ""
     report(f"{len(valid):,} of {len(train):,} training {noun} held out for validation{also}")
@@ -261,13 +261,15 @@ def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> Net
 
 def training_labels(recipe: Recipe, train: Split) -> set[str]:
     """Return the labels of the training data, of texts or of words."""
-    labels: set[str] = set()
+    return set().union(*labels_by_record(recipe, train))
+
+
+def labels_by_record(recipe: Recipe, split: Split) -> list[tuple[str, ...]]:
+    """Return the labels of each record, of its text or of its words; none where records have no labels."""
     for field in TASKS[recipe.task].fields:
-        if field.kind == "class":
-            labels.update(train[field.name])
-        elif field.kind in ("classes", "tags"):
-            labels.update(*train[field.name])
-    return labels
+        if field.kind in ("class", "classes", "tags"):
+            return [(value,) if field.kind == "class" else value for value in split[field.name]]
+    return []
 
 
 _HIDDEN_ACTIVATIONS = {  # families whose heads for texts have a dense layer -> its activation; None: tanh

@@ -1,7 +1,7 @@
 """Extractive question answering: the span of a context that answers a question, with its probability."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, overload
 
@@ -318,9 +318,8 @@ def readable_questions(
         return split, ""
     if not rows:
         raise DataError(first)
-    columns = {name: [column[row] for row in rows] for name, column in split.columns.items()}
     skipped = f"{len(split) - len(rows)} of {counted(len(split), 'question')} skipped; the first: {first}"
-    return Split(columns, split.fingerprint), skipped
+    return replace(split.taken(rows), fingerprint=split.fingerprint), skipped
 
 
 def learned_settings(recipe: Recipe, split: Split) -> dict[str, Any]:

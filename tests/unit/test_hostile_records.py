@@ -1,0 +1,280 @@
+"""The same hostile records through every reader and every consumer of files: they keep the same, or refuse alike."""
+
+import io
+import json
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from atento.config.formats import FORMATS
+from atento.config.recipe import SourceConfig
+from atento.config.tasks import TASKS, Field
+from atento.data.records import read_records, records_in_memory
+from atento.data.source_lines import iter_lines, read_lines, scan_many
+from atento.data.text_sources import texts_of
+from atento.errors import AtentoError, DataError, RecipeError
+from atento.evaluation import _unknown_labels, source_of
+from atento.metrics import METRICS
+from atento.tasks.score_files import read_items
+
+TEXT, PAIR = (Field("text"),), (Field("source"), Field("target"))
+LABELLED, TAGGED = TASKS["classification"].fields, TASKS["tagging"].fields
+LINES = ["um gato", "não sei", "o fim"]
+
+
+def _many(path: Path) -> list[str]:
+    lines: list[str] = []
+    with path.open("rb") as stream:
+        for part in scan_many(stream, path.name):
+            if isinstance(part, DataError):
+                raise part
+            lines += part
+    return lines
+
+
+def _of_table(path: Path, ending: str) -> list[str]:
+    table = path.with_suffix(ending)
+    table.write_bytes(path.read_bytes())
+    return read_records(SourceConfig(file=table.name, text=0), TEXT, path.parent)["text"]
+
+
+# Each reads the lines of a file of texts; the commands of lines, `score`, training, and what a tokenizer learns from.
+READERS_OF_LINES: dict[str, Callable[[Path], list[str]]] = {
+    "a file of a command": read_lines,
+    "standard input": lambda path: list(iter_lines(io.BytesIO(path.read_bytes()), path.name)),
+    "a file in blocks": _many,
+    "score": lambda path: read_items(str(path), "texts").values,
+    "training": lambda path: read_records(SourceConfig(file=path.name), TEXT, path.parent)["text"],
+    "tokenizing": lambda path: list(texts_of(SourceConfig(file=path.name), path.parent)),
+    "a parallel file": lambda path: read_records(SourceConfig(source=path.name, target=path.name), PAIR, path.parent)[
+        "source"
+    ],
+    "a table of tabs": lambda path: _of_table(path, ".tsv"),
+    "a table of commas": lambda path: _of_table(path, ".csv"),
+}
+
+# How a file may spell the lines: its bytes, and the refusal of every reader; None: the lines are read.
+_ENCODED = [line.encode() for line in LINES]
+SPELLINGS: dict[str, tuple[bytes, str | None]] = {
+    "newlines": (b"\n".join([*_ENCODED, b""]), None),
+    "no last newline": (b"\n".join(_ENCODED), None),
+    "carriage returns and newlines": (b"\r\n".join([*_ENCODED, b""]), None),
+    "a byte order mark": (b"\xef\xbb\xbf" + b"\n".join([*_ENCODED, b""]), None),
+    "carriage returns alone": (b"\r".join([*_ENCODED, b""]), "carriage returns alone"),
+    "no last carriage return": (b"\r".join(_ENCODED), "carriage returns alone"),
+    "carriage returns, then a newline": (b"\r".join(_ENCODED) + b"\n", "carriage returns alone"),
+    "UTF-16": ("\n".join(LINES).encode("utf-16"), "UTF-16"),
+    "Latin-1": ("\n".join(LINES).encode("latin-1"), "not UTF-8"),
+    "a NUL": (b"a\0b\n", "a NUL character"),
+    "gzip": (b"\x1f\x8b\x08\x00", "gzip"),
+    "Parquet": (b"PAR1\x00", r"`dataset: "),
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("reader", READERS_OF_LINES)
+def test_lines_are_the_same_to_every_reader(reader: str, spelling: str, tmp_path: Path) -> None:
+    content, refusal = SPELLINGS[spelling]
+    path = tmp_path / "lines.txt"
+    path.write_bytes(content)
+    if refusal is None:
+        assert READERS_OF_LINES[reader](path) == LINES
+        return
+    with pytest.raises(DataError, match=refusal) as error:
+        READERS_OF_LINES[reader](path)
+    assert str(error.value).startswith(f"{tmp_path}/lines.") or str(error.value).startswith("lines.")
+
+
+# Labels -----------------------------------------------------------------------------------------------------------
+
+NAMES = ["não", "sim", "1", "True"]
+SPELLED = {  # ways to write each of `NAMES`, and of which a table of cells has strings alone
+    "NFC": ["não", "sim", "1", "True"],
+    "NFD": [unicodedata.normalize("NFD", name) for name in NAMES],
+    "white space": [" não", "sim ", " 1 ", "True\u00a0"],
+    "values": ["não", "sim", 1, True],
+}
+
+
+def _write(folder: Path, name: str, lines: list[str]) -> str:
+    (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return name
+
+
+def _read(folder: Path, file: str, fields: tuple[Field, ...], **columns: Any) -> list[Any]:
+    name = next(field.name for field in fields if field.kind in ("class", "tags"))
+    return read_records(SourceConfig(file=file, **columns), fields, folder)[name]
+
+
+def _tsv(folder: Path, labels: list[Any]) -> list[Any]:
+    return _read(folder, _write(folder, "a.tsv", [f"t\t{label}" for label in labels]), LABELLED, text=0, label=1)
+
+
+def _csv(folder: Path, labels: list[Any]) -> list[Any]:
+    lines = ["text,label", *(f'"t","{label}"' for label in labels)]
+    return _read(folder, _write(folder, "a.csv", lines), LABELLED, text="text", label="label")
+
+
+def _jsonl(folder: Path, labels: list[Any]) -> list[Any]:
+    lines = [json.dumps({"text": "t", "label": label}) for label in labels]
+    return _read(folder, _write(folder, "a.jsonl", lines), LABELLED, text="text", label="label")
+
+
+def _json(folder: Path, labels: list[Any]) -> list[Any]:
+    records = [{"text": "t", "label": label} for label in labels]
+    return _read(folder, _write(folder, "a.json", [json.dumps(records)]), LABELLED, text="text", label="label")
+
+
+def _in_memory(folder: Path, labels: list[Any]) -> list[Any]:
+    return records_in_memory([("t", label) for label in labels], LABELLED, "data")["label"]
+
+
+def _tags_of_json(folder: Path, labels: list[Any]) -> list[Any]:
+    line = json.dumps({"tokens": ["t"] * len(labels), "tags": labels})
+    return list(_read(folder, _write(folder, "t.jsonl", [line]), TAGGED, tokens="tokens", tags="tags")[0])
+
+
+def _tags_of_columns(folder: Path, labels: list[Any]) -> list[Any]:
+    lines = [f"t\t{str(label).strip()}" for label in labels]
+    return list(_read(folder, _write(folder, "t.conll", lines), TAGGED)[0])
+
+
+def _scored(folder: Path, labels: list[Any]) -> list[Any]:
+    """Labels that `atento score accuracy` finds equal to the names are the names."""
+    predicted = read_items(str(folder / _write(folder, "p.txt", [str(label) for label in labels])), "classes").values
+    scores = [METRICS["accuracy"].score([label], [name]).value for label, name in zip(predicted, NAMES)]
+    return [name if score == 1 else None for name, score in zip(NAMES, scores)]
+
+
+def _in_metrics(folder: Path, labels: list[Any]) -> list[Any]:
+    return [
+        name if METRICS["accuracy"].score([label], [name]).value == 1 else None for label, name in zip(labels, NAMES)
+    ]
+
+
+READERS_OF_LABELS: dict[str, Callable[[Path, list[Any]], list[Any]]] = {
+    "TSV": _tsv,
+    "CSV": _csv,
+    "JSONL": _jsonl,
+    "JSON": _json,
+    "memory": _in_memory,
+    "tags in JSONL": _tags_of_json,
+    "tags in columns": _tags_of_columns,
+    "score": _scored,
+    "metrics": _in_metrics,
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLED)
+@pytest.mark.parametrize("reader", READERS_OF_LABELS)
+def test_labels_that_look_the_same_are_one_to_every_reader(reader: str, spelling: str, tmp_path: Path) -> None:
+    assert READERS_OF_LABELS[reader](tmp_path, list(SPELLED[spelling])) == NAMES
+
+
+def test_sets_of_labels_have_the_same_names_in_cells_and_in_lists(tmp_path: Path) -> None:
+    nfd = unicodedata.normalize("NFD", "não")
+    fields = TASKS["multi-label-classification"].fields
+    name = next(field.name for field in fields if field.kind == "classes")
+    cells = _write(tmp_path, "a.tsv", [f"t\t {nfd} |1"])
+    lists = _write(tmp_path, "a.jsonl", [json.dumps({"text": "t", name: [f"{nfd} ", 1]})])
+    found = [
+        read_records(SourceConfig(file=cells, text=0, **{name: 1}), fields, tmp_path)[name],  # type: ignore[arg-type]
+        read_records(SourceConfig(file=lists, text="text", **{name: name}), fields, tmp_path)[name],
+    ]
+    assert found == [[("não", "1")], [("não", "1")]]
+
+
+# Tags -------------------------------------------------------------------------------------------------------------
+
+TAGS = ["B-PER", "I-PER", "O", "B-LOC"]
+SPELLINGS_OF_TAGS: dict[str, tuple[list[str], list[str]]] = {  # as written, as read
+    "IOB2": (TAGS, TAGS),
+    "underscores": (["B_PER", "I_PER", "O", "B_LOC"], TAGS),
+    "small prefixes": (["b-PER", "i-PER", "o", "b-LOC"], TAGS),
+    "types stay as they are": (["b-per", "i-per", "O", "b-loc"], ["B-per", "I-per", "O", "B-loc"]),
+    "BMES": (["B-PER", "M-PER", "E-PER", "S-LOC"], ["B-PER", "I-PER", "E-PER", "S-LOC"]),
+    "BMEWO": (["B-PER", "M-PER", "E-PER", "W-LOC"], ["B-PER", "I-PER", "E-PER", "S-LOC"]),
+    "BIOES": (["B-PER", "I-PER", "E-PER", "S-LOC"], ["B-PER", "I-PER", "E-PER", "S-LOC"]),
+    "parts of speech": (["NOUN", "B_X", "M-x", "O"], ["NOUN", "B_X", "M-x", "O"]),
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS_OF_TAGS)
+def test_tags_are_spelled_alike_in_training_and_in_score(spelling: str, tmp_path: Path) -> None:
+    written, read = SPELLINGS_OF_TAGS[spelling]
+    file = _write(tmp_path, "t.conll", [f"w {tag}" for tag in written])
+    records = read_records(SourceConfig(file=file), TAGGED, tmp_path)
+    assert list(records["tags"][0]) == read
+    notes = [line for line in records.warnings() if "are read as" in line]
+    assert len(notes) == (written != read)
+    of_columns = read_items(str(tmp_path / file), "tags").values
+    of_lines = read_items(str(tmp_path / _write(tmp_path, "t.txt", [" ".join(written)])), "tags").values
+    assert [list(tags) for tags in (*of_columns, *of_lines)] == [read, read]
+
+
+def test_a_tag_that_makes_all_tags_plain_is_named(tmp_path: Path) -> None:
+    file = _write(tmp_path, "t.conll", ["Ana B-PER", "mora O", "", "em O", "Faro LOC", "", "Rui B-PER"])
+    (note,) = read_records(SourceConfig(file=file), TAGGED, tmp_path).warnings()
+    assert "1 tag is not of entities, so all tags are plain tags and no entities" in note
+    assert "the first is 'LOC' of word 2 of the sentence at t.conll:4" in note
+
+
+# Tables -----------------------------------------------------------------------------------------------------------
+
+
+def test_quotes_of_a_table_of_tabs_are_said_and_the_way_out_reads_them(tmp_path: Path) -> None:
+    """As pandas writes them: it quotes cells that have quotes, tabs or newlines."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"text": ['He said "no"', "plain", "a\tb"], "label": ["x", "y", "x"]})
+    frame[:2].to_csv(tmp_path / "a.tsv", sep="\t", index=False)
+    columns: dict[str, Any] = {"text": "text", "label": "label"}
+    (note,) = read_records(SourceConfig(file="a.tsv", **columns), LABELLED, tmp_path).warnings()
+    way_out = r'`format: csv, delimiter: "\t"` in the source'
+    assert "1 record quoted as in CSV, whose quotes are read as letters" in note and way_out in note
+    assert "the first is a.tsv:2" in note
+    frame.to_csv(tmp_path / "b.tsv", sep="\t", index=False)
+    with pytest.raises(DataError) as error:
+        read_records(SourceConfig(file="b.tsv", **columns), LABELLED, tmp_path)
+    assert str(error.value) == f"b.tsv:4: 3 columns, and line 1 has 2; {way_out} reads cells that are quoted as in CSV"
+    read = read_records(SourceConfig(file="b.tsv", format="csv", delimiter="\t", **columns), LABELLED, tmp_path)
+    assert read["text"] == frame["text"].to_list() and read.warnings() == []
+    plain = _write(tmp_path, "c.tsv", ['"Sim", disse ela.\tx', '"Uma frase inteira."\ty', "a\tx"])
+    assert read_records(SourceConfig(file=plain, text=0, label=1), LABELLED, tmp_path).warnings() == []
+
+
+@pytest.mark.parametrize("task", [name for name, spec in TASKS.items() if spec.outputs is not None])
+@pytest.mark.parametrize("ending", [".parquet", ".arrow"])
+def test_a_file_of_the_library_datasets_is_given_as_one(task: str, ending: str, tmp_path: Path) -> None:
+    """Where the ending says no format, the message does; else the content of a Parquet file does."""
+    (tmp_path / f"x{ending}").write_bytes(b"PAR1 or Arrow")
+    assert source_of(f"x{ending}", task).dataset == f"x{ending}"  # of `atento evaluate`
+    if {"words", "tags"} <= {field.kind for field in TASKS[task].fields}:
+        return
+    with pytest.raises(RecipeError, match=rf"`dataset: x\{ending}` in place of `file` reads it"):
+        read_records(SourceConfig(file=f"x{ending}"), TASKS[task].fields, tmp_path)
+
+
+def test_a_header_read_as_a_record_is_hinted_at_by_training_and_evaluation(tmp_path: Path) -> None:
+    hint = "if line 1 is a header, give the columns by its names instead of by number"
+    file = _write(tmp_path, "a.tsv", ["text\tlabel", "um\tsim", "dois\tnao"])
+    records = read_records(SourceConfig(file=file, text=0, label=1), LABELLED, tmp_path)
+    (warning,) = _unknown_labels(records, "classification", {"sim", "não"})
+    assert warning == (
+        "2 records with a label that the model does not have, first 'label' (a.tsv:1); its labels are 'não', 'sim'; "
+        + hint
+    )
+    assert list(_unknown_labels(records, "classification", {"sim", "nao", "label"})) == []
+    numbers = _write(tmp_path, "n.tsv", ["text\tscore", "um\t1", "dois\t2"])
+    with pytest.raises(AtentoError, match=rf"n.tsv:1: `score` must hold a number: got 'score'; {hint}"):
+        read_records(SourceConfig(file=numbers, text=0, score=1), TASKS["regression"].fields, tmp_path)
+
+
+def test_every_format_is_among_the_readers_here() -> None:
+    """A new format needs a reader above, or a line here that says why not."""
+    elsewhere = {"conllu": "test_conll", "assin": "test_assin", "xlsx": "test_own_tables", "folders": "test_own_tables"}
+    here = {"tsv", "csv", "jsonl", "json", "conll", "text"}
+    assert FORMATS.keys() == here | elsewhere.keys()
+    assert all((Path(__file__).parent / f"{test}.py").exists() for test in elsewhere.values())
