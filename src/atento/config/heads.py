@@ -85,8 +85,10 @@ class HeadConfig:
             )
         if self.hidden_norm and not self.hidden:
             raise RecipeError(f"`hidden_norm` needs `hidden`: got a {self.kind} head without it")
-        if self.kind in ("classification", "multi-label", "tagging") and len(self.labels) < 2:
-            raise RecipeError(f"`labels` must name at least two for a {self.kind} head: got {list(self.labels)}")
+        fewest = {"classification": 2, "tagging": 2, "multi-label": 1}.get(self.kind, 0)
+        if len(self.labels) < fewest:
+            many = "two" if fewest == 2 else "one"
+            raise RecipeError(f"`labels` must name at least {many} for a {self.kind} head: got {list(self.labels)}")
         if self.side == "both" and HEAD_KINDS[self.kind] not in ("class", "set", "number", "span"):
             raise RecipeError(f"`side` both is for classes, a number or an answer: got a {self.kind} head")
         if not 0 < self.size <= 1:

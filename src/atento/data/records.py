@@ -4,6 +4,7 @@ A column is a list of values of one kind (`atento.data.values`).
 """
 
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -312,7 +313,7 @@ def collect(
     converter = Converter(fields)
     lines = array("L")
     skipped: list[str] = []
-    empty = 0
+    empty, blank = 0, Counter[str]()
     for row in rows:
         if isinstance(row, DataError):
             if not skip_bad:
@@ -322,6 +323,7 @@ def collect(
         line, values = row
         if converter.blank(values):
             empty += 1
+            blank.update(field.name for field, value in zip(fields, values) if not str(value).strip())
             continue
         for column, value in zip(columns.values(), values, strict=True):
             column.append(value)
@@ -332,7 +334,9 @@ def collect(
         counts = (
             f" ({empty} empty, {len(skipped)} bad{f': {skipped[0]}' if skipped else ''})" if empty or skipped else ""
         )
-        raise DataError(f"{' / '.join(names)}: holds no {noun_of(tuple(columns))[1]}{counts}")
+        every = [name for name, count in blank.items() if count == empty]
+        why = f": `{every[0]}` is blank in every record" if every and len(fields) > 1 and not skipped else ""
+        raise DataError(f"{' / '.join(names)}: holds no {noun_of(tuple(columns))[1]}{counts}{why}")
     origins = Origins(names, lines)
     notes: list[str] = []
     for field in fields:

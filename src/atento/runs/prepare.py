@@ -31,6 +31,7 @@ from atento.data.values import joined_labels, several_labels, shared_parts
 from atento.errors import DataError, RecipeError, UsageError
 from atento.models.configuration import network_config
 from atento.models.initial import fine_tuned, initial_model
+from atento.runs.nothing_to_learn import check_labels, without_difference
 from atento.runs.tuning import with_rates
 from atento.text.specials import sentinels
 from atento.text.tokenizer import Tokenizer
@@ -136,6 +137,8 @@ def read_data(recipe: Recipe, folder: Path, report: Report, memory: Mapping[str,
         )
     if config.held_out:
         train, splits["valid"] = _held_out(train, recipe, report)
+    for warning in without_difference(recipe.task, {**splits, "train": train}):
+        report(f"warning: {warning}")
     return Data(train, splits["valid"], splits["test"], fingerprint_of(train, splits["valid"]))
 
 
@@ -221,7 +224,7 @@ def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> Net
     that no objective of the recipe trains are left out, and so is a pooler that no head reads.
 
     Raises:
-        DataError: the training data has fewer than two labels.
+        DataError: the labels of the training data teach nothing.
     """
     head_kinds = TASKS[recipe.task].heads
     if not TASKS[recipe.task].vectors:
@@ -242,14 +245,16 @@ def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> Net
             options = _head_options(network, kind, classifier) | {"dropout": 0.0}
             heads.append(before or HeadConfig("answer", **options))
             continue
-        names = tuple(sorted(training_labels(recipe, train)))
+        labels = labels_by_record(recipe, train)
+        names = tuple(sorted(set().union(*labels)))
         if classifier is not None:  # a linear head on a pooled vector, whatever the model had
             before = None
-        if before is not None and set(names) <= set(before.labels):
+        known = before is not None and set(names) <= set(before.labels)
+        if HEAD_KINDS[kind] != "number" and not (known and names):
+            check_labels(names, labels, sets=HEAD_KINDS[kind] == "set")
+        if before is not None and known:
             heads.append(before)
             continue
-        if len(names) < 2 and HEAD_KINDS[kind] != "number":
-            raise DataError(f"the training data has only one label, {names[0]!r}, so there is nothing to learn")
         options = _head_options(network, kind, classifier)
         heads.append(replace(before or HeadConfig(kind, names, **options), labels=names))  # type: ignore[arg-type]
     if not head_kinds:
