@@ -129,7 +129,9 @@ def labels_of(data: Mapping[str, Any], *, of_tokens: bool) -> tuple[Any, tuple[s
     if of_tokens:
         return "tagging", labels
     several = data.get("problem_type") == "multi_label_classification"
-    return ("regression", ()) if count == 1 else ("multi-label" if several else "classification", labels)
+    return (
+        ("regression", ()) if count == 1 and not several else ("multi-label" if several else "classification", labels)
+    )
 
 
 def write_heads(family: HeadNames, config: NetworkConfig) -> dict[str, Any]:
