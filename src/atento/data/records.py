@@ -24,8 +24,9 @@ from atento.data.labelled_folders import labelled_files
 from atento.data.memory import MemoryRecords, argument_name, memory_records, records_in, with_optional
 from atento.data.paragraphs import looks_wrapped, wrapped_sentence
 from atento.data.parallel_files import two_files
+from atento.data.quoted_cells import note_of_quotes
 from atento.data.source_lines import open_binary
-from atento.data.source_records import Row, as_quoted, is_quoted, rows_in
+from atento.data.source_records import Row, rows_in
 from atento.data.tag_schemes import normalized
 from atento.data.token_store import TokenStore
 from atento.data.values import Converter, as_text, canonical, characters_of
@@ -180,7 +181,8 @@ def _read(
         present, rows = file_rows(source, form, fields, folder, files)
         records = collect(rows, present, (source.file,), source.count, skip_bad)
         records = _without_marks(records) if form == "conll" and "tokens" in records.columns else records
-        return _with_quotes_noted(records) if form == "tsv" else records
+        note = note_of_quotes(records.columns, records.where) if form == "tsv" else None
+        return records if note is None else replace(records, notes=(*records.notes, note))
 
 
 def records_in_memory(
@@ -203,20 +205,6 @@ def _without_marks(records: Records) -> Records:
     columns = {**records.columns, "tokens": words}
     note = f"the mark {mark!r} before every word is left out"
     return replace(records, columns=columns, fingerprint=fingerprint(*columns.values()), notes=(*records.notes, note))
-
-
-def _with_quotes_noted(records: Records) -> Records:
-    """Records of a table without quoting, with a note if cells are quoted as other programs quote them in one."""
-    places: dict[int, str] = {}
-    for column in records.columns.values():
-        quoted = [row for row, cell in enumerate(column) if isinstance(cell, str) and len(cell) > 1 and is_quoted(cell)]
-        if len(quoted) == len(records) or any('""' in column[row][1:-1] for row in quoted):
-            places |= {row: records.where(row) for row in quoted}
-    if not places:
-        return records
-    note = f"{counted(len(places), 'record')} quoted as in CSV, whose quotes are read as letters; {as_quoted()} "
-    note += f"reads them as quotes (the first is {places[min(places)]})"
-    return replace(records, notes=(*records.notes, note))
 
 
 def file_rows(

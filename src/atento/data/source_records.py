@@ -7,6 +7,7 @@ from typing import Any, BinaryIO
 
 from atento.data.assin import pairs_in
 from atento.data.conll import sentences_in
+from atento.data.quoted_cells import AS_QUOTED
 from atento.data.source_json import json_objects, jsonl_objects
 from atento.data.source_lines import LINE_LIMIT, read_text, scan
 from atento.data.spreadsheets import sheet_rows
@@ -78,16 +79,6 @@ def columns_of(
     return [] if record is None or isinstance(record, DataError) else list(record[1] or ())
 
 
-def is_quoted(cell: str) -> bool:
-    """Whether a cell is quoted as in CSV: its own quotes are doubled."""
-    return _QUOTED.fullmatch(cell) is not None
-
-
-def as_quoted() -> str:
-    """Return how a source reads a table of tabs whose cells are quoted, as pandas writes them."""
-    return '`format: csv, delimiter: "\\t"` in the source'
-
-
 def header_hint(where: str) -> str:
     """Return what to do if a value at this position is the name of a column; nothing behind the first line."""
     return "; if line 1 is a header, give the columns by its names instead of by number" if where.endswith(":1") else ""
@@ -145,7 +136,7 @@ def _table(rows: Iterator[Row], name: str, separated: str, columns: Sequence[Col
             )
         elif width and len(fields) != width:
             quoted = any(field.startswith('"') for field in fields)
-            hint = f"; {as_quoted()} reads cells that are quoted as in CSV" if quoted else ""
+            hint = f"; {AS_QUOTED} reads cells that are quoted as in CSV" if quoted else ""
             yield DataError(f"{name}:{line}: {counted(len(fields), 'column')}, and line {first} has {width}{hint}")
         else:
             if not width:
