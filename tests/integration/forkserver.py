@@ -200,9 +200,9 @@ def rate_from_the_start() -> None:
 
     real, taken = loop.learning_rate, [0]
 
-    def rate(config: Any, step: int, steps: int) -> float:
+    def rate(config: Any, step: int, steps: int, **options: int) -> float:
         taken[0] += 1
-        return real(config, taken[0], steps)
+        return real(config, taken[0], steps, **options)
 
     loop.learning_rate = rate
 
@@ -219,7 +219,7 @@ def rate_explodes() -> None:
     from atento.training import loop
 
     real = loop.learning_rate
-    loop.learning_rate = lambda config, step, steps: 1e30 if step > 1 else real(config, step, steps)
+    loop.learning_rate = lambda *call, **options: 1e30 if call[1] > 1 else real(*call, **options)
 
 
 def slow_disk() -> None:
