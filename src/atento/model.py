@@ -114,6 +114,8 @@ class Model:
         self._reader: tuple[tuple[tuple[int, int], ...], Network] | None = None
         self._drafting: dict[str, Model] = {}
         _check_int8(network, precision)
+        if tokenizer is not None:
+            tokenizer.pad_to(network.config.vocab_size, network.config.target_vocab_size)
 
     @property
     def device(self) -> torch.device:

@@ -9,6 +9,7 @@ import torch
 
 import atento
 from atento.config.loading import load_recipe
+from atento.data.masking import Masking
 from atento.data.objectives.span_corruption import restored, sentinel_ids
 from atento.data.source_lines import read_lines
 from atento.decoding import Greedy, generate
@@ -94,6 +95,21 @@ def test_e4_next_sentences_are_learned_jointly_with_masked_tokens(tmp_path: Path
     valid = events(run.folder, "valid")[-1]
     assert 0 < valid["nll_next-sentence"] < 2 and valid["perplexity"] > 1
     assert set(atento.load(run.folder).network.heads) == {"vocabulary", "next-sentence"}
+
+
+def test_a_head_without_a_target_in_a_run_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Sentences of which no token may be hidden: the run ends with the sentence labels alone, and says so."""
+    network = TINY | {"architecture": "encoder", "embedding": {"segments": 2}, "pooler": True}
+    given = recipe("masked-language-modeling", network=network, objective="next-sentence")
+    given["data"] = documents(tmp_path)
+    atento.train(given, out=tmp_path / "run", threads=1)
+    assert "learns nothing" not in capsys.readouterr().err
+    monkeypatch.setattr(Masking, "is_ordinary", lambda self, ids: torch.zeros_like(ids, dtype=torch.bool))
+    atento.train(given, out=tmp_path / "none", threads=1)
+    said = capsys.readouterr().err
+    assert said.count("warning: the head 'vocabulary' has had no target in ") == 1 and "'next-sentence'" not in said
 
 
 MIXED = [{"kind": "masked", "share": 2}, {"kind": "causal"}, {"kind": "prefix", "weight": 0.5}]

@@ -110,7 +110,7 @@ def test_e2_the_rates_of_whole_words_hold_in_tokens() -> None:
     first, size = 5, 1005
     ids = torch.from_numpy(random.integers(first, size, len(words)))
     hidden, labels = ids.clone(), torch.full_like(ids, -1)
-    masking = Masking(4, first, size, unit="words")
+    masking = Masking(4, np.arange(first, size), unit="words")
     masking.hide(hidden, np.arange(len(ids)), labels, 0, Draw(1, 0), words)
     chosen = labels >= 0
     assert int((hidden != ids)[~chosen].sum()) == 0 and torch.equal(labels[chosen], ids[chosen])
@@ -132,7 +132,7 @@ def test_e2_a_batch_is_hidden_as_row_by_row(rate: float, unit: Literal["tokens",
     may[3] = False
     may[4, 1:] = False
     rows = random.permutation(1000)[:40]
-    masking = Masking(4, 5, 90, rate, unit)
+    masking = Masking(4, np.arange(5, 90), rate, unit)
     words = np.cumsum(random.random((40, 33)) < 0.5, axis=1)
     hidden, labels = ids.clone(), torch.full_like(ids, -1)
     spans = masking.hide_batch(hidden, labels, may, rows, Draw(3, 2), words)
@@ -150,7 +150,7 @@ def test_e2_a_batch_is_hidden_as_row_by_row(rate: float, unit: Literal["tokens",
 
 def test_e5_spans_are_geometric_in_whole_words_and_never_neighbours() -> None:
     words = np.repeat(np.arange(9000), 2)
-    masking = Masking(4, 5, 105, unit="spans")
+    masking = Masking(4, np.arange(5, 105), unit="spans")
     lengths: list[int] = []
     treated: list[str] = []
     for row in range(5):
@@ -177,7 +177,7 @@ def test_e5_spans_are_geometric_in_whole_words_and_never_neighbours() -> None:
 @pytest.mark.parametrize("n_words", [1, 2, 3, 7, 30])
 @pytest.mark.parametrize("rate", [0.15, 0.5, 0.9])
 def test_e5_short_texts_have_a_hidden_word_and_spans_within_them(n_words: int, rate: float) -> None:
-    masking = Masking(4, 5, 105, rate, "spans")
+    masking = Masking(4, np.arange(5, 105), rate, "spans")
     for row in range(40):
         ids, labels = torch.full((n_words,), 50), torch.full((n_words,), -1)
         ranges = masking.hide(ids, np.arange(n_words), labels, row, Draw(2, 0), np.arange(n_words))

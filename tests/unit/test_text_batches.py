@@ -25,7 +25,7 @@ def sequences(count: int, seed: int, longest: int = 20) -> Ragged:
 
 
 def masked(rate: float = 0.15) -> Masked:
-    return Masked(PAD, Masking(MASK, first_word=5, vocab_size=V, rate=rate))
+    return Masked(PAD, Masking(MASK, np.arange(5, V), rate=rate))
 
 
 def lay_out(objective: Causal | Masked, rows: Ragged, chosen: list[int] | range, epoch: int, seed: int = 1) -> Batch:

@@ -13,7 +13,7 @@ from atento.data.store import Ragged
 from atento.networks import build_network
 from atento.training.losses import Call, losses
 from atento.training.step import Updater
-from atento.training.watch import GradientNoise, update_ratios
+from atento.training.watch import GradientNoise, TargetCounts, update_ratios
 
 NETWORK = NetworkConfig(vocab_size=31, d_model=8, d_ff=16, n_heads=2, n_layers=1, dropout=0.0)
 
@@ -68,3 +68,13 @@ def test_update_ratios_are_by_layer() -> None:
     }
     ratios = update_ratios(before, after)
     assert ratios == pytest.approx({"stack.blocks.0": (4 * 0.01 / 9) ** 0.5, "embedding": 2.0}, rel=1e-5)
+
+
+def test_a_head_without_a_target_is_told_once_after_an_epoch_or_at_the_end() -> None:
+    counts, told = TargetCounts(updates_per_epoch=3), list[list[str]]()
+    for update in range(1, 6):  # the objective of one head comes late, that of another has targets now and then
+        counts.add({"vocabulary": 0, "next-sentence": update % 2} | ({"late": 0} if update > 3 else {}))
+        told.append(counts.warnings(is_whole=False))
+    first = "warning: the head 'vocabulary' has had no target in 3 updates and learns nothing"
+    assert [len(lines) for lines in told] == [0, 0, 1, 0, 0] and told[2][0].startswith(first)
+    assert [line.split("'")[1] for line in counts.warnings(is_whole=True)] == ["late"]

@@ -70,7 +70,7 @@ def batches_of(kind: str, config: NetworkConfig, packing: str, tokens: int) -> P
     texts = documents(config.vocab_size)
     if kind == "bert":
         store = MemoryStore({"ids": Ragged([[_BOS, *text, _EOS] for text in texts])})
-        masking = Masking(_MASK, 5, config.vocab_size)
+        masking = Masking(_MASK, np.arange(5, config.vocab_size))
         return PlannedBatches(store, Masked(0, masking), budget=max(1, round(0.15 * tokens)), seed=1)
     if kind == "gpt2" and packing:
         store = packed([[_BOS, *text, _EOS] for text in texts], _LONGEST)

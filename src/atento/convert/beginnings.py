@@ -66,14 +66,16 @@ def tokenizer_lines(model: Model, files: set[str]) -> TokenizerLines | None:
     before = source_prefix(model)
     if "tokenizer.json" not in files:
         return _sentencepiece(model, tokenizer, files, before)
-    named, numbered = "", ""
+    named, numbered, known = "", "", ""
+    if tokenizer.target.vocab_size < model.network.config.target_vocab_size:  # ids without a piece have no text
+        known = " if tokenizer.token_to_id(token) is not None"
     if before:
         named, numbered = f"{list(before)} + ", f"[tokenizer.token_to_id({before[0]!r})] + "
     return TokenizerLines(
         'from tokenizers import Tokenizer\n\ntokenizer = Tokenizer.from_file("tokenizer.json")\n',
         named + 'tokenizer.encode("{text}").tokens',
         numbered + 'tokenizer.encode("{text}").ids',
-        "tokenizer.decode([tokenizer.token_to_id(token) for token in output])",
+        f"tokenizer.decode([tokenizer.token_to_id(token) for token in output{known}])",
         "tokenizer.decode(output)",
     )
 

@@ -4,13 +4,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atento.config.network import NetworkConfig
 from atento.config.objective import ObjectiveConfig
 from atento.data.batches import Draw
 from atento.data.shuffle import grid_hashes, hashes, random_partition, random_partitions, uniform
+from atento.errors import TokenizerError
 from atento.text.tokenizer import Tokenizer
 
 MAX_SPAN, SPAN_P = 10, 0.2  # words of a span: geometric with p 0.2, at most 10 (SpanBERT); 3.8 on average
@@ -32,17 +33,20 @@ class Masking:
 
     Attributes:
         mask_id: id of the mask token.
-        first_word: the lowest id of a random token; special tokens have lower ids.
-        vocab_size: random tokens are below it.
+        ordinary_ids: (n,) the ids of random tokens, in order: all but the special tokens (`Tokenizer.ordinary_ids`).
         rate: share of chosen units.
         unit: what is chosen as a whole.
     """
 
     mask_id: int
-    first_word: int
-    vocab_size: int
+    ordinary_ids: NDArray[np.int64]
     rate: float = 0.15
     unit: Literal["tokens", "words", "spans"] = "tokens"
+
+    def is_ordinary(self, ids: Tensor) -> Tensor:
+        """Return which of ids (B,L) are no special tokens: boolean (B,L)."""
+        places = np.searchsorted(self.ordinary_ids, ids.numpy()).clip(max=len(self.ordinary_ids) - 1)
+        return torch.from_numpy(self.ordinary_ids[places] == ids.numpy())
 
     def share(self, units: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return how many units of texts with these numbers of units are chosen, on average."""
@@ -240,10 +244,10 @@ class Masking:
         """
         labels[chosen] = ids[chosen]
         treatment = treatment % np.uint64(10)  # 0 to 7: mask, 8: random token, 9: unchanged
-        random = random % np.uint64(self.vocab_size - self.first_word)
+        random = random % np.uint64(len(self.ordinary_ids))
         ids[chosen[treatment < 8]] = self.mask_id
         replaced = treatment == 8
-        ids[chosen[replaced]] = random[replaced].astype(np.int64) + self.first_word
+        ids[chosen[replaced]] = self.ordinary_ids[random[replaced]]
 
 
 def inside(ranges: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -254,12 +258,14 @@ def inside(ranges: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int
 
 
 def masking_of(
-    network: NetworkConfig,
-    tokenizer: Tokenizer,
-    config: ObjectiveConfig,
-    unit: Literal["tokens", "words", "spans"] | None = None,
+    tokenizer: Tokenizer, config: ObjectiveConfig, unit: Literal["tokens", "words", "spans"] | None = None
 ) -> Masking:
-    """Return the masking for a tokenizer; the ids of words follow those of its special tokens."""
-    first_word = 1 + max(tokenizer.specials.ids.values())
-    rate = config.option("rate")
-    return Masking(tokenizer.mask_id, first_word, network.vocab_size, rate, unit or config.unit)
+    """Return the masking for a tokenizer.
+
+    Raises:
+        TokenizerError: it has no mask, or nothing but special tokens.
+    """
+    mask_id, ordinary_ids = tokenizer.mask_id, tokenizer.ordinary_ids
+    if not len(ordinary_ids):
+        raise TokenizerError("masking needs a tokenizer with pieces that are not special: all are special tokens")
+    return Masking(mask_id, ordinary_ids, config.option("rate"), unit or config.unit)

@@ -34,6 +34,8 @@ class Draft:
             and its output; it proposes nothing behind them. None: any number.
         source: whether n-grams are looked up in the source or prompt; not where the ids of sources and of outputs name
             different tokens.
+        vocab_size: the number of rows of the network that it drafts for, where `network` may have another one: released
+            networks with one vocabulary may pad their matrices differently. None: the same.
     """
 
     ngrams: bool = True
@@ -41,6 +43,7 @@ class Draft:
     tokens: int = 8
     longest: int | None = None
     source: bool = True
+    vocab_size: int | None = None
 
     def __post_init__(self) -> None:
         if self.tokens < 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from atento.decoding.contract import (
@@ -33,7 +34,7 @@ class DraftNetwork:
         ids, token_mask, prefix_ids: as in `generate`.
         rows: the row of `ids` of each output.
         choose: draws or takes its tokens.
-        longest: as in `draft.Draft`.
+        longest, vocab_size: as in `draft.Draft`.
 
     Raises:
         CapabilityError: tokens of its states cannot be taken back.
@@ -48,13 +49,15 @@ class DraftNetwork:
         rows: Sequence[int],
         choose: Choose,
         longest: int | None = None,
+        vocab_size: int | None = None,
     ) -> None:
         steps = step_function_of(network)
         if not isinstance(steps, Rewinding):
             raise CapabilityError(
                 f"a network that drafts takes tokens back: the steps of a {type(steps).__name__} cannot"
             )
-        self._steps, self._choose, self._device = steps, choose, ids.device
+        self._steps, self._choose, self._device, self._vocab_size = steps, choose, ids.device, vocab_size
+        self._last_id = (1 << 62) - 1  # of the small network, known after its first step
         lengths = [ids.shape[1]] * len(ids) if token_mask is None else token_mask.sum(dim=1).tolist()
         prefix = 0 if prefix_ids is None else prefix_ids.shape[1]
         self._rooms = [self._room(lengths[row], prefix, longest) for row in rows]
@@ -145,7 +148,10 @@ class DraftNetwork:
         """Read the tokens of each output, none of some; the logits (R,V) after the last of each."""
         counts = [len(ids) for ids in unread]
         padded = [[*ids, *[0] * (max(counts) - len(ids))] for ids in unread]
-        tokens = torch.tensor(padded, dtype=torch.long, device=self._device)
+        tokens = torch.tensor(padded, dtype=torch.long, device=self._device).clamp_(max=self._last_id)
         logits, self._state = self._steps.step_all(tokens, counts, self._state)
+        self._last_id = logits.shape[-1] - 1
         last = torch.tensor(counts, device=self._device).sub_(1).clamp_(min=0)
-        return logits[torch.arange(len(counts), device=self._device), last]
+        logits = logits[torch.arange(len(counts), device=self._device), last]
+        added = 0 if self._vocab_size is None else self._vocab_size - logits.shape[-1]
+        return logits if not added else F.pad(logits, (0, added), value=float("-inf"))  # below 0: cut

@@ -204,6 +204,7 @@ class DraftedSearch:
                     rows,
                     self._choose_proposed,
                     self._draft.longest,
+                    self._draft.vocab_size,
                 )
             )
         return drafters

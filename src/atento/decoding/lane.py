@@ -19,7 +19,6 @@ from atento.decoding.running import RunningBatch
 from atento.decoding.sampling import Drawn, draw, end_of
 from atento.decoding.seeds import stream_key
 from atento.decoding.strategies import Greedy, Sample
-from atento.errors import AtentoError
 
 _GREEDY = Sample(temperature=0.0)
 
@@ -46,7 +45,7 @@ class Output:
     top: int = 0
     drawn: list[Drawn] = field(default_factory=list)
     has_ended: bool = False
-    error: AtentoError | None = None
+    error: Exception | None = None
     _ids: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -64,13 +63,21 @@ class Output:
         """Whether `scores` changes anything at its next token."""
         return bool(self.request.rules) or len(self.drawn) < self.request.min_new_tokens
 
-    def append(self, token: int, log_prob: float, top: tuple[tuple[int, float], ...] = ()) -> Drawn:
-        """Add a token."""
+    def append(self, token: int, log_prob: float, top: tuple[tuple[int, float], ...] = ()) -> Drawn | None:
+        """Add a token; None if the stop function fails, and so the output."""
         limit = self.request.max_new_tokens[0]
-        end = end_of(token, self._ids, len(self.drawn) + 1, limit, self.request)
+        try:
+            end = end_of(token, self._ids, len(self.drawn) + 1, limit, self.request)
+        except Exception as error:
+            self.fail(error)
+            return None
         self.drawn.append(Drawn(0, self.number, token, log_prob, end, top))
         self.has_ended = end is not None
         return self.drawn[-1]
+
+    def fail(self, error: Exception) -> None:
+        """End with an error, which is that of this output alone."""
+        self.error, self.has_ended = error, True
 
     @property
     def hypothesis(self) -> Hypothesis:
@@ -174,18 +181,20 @@ class Lane:
         broken = log_probs[:, 0].isnan()  # then all of the row are
         if bool(broken.any()):
             for row in broken.nonzero().flatten().tolist():
-                self.outputs[row].error = no_distribution(0, len(self.outputs[row].drawn))
-                self.outputs[row].has_ended = True
+                self.outputs[row].fail(no_distribution(0, len(self.outputs[row].drawn)))
 
     def _after_rules(self, logits: Tensor) -> Tensor:
-        """The logits (R,V) after the rules of each output; an output for which they leave no token ends."""
+        """The logits (R,V) after the rules of each output; one for which they leave no token, or fail, ends."""
         rows = [row for row, output in enumerate(self.outputs) if output.has_rules and not output.has_ended]
         if not rows:
             return logits
         allowed = logits.clone()
         for row in rows:
-            allowed[row] = self.outputs[row].scores(logits[row : row + 1])[0]
-            self.outputs[row].has_ended = bool(allowed[row].amax() == float("-inf"))
+            try:
+                allowed[row] = self.outputs[row].scores(logits[row : row + 1])[0]
+                self.outputs[row].has_ended = bool(allowed[row].amax() == float("-inf"))
+            except Exception as error:
+                self.outputs[row].fail(error)
         return allowed
 
     def _chosen(self, allowed: Tensor, live: list[int]) -> Tensor:

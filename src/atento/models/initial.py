@@ -62,6 +62,7 @@ def fine_tuned(
     """
     config = network_config(initial.config, initial.path)
     check_tokenizer(tokenizer, config, initial.path)
+    tokenizer.pad_to(config.vocab_size, config.target_vocab_size)
     config = with_token_ids(config, initial, tokenizer)
     changes = rates_of(recipe)
     if config.writing is not None:  # how its own outputs begin and end is not how those of the recipe's data do

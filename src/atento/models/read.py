@@ -187,17 +187,20 @@ def read_tokenizer(files: ModelFiles, config: NetworkConfig) -> Tokenizer | None
     tokenizer = Tokenizer.load(files.path) if has_tokenizer(files.path) else None
     if tokenizer is not None:
         check_tokenizer(tokenizer, config, files.path)
-    if tokenizer is not None:
-        for side, size in ((tokenizer, config.vocab_size), (tokenizer.target, config.target_vocab_size)):
-            if side.vocab_size > size:
-                raise TokenizerError(f"{files.path}: the tokenizer has {side.vocab_size} pieces and the model {size}")
     return tokenizer
 
 
 def check_tokenizer(tokenizer: Tokenizer, config: NetworkConfig, path: Path) -> None:
-    """Raises TokenizerError: it is not the tokenizer that the model was trained with, if the model records it."""
+    """Check that a tokenizer is that of a model, which may have more rows than the tokenizer has pieces.
+
+    Raises:
+        TokenizerError: it is not the one that the model was trained with, if the model records it, or has more pieces.
+    """
     if config.tokenizer_fingerprint not in (None, tokenizer.fingerprint):
         raise TokenizerError(f"{path}: the tokenizer is not the one the model was trained with")
+    for side, size in ((tokenizer, config.vocab_size), (tokenizer.target, config.target_vocab_size)):
+        if side.vocab_size > size:
+            raise TokenizerError(f"{path}: the tokenizer has {side.vocab_size} pieces and the model {size}")
 
 
 class _WithoutDraws(TorchFunctionMode):

@@ -53,7 +53,8 @@ def draft_of(model: DraftedModel, decoding: DecodingConfig) -> Draft | None:
             f"`draft` must have the vocabulary of {model.requested}: that of {small.requested} is another one"
         )
     longest = small.network.config.position_limit
-    return Draft(has_ngrams, small.step_function(), decoding.draft_tokens, longest, source)
+    rows = model.network.config.target_vocab_size
+    return Draft(has_ngrams, small.step_function(), decoding.draft_tokens, longest, source, rows)
 
 
 def _same_vocabularies(first: Tokenizer | None, second: Tokenizer | None) -> bool:

@@ -78,7 +78,7 @@ def fill(
     A masked model fills several masks from left to right: each is predicted given those before it, and the `top` best
     combinations are kept. A T5 writes the span of each sentinel by beam search, a BART the text without masks; the
     token of such a candidate is what stands between the parts of the text without masks, or all of it if the model
-    changed these. Special tokens are never candidates.
+    changed these. Special tokens, and rows of the network that the tokenizer has no piece for, are never candidates.
 
     Args:
         model: a masked model, or an encoder-decoder trained on span corruption or denoising.
@@ -268,7 +268,7 @@ def _fill_repeatedly(
 ) -> list[list[Combination]]:
     """One combination for each text, by mask-predict."""
     device = next(network.parameters()).device
-    special = torch.tensor(sorted(tokenizer.specials.ids.values()), device=device)
+    others = torch.tensor(tokenizer.other_ids(network.config.vocab_size), device=device)
     combinations: list[list[Combination]] = [[] for _ in rows]
     for batch in by_length([len(row) for row in rows], _TOKENS):
         padded, real = pad_batch([rows[row] for row in batch], network.config.pad_id)
@@ -276,7 +276,7 @@ def _fill_repeatedly(
 
         def predict(ids: Tensor, token_mask: Tensor = token_mask) -> Tensor:
             logits = network.project(network(ids=ids, token_mask=token_mask, project=False).hidden)
-            return logits.float().index_fill(-1, special, float("-inf"))
+            return logits.float().index_fill(-1, others, float("-inf"))
 
         filled = mask_predict(predict, torch.from_numpy(padded).to(device), tokenizer.mask_id, iterations=iterations)
         for row, ids, log_probs in zip(batch, filled.ids.tolist(), filled.log_probs.double().sum(dim=1).tolist()):
@@ -286,7 +286,7 @@ def _fill_repeatedly(
 
 @torch.inference_mode()
 def _log_probs(network: Network, tokenizer: Tokenizer, rows: list[list[int]], positions: list[int]) -> Tensor:
-    """Log-probabilities (B,V) of the token at one position of each row; -inf for special tokens."""
+    """Log-probabilities (B,V) of the token at one position of each row; -inf for those that are not ordinary."""
     device = next(network.parameters()).device
     padded, real = pad_batch(rows, network.config.pad_id)
     output = network(
@@ -294,8 +294,8 @@ def _log_probs(network: Network, tokenizer: Tokenizer, rows: list[list[int]], po
     )
     logits = network.project(output.hidden[torch.arange(len(rows)), positions])
     log_probs = torch.log_softmax(logits.double(), dim=-1)
-    special = torch.tensor(sorted(tokenizer.specials.ids.values()), device=device)
-    return log_probs.index_fill(-1, special, float("-inf"))
+    others = torch.tensor(tokenizer.other_ids(network.config.vocab_size), device=device)
+    return log_probs.index_fill(-1, others, float("-inf"))
 
 
 def _fill_spans(model: TaskModel, network: EncoderDecoder, texts: Sequence[str], top: int) -> list[list[Candidate]]:
@@ -339,8 +339,8 @@ def _fill_by_writing(
     candidates = []
     for source, written in zip(sources, outputs):
         hypotheses = [output.hypothesis for output in written]
-        special = set(tokenizer.specials.ids.values())
-        rows = [[token for token in hypothesis.ids if token not in special] for hypothesis in hypotheses]
+        others = set(tokenizer.other_ids(network.config.target_vocab_size))
+        rows = [[token for token in hypothesis.ids if token not in others] for hypothesis in hypotheses]
         candidates.append(
             [
                 _candidate(tokenizer, row, between(source, row, tokenizer.mask_id), hypothesis.log_prob)
@@ -395,4 +395,4 @@ def _written(
 def _candidate(tokenizer: Tokenizer, ids: Sequence[int], tokens: Sequence[int], log_prob: float) -> Candidate:
     pieces = [tokenizer.decode([token]).strip() or tokenizer.tokens([token])[0] for token in tokens]
     probability = float(torch.tensor(log_prob, dtype=torch.float64).exp())
-    return Candidate(" ".join(pieces), probability, tokenizer.decode(ids), tuple(tokens))
+    return Candidate(" ".join(filter(None, pieces)), probability, tokenizer.decode(ids), tuple(tokens))

@@ -24,12 +24,15 @@ class TokenScores:
     """The tokens of an output, EOS last, log p of each given those before it (nats), and their sum.
 
     `top` has the most probable tokens at each place with their log-probabilities, best first, if they were asked for.
+    `ids` and `top_ids` are the ids of `tokens` and of `top`.
     """
 
     tokens: list[str]
     log_probs: list[float] = field(repr=False)
     total: float
     top: list[list[tuple[str, float]]] = field(default_factory=list, repr=False)
+    ids: list[int] = field(default_factory=list, repr=False)
+    top_ids: list[list[int]] = field(default_factory=list, repr=False)
 
     def __repr__(self) -> str:
         return f"TokenScores({len(self.tokens)} tokens, total={self.total:.4f})"
@@ -78,7 +81,8 @@ def score_texts(
             top=top,
         )
         for row, scores, best in zip(rows, all_scores, tops):
-            tokens = writer.tokens([*outputs[row], network.config.eos_id])
+            target = [*outputs[row], network.config.eos_id]
             named = [list(zip(writer.tokens(i for i, _ in place), (p for _, p in place))) for place in best]
-            results[row] = TokenScores(tokens, scores, sum(scores), named)
+            numbers = [[i for i, _ in place] for place in best]
+            results[row] = TokenScores(writer.tokens(target), scores, sum(scores), named, target, numbers)
     return results

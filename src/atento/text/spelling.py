@@ -1,8 +1,13 @@
-"""From ids to text: the piece of each id, its spelling, and the text that ids decode to."""
+"""From ids to text: the piece of each id, its spelling, and the text that ids decode to; which ids are words."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from atento.errors import TokenizerError
 from atento.text.detokenize import detokenize
 from atento.text.pipelines import kind_named, spellings
 from atento.text.specials import SpecialTokens
@@ -16,7 +21,10 @@ class Spelling:
     """The spelling of the ids of a tokenizer.
 
     Attributes:
-        hidden: the special ids that have no text.
+        hidden: the ids below `vocab_size` that have no text: of special tokens, and without a piece.
+        vocab_size: the number of rows of an embedding: the highest id of a piece, plus 1.
+        rows: the ids that are read are below it. A network may have more rows than the tokenizer, to pad its matrices;
+            the ids of those rows have no piece and no text, as in `transformers`.
     """
 
     def __init__(
@@ -33,10 +41,35 @@ class Spelling:
         self._row, self._spell = kind_named(kind), spellings(definition)
         self._unk = specials.get("unk")
         self._special_ids = frozenset(specials.ids.values())
-        self.hidden = self._special_ids - specials.visible_ids
+        numbers = frozenset(backend.get_vocab(with_added_tokens=True).values())
+        self.vocab_size = self.rows = max(numbers, default=-1) + 1
+        gaps = frozenset(range(self.vocab_size)) - numbers if len(numbers) < self.vocab_size else frozenset()
+        self.hidden = (self._special_ids - specials.visible_ids) | gaps
+        self._others = self._special_ids | gaps
+
+    @cached_property
+    def ordinary(self) -> NDArray[np.int64]:
+        """The ids of the pieces that are not special, in order."""
+        return np.setdiff1d(np.arange(self.vocab_size), np.fromiter(self._others, dtype=np.int64))
+
+    def others(self, rows: int) -> list[int]:
+        """The ids below `rows` that are not ordinary, in order."""
+        return [*sorted(self._others), *range(self.vocab_size, rows)]
+
+    def hides(self, token_id: int) -> bool:
+        """Whether text shows nothing for an id: it has no piece, or is special and not the unknown token."""
+        return token_id in self.hidden or token_id >= self.vocab_size
+
+    def checked(self, ids: Iterable[int]) -> list[int]:
+        """The ids. Raises TokenizerError: one is outside the vocabulary."""
+        out = [int(i) for i in ids]
+        for i in out:
+            if not 0 <= i < self.rows:
+                raise TokenizerError(f"an id must lie in 0 ... {self.rows - 1}: got {i}")
+        return out
 
     def piece(self, token_id: int) -> str:
-        """The piece of an id, as in the vocabulary."""
+        """The piece of an id, as in the vocabulary; empty if it has none."""
         return self._backend.id_to_token(token_id) or ""
 
     def of(self, token_id: int) -> bytes | str:
@@ -47,6 +80,7 @@ class Spelling:
 
     def text(self, ids: Sequence[int]) -> str:
         """The text of ids, special ones included."""
+        ids = [i for i in ids if i < self.vocab_size]
         if not self._row.spaces and self._native:
             return self._joined_words(ids)
         text = str(self._backend.decode(ids, skip_special_tokens=False))

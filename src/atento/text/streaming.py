@@ -39,8 +39,7 @@ class TextStream:
         self._tokenizer, self._stop = tokenizer, tuple(stop)
         self._whole_words = not kind_named(tokenizer.kind).spaces
         self._runs = tokenizer.kind != "byte"
-        self._hidden = frozenset(tokenizer.specials.ids.values()) - tokenizer.specials.visible_ids  # ids without text
-        self._ids = [token for token in before if token not in self._hidden]
+        self._ids = [token for token in before if tokenizer.spelling(token) is not None]
         self._base = self._final_text()
         self._tail = tokenizer.decode(self._ids)[len(self._base) :]
         self._emitted = ""
@@ -48,7 +47,7 @@ class TextStream:
 
     def push(self, token: int) -> str:
         """Add an id and return the text that is now final, often none."""
-        if token not in self._hidden:
+        if self._tokenizer.spelling(token) is not None:
             self._ids.append(token)
         return self._emit(self._final_text(), last=False)
 

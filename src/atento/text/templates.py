@@ -25,6 +25,11 @@ class Template:
         """Whether all its ids are below `vocab_size`."""
         return all(isinstance(content, str) or content < vocab_size for content, _ in self.single + self.pair)
 
+    def ends(self) -> tuple[int, int]:
+        """The number of special tokens before one text, and behind it."""
+        before = next(n for n, (content, _) in enumerate(self.single) if isinstance(content, str))
+        return before, len(self.single) - before - 1
+
     def ids(self) -> set[int]:
         """The special ids of the template."""
         return {content for content, _ in self.single + self.pair if isinstance(content, int)}

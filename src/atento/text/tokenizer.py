@@ -7,6 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from atento.errors import CapabilityError, TokenizerError, path_of
 from atento.text.encoded import Encoded, Span, original_offsets, trimmed_offsets, walk
 from atento.text.folder import folder_files, write_folder
@@ -68,8 +71,7 @@ class Tokenizer:
         self._library = library_backend(definition, specials) if other is None else None
         self._backend: Any = self._library if other is None else other
         self._spelling = Spelling(cast(Backend, self._backend), self._data, kind, specials, self.native)
-        numbers = cast(Backend, self._backend).get_vocab(with_added_tokens=True).values()
-        self.vocab_size: int = max(numbers, default=-1) + 1  # number of rows of an embedding
+        self.vocab_size = self._spelling.vocab_size  # number of rows of an embedding
         if not self._template.fits(self.vocab_size):
             raise TokenizerError(f"the template of special tokens must have ids below {self.vocab_size}")
 
@@ -177,6 +179,25 @@ class Tokenizer:
         A Marian tokenizer is that of the source; its `target` encodes targets and decodes outputs.
         """
         return self._target or self
+
+    @property
+    def ordinary_ids(self) -> NDArray[np.int64]:
+        """The ids of words and their parts, in order: of all pieces but the special tokens, wherever these stand."""
+        return self._spelling.ordinary
+
+    def other_ids(self, rows: int) -> list[int]:
+        """The ids below `rows`, the rows of a network, that are not ordinary: special tokens, and ids without a piece.
+
+        Released networks may have more rows than their tokenizer has pieces, to pad their matrices.
+        """
+        return self._spelling.others(rows)
+
+    def pad_to(self, rows: int, target_rows: int) -> None:
+        """Take ids below the rows of a network for ids of the tokenizer (of its `target`): those without a piece have
+        no text. Other ids are refused, as those of another tokenizer.
+        """
+        for tokenizer, size in ((self, rows), (self.target, target_rows)):
+            tokenizer._spelling.rows = max(size, tokenizer._spelling.rows)  # networks may share it
 
     @cached_property
     def fingerprint(self) -> str:
@@ -334,16 +355,16 @@ class Tokenizer:
         Raises:
             TokenizerError: an id is outside the vocabulary.
         """
-        checked = self._checked(ids)
-        return self._spelling.text([i for i in checked if not (skip_special and i in self._spelling.hidden)])
+        checked = self._spelling.checked(ids)
+        return self._spelling.text([i for i in checked if not (skip_special and self._spelling.hides(i))])
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
-        """The piece of each id, as in the vocabulary.
+        """The piece of each id, as in the vocabulary; empty for an id without one (`pad_to`).
 
         Raises:
             TokenizerError: an id is outside the vocabulary.
         """
-        return [self._spelling.piece(i) for i in self._checked(ids)]
+        return [self._spelling.piece(i) for i in self._spelling.checked(ids)]
 
     def token_id(self, piece: str) -> int | None:
         """The id of a piece; None if it is not in the vocabulary."""
@@ -352,18 +373,11 @@ class Tokenizer:
 
     def words(self, ids: Iterable[int]) -> Words:
         """Group ids into words (docs/notes.md#d4, #e2); an unknown piece is read as U+FFFD."""
-        return spelled_words(map(self.spelling, self._checked(ids)))
+        return spelled_words(map(self.spelling, self._spelling.checked(ids)))
 
     def spelling(self, token_id: int) -> bytes | str | None:
-        """The text of a piece inside a text, or its bytes, which may be a part of a character; None: it is special."""
-        return None if token_id in self._spelling.hidden else self._spelling.of(token_id)
-
-    def _checked(self, ids: Iterable[int]) -> list[int]:
-        out = [int(i) for i in ids]
-        for i in out:
-            if not 0 <= i < self.vocab_size:
-                raise TokenizerError(f"an id must lie in 0 ... {self.vocab_size - 1}: got {i}")
-        return out
+        """The text of a piece inside a text, or its bytes, which may be a part of a character; None: it has none."""
+        return None if self._spelling.hides(token_id) else self._spelling.of(token_id)
 
     def encode_words(self, words: Sequence[str]) -> Encoded:
         """Encode a sentence that is split into words, as for tagging; `word_ids` are the numbers of these words.

@@ -15,7 +15,7 @@ from atento.training.run import Progress, Run
 from atento.training.saving import finish_writing, save
 from atento.training.schedule import learning_rate
 from atento.training.signals import StopRequest
-from atento.training.watch import update_ratios
+from atento.training.watch import TargetCounts, update_ratios
 
 
 def fit(run: Run) -> Progress:
@@ -30,6 +30,7 @@ def fit(run: Run) -> Progress:
     progress.finished = False
     run.seconds_counted_at = time.monotonic()
     last_step = run.steps if run.pause_at is None else min(run.steps, run.pause_at)
+    targets, is_new = TargetCounts(run.batches.updates_per_epoch), progress.step == 0
     started, tokens = time.monotonic(), 0  # of the log interval; validations and checkpoints are taken out
     with StopRequest() as stop, finished_writing(run):
         # a signal may have stopped the run between an update and its validation: make up for it first
@@ -51,7 +52,10 @@ def fit(run: Run) -> Progress:
                 progress.interval.setdefault(head, Sums()).add(head_sums)
                 tokens += head_sums.targets
             run.reporter.step(step)
+            targets.add({head: head_sums.targets for head, head_sums in sums.items()})
             if logged:
+                for line in targets.warnings(is_whole=is_new and step == run.steps):
+                    run.reporter.line(line)
                 more = {} if before is None else {"update_ratios": update_ratios(before, run.updater.parameters)}
                 log(run, rate, tokens / (time.monotonic() - started), more)
                 if slow := run.replica.slow_process():

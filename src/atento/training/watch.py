@@ -1,10 +1,13 @@
-"""What a run may log besides its loss: the gradient noise scale and the size of updates by layer."""
+"""What a run watches besides its loss: gradient noise, the size of updates by layer, heads without targets."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
+
+from atento.errors import counted
 
 _LAYER = re.compile(r".*?\b(?:blocks|layers|forward_layers|backward_layers)\.\d+(?=\.)")
 
@@ -55,6 +58,38 @@ class GradientNoise:
         noise = (sums["small"] - sums["large"]) / (sums["small_inverse"] - sums["large_inverse"])
         gradient = (sums["large"] - noise * sums["large_inverse"]) / sums["updates"]
         return noise / gradient if gradient > 0 and noise > 0 else None
+
+
+class TargetCounts:
+    """Counts the targets of each head since a command began, and tells of heads that have none: they learn nothing.
+
+    Args:
+        updates_per_epoch: after so many updates every example was seen.
+    """
+
+    def __init__(self, updates_per_epoch: int) -> None:
+        self._per_epoch = updates_per_epoch
+        self._targets, self._updates = Counter[str](), Counter[str]()
+        self._told: set[str] = set()
+
+    def add(self, targets: Mapping[str, int]) -> None:
+        """Add the targets of an update, by head."""
+        self._updates.update(targets.keys())
+        self._targets.update(targets)
+
+    def warnings(self, *, is_whole: bool) -> list[str]:
+        """Return a sentence for each head without a target in an epoch, or in a whole run; each is told once."""
+        empty = [
+            head
+            for head, updates in self._updates.items()
+            if not self._targets[head] and head not in self._told and (is_whole or updates >= self._per_epoch)
+        ]
+        self._told.update(empty)
+        return [
+            f"warning: the head {head!r} has had no target in {counted(self._updates[head], 'update')} and learns "
+            "nothing: `atento data peek` shows the labels"
+            for head in empty
+        ]
 
 
 def update_ratios(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> dict[str, float]:

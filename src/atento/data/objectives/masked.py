@@ -5,6 +5,7 @@ ids "<s> o <mask> pulou </s>"   labels "- - gato - -" (docs/notes.md#e2)
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -25,19 +26,25 @@ HEAD = "vocabulary"
 
 @dataclass(frozen=True)
 class Masked:
-    """Batches of masked texts. Column "ids": texts with a special token at each end, which is never hidden.
+    """Batches of masked texts. Column "ids": texts with special tokens at their ends, which are never hidden.
 
     Columns where words or spans are hidden: "words", the number of the word of each token between the special ones;
     "word count", the number of words of each text.
+
+    Attributes:
+        pad_id: id of padding.
+        masking: hides tokens.
+        ends: the number of special tokens before a text, and behind it.
     """
 
     pad_id: int
     masking: Masking
+    ends: tuple[int, int] = (1, 1)
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
         """Return the expected number of hidden tokens."""
         words = store["word count"].flat.astype(np.int64) if "word count" in store else None
-        return self.masking.expected(store["ids"].lengths - 2, words)
+        return self.masking.expected(store["ids"].lengths - sum(self.ends), words)
 
     def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the length of each text with its special tokens, twice."""
@@ -56,13 +63,14 @@ class Masked:
         """
         ids = store["ids"].padded(rows, self.pad_id)
         labels = torch.full_like(ids, -1)
-        column = torch.arange(ids.shape[1])
-        inner = (column > 0) & (column < torch.from_numpy(store["ids"].lengths[rows] - 1).unsqueeze(1))
+        column, (before, behind) = torch.arange(ids.shape[1]), self.ends
+        inner = (column >= before) & (column < torch.from_numpy(store["ids"].lengths[rows] - behind).unsqueeze(1))
         words = None
         if self.masking.unit != "tokens":  # of the tokens between the special ones
-            words = np.pad(store["words"].padded(rows, -1, length=ids.shape[1] - 2).numpy(), ((0, 0), (1, 1)))
+            words = store["words"].padded(rows, -1, length=ids.shape[1] - sum(self.ends)).numpy()
+            words = np.pad(words, ((0, 0), self.ends))
         ranges = self.masking.hide_batch(ids, labels, inner, rows, draw, words)
-        return ids, labels, [of_row + 1 for of_row in ranges]
+        return ids, labels, [of_row + before for of_row in ranges]
 
 
 def with_token_mask(inputs: dict[str, Tensor], lengths: NDArray[np.int64]) -> dict[str, Tensor]:
@@ -80,17 +88,23 @@ def word_columns(tokenizer: Tokenizer, texts: Sequence[Sequence[int]]) -> dict[s
     return {"words": words, "word count": Ragged.of_flat(counts, np.ones(len(words), dtype=np.int64))}
 
 
-def masked_store(preparation: Preparation, unit: str) -> MemoryStore:
-    """Return the texts with special tokens, those longer than `data.max_len` tokens split; and their words if read."""
-    template = preparation.text_template()
-    pieces = preparation.pieces(preparation.encoded(), preparation.longest - 2)
-    words = {} if unit == "tokens" else word_columns(preparation.tokenizer, pieces)
-    return MemoryStore({"ids": Ragged([template.apply(piece)[0] for piece in pieces])} | words)
+def masked_texts(
+    preparation: Preparation, config: ObjectiveConfig, unit: Literal["tokens", "words", "spans"] | None = None
+) -> tuple[MemoryStore, Masked]:
+    """Return the texts with special tokens, those longer than `data.max_len` tokens split, and what hides their tokens.
+
+    The texts have columns of their words where words or spans are hidden.
+    """
+    tokenizer, template = preparation.tokenizer, preparation.text_template()
+    ends = template.ends()
+    masked = Masked(preparation.network.pad_id, masking_of(tokenizer, config, unit), ends)
+    pieces = preparation.pieces(preparation.encoded(), preparation.longest - sum(ends))
+    words = {} if masked.masking.unit == "tokens" else word_columns(tokenizer, pieces)
+    return MemoryStore({"ids": Ragged([template.apply(piece)[0] for piece in pieces])} | words), masked
 
 
 def masked(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     """Return batches for masked language modelling; texts longer than `data.max_len` tokens are split."""
-    store = masked_store(preparation, config.unit)
-    objective = Masked(preparation.network.pad_id, masking_of(preparation.network, preparation.tokenizer, config))
+    store, objective = masked_texts(preparation, config)
     training = preparation.recipe.training
     return PlannedBatches(store, objective, budget=training.batch_tokens, seed=training.seed, weight=config.weight)

@@ -79,7 +79,7 @@ class NextSentence:
         ids = torch.from_numpy(padded)
         labels = torch.full_like(ids, -1)
         lengths = np.array([len(pair_ids) for pair_ids, _ in pairs])
-        may_be_chosen = ids >= self.masking.first_word
+        may_be_chosen = self.masking.is_ordinary(ids)
         may_be_chosen &= torch.arange(ids.shape[1]) < torch.from_numpy(lengths).unsqueeze(1)
         words = None if self.words is None else self.words.of(Ragged([pair_ids for pair_ids, _ in pairs]))
         of_words = None if words is None else words.padded(np.arange(len(rows)), -1, length=ids.shape[1]).numpy()
@@ -133,7 +133,7 @@ def next_sentence(preparation: Preparation, config: ObjectiveConfig) -> PlannedB
     template = preparation.text_template()
     objective = NextSentence(
         network.pad_id,
-        masking_of(network, tokenizer, config),
+        masking_of(tokenizer, config),
         template,
         preparation.longest,
         network.embedding.segments > 1,

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from atento.config.objective import ObjectiveConfig
 from atento.data.batches import Batch, Draw, PlannedBatches
-from atento.data.masking import masking_of
-from atento.data.objectives.masked import Masked, masked_store, with_token_mask
+from atento.data.objectives.masked import Masked, masked_texts, with_token_mask
 from atento.data.objectives.preparation import Preparation
 from atento.data.planning import Rows
 from atento.data.store import Store
@@ -52,8 +51,8 @@ class ReplacedToken:
 
 def replaced_token(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     """Return batches for replaced-token detection; texts longer than `data.max_len` tokens are split."""
-    network, training = preparation.network, preparation.recipe.training
-    masking = masking_of(network, preparation.tokenizer, config)
-    store, objective = masked_store(preparation, config.unit), ReplacedToken(Masked(network.pad_id, masking))
+    training = preparation.recipe.training
+    store, masked = masked_texts(preparation, config)
+    objective = ReplacedToken(masked)
     weights = {GENERATOR: config.weight, DETECTOR: config.weight * config.option("detection")}
     return PlannedBatches(store, objective, budget=training.batch_tokens, seed=training.seed, weight=weights)

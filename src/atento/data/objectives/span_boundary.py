@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from atento.config.objective import ObjectiveConfig
 from atento.data.batches import Batch, Draw, PlannedBatches
-from atento.data.masking import inside, masking_of
-from atento.data.objectives.masked import HEAD, Masked, masked_store, with_token_mask
+from atento.data.masking import inside
+from atento.data.objectives.masked import HEAD, Masked, masked_texts, with_token_mask
 from atento.data.objectives.preparation import Preparation
 from atento.data.planning import Rows
 from atento.data.store import Store
@@ -59,7 +59,7 @@ class SpanBoundary:
 
 def span_boundary(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     """Return batches for SpanBERT; texts longer than `data.max_len` tokens are split."""
-    network, training = preparation.network, preparation.recipe.training
-    masking = masking_of(network, preparation.tokenizer, config, "spans")
-    store, objective = masked_store(preparation, "spans"), SpanBoundary(Masked(network.pad_id, masking))
+    training = preparation.recipe.training
+    store, masked = masked_texts(preparation, config, "spans")
+    objective = SpanBoundary(masked)
     return PlannedBatches(store, objective, budget=training.batch_tokens, seed=training.seed, weight=config.weight)

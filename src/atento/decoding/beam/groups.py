@@ -11,7 +11,6 @@ from atento.decoding.choosing import hypothesis
 from atento.decoding.contract import Request
 from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.strategies import Beam
-from atento.errors import AtentoError
 
 # Why a search has ended.
 FILLED = "as many outputs as the beam is wide have ended"
@@ -104,7 +103,7 @@ class BeamRequest:
     request: Request
     results: list[list[Hypothesis]] = field(default_factory=list)
     groups: list[Group] = field(default_factory=list)
-    error: AtentoError | None = None
+    error: Exception | None = None
 
     def __post_init__(self) -> None:
         limits = self.request.max_new_tokens

@@ -88,6 +88,8 @@ def beam_steps(
             logits, state = step_function.step(tokens, state)
             length = search.groups[0].length
             parents, chosen = search.extend(next_log_probs(logits, search.rows, length))
+            if asked.error is not None:
+                raise asked.error
             rows, tokens = search.leave(parents, chosen)
             yield search
             if rows is not None and search.groups:
@@ -107,6 +109,17 @@ def _proposer(asked: BeamRequest, device: torch.device) -> Proposer:
     if strategy.groups > 1:
         return DiverseGroups(asked.candidates, strategy.groups, strategy.diversity, request.eos_ids)
     return HighestScores(asked.candidates)
+
+
+def _stops(asked: BeamRequest, ids: list[int]) -> bool:
+    """Whether the stop function of a request ends an output; its error ends that request alone."""
+    assert asked.request.stop is not None
+    try:
+        return asked.request.stop(ids)
+    except Exception as error:
+        asked.error = error
+        asked.drop()
+        return True
 
 
 @dataclass(frozen=True)
@@ -307,14 +320,13 @@ class BeamSearch:
         """Which candidates finish an output: boolean (U,c)."""
         ends = (candidates.tokens.unsqueeze(2) == self.eos_ids).any(dim=2)
         for alike in self.alike:
-            stop = alike.groups[0].asked.request.stop
-            if stop is None:
+            if alike.groups[0].asked.request.stop is None:
                 continue
             written = self._ids_of(alike).tolist()
             for place, group in enumerate(alike.groups):
                 parts = (candidates.scores, candidates.parents, candidates.tokens)
                 for column, (score, parent, token) in enumerate(zip(*(part[group.number].tolist() for part in parts))):
-                    if score > -torch.inf and stop([*written[place * self.width + parent], token]):
+                    if score > -torch.inf and _stops(group.asked, [*written[place * self.width + parent], token]):
                         ends[group.number, column] = True
         return ends
 

@@ -74,7 +74,7 @@ def masking_rates() -> Finding:
     rows, length, words = 1000, 1007, 400
     ids = WORD + torch.randint(words, (rows, length))
     ids[:, 0], ids[:, -1] = BEGIN, END
-    objective = Masked(PAD, Masking(MASK, WORD, WORD + words))
+    objective = Masked(PAD, Masking(MASK, np.arange(WORD, WORD + words)))
     texts, indices = MemoryStore({"ids": Ragged(ids.tolist())}), np.arange(rows)
     batch = objective.batch(texts, indices, Draw(1, 0))
     inputs, labels = batch.inputs["ids"], batch.labels["vocabulary"]

@@ -45,7 +45,7 @@ def next_sentences() -> Finding:
     }
     vocab_size = WORD + 64
     template = Template(pair=((BEGIN, 0), ("A", 0), (END, 0), ("B", 1), (END, 1)))
-    objective = NextSentence(PAD, Masking(MASK, WORD, vocab_size, rate=0.5), template, 16, segments=True)
+    objective = NextSentence(PAD, Masking(MASK, np.arange(WORD, vocab_size), rate=0.5), template, 16, segments=True)
     labels, wrong, total = [], 0, 0
     for epoch in range(20):
         batch = objective.batch(with_second(columns, 2, epoch), np.arange(len(rows)), Draw(2, epoch))
@@ -91,7 +91,7 @@ def masked_spans() -> Finding:
     hidden token from the vectors beside its span and its place in the span.
     """
     size, words = WORD + 100, np.arange(4000)
-    masking, lengths = Masking(MASK, WORD, size, unit="spans"), list[int]()
+    masking, lengths = Masking(MASK, np.arange(WORD, size), unit="spans"), list[int]()
     for row in range(5):
         ids, labels = torch.full((len(words),), WORD), torch.full((len(words),), -1)
         ranges = masking.hide(ids, words, labels, row, Draw(1, 0), words)

@@ -34,7 +34,7 @@ def texts_of_tokens(tokenizer: Tokenizer, ids: Iterable[int]) -> list[str]:
     texts, open_bytes = [], b""
     for token in ids:
         spelling = tokenizer.spelling(token)
-        if spelling is None:  # a special token, which has no text
+        if spelling is None:  # a special token, or a row of the network without a piece: they have no text
             texts.append(tokenizer.tokens([token])[0])
             continue
         open_bytes += spelling if isinstance(spelling, bytes) else spelling.encode("utf-8")
@@ -54,9 +54,8 @@ def lead_of(tokens: Sequence[str], text: str) -> str:
 
 def scored_entries(tokenizer: Tokenizer, scores: TokenScores) -> list[Any]:
     """The entries of a given output; EOS has none."""
-    ids = [_id(tokenizer, token) for token in scores.tokens[:-1]]
-    tops = [[(_id(tokenizer, token), log_prob) for token, log_prob in top] for top in scores.top]
-    return entries(tokenizer, ids, scores.log_probs, tops)
+    tops = [list(zip(ids, (log_prob for _, log_prob in top))) for ids, top in zip(scores.top_ids, scores.top)]
+    return entries(tokenizer, scores.ids[:-1], scores.log_probs, tops)
 
 
 def most_probable_beside(model: Model, input_ids: Sequence[int], ids: Sequence[int], count: int) -> list[Top]:
@@ -69,7 +68,7 @@ def most_probable_beside(model: Model, input_ids: Sequence[int], ids: Sequence[i
 def _entry(tokenizer: Tokenizer, token: int, log_prob: float) -> dict[str, Any]:
     log_prob = max(log_prob, _LEAST)
     spelling = tokenizer.spelling(token)
-    if spelling is None:  # a special token, which has no text
+    if spelling is None:  # a special token, or a row of the network without a piece: they have no text
         return {"id": token, "token": tokenizer.tokens([token])[0], "bytes": None, "log_prob": log_prob}
     data = spelling if isinstance(spelling, bytes) else spelling.encode("utf-8")
     return {"id": token, "token": _text(data), "bytes": list(data), "log_prob": log_prob}
@@ -81,9 +80,3 @@ def _text(data: bytes) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError:
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
-
-
-def _id(tokenizer: Tokenizer, piece: str) -> int:
-    token_id = tokenizer.token_id(piece)
-    assert token_id is not None, "the piece is of this vocabulary"
-    return token_id

@@ -51,6 +51,10 @@ def read_batch(model: Model, jobs: list[Waiting], outbox: Outbox) -> None:
         return
     outbox.count_batch(len(items))
     for job in jobs:
-        for number in range(len(job.items)):
-            outbox.event(job.job.id, Result(number, next(values)))
-        outbox.event(job.job.id, Usage(job.tokens, 0))
+        results = [next(values) for _ in job.items]
+        try:
+            for number, value in enumerate(results):
+                outbox.event(job.job.id, Result(number, value))
+            outbox.event(job.job.id, Usage(job.tokens, 0))
+        except Exception as error:  # a value that cannot be written
+            outbox.fail(job.job.id, error)

@@ -100,7 +100,10 @@ class Worker:
                 break
             del self.waiting[waiting.job.id]
             self.outbox.started(waiting.job.id)
-            self.writers.add(waiting)
+            try:
+                self.writers.add(waiting)
+            except Exception as error:
+                self.writers.fail(waiting.job.id, error)
         self.writers.step()
 
     def _ready(self, *, writing: bool) -> list[Waiting]:

@@ -155,6 +155,11 @@ class Writers:
             for output in item.outputs:
                 self._of_output.pop(id(output), None)
 
+    def fail(self, job_id: str, error: Exception) -> None:
+        """Fail a job, and drop it: what it asks for, or its text, is at fault, so the jobs beside it go on."""
+        self.cancel(job_id)
+        self.outbox.fail(job_id, error)
+
     def step(self) -> None:
         """One step of all outputs."""
         if self._lane is not None and self._lane.rows:
@@ -204,14 +209,19 @@ class Writers:
             self._lane.add(item.outputs)
 
     def _take(self, output: Output, drawn: Drawn | None) -> None:
-        """Take the token that an output got."""
+        """Take the token that an output got; whatever fails is a fault of its job alone."""
         item = self._of_output.get(id(output))
         if item is None:  # cancelled
             return
-        if output.error is not None:
-            self.cancel(item.job.job.id)
-            self.outbox.fail(item.job.job.id, output.error)
-            return
+        try:
+            if output.error is not None:
+                raise output.error
+            self._send(item, output, drawn)
+        except Exception as error:
+            self.fail(item.job.job.id, error)
+
+    def _send(self, item: _Item, output: Output, drawn: Drawn | None) -> None:
+        """Send what is certain after a token: text, if it is sent in pieces, and at their end the outputs."""
         if item.stream is not None:
             self._send_piece(item, item.stream, drawn, is_last=output.has_ended)
         if output.has_ended:
@@ -254,12 +264,10 @@ class Writers:
             outputs = write_outputs(
                 stepped, task_with(job.verb), items, n_best, numbers[0], options, embedder=_no_embedder
             )
-        except Exception as error:
-            if self._written.pop(job.id, None) is not None:
-                self.outbox.fail(job.id, error)
-        else:
             for number, texts in zip(numbers, outputs):
                 self._finish(written, number, texts, self._tops_beside(written, number, texts))
+        except Exception as error:
+            self._fail_inside(job.id, error)
 
     def _beam(self, written: _Written, searches: Searches, number: int, asked: BeamRequest | None) -> None:
         """Write the output of an item by a beam in a lane; runs in a greenlet."""
@@ -270,12 +278,15 @@ class Writers:
         try:
             for _ in searches.beam_steps(asked, each=False):
                 pass
+            texts = [writing.written_text(asked.results[0][0])]
+            self._finish(written, number, texts, self._tops_beside(written, number, texts))
         except Exception as error:
-            if self._written.pop(written.job.job.id, None) is not None:
-                self.outbox.fail(written.job.job.id, error)
-            return
-        texts = [writing.written_text(asked.results[0][0])]
-        self._finish(written, number, texts, self._tops_beside(written, number, texts))
+            self._fail_inside(written.job.job.id, error)
+
+    def _fail_inside(self, job_id: str, error: Exception) -> None:
+        """As `fail`, in a greenlet of the job: its other searches run on, and their outputs are dropped."""
+        if self._written.pop(job_id, None) is not None:
+            self.outbox.fail(job_id, error)
 
     def _tops_beside(self, written: _Written, number: int, texts: Sequence[WrittenText]) -> list[list[Top]]:
         """The likeliest tokens at the places of the outputs of an item, if they are asked for: by another pass."""
@@ -298,19 +309,17 @@ class Writers:
             for token in writing.tokens(searches, self.model.device):
                 drawn.append(Drawn(0, 0, token.id, token.log_prob, token.end))
                 self._send_piece(item, stream, drawn[-1], is_last=False)
+            self._send_piece(item, stream, None, is_last=True)
+            end = drawn[-1].end if drawn else None
+            output = hypothesis(
+                [token.id for token in drawn if token.end != "eos"],
+                [token.log_prob for token in drawn],
+                end in ("eos", "stop"),
+                writing.strategy.length_penalty if isinstance(writing.strategy, Beam) else 0.0,
+            )
+            self._finish(written, number, [writing.written_text(output)], [[]], in_pieces=True)
         except Exception as error:
-            if self._written.pop(written.job.job.id, None) is not None:
-                self.outbox.fail(written.job.job.id, error)
-            return
-        self._send_piece(item, stream, None, is_last=True)
-        end = drawn[-1].end if drawn else None
-        output = hypothesis(
-            [token.id for token in drawn if token.end != "eos"],
-            [token.log_prob for token in drawn],
-            end in ("eos", "stop"),
-            writing.strategy.length_penalty if isinstance(writing.strategy, Beam) else 0.0,
-        )
-        self._finish(written, number, [writing.written_text(output)], [[]], in_pieces=True)
+            self._fail_inside(written.job.job.id, error)
 
     # The end of an item, and of a job
 

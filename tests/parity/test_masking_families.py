@@ -1,0 +1,175 @@
+"""Masking on released vocabularies: what is hidden and what replaces it are words, wherever special tokens stand.
+
+Every masking objective, every encoder family, the vocabulary as released, with one more token and with rows behind it.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
+pytest.importorskip("sentencepiece", reason="sentencepiece is not installed (extra spm)")
+
+import torch
+import transformers as hf
+
+import atento
+from atento.config.loading import load_recipe
+from atento.config.objective import OBJECTIVES
+from atento.data.batches import Batch
+from atento.data.records import Split
+from atento.runs.prepare import tokenizer_and_network, training_batches
+from released_folders import TEXTS, _byte_level, _wordpiece
+from test_tokenizer_families import FAIRSEQ, FAMILIES, unigram
+
+pytestmark = pytest.mark.parity
+MASKED = [*FAIRSEQ, "<mask>"]
+SMALL = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 64,
+}
+OF_DISTILBERT = {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24, "max_position_embeddings": 64}
+DEBERTA = {
+    "relative_attention": True,
+    "pos_att_type": ["p2c", "c2p"],
+    "position_biased_input": False,
+    "share_att_key": True,
+}
+TOKENIZERS: dict[str, Callable[[], Any]] = {
+    **FAMILIES,
+    "bert": _wordpiece,
+    "roberta": lambda: hf.RobertaTokenizerFast(**_byte_level(MASKED)),
+    "xlm-roberta": lambda: hf.XLMRobertaTokenizerFast(vocab=[*unigram(FAIRSEQ), ("<mask>", 0.0)]),
+    "camembert": lambda: hf.CamembertTokenizerFast(vocab=[*unigram(FAIRSEQ), ("<mask>", 0.0)]),
+}
+# family -> their masked model of so many rows, with the ids of a tokenizer
+MODELS: dict[str, Callable[[int, dict[str, Any]], Any]] = {
+    "bert": lambda rows, ids: hf.BertForMaskedLM(hf.BertConfig(vocab_size=rows, **SMALL, **ids)),
+    "distilbert": lambda rows, ids: hf.DistilBertForMaskedLM(
+        hf.DistilBertConfig(vocab_size=rows, **OF_DISTILBERT, **ids)
+    ),
+    "electra": lambda rows, ids: hf.ElectraForMaskedLM(
+        hf.ElectraConfig(vocab_size=rows, embedding_size=16, **SMALL, **ids)
+    ),
+    "mpnet": lambda rows, ids: hf.MPNetForMaskedLM(hf.MPNetConfig(vocab_size=rows, **SMALL, **ids)),
+    "albert": lambda rows, ids: hf.AlbertForMaskedLM(
+        hf.AlbertConfig(vocab_size=rows, embedding_size=16, **SMALL, **ids)
+    ),
+    "modernbert": lambda rows, ids: hf.ModernBertForMaskedLM(
+        hf.ModernBertConfig(
+            vocab_size=rows, **SMALL, cls_token_id=ids["bos_token_id"], sep_token_id=ids["eos_token_id"], **ids
+        )
+    ),
+    "deberta-v2": lambda rows, ids: hf.DebertaV2ForMaskedLM(
+        hf.DebertaV2Config(vocab_size=rows, **SMALL, **DEBERTA, **ids)
+    ),
+    "roberta": lambda rows, ids: hf.RobertaForMaskedLM(
+        hf.RobertaConfig(vocab_size=rows, type_vocab_size=1, **SMALL, **ids)
+    ),
+    "xlm-roberta": lambda rows, ids: hf.XLMRobertaForMaskedLM(
+        hf.XLMRobertaConfig(vocab_size=rows, type_vocab_size=1, **SMALL, **ids)
+    ),
+    "camembert": lambda rows, ids: hf.CamembertForMaskedLM(
+        hf.CamembertConfig(vocab_size=rows, type_vocab_size=1, **SMALL, **ids)
+    ),
+}
+# what was done to the vocabulary -> special tokens and words that were added, rows behind it
+CHANGES: dict[str, tuple[list[str], list[str], int]] = {
+    "as released": ([], [], 0),
+    "one special token": (["<ent>"], [], 0),
+    "a special token, a word and rows behind": (["<ent>"], ["covid19"], 9),
+}
+UNITS = ("tokens", "words", "spans")
+HIDING = [
+    {"kind": kind} | ({"unit": unit} if spec.masks else {})
+    for kind, spec in OBJECTIVES.items()
+    if "rate" in spec.options and "encoder" in spec.architectures
+    for unit in (UNITS if spec.masks else UNITS[:1])
+]
+NARROW = ("albert",)  # embeddings of a width of their own: no boundary of spans is predicted from these
+DOCUMENTS = [f"{TEXTS[n]} covid19. {TEXTS[n + 1]}. {TEXTS[n + 2]}." for n in range(0, 90, 3)]
+
+
+def hiding(family: str) -> list[dict[str, str]]:
+    """The objectives that hide tokens for a family."""
+    return [one for one in HIDING if family not in NARROW or one["kind"] != "span-boundary"]
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], tuple[Path, Any]]:
+    """family, change -> the folder as `transformers` saves it, and their tokenizer."""
+
+    @cache
+    def made(family: str, change: str) -> tuple[Path, Any]:
+        folder = tmp_path_factory.mktemp(family)
+        peer, (special, words, rows) = TOKENIZERS[family](), CHANGES[change]
+        peer.add_tokens(words)
+        peer.add_special_tokens({"additional_special_tokens": special})
+        ids = {"pad": peer.pad_token_id, "bos": peer.cls_token_id, "eos": peer.sep_token_id}
+        torch.manual_seed(0)
+        MODELS[family](len(peer) + rows, {f"{role}_token_id": id_ for role, id_ in ids.items()}).save_pretrained(folder)
+        peer.save_pretrained(folder)
+        return folder, peer
+
+    return made
+
+
+def recipe(folder: Path, objective: Any) -> dict[str, Any]:
+    return {
+        "task": "masked-language-modeling",
+        "data": {"train": {"world": "train", "count": 3}, "max_len": 60},
+        "init": str(folder),
+        "objective": objective,
+        "training": {"steps": 2, "batch_tokens": 64, "warmup": 1, "precision": "float32", "log_every": 1},
+    }
+
+
+def batches_of(folder: Path, objective: Any) -> Iterator[Batch]:
+    """All batches of an epoch, as a run makes them."""
+    loaded, split = load_recipe(recipe(folder, objective), []), Split({"text": DOCUMENTS}, "")
+    tokenizer, network = tokenizer_and_network(loaded, split, lambda line: None)
+    batches = training_batches(loaded.recipe, network, tokenizer, split, lambda line: None)
+    for update in range(batches.updates_per_epoch):
+        yield from (part.batch for part in batches.parts(update))
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("family", MODELS)
+def test_e2_words_are_hidden_and_words_replace_them(family: str, change: str, released: Any) -> None:
+    """Words by their own account: the whole vocabulary without `all_special_ids`."""
+    folder, peer = released(family, change)
+    words = set(peer.get_vocab().values()) - set(peer.all_special_ids)
+    unknown = {peer.unk_token_id}
+    for objective in hiding(family):
+        hidden = read = 0
+        replacing: set[int] = set()
+        for batch in batches_of(folder, objective):
+            ids, labels = batch.inputs["ids"], batch.labels.get("vocabulary", batch.labels.get("generator"))
+            assert labels is not None
+            chosen = labels >= 0
+            assert set(labels[chosen].tolist()) <= words | unknown, objective
+            other = chosen & (ids != labels) & (ids != peer.mask_token_id)
+            replacing |= set(ids[other].tolist())
+            hidden += int(chosen.sum())
+            read += int(batch.real("ids").sum())
+        assert 0.08 < hidden / read < 0.25, (objective, hidden, read)
+        assert replacing <= words, objective
+        assert replacing or objective["kind"] == "replaced-token", objective
+
+
+@pytest.mark.parametrize("family", MODELS)
+def test_e2_every_objective_trains_on_every_family(family: str, released: Any, tmp_path: Path) -> None:
+    """In one run each: all that hide tokens, of a vocabulary with a token more and rows behind it."""
+    folder, _ = released(family, list(CHANGES)[-1])
+    given = recipe(folder, [{**one, "share": 1} for one in hiding(family) if one["kind"] != "replaced-token"])
+    (tmp_path / "text.txt").write_text("\n".join(DOCUMENTS), encoding="utf-8")
+    given["data"] = {"train": {"file": str(tmp_path / "text.txt")}, "max_len": 60}
+    run = atento.train(given, out=tmp_path / "run", threads=1)
+    assert run.step == 2
+    assert atento.load(run.folder).fill(f"O gato {released(family, list(CHANGES)[-1])[1].mask_token} .", top=2)
