@@ -1,8 +1,10 @@
-"""Read files under limits: refuse gzip data with an extreme ratio, and files that do not fit into memory."""
+"""Read files under limits: plain files alone, small ones of a known size, packed ones that do not swell."""
 
+import errno
 import gzip
 import io
 import os
+import stat
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +14,51 @@ from atento.errors import DataError, MissingPartError, install_hint
 
 WINDOW = 32 << 20  # bytes between two checks
 _PACKED = 1 << 17  # compressed bytes that are read at a time
+_FROM_SHELL = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
+SMALL = 64 << 20  # bytes of a file that is read whole: configurations, indexes, records of a run
 RATIO = 200  # text is compressed 3 to 20 times, very repetitive tables about 100 times; deflate reaches 1,032
+
+
+def open_plain(path: str | Path) -> io.BufferedReader:
+    """Open a plain file, or a link to one; a pipe or a device in its place is refused without waiting for it.
+
+    What the shell hands to a command (`/dev/stdin`, `<(...)`) may be a pipe: the user named it.
+
+    Raises:
+        OSError: it cannot be opened, or is no plain file; its `strerror` says which.
+    """
+    if str(path).startswith(_FROM_SHELL):
+        return Path(path).open("rb")
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    mode = os.fstat(fd).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(fd)
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        raise OSError(errno.EINVAL, "it is a pipe or a device, and a plain file is needed", str(path))
+    return os.fdopen(fd, "rb")
+
+
+def read_plain(path: str | Path, limit: int = SMALL) -> bytes:
+    """The content of a plain file of at most `limit` bytes.
+
+    Raises:
+        OSError: it cannot be read, is no plain file, or is longer; its `strerror` says which.
+    """
+    with open_plain(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise OSError(errno.EFBIG, f"it has {size:,} bytes, and {limit:,} are the most", str(path))
+        return file.read()
+
+
+def read_plain_text(path: str | Path, limit: int = SMALL) -> str:
+    """The content of such a file as text; line ends become newlines, as `Path.read_text` has them.
+
+    Raises:
+        OSError: as `read_plain`. UnicodeDecodeError: it is not UTF-8.
+    """
+    return io.TextIOWrapper(io.BytesIO(read_plain(path, limit)), encoding="utf-8").read()
 
 
 class LimitedReader(io.RawIOBase):

@@ -349,6 +349,25 @@ def test_a_damaged_journal_does_not_stop_a_run(server: ForkServer, place: Path, 
     assert "already finished" in server.run(*TINY, "--out", "run", cwd=place).stderr
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "was removed"), (b"", "was removed"), (b"half", "was cut to"), (b"other", "was changed"), (b"same", "")],
+)
+def test_a_run_whose_events_were_changed_goes_on_and_says_so(
+    server: ForkServer, place: Path, run: Path, content: bytes | None, said: str
+) -> None:
+    """Its metrics could be edited, cut or deleted, and the run resumed without a word (K12)."""
+    journal = run / "metrics.jsonl"
+    events = journal.read_bytes()
+    new = {b"half": events[: len(events) // 2], b"other": events.replace(b"loss", b"lost", 1), b"same": events}
+    journal.unlink() if content is None else journal.write_bytes(new.get(content, content))
+    done = server.run(*TINY, "--out", "run", "training.steps=10", cwd=place)
+    assert done.status == 0
+    assert (f"metrics.jsonl {said} " in done.stderr) == bool(said) == ("put the file back" in done.stderr)
+    again = server.run(*TINY, "--out", "run", "training.steps=12", cwd=place)
+    assert again.status == 0 and "put the file back" not in again.stderr
+
+
 def test_left_overs_of_killed_commands_are_cleared_away(server: ForkServer, place: Path) -> None:
     at = {"module": "atento.runs.prepare", "function": "tokenizer_for", "number": signal.SIGKILL}
     assert server.run(*TINY, "--out", "run", cwd=place, fault="signal_in_call", **at).status == -9

@@ -35,19 +35,19 @@ USED = SHOWN | {"tasks", "models", "runs"}
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "precision": {"errors"},
-    "config": {"errors", "metrics"},
     "limits": {"errors"},
+    "config": {"errors", "limits", "metrics"},
     "text": {"errors", "limits"},
     "metrics": {"errors"},
     "world": {"errors"},
     "attention": {"errors"},
-    "networks": LOW | {"attention", "precision"},
+    "networks": LOW | {"attention", "limits", "precision"},
     "data": LOW | {"attention", "limits", "metrics", "text", "world"},
     "decoding": LOW | {"metrics"},
-    "storage": {"errors"},
-    "training": MODELS | {"data", "metrics", "precision", "storage"},
+    "storage": {"errors", "limits"},
+    "training": MODELS | {"data", "limits", "metrics", "precision", "storage"},
     "inspection": LOW | {"attention", "decoding"},
-    "models": MODELS | {"data", "precision", "storage", "text"},
+    "models": MODELS | {"data", "limits", "precision", "storage", "text"},
     "scale": {"errors", "limits", "precision", "text", "data", "storage", "models"},
     "tasks": SHOWN | {"models"},
     "runs": SHOWN | {"tasks", "models"},
@@ -186,6 +186,33 @@ def test_rooms_import_only_rooms_below_them() -> None:
         and (name_of(one.file), one.module) not in LATE
     ]
     assert wrong == []
+
+
+# Files that are read without the limits of `atento.limits`: each with its reason.
+READ_DIRECTLY = {
+    "limits.py": "the limits themselves, and what the system says of its memory",
+    "config/layers.py": "a shipped recipe",
+    "inspection/standalone.py": "a shipped script",
+    "cli/completion.py": "our own source",
+    "data/source_lines.py": "it checks the kind of the file itself, and reads under the limits",
+    "training/allocator.py": "what the system says of this process",
+    "training/replica/health.py": "files that the processes of a run have just written",
+    "training/replica/launch.py": "files that the processes of a run have just written",
+    "scale/inputs.py": "a file behind a URL",
+}
+
+
+def test_files_are_read_under_limits() -> None:
+    """A pipe in the place of a file would be waited for, and a huge file would fill the memory."""
+    found = set()
+    for file, call in calls():
+        if isinstance(call.func, ast.Attribute) and room_of(file) not in ("bench", "notes"):
+            first = call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else "r"
+            on_os = isinstance(call.func.value, ast.Name) and call.func.value.id == "os"
+            opens = call.func.attr == "open" and str(first).startswith("r") and not on_os
+            if opens or call.func.attr in ("read_text", "read_bytes"):
+                found.add(name_of(file))
+    assert found - {"cli/recipes.py"} == READ_DIRECTLY.keys()  # that one writes
 
 
 def test_nobody_imports_the_command_line() -> None:

@@ -1,6 +1,7 @@
 """`metrics.jsonl` is whole lines, cut where the checkpoint stands, and never a reason to stop training."""
 
 import errno
+import hashlib
 import json
 import logging
 import math
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atento.errors import DataError, TrainingError, UsageError
-from atento.training.journal import Journal, read_journal
+from atento.training.journal import Journal, changed_since, read_journal
 
 
 def train(step: int, **more: object) -> dict:
@@ -278,3 +279,46 @@ def test_the_checkpoints_of_a_journal_are_known_without_reading_it_again(
         assert not journal.has_checkpoint(20)  # it is not in the file
         journal.cut(8)
         assert journal.has_checkpoint(8) and not journal.has_checkpoint(12)
+
+
+@given(
+    events=st.lists(st.text(max_size=20), min_size=1, max_size=12),
+    cuts=st.lists(st.integers(min_value=0, max_value=12), max_size=3),
+)
+@settings(max_examples=40, deadline=None)
+def test_the_mark_of_a_journal_is_the_hash_of_its_bytes(
+    tmp_path_factory: pytest.TempPathFactory, events: list[str], cuts: list[int]
+) -> None:
+    """Kept while it is written, after cuts, and by who opens the file again."""
+    path = tmp_path_factory.mktemp("journal") / "metrics.jsonl"
+    with Journal(path) as journal:
+        for step, note in enumerate(events):
+            journal.append(train(step, note=note))
+            if step in cuts:
+                journal.cut(step // 2)
+            content = path.read_bytes()
+            expected = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+            assert journal.mark() == expected
+            with Journal(path) as again:
+                assert again.mark() == expected
+
+
+def test_every_change_before_a_mark_is_seen_and_none_behind_it(path: Path) -> None:
+    """A checkpoint keeps the mark; what a run wrote behind it is cut when it resumes (K12)."""
+    with Journal(path) as journal:
+        journal.append(train(1, note="ação"))
+        journal.append(train(2))
+        mark = journal.mark()
+        journal.append(train(3))
+    content = path.read_bytes()
+    assert mark is not None and changed_since(path, mark) == "" and changed_since(path, None) == ""
+    for place in range(len(content)):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        assert changed_since(path, mark) == ("was changed" if place < mark["bytes"] else "")
+        path.write_bytes(content[:place])
+        cut = f"was cut to {place:,} of {mark['bytes']:,} bytes"
+        assert changed_since(path, mark) == ("" if place >= mark["bytes"] else cut if place else "was removed")
+    path.unlink()
+    assert changed_since(path, mark) == "was removed"
+    os.mkfifo(path)
+    assert "cannot be read (it is a pipe" in changed_since(path, mark)

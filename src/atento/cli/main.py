@@ -138,7 +138,7 @@ def main() -> None:
     except OSError as error:
         if debug:
             raise
-        _fail(f"{error.filename or 'standard output'}: {error.strerror or error}")
+        _fail(f"{_place_of(error)}: {error.strerror or error}")
     except Exception as error:
         if debug:
             raise
@@ -149,6 +149,16 @@ def _command() -> str | None:
     """The command of this call: the first argument; None for an option of `atento` itself, or while completing."""
     completing = "_ATENTO_COMPLETE" in os.environ
     return None if completing or len(sys.argv) < 2 else sys.argv[1]
+
+
+def _place_of(error: OSError) -> str:
+    """The file that the system failed at, or standard output if a write to it failed; else the function."""
+    if error.filename:
+        return str(error.filename)
+    frames = traceback.extract_tb(error.__traceback__)[-2:]
+    if any(frame.name in ("echo", "_write_buffer") or "stdout" in (frame.line or "") for frame in frames):
+        return "standard output"
+    return f"a file could not be read or written ({frames[-1].name}; --debug shows where)"
 
 
 def _fail(text: str) -> None:

@@ -18,9 +18,9 @@ class CharacterConfig:
     filters: tuple[tuple[int, int], ...] = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
     """Convolutions over characters, a list of pairs: width and count. [width at most `max_characters`]"""
     n_highway: int = 2
-    """Highway layers after the convolutions. [0 or more]"""
+    """Highway layers after the convolutions. [0 to 100]"""
     max_characters: int = 50
-    """Length that words are padded or cut to, including the marks of begin and end. [at least 3]"""
+    """Length that words are padded or cut to, including the marks of begin and end. [3 to 10,000]"""
     activation: Literal["relu", "tanh"] = "relu"
     """Activation after the convolutions."""
     projection: bool = True
@@ -30,9 +30,10 @@ class CharacterConfig:
         check_choices(self)
         if self.d_char < 1:
             raise RecipeError(f"`d_char` must be at least 1: got {self.d_char}")
-        if self.max_characters < 3:
+        if not 3 <= self.max_characters <= 10_000:
             raise RecipeError(
-                f"`max_characters` must be at least 3, a word's two marks and one byte: got {self.max_characters}"
+                f"`max_characters` must lie from 3, a word's two marks and one byte, to 10,000: "
+                f"got {self.max_characters}"
             )
         if not self.filters:
             raise RecipeError("`filters` must hold at least one (width, count): got none")
@@ -43,8 +44,8 @@ class CharacterConfig:
                 raise RecipeError(
                     f"the width of `filters` must not exceed `max_characters`: got {pair[0]} and {self.max_characters}"
                 )
-        if self.n_highway < 0:
-            raise RecipeError(f"`n_highway` must not be negative: got {self.n_highway}")
+        if not 0 <= self.n_highway <= 100:
+            raise RecipeError(f"`n_highway` must lie from 0 to 100: got {self.n_highway}")
 
     @property
     def n_filters(self) -> int:

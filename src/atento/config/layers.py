@@ -13,6 +13,7 @@ from atento.config.recipe import Recipe
 from atento.config.renamed import migrated, renamed
 from atento.config.yaml12 import MAX_BYTES, Node, read_yaml
 from atento.errors import RecipeError, nearest
+from atento.limits import open_plain
 
 ENVIRONMENT = "ATENTO_"
 _NO_OVERRIDE = "an override is key=value, such as training.steps=1000, or ~key to go back to the default"
@@ -72,7 +73,7 @@ def open_recipe(name: str | Path, beside: Path | None = None) -> RecipeFile:
             if isinstance(name, Path) or path.suffix in (".yaml", ".yml") or len(Path(name).parts) > 1:
                 raise RecipeError(f"there is no recipe file {path}; shipped recipes: {', '.join(shipped())}")
             return RecipeFile(f"{name}.yaml", shipped_text(str(name)), None, Path.cwd(), str(name))
-        with path.open("rb") as stream:
+        with open_plain(path) as stream:
             content = stream.read(MAX_BYTES + 1)
     except OSError as error:
         raise RecipeError(f"{path} cannot be read: {error.strerror}") from None

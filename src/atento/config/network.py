@@ -24,7 +24,8 @@ from atento.config.positions import ADDED, PositionConfig
 from atento.config.recurrent import RecurrentConfig
 from atento.errors import RecipeError, nearest
 
-_WIDEST = 2**18  # far beyond any network there is; one more digit typed would take all memory before it is counted
+DEEPEST = 1000  # layers of a stack: more would be built for minutes before anything is checked
+WIDEST = 2**18  # far beyond any network there is; one more digit typed would take all memory before it is counted
 _READ_A_SOURCE = ("encoder-decoder", "recurrent-seq2seq")
 _LEFT_TO_RIGHT = ("decoder", "recurrent-lm")
 
@@ -52,10 +53,9 @@ class NetworkConfig:
     n_heads: int = 8
     """Number of attention heads of a layer. [at least 1]"""
     n_layers: int = 6
-    """Number of layers of the stack; of the encoder in an encoder-decoder. [at least 1]"""
+    """Number of layers of the stack; of the encoder in an encoder-decoder. [1 to 1,000]"""
     n_decoder_layers: int | None = None
-    """Number of layers of the decoder of an encoder-decoder. [at least 1; null: `n_layers`] Fewer make decoding faster.
-    """
+    """Number of layers of the decoder of an encoder-decoder. [1 to 1,000; null: `n_layers`] Fewer decode faster."""
     shared_layers: bool = False
     """All layers of a stack have the same weights (ALBERT)."""
     dropout: float = 0.1
@@ -135,8 +135,13 @@ class NetworkConfig:
         self._check_parts()
         if not self.norm_eps > 0:
             raise RecipeError(f"`norm_eps` must be above 0: got {self.norm_eps}")
-        if max(self.d_model, self.d_ff) > _WIDEST:
-            raise RecipeError(f"`d_model` and `d_ff` may be {_WIDEST:,} at most: got {self.d_model} and {self.d_ff}")
+        if max(self.d_model, self.d_ff) > WIDEST:
+            raise RecipeError(f"`d_model` and `d_ff` may be {WIDEST:,} at most: got {self.d_model} and {self.d_ff}")
+        if max(self.n_layers, self.decoder_layers) > DEEPEST:
+            raise RecipeError(
+                f"`n_layers` and `n_decoder_layers` may be {DEEPEST:,} at most: got {self.n_layers} and "
+                f"{self.decoder_layers}"
+            )
         shared = self.attention.n_kv_heads
         if shared is not None and (shared < 1 or self.n_heads % shared):
             raise RecipeError(

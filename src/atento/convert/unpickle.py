@@ -14,6 +14,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from atento.limits import read_plain_text
+
 SINGLE, INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 ADAPTER = "adapter_model.bin"  # of PEFT
 
@@ -23,7 +25,7 @@ def older_files(folder: Path) -> list[Path]:
     if (folder / SINGLE).exists():
         return [folder / SINGLE]
     if (folder / INDEX).exists():
-        names = json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"].values()
+        names = json.loads(read_plain_text(folder / INDEX))["weight_map"].values()
         return [folder / Path(str(name)).name for name in sorted(set(names))]
     return [folder / ADAPTER] if (folder / ADAPTER).exists() else []
 

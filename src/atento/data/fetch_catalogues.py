@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from atento.limits import open_plain
+
 _CREDITS = {"translator-credits", "translator_credits", "Your names", "Your emails"}  # answered by people's names
 _ACCELERATORS = ("_", "&")  # GTK and Qt: the letter after it is the menu key
 
@@ -26,7 +28,7 @@ def catalogue_pairs(folder: Path, left_out: Counter[str]) -> Iterator[tuple[str,
     """
     for path in sorted(folder.glob("*.mo")):
         try:
-            with path.open("rb") as stream:
+            with open_plain(path) as stream:
                 messages: dict[object, str] = vars(gettext.GNUTranslations(stream))["_catalog"]
         except (OSError, ValueError, LookupError, struct.error):
             left_out["damaged catalogues"] += 1

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from atento.errors import DataError
+from atento.limits import read_plain_text
 
 _PARAGRAPHS = {"p", "h1", "h2", "h3", "h4", "h5", "h6"}
 
@@ -105,7 +106,7 @@ def page_pairs(english: Path, foreign: Path, left_out: Counter[str]) -> Iterator
 
 def _by_id(path: Path) -> dict[str, list[Paragraph]]:
     try:
-        page = path.read_text(encoding="utf-8")
+        page = read_plain_text(path)
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8: byte 0x{error.object[error.start]:02x} at byte {error.start}") from None
     grouped: dict[str, list[Paragraph]] = defaultdict(list)

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atento.errors import DataError
+from atento.limits import open_plain, read_plain_text
 
 FORMAT = "atento-tokens-1"
 PLAN, MANIFEST = "plan.json", "manifest.json"
@@ -65,7 +66,7 @@ class _Shard:
         if count == 0:
             return np.empty(0, dtype=dtype)
         try:
-            with path.open("rb") as file:
+            with open_plain(path) as file:
                 pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:
             raise DataError(f"{path}: the store is damaged: the file cannot be mapped ({error})") from None
@@ -214,7 +215,7 @@ def sha256_of(path: Path) -> str:
     """
     digest = hashlib.sha256()
     try:
-        with path.open("rb", buffering=0) as file:
+        with open_plain(path) as file:
             while piece := file.read(_PIECE):
                 digest.update(piece)
     except OSError as error:
@@ -231,7 +232,7 @@ def fingerprint_of(plan: Mapping[str, Any], records: Sequence[ShardRecord]) -> s
 def read_json(path: Path) -> dict[str, Any] | None:
     """Return an object of a JSON file; None if there is no such file or it is something else."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(read_plain_text(path))
     except (OSError, ValueError):
         return None
     return value if isinstance(value, dict) else None

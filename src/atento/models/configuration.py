@@ -1,7 +1,7 @@
 """The `config.json` of a model folder in our layout: read, and its parts checked (network, decoding, embedding)."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
@@ -15,6 +15,7 @@ from atento.config.network import NetworkConfig
 from atento.config.schema import Reader, as_node
 from atento.config.tasks import TASKS
 from atento.errors import CheckpointError, ModelError, RecipeError
+from atento.limits import read_plain_text
 
 CONFIG = "config.json"
 LORA = "lora"  # the key of adapters that are still beside the weights
@@ -22,7 +23,6 @@ OUR_KEYS = (  # what the Hugging Face layout has no place for; it is kept there 
     *("name", "task", "objectives", "decoding", "embedding"),
     *("max_len", "pairs", "prefixes", "columns", "tag_scheme", "answering"),
 )
-_MAX_LAYERS = 1000  # a damaged depth must not cost the time to build it
 
 
 def read_config(file: Path) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def read_config(file: Path) -> dict[str, Any]:
         ModelError: it cannot be read or holds no object. CheckpointError: it is not JSON.
     """
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
+        config = json.loads(read_plain_text(file))
     except OSError as error:
         raise ModelError(f"{file} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
@@ -60,16 +60,25 @@ def network_config(config: Mapping[str, Any], path: Path) -> NetworkConfig:
         raise ModelError(
             f"{path}: config.json has unknown network keys {sorted(unknown)}; was it written by a newer version?"
         )
-    network: NetworkConfig = _fitted(values, NetworkConfig, "network", path)
     file = path / CONFIG
-    for name in ("pad", "unk", "bos", "eos", "start"):
+    if large := next(_large(values, "network"), None):
+        raise ModelError(f"{file}: {large} must be below 2,147,483,648")
+    network: NetworkConfig = _fitted(values, NetworkConfig, "network", path)
+    for name in ("pad", "unk", "bos", "eos", "start", "mask"):
         value = getattr(network.ids, name)
         limit = network.target_vocab_size if name == "start" else min(network.vocab_size, network.target_vocab_size)
-        if value >= limit:
+        if value is not None and value >= limit:
             raise ModelError(f"{file}: network.ids.{name} must be below network.vocab_size: got {value} and {limit}")
-    if max(network.n_layers, network.decoder_layers) > _MAX_LAYERS:
-        raise ModelError(f"{file}: more than {_MAX_LAYERS} layers: got {network.n_layers} and {network.decoder_layers}")
     return network
+
+
+def _large(value: Any, name: str) -> Iterator[str]:
+    """The names of the whole numbers in JSON data that no size of a network, no distance and no id can have."""
+    if isinstance(value, Mapping | list):
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from _large(item, f"{name}.{key}")
+    elif isinstance(value, int) and abs(value) >= 1 << 31:
+        yield name
 
 
 def decoding_config(config: Mapping[str, Any], path: Path) -> DecodingConfig:

@@ -18,11 +18,12 @@ _HUB_FILES = [
 _HUB_SECONDS = 5.0  # to wait for a connection
 
 
-def find_model(model: str | Path, *, older: bool = False) -> Path:
+def find_model(model: str | Path, *, older: bool = False, fetch: bool = True) -> Path:
     """The folder of a model: the best checkpoint of a run (else its last), a model folder, or a fetched hub model.
 
     Args:
         model: a path, or a hub name (`owner/name`).
+        fetch: ask the hub; False: a hub name is looked for in the hub's cache alone.
         older: also fetch `pytorch_model*.bin` or `adapter_model.bin` where a hub model, or a Dense module of it, has no
             safetensors.
 
@@ -47,7 +48,7 @@ def find_model(model: str | Path, *, older: bool = False) -> Path:
     if path.parent != Path() and path.parent.is_dir():
         raise UsageError(f"no model at {path}: the folder {path.parent} has no {path.name}{_beside(path)}")
     if _HUB_NAME.fullmatch(str(model)) and not str(model).startswith("."):
-        return _fetch(str(model), older)
+        return _fetch(str(model), older, only_cache=not fetch)
     near = _beside(Path("runs") / path)
     raise UsageError(f"no model at {path}: give a run folder, a model folder or a hub name (owner/name){near}")
 
@@ -94,7 +95,7 @@ def _older_patterns(folder: Path) -> list[str]:
     return patterns
 
 
-def _fetch(name: str, older: bool) -> Path:
+def _fetch(name: str, older: bool, *, only_cache: bool) -> Path:
     """The folder of a hub model in the hub's cache; verified by the hub's hashes instead of a manifest."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
@@ -107,7 +108,7 @@ def _fetch(name: str, older: bool) -> Path:
     )
 
     try:
-        only_cache = not _hub_answers()
+        only_cache = only_cache or not _hub_answers()
         folder = Path(snapshot_download(name, allow_patterns=_HUB_FILES, local_files_only=only_cache))
         if older and (patterns := _older_patterns(folder)):
             every = _HUB_FILES + patterns

@@ -16,6 +16,7 @@ from atento.errors import ModelError, counted
 from atento.networks.families.family import Family
 from atento.networks.families.rows import Row
 
+_COSTLY = re.compile(r"\)[*+{]|([*+{].*){4}")  # repeated groups, many repetitions: exponential in the name
 _PART = re.compile(
     r"(?P<map>.+)\.(?P<part>lora_[AB]\.weight|lora_B\.bias|lora_embedding_[AB]"
     r"|lora_magnitude_vector(?=(?:\.weight)?$)|token_adapter\.trainable_tokens_delta)(?:\.weight)?"
@@ -199,11 +200,19 @@ def _add_bias(
 def _scale(name: str, rank: int, settings: Mapping[str, Any]) -> float:
     """The factor of B·A of the map of that name, alpha by the patterns of PEFT."""
     alpha = settings.get("lora_alpha", 8)
-    for pattern, own in (settings.get("alpha_pattern") or {}).items():
-        if re.match(rf"(.*\.)?({pattern})$", name):
-            alpha = own
-            break
-    return float(alpha) / (math.sqrt(rank) if settings.get("use_rslora") else rank)
+    patterns = settings.get("alpha_pattern") or {}
+    for pattern, own in patterns.items() if isinstance(patterns, Mapping) else ():
+        if _COSTLY.search(pattern):
+            raise ModelError(f"`alpha_pattern` {pattern!r:.60} repeats too much: name the maps")
+        try:
+            if re.match(rf"(.*\.)?({pattern})$", name):
+                alpha = own
+                break
+        except (re.error, OverflowError) as error:
+            raise ModelError(f"`alpha_pattern` {pattern!r:.60} is no pattern: {error}") from None
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not math.isfinite(alpha):
+        raise ModelError(f"`lora_alpha` and `alpha_pattern` must be numbers: got {alpha!r:.60} for {name}")
+    return alpha / (math.sqrt(rank) if settings.get("use_rslora") else rank)
 
 
 def _token_ids(name: str, settings: Mapping[str, Any]) -> list[int]:

@@ -38,9 +38,9 @@ def migrated(
         ModelError: a later version wrote it.
     """
     version = config.get("version", 1)
-    if version == VERSION:
+    if type(version) is int and version == VERSION:
         return dict(config), dict(weights)
-    if version != 1:
+    if type(version) is not int or version != 1:
         raise ModelError(f"{folder}: config.json is of version {version!r}, this Atento reads up to {VERSION}")
     network = config.get("network")
     if not isinstance(network, Mapping):  # reported when the network is read

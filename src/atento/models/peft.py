@@ -63,13 +63,14 @@ def is_peft(folder: Path) -> bool:
 
 
 def read_peft(
-    folder: Path, *, allow_missing: bool = False, allow_unused: bool = False
+    folder: Path, *, allow_missing: bool = False, allow_unused: bool = False, fetch: bool = True
 ) -> tuple[Path, dict[str, Any], NetworkConfig, dict[str, Tensor], LoadReport]:
     """Read an adapter and its base model, and join the adapter to the weights.
 
     Args:
         folder: with `adapter_config.json`, whose `base_model_name_or_path` is a path (from this folder, or from the
             working directory) or a hub name.
+        fetch: whether a base that is named so may be fetched; a folder does not cause requests that nobody asked for.
         allow_missing, allow_unused: as in `read_released`.
 
     Returns:
@@ -91,7 +92,15 @@ def read_peft(
             f"{folder / ADAPTER_CONFIG}: `revision` {settings['revision']!r} of the base {named} is not fetched here: "
             "name a folder with that revision in `base_model_name_or_path`"
         )
-    base = find_model(named if local is None else local)
+    try:
+        base = find_model(local or named, fetch=fetch)
+    except UsageError as error:
+        if local or fetch:
+            raise
+        raise UsageError(
+            f"{folder / ADAPTER_CONFIG}: the base model {named} is not on this machine, and a folder fetches nothing: "
+            f"`hf download {named}` fetches it, or name its folder in `base_model_name_or_path`"
+        ) from error
     data = read_config(base / CONFIG)
     with TensorFiles(folder, ADAPTER_WEIGHTS) as files:
         read = (name for name in files.entries if ".original_module." not in name and not is_of_training(name))

@@ -1,6 +1,7 @@
 """Reads a model folder: configuration, weights, tokenizer and network, each checked against the others."""
 
 import contextlib
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,11 +26,14 @@ from atento.models.weight_files import read_weights
 from atento.networks import Network, build_network
 from atento.networks.adapters import join_adapters
 from atento.networks.families import read_released
+from atento.networks.families.family import check_depth
 from atento.networks.families.load_report import LoadReport
 from atento.storage.checkpoint import load_checkpoint
 from atento.storage.manifest import MANIFEST, verify
 from atento.text import has_tokenizer
 from atento.text.tokenizer import Tokenizer
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -70,16 +74,15 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
         return ModelFiles(path, *without_adapters(*migrated(checkpoint.config, checkpoint.weights, str(path)), path))
     if is_peft(path):
         base, theirs, adapted, weights, load_report = read_peft(
-            path, allow_missing=allow_missing, allow_unused=allow_unused
+            path, allow_missing=allow_missing, allow_unused=allow_unused, fetch=not Path(model).exists()
         )
         generation = read_generation(base, theirs, adapted)
         ours = with_ours(_translated(theirs, generation, path, None, load_report), generation.network, path)
         return ModelFiles(path if has_tokenizer(path) else base, ours, weights, load_report)
     if not (path / CONFIG).exists():
         raise UsageError(f"{path} is neither a run (no checkpoints) nor a model folder (no config.json)")
-    if (path / MANIFEST).exists() and not (path / MANIFEST).is_symlink():  # the hub's cache is made of links
-        verify(path)
     config = read_config(path / CONFIG)
+    _verify(path, config)
     if not Path(model).exists():
         _check_fetched(model, path, () if modules is None else modules.dense)
     if config.get("model_type", "atento") == "atento":
@@ -89,6 +92,25 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
         network, weights = with_projections(network, weights, modules.dense)
     generation, pooling = read_generation(path, config, network), None if modules is None else modules.embedding
     return ModelFiles(path, _translated(config, generation, path, pooling, load_report), weights, load_report)
+
+
+def _verify(path: Path, config: Mapping[str, Any]) -> None:
+    """Verify a model folder by its manifest; warn of a folder of ours that has none.
+
+    Raises:
+        CheckpointError: truncated or altered, or the manifest is a link in a folder that is not made of links.
+    """
+    manifest = path / MANIFEST
+    if manifest.is_symlink() and (path / CONFIG).is_symlink():  # the hub's cache, which the hub's hashes verify
+        return
+    if manifest.is_symlink() or manifest.exists():
+        verify(path)
+    elif config.get("model_type") == "atento" or "atento" in config:
+        _log.warning(
+            "%s has no %s, which every folder that Atento writes has: whether its files were altered is not known",
+            path,
+            MANIFEST,
+        )
 
 
 def _check_fetched(model: str | Path, network: Path, dense: Sequence[Path]) -> None:
@@ -225,8 +247,13 @@ def read_network(files: ModelFiles, config: NetworkConfig) -> Network:
         ModelError: the weights are not those of the network.
     """
     incomplete = bool(files.load_report and files.load_report.new)
+    check_depth(config, len(files.weights), str(files.path / CONFIG))
     with torch.device("cpu" if incomplete else "meta"), contextlib.nullcontext() if incomplete else _WithoutDraws():
-        network = build_network(config)
+        try:
+            network = build_network(config)
+        except (RuntimeError, OverflowError, MemoryError) as error:
+            reason = str(error).partition("\n")[0]
+            raise ModelError(f"{files.path / CONFIG}: no network of these sizes can be built: {reason}") from None
     if incomplete:
         files = replace(files, weights=network.state_dict() | files.weights)
     check_weights(network, files)

@@ -13,6 +13,7 @@ from atento.config.embedding import EmbeddingConfig
 from atento.config.network import NetworkConfig, changed
 from atento.config.network_parts import ProjectionConfig
 from atento.errors import CapabilityError, ModelError, nearest
+from atento.limits import read_plain_text
 from atento.networks.families.tensors import SINGLE, TensorFiles, check_finite
 from atento.storage.tensorfile import safetensors_chunks, to_bytes
 
@@ -64,7 +65,7 @@ def sentence_folder(path: Path) -> SentenceModules | None:
     network, config, dense = path, {"pooling": "mean", "normalize": False}, []
     kinds = [str(row.get("type", "")).rpartition(".")[2] for row in rows]
     for row, kind in zip(rows, kinds):
-        folder = path / str(row.get("path", ""))
+        folder = _inside(path, str(row.get("path", "")))
         if kind == "Transformer":
             network = folder
         elif kind == "Pooling":
@@ -85,6 +86,14 @@ def sentence_folder(path: Path) -> SentenceModules | None:
             break
     _warn_of_unread(path, network)
     return SentenceModules(network, config, tuple(dense))
+
+
+def _inside(path: Path, name: str) -> Path:
+    """The folder of a module. Raises ModelError: it is not inside the model's folder."""
+    folder = path / name
+    if not folder.resolve().is_relative_to(path.resolve()):
+        raise ModelError(f"{path / MODULES}: the path of a module must be inside the folder: got {name!r}")
+    return folder
 
 
 def _warn_of_unread(path: Path, network: Path) -> None:
@@ -211,7 +220,7 @@ def sentence_files(network: NetworkConfig, embedding: EmbeddingConfig, max_len: 
 
 def _read_json(file: Path) -> Any:
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        return json.loads(read_plain_text(file))
     except OSError as error:
         raise ModelError(f"{file} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:

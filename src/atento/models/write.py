@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from atento.errors import AtentoError, CheckpointError, UsageError
+from atento.limits import read_plain
 from atento.models.card import CARD, model_card
 from atento.models.configuration import CONFIG, network_config
 from atento.models.exporting import exported_layout, our_keys
@@ -87,7 +88,7 @@ def preserved_files(source: Path | None) -> dict[str, bytes]:
             for file in sorted(folder.iterdir()):
                 preserved = is_preserved(file.name) and is_plain_name(file.name)
                 if preserved and file.is_file() and file.stat().st_size <= _MAX_BYTES:
-                    files.setdefault(file.name, file.read_bytes())
+                    files.setdefault(file.name, read_plain(file, _MAX_BYTES))
         except OSError:  # the folder was deleted: the weights in memory can still be written
             continue
     return files

@@ -12,6 +12,7 @@ from atento.config.loading import load_recipe
 from atento.config.tasks import TASKS
 from atento.data.memory import MemoryRecords, by_split
 from atento.errors import UsageError, path_of
+from atento.limits import read_plain_text
 from atento.metrics import METRICS, Score
 from atento.runs.folder import OUTPUTS
 from atento.runs.train import TrainedRun, train
@@ -116,7 +117,7 @@ def cross_validate(
         runs.append(train(recipe, with_fold, data=data, out=folder / f"fold-{fold}", **options))
     outputs, gold = [], []
     for run in runs:
-        for line in (run.folder / OUTPUTS).read_text(encoding="utf-8").splitlines():
+        for line in read_plain_text(run.folder / OUTPUTS).splitlines():
             record = json.loads(line)
             outputs.append(record["output"])
             gold.append(record["right"])

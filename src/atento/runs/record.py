@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from atento.config.loading import load_recipe
 from atento.config.recipe import Recipe
 from atento.errors import CheckpointError, UsageError, counted
+from atento.limits import read_plain_text
 from atento.metrics.table import signed
 from atento.storage.catalogue import STATE, list_checkpoints, select_checkpoint
 from atento.storage.manifest import read_json, read_manifest
@@ -191,7 +192,7 @@ def _scores(event: Mapping[str, Any]) -> dict[str, float]:
 def _facts(path: Path) -> dict[str, Any]:
     """Read the facts of the last start; empty if the file is missing or damaged."""
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
+        facts = json.loads(read_plain_text(path))
     except (OSError, ValueError):
         return {}
     return facts if isinstance(facts, dict) else {}

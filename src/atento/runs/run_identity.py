@@ -13,6 +13,7 @@ import torch
 from atento.config.loading import LoadedRecipe, dump_recipe, load_recipe, recipe_difference
 from atento.config.recipe import Recipe
 from atento.errors import UsageError, counted
+from atento.limits import read_plain_text
 from atento.precision import best_precision
 from atento.runs.prepare import Data
 from atento.storage.whole_file import write_whole
@@ -134,7 +135,7 @@ def data_fingerprint(folder: Path) -> str:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
+        saved = json.loads(read_plain_text(path))
     except ValueError:
         saved = None
     required = {"run_id", "data", "precision", "threads", "device", "deterministic_from"}

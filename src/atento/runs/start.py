@@ -12,6 +12,7 @@ from atento.runs.setup import Setup
 from atento.runs.tuning import sizes
 from atento.storage.catalogue import newest
 from atento.training.faults import is_out_of_memory
+from atento.training.journal import changed_since
 from atento.training.run import Run
 from atento.training.saving import finish_save, restore
 
@@ -34,7 +35,7 @@ def start_or_resume(setup: Setup, run: Run) -> bool:
             )
         _start(setup, run)
         return True
-    restore(run, last)
+    state = restore(run, last)
     if run.progress.step > run.steps:
         raise UsageError(
             f"{run.folder} has {counted(run.progress.step, 'step')}; `training.steps` {run.steps} is fewer. "
@@ -47,6 +48,12 @@ def start_or_resume(setup: Setup, run: Run) -> bool:
     # a run that finished training may still lack its average and test scores
     where = "after its last step," if finished else "from step"
     setup.report(f"resuming {run.folder} {where} {run.progress.step}")
+    if change := changed_since(setup.folder / "metrics.jsonl", state.get("journal")):
+        setup.report(
+            f"warning: {setup.folder / 'metrics.jsonl'} {change} since the checkpoint of step {run.progress.step:,}: "
+            "training goes on exactly, but its curves are no longer those of the run; to have them, stop, put the file "
+            "back and run the same command"
+        )
     run.journal.cut(run.progress.step)
     finish_save(run)
     return True

@@ -8,6 +8,7 @@ from typing import BinaryIO
 import numpy as np
 
 from atento.errors import AtentoError, DataError, UsageError, counted
+from atento.limits import open_plain
 from atento.scale.parts import MANIFEST, OutputFolder
 from atento.storage.whole_file import replacement
 
@@ -48,16 +49,20 @@ def join(folder: OutputFolder, stream: BinaryIO) -> None:
     if folder.ending == ".npy":
         stream.write(_header(paths))
     for path in paths:
-        try:
-            with path.open("rb") as part:
-                if folder.ending == ".npy":
-                    _read_header(part)
-                while content := part.read(_CHUNK):
-                    stream.write(content)
-        except OSError as error:
-            if error.filename is None:
-                raise
-            raise AtentoError(f"{path} cannot be read: {error.strerror}") from None
+        for content in _content(path, folder.ending == ".npy"):
+            stream.write(content)
+
+
+def _content(path: Path, is_array: bool) -> Iterator[bytes]:
+    """The bytes of a part; of an array without its header. Raises AtentoError: it cannot be read."""
+    try:
+        with open_plain(path) as part:
+            if is_array:
+                _read_header(part)
+            while content := part.read(_CHUNK):
+                yield content
+    except OSError as error:
+        raise AtentoError(f"{path} cannot be read: {error.strerror}") from None
 
 
 def write_joined(folder: OutputFolder, out: Path) -> None:
@@ -77,7 +82,7 @@ def _header(paths: list[Path]) -> bytes:
     """The header of the array of all parts, as NumPy writes it."""
     rows, first = 0, None
     for path in paths:
-        with path.open("rb") as part:
+        with open_plain(path) as part:
             shape, dtype = _read_header(part)
         first = first or (shape[1:], dtype)
         if (shape[1:], dtype) != first:

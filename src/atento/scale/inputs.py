@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, cast
 
 from atento.data.source_lines import open_binary, read_bytes, scan_many
 from atento.errors import DataError, MissingPartError, UsageError, install_hint
-from atento.limits import limited
+from atento.limits import limited, open_plain
 from atento.scale.blocks import Block, Check, Plan, Reading, plan_lines, plan_rows, text_of
 from atento.scale.columns import ending, parser
 from atento.scale.parquet import ParquetTexts
@@ -153,7 +153,7 @@ class Input:
         """The content as it is stored; can be read anywhere."""
         try:
             if not self._is_url:
-                return Path(self.path).open("rb")
+                return open_plain(self.path)
             system, path = self._system
             return cast(BinaryIO, system.open(path, "rb"))
         except (OSError, ValueError) as error:

@@ -4,6 +4,7 @@ import hashlib
 from pathlib import Path
 
 from atento.errors import CheckpointError, ModelError
+from atento.limits import open_plain
 from atento.models.find import find_model
 from atento.storage.manifest import MANIFEST, read_manifest
 
@@ -27,7 +28,7 @@ def model_files(model: str) -> tuple[Path, str]:
     if path.is_file():
         return path.resolve(), _sha256(path)
     folder = find_model(model).resolve()
-    if (folder / MANIFEST).is_file():
+    if (folder / MANIFEST).is_file() and not (folder / MANIFEST).is_symlink():
         hashes = {entry.name: entry.sha256 for entry in read_manifest(folder).files if _is_read(entry.name)}
     else:
         names = [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
@@ -44,7 +45,7 @@ def _is_read(name: str) -> bool:
 
 def _sha256(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from atento.errors import AtentoError, DataError, UsageError
+from atento.limits import open_plain, read_plain
 from atento.scale.blocks import Block, Plan
 from atento.storage.manifest import strict_json
 
@@ -136,7 +137,7 @@ class OutputFolder:
         """What is wrong with a part; None: nothing."""
         path = self.part_path(number)
         try:
-            with path.open("rb") as file:
+            with open_plain(path) as file:
                 same = hashlib.file_digest(file, "sha256").hexdigest() == part.sha256
         except FileNotFoundError:
             return f"{path.name} is missing"
@@ -170,7 +171,7 @@ class OutputFolder:
     def _journal(self) -> Iterator[tuple[int, Part]]:
         """The records of the journal; the last line may be cut short."""
         try:
-            lines = (self.path / _JOURNAL).read_bytes().splitlines()
+            lines = read_plain(self.path / _JOURNAL).splitlines()
         except OSError:
             return
         for line in lines:
@@ -206,7 +207,7 @@ def _rendered(body: Mapping[str, Any]) -> bytes:
 def _read(path: Path) -> dict[str, Any] | None:
     """The manifest; None: there is none. Raises DataError: it is malformed."""
     try:
-        body = strict_json(path.read_bytes())
+        body = strict_json(read_plain(path))
         if body["format"] != _FORMAT:
             raise DataError(f"{path}: its format must be {_FORMAT}: got {body['format']!r}")
         if body["fields"] != _BLOCK or not all(len(values) == len(_BLOCK) for values in body["blocks"]):

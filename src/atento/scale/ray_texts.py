@@ -8,6 +8,7 @@ from typing import Any
 
 from atento.data.duplicates import signed_answer
 from atento.errors import AtentoError
+from atento.limits import read_plain
 from atento.scale.ray_workers import RayCluster
 from atento.text.bulk import BulkEncoder, encoded_answer
 from atento.text.text_workers import Answer, in_order
@@ -55,7 +56,9 @@ class Encode:
     """Encodes the texts of a block with a tokenizer, whose files it carries: the machines need not see its folder."""
 
     def __init__(self, folder: Path) -> None:
-        self._files = tuple((path.name, path.read_bytes()) for path in sorted(folder.iterdir()) if path.is_file())
+        self._files = tuple(
+            (path.name, read_plain(path, 256 << 20)) for path in sorted(folder.iterdir()) if path.is_file()
+        )
 
     def __call__(self, texts: bytes) -> Answer:
         """The numbers of ids, and the ids."""

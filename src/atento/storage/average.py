@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from atento.errors import UsageError
+from atento.limits import read_plain
 from atento.storage.catalogue import list_checkpoints
 from atento.storage.checkpoint import is_own, load_checkpoint, save_checkpoint
 
@@ -61,7 +62,7 @@ def average_run(
             total[name] = value.double() if name not in total else total[name] + value.double()
     weights = {name: (value / len(paths)).to(newest.weights[name].dtype) for name, value in total.items()}
     mean_score = None if score is None else score(weights)
-    files = {path.name: path.read_bytes() for path in newest.path.iterdir() if not is_own(path.name)}
+    files = {path.name: read_plain(path) for path in newest.path.iterdir() if not is_own(path.name)}
     state = {"score": mean_score, "averaged": [path.name for path in paths]}
     with torch.no_grad():
         path = save_checkpoint(
@@ -95,7 +96,7 @@ def _in_a_row(paths: Sequence[Path]) -> list[Path]:
 def _state(path: Path) -> dict[str, Any]:
     """The state of a checkpoint; empty for a damaged one, which is refused when it is read."""
     try:
-        state = json.loads((path / "state.json").read_bytes())
+        state = json.loads(read_plain(path / "state.json"))
     except (OSError, ValueError):
         return {}
     return state if isinstance(state, dict) else {}

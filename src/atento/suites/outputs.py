@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from atento.data.records import Split, fingerprint
+from atento.limits import read_plain_text
 from atento.model import Model, load
 from atento.precision import threads as thread_scope
 from atento.runs.train import TrainedRun
@@ -96,7 +97,7 @@ def _run_id(folder: Path) -> str:
 def _read(path: Path) -> dict[str, Any]:
     """The object in a JSON file; empty where the file is missing or damaged."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_plain_text(path))
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -14,7 +14,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from atento.errors import TokenizerError
-from atento.text.folder import as_object, as_text, token_text
+from atento.text.folder import as_object, as_text, is_id, token_text
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ def numbered(content: bytes, path: Path) -> dict[str, int]:
         raise TokenizerError(f"{path} must hold a vocabulary: it is empty")
     piece_of_id: dict[int, str] = {}
     for piece, number in data.items():
-        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 2**31:
-            raise TokenizerError(f"{path} must give each piece an id: got {number!r} for {piece!r}")
+        if not is_id(number):
+            raise TokenizerError(f"{path} must give each piece an id: got {number!r:.40} for {piece!r:.40}")
         if number in piece_of_id:
             raise TokenizerError(
                 f"{path} must give each piece its own id: {piece_of_id[number]!r} and {piece!r} have {number}"

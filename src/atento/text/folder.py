@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from atento.errors import TokenizerError
+from atento.limits import read_plain
 from atento.text.specials import STANDARD, SpecialTokens
 
 DEFINITION = "tokenizer.json"
 CONFIG = "tokenizer_config.json"
 MAP = "special_tokens_map.json"
 _MAX_BYTES = 256 * 2**20
+MOST_IDS = 1 << 24  # the library walks all ids from 0 to the last one
 
 # Role -> its keys in settings files, in order of preference.
 _ROLE_KEYS = {
@@ -65,13 +67,10 @@ def read_file(path: Path) -> bytes:
     """Read the bytes of a tokenizer file.
 
     Raises:
-        TokenizerError: the file cannot be read, or is larger than any tokenizer.
+        TokenizerError: the file cannot be read, is no plain file, or is larger than any tokenizer.
     """
     try:
-        size = path.stat().st_size
-        if size > _MAX_BYTES:
-            raise TokenizerError(f"{path} must be at most {_MAX_BYTES // 2**20} MiB: got {size} bytes")
-        return path.read_bytes()
+        return read_plain(path, _MAX_BYTES)
     except OSError as error:
         raise TokenizerError(f"cannot read {path}: {error.strerror or error}") from error
 
@@ -135,7 +134,7 @@ def specials_of(data: dict[str, Any], config: dict[str, Any], where: Path) -> Sp
         TokenizerError: a declared token is not in the vocabulary, or a token of Atento is not at its fixed id.
     """
     ids: dict[str, int] = {}
-    vocabulary = _vocabulary(data["model"])
+    vocabulary = _vocabulary(data["model"], where)
     added = data.get("added_tokens")
     for token in added if isinstance(added, list) else ():
         if isinstance(token, dict) and token.get("special") and isinstance(token.get("content"), str):
@@ -182,9 +181,21 @@ def _check_unknown(
         raise TokenizerError(f"the unknown token of {where / DEFINITION} must be {roles.get('unk')!r}: got {unknown!r}")
 
 
-def _vocabulary(model: dict[str, Any]) -> dict[str, int]:
+def is_id(number: object) -> bool:
+    """Whether it can be the id of a token."""
+    return type(number) is int and 0 <= number < MOST_IDS
+
+
+def _vocabulary(model: dict[str, Any], where: Path) -> dict[str, int]:
+    """The ids of the pieces of a `tokenizer.json`. Raises TokenizerError: a number that no token has."""
     vocabulary = model["vocab"]
     if isinstance(vocabulary, dict):
+        for piece, number in vocabulary.items():
+            if not is_id(number):
+                raise TokenizerError(
+                    f"{where / DEFINITION} must give each piece an id from 0 to {MOST_IDS - 1:,}: got {number!r:.40} "
+                    f"for {piece!r:.40}"
+                )
         return vocabulary
     entries = enumerate(vocabulary) if isinstance(vocabulary, list) else ()
     return {entry[0]: i for i, entry in entries if isinstance(entry, list) and entry and isinstance(entry[0], str)}

@@ -290,7 +290,7 @@ def _stated_tokens(directory: Path, config: Mapping[str, Any], files: Mapping[st
     decoder = config.get("added_tokens_decoder")
     for key, token in decoder.items() if isinstance(decoder, dict) else ():
         text = token_text(token)
-        if text is None or not key.isdecimal():
+        if text is None or not key.isdecimal() or len(key) > 8:
             raise TokenizerError(
                 f"`added_tokens_decoder` in {directory} must map ids to tokens: got {key!r}: {token!r}"
             )

@@ -7,7 +7,6 @@ valid is refused as a whole; nothing is skipped or repaired.
 
 import gzip
 import math
-import stat
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atento.errors import AtentoError, DataError, UsageError, nearest
-from atento.limits import limited
+from atento.limits import limited, open_plain
 
 _WORD_LIMIT = 1 << 16  # bytes of one word
 _LINE_LIMIT = 1 << 24  # bytes of one line of text
@@ -224,9 +223,7 @@ def _vectors(words: dict[str, int], numbers: bytearray, width: int) -> Vectors:
 def _reading(path: Path) -> Iterator[BinaryIO]:
     """Open a file and decompress it; system and gzip errors are raised as errors of Atento."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # opening a named pipe would block
-            raise DataError(f"{path}: a regular file is needed")
-        with path.open("rb") as raw, limited(raw, str(path), packed_as=path.suffix) as stream:
+        with open_plain(path) as raw, limited(raw, str(path), packed_as=path.suffix) as stream:
             yield stream
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import hashlib
 import json
 import logging
 import math
@@ -12,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from atento.errors import DataError, TrainingError, UsageError
+from atento.limits import read_plain
 from atento.storage.manifest import sync
 
+_MOST = 8 << 30  # bytes of a journal
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
 _log = logging.getLogger(__name__)
 
@@ -31,6 +34,8 @@ class Journal:
         self._warned = False
         self._fd: int | None = None
         self._held: list[Mapping[str, Any]] | None = None
+        self._digest: Any = None  # running SHA-256 of the first `_hashed` bytes of the file; None: not begun
+        self._hashed = 0
         self._checkpoints: set[int] | None = None  # steps of the checkpoint events in the file; None: not read yet
         self.listener: Callable[[Mapping[str, Any]], None] | None = None  # also called with each event
         self._open()
@@ -91,6 +96,16 @@ class Journal:
         if self._fd is not None:
             sync(self._fd)
 
+    def mark(self) -> dict[str, Any] | None:
+        """The length and SHA-256 of the file, which a checkpoint keeps; None if the disk fails. See `changed_since`."""
+        try:
+            if self._digest is None or self._hashed != self.path.stat().st_size:
+                content = read_plain(self.path, _MOST)
+                self._digest, self._hashed = hashlib.sha256(content), len(content)
+        except OSError:
+            return None
+        return {"bytes": self._hashed, "sha256": self._digest.hexdigest()}
+
     def cut(self, after_step: int) -> int:
         """Remove the events after a step, and `end` events, when a run resumes; return how many were removed.
 
@@ -100,7 +115,7 @@ class Journal:
             TrainingError: the file cannot be read, or the new one cannot be written; the old one is unchanged.
         """
         try:
-            content = self.path.read_bytes()
+            content = read_plain(self.path, _MOST)
         except FileNotFoundError:
             return 0
         except OSError as error:
@@ -121,7 +136,7 @@ class Journal:
         """Whether the file has the event of the checkpoint of a step; the file is read once, at the first call."""
         if self._checkpoints is None:
             try:
-                lines = self.path.read_bytes().split(b"\n")
+                lines = read_plain(self.path, _MOST).split(b"\n")
             except OSError:
                 return False  # `append` warns
             events = [event for line in lines if (event := _parse(line)) is not None]
@@ -167,9 +182,12 @@ class Journal:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, end)
             raise
+        if self._digest is not None:
+            self._digest.update(line)
+            self._hashed += len(line)
 
     def _replace(self, content: bytes) -> None:
-        self._checkpoints = None
+        self._checkpoints, self._digest = None, None
         temporary = self.path.with_name(f".{self.path.name}-{uuid.uuid4().hex}")
         try:
             with temporary.open("xb") as file:
@@ -190,6 +208,28 @@ class Journal:
         self._open()
 
 
+def changed_since(path: Path, mark: Mapping[str, Any] | None) -> str:
+    """What happened to the events up to a checkpoint since it was saved beside them; empty: nothing.
+
+    Args:
+        path: `metrics.jsonl`, which may have further events.
+        mark: that of `Journal.mark` in the checkpoint; None: an older checkpoint has none.
+    """
+    if mark is None or not mark["bytes"]:
+        return ""
+    try:
+        content = read_plain(path, _MOST)
+    except FileNotFoundError:
+        content = b""
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    if not content:
+        return "was removed"
+    if len(content) < mark["bytes"]:
+        return f"was cut to {len(content):,} of {mark['bytes']:,} bytes"
+    return "" if hashlib.sha256(content[: mark["bytes"]]).hexdigest() == mark["sha256"] else "was changed"
+
+
 def read_journal(path: Path) -> list[dict[str, Any]]:
     """Read every event of a `metrics.jsonl`, oldest first; an incomplete last line is skipped.
 
@@ -197,7 +237,7 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
         DataError: the file cannot be read, or a line is no event; names file and line.
     """
     try:
-        lines = path.read_bytes().split(b"\n")
+        lines = read_plain(path, _MOST).split(b"\n")
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
     events = []

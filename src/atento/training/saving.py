@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -50,6 +51,7 @@ def _save(run: Run, beside: bool) -> None:
         "checkpoint_every": config.checkpoint_every,
         "steps": run.steps,
         "torch": torch.__version__,
+        "journal": run.journal.mark() if run.replica.main else None,
         **run.identity,
     }
     run_id = str(run.identity["run_id"])
@@ -137,8 +139,11 @@ def finish_save(run: Run) -> None:
         delete_old(run, run.progress.step)
 
 
-def restore(run: Run, path: Path) -> None:
+def restore(run: Run, path: Path) -> dict[str, Any]:
     """Load weights, optimizer state and progress from a checkpoint; the caller cuts the journal to its step.
+
+    Returns:
+        The state of the checkpoint.
 
     Raises:
         CheckpointError: the checkpoint is damaged.
@@ -161,6 +166,7 @@ def restore(run: Run, path: Path) -> None:
     _say_schedule(run, checkpoint.step, checkpoint.state.get("steps"))
     if run.updater.noise is not None:
         run.updater.noise.sums = dict(run.progress.noise)
+    return checkpoint.state
 
 
 def restore_weights(run: Run, path: Path) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from atento.config.network import NetworkConfig
+from atento.config.network import DEEPEST, WIDEST, NetworkConfig
 from atento.errors import ModelError, nearest
 from atento.networks.families.rows import Row
 from atento.networks.families.tying import Repeat, Tying, resolve
@@ -32,7 +32,12 @@ _SIZES = (
     *("relative_attention_num_buckets", "relative_attention_max_distance"),
     *("embedding_size", "dim", "hidden_dim", "n_heads", "n_layers"),
 )
-_SIZES_OR_NONE = ("n_inner", "num_key_value_heads", "num_decoder_layers", "head_dim")
+_SIZES_OR_NONE = ("n_inner", "num_key_value_heads", "num_decoder_layers", "head_dim", "num_labels")
+_DEPTHS = (
+    *("num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers", "decoder_layers"),
+    "num_decoder_layers",
+)
+_LARGEST = 2**31 - 1  # of any other size; shapes of tensors say more
 _RATES = ("dropout", "pdrop", "dropout_prob", "dropout_rate")
 _IDS = {  # theirs -> ours
     "pad_token_id": "pad_id",
@@ -102,16 +107,33 @@ class Family:
 
 
 def check_numbers(data: Mapping[str, Any]) -> None:
-    """Raises ModelError: a size, a rate or an epsilon of their configuration is not the number it must be."""
+    """Raises ModelError: a size, an id, a rate or an epsilon of their configuration is not the number it must be."""
     for key, value in data.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if key in _SIZES or (key in _SIZES_OR_NONE and value is not None):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ModelError(f"`{key}` must be a whole number, 1 or more: got {value!r}")
+            most = DEEPEST if key in _DEPTHS else WIDEST if key == "num_labels" else _LARGEST
+            if value > most:
+                raise ModelError(f"`{key}` may be {most:,} at most: got {value:,}")
+        elif key.endswith("_token_id"):
+            for one in value if isinstance(value, list) else [value]:
+                if one is not None and type(one) is not int:
+                    raise ModelError(f"`{key}` must be a token id or a list of them: got {value!r:.60}")
         elif key in _SMALL and not (number and 0 < value < float("inf")):
             raise ModelError(f"`{key}` must be a number above 0: got {value!r}")
         elif key.endswith(_RATES) and value is not None and not (number and 0 <= value <= 1):
             raise ModelError(f"`{key}` must be a number from 0 to 1: got {value!r}")
+
+
+def check_depth(config: NetworkConfig, tensors: int, path: str) -> None:
+    """Raises ModelError: a file of so few tensors cannot hold so many layers, which are therefore never built."""
+    layers = config.n_layers + (config.decoder_layers if config.reads_source else 0)
+    if layers > tensors and not config.shared_layers and config.cbow is None:
+        raise ModelError(
+            f"{path}: a network of {layers:,} layers has at least as many tensors, and the weights are {tensors:,}: "
+            "one of the two files is damaged or of another model"
+        )
 
 
 def segments_of(data: Mapping[str, Any]) -> int:

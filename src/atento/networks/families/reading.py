@@ -16,7 +16,7 @@ from atento.networks.families.bert import BERT_AND_RELATIVES
 from atento.networks.families.config_keys import ReadKeys
 from atento.networks.families.deberta import DEBERTA
 from atento.networks.families.distilbert import DISTILBERT
-from atento.networks.families.family import Family, check_numbers, known_ids, warn_of_ids
+from atento.networks.families.family import Family, check_depth, check_numbers, known_ids, warn_of_ids
 from atento.networks.families.gpt import GPT1, GPT2
 from atento.networks.families.llama import LLAMA_AND_RELATIVES
 from atento.networks.families.load_report import LoadReport
@@ -112,8 +112,9 @@ def read_released(
             config = family.read(keys, plain, tying)
         except KeyError as error:
             raise ModelError(f"{folder / 'config.json'}: {error.args[0]!r} is missing") from None
-        except (TypeError, ValueError, AttributeError, RecipeError, ModelError) as error:
+        except (TypeError, ValueError, ArithmeticError, AttributeError, RecipeError, ModelError) as error:
             raise ModelError(f"{folder / 'config.json'}: {error}") from None
+        check_depth(config, len(theirs), str(folder / "config.json"))
         rows = family.rows(config)
         weights, load_report = _take(files, config, rows, prefix, tying)
         used_names = {name for names in load_report.loaded.values() for name in names}

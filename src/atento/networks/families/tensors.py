@@ -6,7 +6,8 @@ Several threads may read at once.
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock, local
@@ -17,9 +18,11 @@ import torch
 from torch import Tensor
 
 from atento.errors import CheckpointError, ModelError, counted
+from atento.limits import open_plain, read_plain_text
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
-_HEADER_LIMIT = 100 << 20  # bytes; the format's own
+_HEADER_LIMIT = 16 << 20  # bytes; the format itself allows 100 MB
+_DIMENSIONS, _MOST = 16, 1 << 48  # of a tensor; of a number of its place and shape, so that no product is long
 _PIECE = 16 << 20  # bytes compared at once
 _LFS = int.from_bytes(b"version ", "little")  # the start of a pointer file that Git LFS puts in place of a large file
 _SHARD = re.compile(r".*-\d+-of-\d+\.safetensors")
@@ -47,6 +50,15 @@ class TensorEntry:
     size: int
     dtype: torch.dtype
     shape: tuple[int, ...]
+
+
+@contextmanager
+def _reading(file: Path) -> Iterator[None]:
+    """Name the file of an error of the system, which has none where a descriptor is read."""
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(f"{file} cannot be read: {error.strerror}") from error
 
 
 class TensorFiles:
@@ -81,13 +93,13 @@ class TensorFiles:
 
     def _read_index(self, path: Path) -> None:
         try:
-            table = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
+            table = json.loads(read_plain_text(path))["weight_map"]
             files = {name: sorted(n for n, file in table.items() if file == name) for name in set(table.values())}
         except OSError as error:
             raise ModelError(f"{path} cannot be read: {error.strerror}") from None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise CheckpointError(f"{path} is damaged: it must hold a `weight_map` of tensor and file names") from None
-        for name in sorted(files):
+        for name in sorted(files, key=str):
             if not isinstance(name, str) or Path(name).name != name:
                 raise CheckpointError(f"{path}: a shard must be a file of the same folder: got {name!r}")
             if not (path.parent / name).exists():
@@ -140,7 +152,8 @@ class TensorFiles:
         view = out.view(-1).view(torch.uint8).numpy().data if entry.size else memoryview(b"")
         done = 0
         while done < entry.size:
-            count = os.preadv(fd, [view[done : done + (1 << 30)]], entry.start + done)
+            with _reading(entry.file):
+                count = os.preadv(fd, [view[done : done + (1 << 30)]], entry.start + done)
             if count <= 0:
                 raise CheckpointError(f"{entry.file} is truncated: tensor {name!r} ends past its end")
             done += count
@@ -149,11 +162,13 @@ class TensorFiles:
     def _descriptor(self, file: Path) -> int:
         with self._opening:
             if file not in self._open:
-                self._open[file] = os.open(file, os.O_RDONLY)
+                with _reading(file):
+                    self._open[file] = os.open(file, os.O_RDONLY)
             return self._open[file]
 
     def _bytes(self, entry: TensorEntry, start: int, count: int) -> bytes:
-        return os.pread(self._descriptor(entry.file), count, entry.start + start)
+        with _reading(entry.file):
+            return os.pread(self._descriptor(entry.file), count, entry.start + start)
 
     def equal(self, name: str, other_name: str) -> bool:
         """Whether two tensors have the same shape and hold the same numbers, compared piece by piece."""
@@ -233,7 +248,7 @@ def _header(path: Path) -> dict[str, TensorEntry]:
     """
     try:
         size = path.stat().st_size
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             length = int.from_bytes(file.read(8), "little")
             if length == _LFS:
                 raise ModelError(f"{path} is a Git LFS pointer, not the file itself: fetch it with `git lfs pull`")
@@ -244,13 +259,16 @@ def _header(path: Path) -> dict[str, TensorEntry]:
         tensor_entries, end = {}, 0
         for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
             start, stop = entry["data_offsets"]
-            dtype, shape = _DTYPES.get(entry["dtype"]), tuple(int(n) for n in entry["shape"])
+            dtype, shape = _DTYPES.get(entry["dtype"]), tuple(entry["shape"])
+            whole = all(type(number) is int and 0 <= number < _MOST for number in (start, stop, *shape[:_DIMENSIONS]))
+            if not whole or len(shape) > _DIMENSIONS:
+                raise CheckpointError(f"{path} is damaged: tensor {name!r} has no whole numbers as place and shape")
             if dtype is None:
                 raise ModelError(f"{path}: tensor {name!r} is of kind {entry['dtype']}, which is not read here")
             count = 1
             for extent in shape:
                 count *= extent
-            if start != end or min((*shape, 0)) < 0 or stop - start != count * dtype.itemsize:
+            if start != end or stop - start != count * dtype.itemsize:
                 raise CheckpointError(f"{path} is damaged: tensor {name!r} does not fit its place")
             tensor_entries[name] = TensorEntry(path, 8 + length + start, stop - start, dtype, shape)
             end = stop

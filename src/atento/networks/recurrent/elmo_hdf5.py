@@ -29,6 +29,7 @@ from torch import Tensor
 from atento.config.elmo import N_CHARACTERS, CharacterConfig, ELMoConfig
 from atento.config.network import NetworkConfig
 from atento.errors import MissingPartError, ModelError, RecipeError, install_hint
+from atento.limits import read_plain_text
 from atento.networks.recurrent.elmo import ELMo, ProjectedLSTM
 
 _Read = Callable[..., Tensor]
@@ -47,10 +48,7 @@ def published_config(options: str | Path, *, vocab_size: int = 0) -> NetworkConf
     """
     path = Path(options)
     try:
-        raw = path.read_bytes()
-        if len(raw) > _OPTIONS_LIMIT:
-            raise ModelError(f"{path}: has {len(raw)} bytes, too many for ELMo's options")
-        tree = json.loads(raw.decode("utf-8"))
+        tree = json.loads(read_plain_text(path, _OPTIONS_LIMIT))
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:

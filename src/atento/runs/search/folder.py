@@ -10,6 +10,7 @@ from atento.config.dumping import dump_recipe, scalar_text
 from atento.config.loading import load_recipe
 from atento.errors import UsageError
 from atento.inspection.score_figure import Panel, Point, scores_page, scores_svg
+from atento.limits import read_plain_text
 from atento.runs.search.result import SearchResult, Trial, share_text
 from atento.storage.whole_file import write_whole
 
@@ -37,7 +38,7 @@ def open_search(folder: Path, identity: Mapping[str, Any]) -> bool:
         write_whole(path, json.dumps(identity, indent=2, ensure_ascii=False) + "\n")
         return False
     try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
+        saved = json.loads(read_plain_text(path))
         different = differences(saved, identity)
     except (ValueError, AttributeError, KeyError, TypeError):
         raise UsageError(f"{path} is damaged; give another folder with --out") from None
@@ -84,7 +85,7 @@ def read_results(folder: Path, trials: Sequence[Trial]) -> list[Trial]:
     if not path.exists():
         return list(trials)
     recorded: dict[int, Trial] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(read_plain_text(path).splitlines(), start=1):
         try:
             trial = Trial.from_dict(json.loads(line))
         except (ValueError, KeyError, TypeError):

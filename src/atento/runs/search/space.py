@@ -12,6 +12,7 @@ from atento.config import layers, schema
 from atento.config.dumping import scalar_text
 from atento.config.yaml12 import MAX_BYTES, Node, read_yaml
 from atento.errors import RecipeError, nearest
+from atento.limits import open_plain
 
 _RANGE_KEYS = ("low", "high", "log", "integer", "step")
 _FORM = "a list of choices, or {low, high} with log, integer or step"
@@ -159,7 +160,7 @@ def size(dimensions: list[Dimension]) -> int | None:
 
 def _text(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             content = file.read(MAX_BYTES + 1)
         return content.decode("utf-8-sig")
     except OSError as error:

@@ -15,6 +15,7 @@ from jinja2 import TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from atento.errors import DataError, UsageError
+from atento.limits import read_plain_text
 from atento.text.tokenizer import Tokenizer
 
 _FILE, _SETTINGS, _KEY = "chat_template.jinja", "tokenizer_config.json", "chat_template"
@@ -30,9 +31,9 @@ def template_text(folder: str) -> str | None:
         return None
     file, settings = Path(folder) / _FILE, Path(folder) / _SETTINGS
     if file.is_file():
-        text: object = file.read_text(encoding="utf-8")
+        text: object = read_plain_text(file)
     elif settings.is_file():
-        text = json.loads(settings.read_text(encoding="utf-8")).get(_KEY)
+        text = json.loads(read_plain_text(settings)).get(_KEY)
     else:
         return None
     if isinstance(text, list):  # several, by name

@@ -11,6 +11,7 @@ from pathlib import Path
 from starlette.requests import Request
 
 from atento.errors import DataError, UsageError
+from atento.limits import read_plain_text
 from atento.serve.http.errors import ServiceError, retry_after
 from atento.serve.settings import Limits
 
@@ -44,7 +45,7 @@ def read_keys(file: Path) -> list[Key]:
         DataError: a line that is not of this form, or a name or key that occurs twice; it does not show the key.
     """
     keys: list[Key] = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(read_plain_text(file).splitlines(), start=1):
         words = line.partition("#")[0].split()
         if not words:
             continue

@@ -1,0 +1,134 @@
+"""Model folders that lie about sizes: every number of every family's configuration, and of our own, is bounded (S1)."""
+
+import copy
+import json
+import time
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import atento
+from atento.config.elmo import CBOWConfig, CharacterConfig, ELMoConfig
+from atento.config.network import DEEPEST, NetworkConfig
+from atento.config.positions import PositionConfig
+from atento.config.presets import PRESETS
+from atento.errors import AtentoError
+from atento.networks.build import ARCHITECTURES
+from atento.networks.families import FAMILIES
+from atento.networks.families.config_keys import ReadKeys
+from tiny_families import OF_FAMILY, tiny_config, tiny_model
+
+HOSTILE = ("1000000000000", "-1", "0", "1e999", "true", "9" * 400, "[[3]]")
+SECONDS = 5.0  # of one folder, which is read in some 10 ms: a loop over 10**12 layers or a table of them takes for ever
+BYTES = 1 << 30
+OURS: dict[str, dict[str, Any]] = {name: {"architecture": name} for name in ARCHITECTURES}
+OURS["elmo"]["elmo"] = ELMoConfig(CharacterConfig(filters=((1, 4), (2, 4))), d_cell=8)
+OURS["cbow"]["cbow"] = CBOWConfig()
+OURS |= {
+    kind: {"architecture": "encoder", "positions": PositionConfig(kind)}  # type: ignore[arg-type]
+    for kind in ("learned", "rotary", "shaw", "t5", "alibi", "matrix", "disentangled")
+}
+_ROBERTAS_IDS = {"pad": 1, "unk": 3, "bos": 0, "eos": 2, "start": 0, "mask": 4}
+_SIZES: dict[str, Any] = {"vocab_size": 60, "d_model": 16, "d_ff": 24, "n_heads": 4, "n_layers": 2, "max_len": 64}
+
+
+@cache
+def of_family() -> dict[str, NetworkConfig]:
+    """A tiny network of each released family, from the presets."""
+    names = {PRESETS[name]().family: name for name in sorted(PRESETS, key=lambda name: (name in OF_FAMILY, name))}
+    ids = {key: {"ids": _ROBERTAS_IDS} for key in ("roberta", "camembert", "xlm-roberta", "mpnet", "m2m_100")}
+    own = ids | {"openai-gpt": {"d_ff": 64}}
+    return {name: tiny_config(names.get(name, "roberta-base"), family=name, **own.get(name, {})) for name in FAMILIES}
+
+
+def numbers(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The places of all numbers in JSON data, and of all nulls, which may be numbers."""
+    if isinstance(value, Mapping | list):
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from numbers(item, (*at, key))
+    elif value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        yield at
+
+
+def with_value(data: Any, at: tuple[Any, ...], value: str) -> str:
+    """The JSON of data with one value written as it is."""
+    data = copy.deepcopy(data)
+    place = data
+    for key in at[:-1]:
+        place = place[key]
+    place[at[-1]] = "<here>"
+    return json.dumps(data).replace('"<here>"', value)
+
+
+def peak() -> int:
+    """The largest memory of this process so far, in bytes."""
+    status = Path("/proc/self/status")
+    return int(status.read_text().split("VmHWM:")[1].split()[0]) << 10 if status.exists() else 0
+
+
+def refused_or_read(folder: Path, data: Any, places: list[tuple[Any, ...]]) -> int:
+    """Write each hostile value at each place and load the folder: it is read, or refused in one sentence, soon.
+
+    Returns:
+        How many were refused.
+    """
+    file, refused, before = folder / "config.json", 0, peak()
+    for place in places:
+        for value in HOSTILE:
+            file.write_text(with_value(data, place, value), encoding="utf-8")
+            begun = time.monotonic()
+            try:
+                atento.load(folder, device="cpu")
+            except AtentoError as error:
+                refused += 1
+                said = str(error)
+                assert str(folder) in said and "\n" not in said and len(said) < 1500, (place, value, said)
+            seconds = time.monotonic() - begun
+            assert seconds < SECONDS, f"{place} = {value}: {seconds:.1f} s"
+            assert peak() - before < BYTES, f"{place} = {value}: {(peak() - before) >> 20} MiB"
+    return refused
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_s1_no_number_of_a_released_configuration_costs_more_than_its_folder(family: str, tmp_path: Path) -> None:
+    """Also of keys that the file leaves out and the family reads."""
+    folder = tiny_model(of_family()[family]).save(tmp_path / "model", layout="huggingface")
+    for name in ("MANIFEST.json", "generation_config.json"):
+        (folder / name).unlink(missing_ok=True)
+    data = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    keys = ReadKeys(data)
+    row = FAMILIES[family]
+    row.read(keys, frozenset(), row.tying(data, []))
+    data = dict.fromkeys(sorted(keys.read - data.keys())) | data | {"num_labels": None}
+    assert refused_or_read(folder, data, list(numbers(data))) > 3 * len(HOSTILE)
+
+
+@pytest.mark.parametrize("name", sorted(OURS))
+def test_s1_no_number_of_our_own_configuration_costs_more_than_its_folder(name: str, tmp_path: Path) -> None:
+    ids = {"pad": 0, "unk": 1, "bos": 2, "eos": 3, "start": 2, "mask": 4}
+    folder = tiny_model(NetworkConfig(**_SIZES | {"ids": ids} | OURS[name])).save(tmp_path / "model")
+    (folder / "MANIFEST.json").unlink()
+    data = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    data |= {"max_len": None, "answering": None, "decoding": {"beam": 2, "max_new_tokens": None, "n_best": 1}}
+    schemes = "positions" in OURS[name]  # the others are tried with the plain networks
+    places = [place for place in numbers(data) if not schemes or "positions" in place]
+    assert refused_or_read(folder, data, places) > (2 if schemes else 20) * len(HOSTILE)
+
+
+@pytest.mark.parametrize("layers", [DEEPEST + 1, DEEPEST, 200])
+@pytest.mark.parametrize("layout", ["atento", "huggingface"])
+def test_s1_layers_are_counted_against_the_tensors_before_they_are_built(
+    layout: str, layers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1,001 layers took 34 s to refuse."""
+    folder = tiny_model(tiny_config("bert-base")).save(tmp_path / "model", layout=layout)
+    (folder / "MANIFEST.json").unlink()
+    text = (folder / "config.json").read_text(encoding="utf-8")
+    key = "n_layers" if layout == "atento" else "num_hidden_layers"
+    (folder / "config.json").write_text(text.replace(f'"{key}": 2', f'"{key}": {layers}'), encoding="utf-8")
+    monkeypatch.setattr("atento.models.read.build_network", lambda config: pytest.fail("the network was built"))
+    with pytest.raises(AtentoError, match=r"config\.json: .*(1,000 at most|a network of [\d,]+ layers)"):
+        atento.load(folder)
