@@ -352,11 +352,11 @@ def test_wrong_inputs_are_named() -> None:
     ("changes", "message"),
     [
         ({"d_char": 0}, r"`d_char` must be at least 1: got 0"),
-        ({"max_characters": 2}, r"`max_characters` must be at least 3.*got 2"),
+        ({"max_characters": 2}, r"`max_characters` must lie from 3.*got 2"),
         ({"filters": ()}, r"`filters` must hold at least one"),
         ({"filters": ((1, 0),)}, r"`filters` must be pairs of width and count, both at least 1: got \(1, 0\)"),
         ({"filters": ((9, 1),)}, r"the width of `filters` must not exceed `max_characters`: got 9 and 8"),
-        ({"n_highway": -1}, r"`n_highway` must not be negative: got -1"),
+        ({"n_highway": -1}, r"`n_highway` must lie from 0 to 100: got -1"),
         ({"activation": "gelu"}, r"`activation` cannot be 'gelu'"),
     ],
 )

@@ -95,7 +95,7 @@ def read_peft(
     try:
         base = find_model(local or named, fetch=fetch)
     except UsageError as error:
-        if local or fetch:
+        if local or fetch or "/" not in named:
             raise
         raise UsageError(
             f"{folder / ADAPTER_CONFIG}: the base model {named} is not on this machine, and a folder fetches nothing: "
