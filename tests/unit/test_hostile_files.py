@@ -21,6 +21,7 @@ from safetensors.torch import save_file
 
 import atento
 from atento.config.recipe import TokenizerConfig
+from atento.convert.unpickle import older_files
 from atento.errors import AtentoError
 from atento.models.peft import read_peft
 from atento.models.sentence_transformers import sentence_folder
@@ -355,3 +356,29 @@ def test_k12_a_disk_that_fails_is_not_called_standard_output(
     )
     assert done.returncode == 1, done
     assert done.stderr.splitlines()[-1].endswith(said), done.stderr
+
+
+def test_s1_older_weights_are_plain_files_and_have_a_bound_of_memory(tmp_path: Path) -> None:
+    """Pickles are read by a process of their own: a pipe must not hold it, nor a zip that swells fill the memory."""
+    os.mkfifo(tmp_path / "pytorch_model.bin")
+    command = [sys.executable, "-m", "atento.convert.unpickle", str(tmp_path), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1 and "a plain file is needed" in done.stderr
+    (tmp_path / "pytorch_model.bin").unlink()
+    (tmp_path / "pytorch_model.bin").write_bytes(bytes(1000))
+    program = (
+        "import sys; from pathlib import Path; from atento.convert.unpickle import bounded, older_files\n"
+        "bounded(older_files(Path(sys.argv[1]))); bytearray(1 << 30); print('read'); bytearray(64 << 30)"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout == "read\n"
+    assert not sys.platform.startswith("linux") or done.stderr.endswith("MemoryError\n")
+    for content in ("{", "[]", '{"weight_map": 3}', '{"weight_map": {}}'):
+        (tmp_path / "pytorch_model.bin").unlink(missing_ok=True)
+        (tmp_path / "pytorch_model.bin.index.json").write_text(content, encoding="utf-8")
+        if content.endswith("{}}"):
+            assert older_files(tmp_path) == []
+        else:
+            with pytest.raises(AtentoError, match=r"index\.json is damaged"):
+                older_files(tmp_path)

@@ -199,6 +199,7 @@ READ_DIRECTLY = {
     "training/replica/health.py": "files that the processes of a run have just written",
     "training/replica/launch.py": "files that the processes of a run have just written",
     "scale/inputs.py": "a file behind a URL",
+    "convert/unpickle.py": "what the system says of this process",
 }
 
 

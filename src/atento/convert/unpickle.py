@@ -7,26 +7,36 @@ effects and its memory use.
 """
 
 import json
+import os
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from atento.limits import read_plain_text
+from atento.errors import ModelError
+from atento.limits import open_plain, read_plain_text
 
 SINGLE, INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 ADAPTER = "adapter_model.bin"  # of PEFT
+_TIMES, _MORE = 6, 2 << 30  # memory: so many times the files (read, copied, written), and bytes of PyTorch's own
 
 
 def older_files(folder: Path) -> list[Path]:
-    """The older weight files of a folder, sorted by name; empty if it has none."""
+    """The older weight files of a folder, sorted by name; empty if it has none. Raises ModelError: a damaged index."""
     if (folder / SINGLE).exists():
         return [folder / SINGLE]
     if (folder / INDEX).exists():
-        names = json.loads(read_plain_text(folder / INDEX))["weight_map"].values()
-        return [folder / Path(str(name)).name for name in sorted(set(names))]
+        try:
+            names = {str(name) for name in json.loads(read_plain_text(folder / INDEX))["weight_map"].values()}
+        except OSError as error:
+            raise ModelError(f"{folder / INDEX} cannot be read: {error.strerror}") from None
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise ModelError(f"{folder / INDEX} is damaged: it must hold a `weight_map` of file names") from None
+        return [folder / Path(name).name for name in sorted(names)]
     return [folder / ADAPTER] if (folder / ADAPTER).exists() else []
 
 
@@ -35,11 +45,30 @@ def safe_name(older: Path) -> str:
     return "adapter_model.safetensors" if older.name == ADAPTER else "model.safetensors"
 
 
+def bounded(files: Sequence[Path]) -> None:
+    """Limit the memory of this process by the size of the files, which may swell when they are unpacked.
+
+    Raises:
+        OSError: one of them is no plain file.
+    """
+    size = 0
+    for file in files:
+        with open_plain(file) as opened:
+            size += os.fstat(opened.fileno()).st_size
+    with suppress(ImportError, OSError, ValueError):  # where the system has no such limit
+        import resource
+
+        now = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        most = now + _TIMES * size + _MORE
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
 def main(folder: Path, out: Path) -> None:
     """Write OUT/model.safetensors, or OUT/adapter_model.safetensors."""
     tensors: dict[str, Tensor] = {}
     storages: set[tuple[int, int, tuple[int, ...]]] = set()
     files = older_files(folder)
+    bounded(files)
     for file in files:
         content = torch.load(file, map_location="cpu", weights_only=True)
         if not isinstance(content, dict):
