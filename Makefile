@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INDEX := $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX),)
 
-.PHONY: demo test test-slow lint serve install dev clean
+.PHONY: demo test test-slow lint serve install dev lock sbom clean
 
 demo: install
 	$(BIN)/atento demo
@@ -41,10 +41,20 @@ $(VENV)/installed: $(VENV)/torch pyproject.toml
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
 	touch $@
 
-$(VENV)/installed-dev: $(VENV)/torch pyproject.toml
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	$(BIN)/python -m pip install --quiet --no-deps 'mbrs>=0.1.8'  # a peer whose own requirements bring other models
+# What tests run with has one version each, and files with these hashes alone.
+$(VENV)/installed-dev: $(VENV)/torch pyproject.toml requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --require-hashes --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@ $(VENV)/installed
+
+# The lock files again, after a change of pyproject.toml; `make lock LOCK=--upgrade` takes the newest versions.
+lock: install
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/python tools/lock.py lock $(LOCK)
+
+# The packages of the image with versions, hashes and licences, as a bill of materials (CycloneDX): sbom.json
+sbom: install
+	$(BIN)/python tools/lock.py sbom
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -121,9 +121,9 @@ def seconds_until_closed(connection: socket.socket, dribble: bytes = b"", most: 
 
 
 def test_v5_slow_heads_bodies_and_idle_connections_are_closed_and_others_are_served(service: Served) -> None:
-    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nX: "
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nX: "
     body = (
-        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer key-of-main\r\n"
+        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer key-of-main\r\n"
         b"Content-Type: application/json\r\nContent-Length: 500\r\n\r\n"
     )
     cases = [(head, b"a", 1.0), (body, b" ", 1.0), (b"", b"", 2.0)] * 10
@@ -145,7 +145,7 @@ def test_v5_slow_heads_bodies_and_idle_connections_are_closed_and_others_are_ser
 @pytest.mark.slow
 def test_v5_a_client_that_does_not_read_is_cut_off(service: Served) -> None:
     """Requests follow one another on a connection whose answers nobody reads, until the buffers are full."""
-    request = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
+    request = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
     connection = connect(service)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.settimeout(1.0)
@@ -165,7 +165,7 @@ def test_v5_a_client_that_does_not_read_is_cut_off(service: Served) -> None:
 def test_more_connections_than_the_limit_are_refused(service: Served) -> None:
     held = [connect(service) for _ in range(LIMITS["connections"])]
     extra = connect(service)
-    extra.sendall(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n")
+    extra.sendall(b"GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n")
     answer = extra.recv(1 << 16)
     assert answer.startswith(b"HTTP/1.1 503 ") and b"retry-after: 1" in answer and b'"code": "busy"' in answer
     for connection in (*held, extra):
@@ -383,8 +383,8 @@ def test_v3_at_four_times_its_capacity_as_many_requests_are_answered_as_without_
 @pytest.mark.slow
 def test_v5_a_hundred_slow_clients_delay_no_other(folder: Path) -> None:
     """Dribbling heads and bodies: the latencies of good requests rise by a fifth at most."""
-    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nX: "
-    body = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n"
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nX: "
+    body = head[:-3] + b"Content-Type: application/json\r\nContent-Length: 500\r\n\r\n"
     limits = ["--limit", "header_seconds=5", "--limit", "body_seconds=10", "--limit", "idle_seconds=15"]
     good = LONG | {"n": 8, "max_tokens": 128}
     with served([str(folder / "lm"), *limits]) as service, httpx.Client(base_url=service.url, timeout=30) as client:

@@ -7,8 +7,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+import pytest
 
-from http_service import Served, error_of
+from http_service import Served, error_of, until
 
 JSON = {"content-type": "application/json"}
 GOOD = {"model": "lm", "prompt": "I love", "max_tokens": 4, "temperature": 0}
@@ -271,7 +272,7 @@ def raw(service: Served, data: bytes, *, more: bytes = b"", seconds: float = 5.0
 
 
 def request(path: str, *headers: str, method: str = "POST") -> bytes:
-    lines = [f"{method} {path} HTTP/1.1", "Host: x", *headers, "", ""]
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", *headers, "", ""]
     return "\r\n".join(lines).encode()
 
 
@@ -311,7 +312,7 @@ def test_v1_heads_and_sizes(service: Served) -> None:
         ("a length that is no number", request(C, kind, "Content-Length: five"), b"", 400, "invalid_http"),
         ("a chunk that is no number", request(C, kind, "Transfer-Encoding: chunked"), b"zz\r\n", 400, "invalid_http"),
         ("a body that does not come", request(C, kind, "Content-Length: 50"), b"{", 408, "slow_request"),
-        ("a head that does not end", b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n", b"", 408, "slow_request"),
+        ("a head that does not end", b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n", b"", 408, "slow_request"),
     ]
     memory = _memory(service)
     for name, data, more, status, code in cases:
@@ -351,3 +352,53 @@ def _memory(service: Served) -> int:
     """Resident bytes of the server process."""
     lines = Path(f"/proc/{service.process.pid}/status").read_text(encoding="utf-8").splitlines()
     return 1024 * int(next(line for line in lines if line.startswith("VmRSS")).split()[1])
+
+
+RAW: list[tuple[str, bytes, int, str]] = [
+    ("no HTTP", b"hello\r\n\r\n", 400, "invalid_http"),
+    ("no host", b"GET /version HTTP/1.1\r\n\r\n", 400, "invalid_http"),
+    ("a long head", b"GET /version HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 70_000, 431, "head_too_large"),
+    ("a length of letters", b"POST /embed HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n", 400, "invalid_http"),
+    ("a slow head", b"GET /version HTTP/1.1\r\n", 408, "slow_request"),
+    ("another host", b"GET /version HTTP/1.1\r\nHost: evil.example\r\n\r\n", 421, "wrong_host"),
+    ("a long body", b"POST /embed HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 999999999\r\n\r\n", 413, "too_long"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("request_bytes", "status", "code"), [row[1:] for row in RAW], ids=[row[0] for row in RAW])
+def test_each_refusal_is_logged_and_counted_once(service: Served, request_bytes: bytes, status: int, code: str) -> None:
+    def counted() -> float:
+        lines = service.get("/metrics").text.splitlines()
+        of_status = [line for line in lines if line.startswith("atento_requests_total{") and f'code="{status}"' in line]
+        return sum(float(line.split()[-1]) for line in of_status)
+
+    def logged() -> list[Any]:
+        return [event for event in service.events() if event["status"] == status and event["code"] == code]
+
+    before, events = counted(), len(logged())
+    parts = urlsplit(service.url)
+    with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=10) as connection:
+        connection.sendall(request_bytes)
+        assert connection.recv(1 << 16).startswith(f"HTTP/1.1 {status} ".encode())
+    until(lambda: len(logged()) == events + 1, 5.0)
+    assert {"id", "route", "seconds"} <= logged()[-1].keys() and counted() == before + 1
+
+
+def test_the_openapi_document_defines_its_parameters_and_follows_its_references(service: Served) -> None:
+    document = service.get("/openapi.json").json()
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            declared = {row["name"] for row in operation["parameters"] if row["in"] == "path" and row["required"]}
+            assert declared == {part[1:-1] for part in path.split("/") if part.startswith("{")}, path
+
+    def references(part: Any) -> list[str]:
+        if isinstance(part, dict):
+            own = [part["$ref"]] if isinstance(part.get("$ref"), str) else []
+            return own + [reference for value in part.values() for reference in references(value)]
+        return [reference for value in part for reference in references(value)] if isinstance(part, list) else []
+
+    for reference in references(document):
+        found = document
+        for name in reference.removeprefix("#/").split("/"):
+            found = found[name]

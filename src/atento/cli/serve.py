@@ -50,6 +50,9 @@ Insecure = Annotated[bool, typer.Option("--insecure", help="Listen beyond this m
 Cors = Annotated[
     list[str] | None, typer.Option(metavar="ORIGIN", help="A web origin that may call the service; repeatable.")
 ]
+AllowHost = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", help="A host name that requests may use; repeatable; * is any.")
+]
 AdminSocket = Annotated[Path | None, typer.Option(metavar="PATH", help="A unix socket for POST /models/reload.")]
 Languages = Annotated[
     list[str] | None,
@@ -82,6 +85,7 @@ def serve(
     api_keys: ApiKeys = None,
     insecure: Insecure = False,
     cors: Cors = None,
+    allow_host: AllowHost = None,
     admin_socket: AdminSocket = None,
     languages: Languages = None,
     max_input: Annotated[int | None, _number("Maximum tokens of a text.")] = None,
@@ -128,6 +132,7 @@ def serve(
         _keys(api_key, api_keys),
         insecure,
         cors or [],
+        allow_host or [],
         admin_socket,
         log_text,
         quiet,

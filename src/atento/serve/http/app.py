@@ -1,9 +1,10 @@
 """The application: all routes over one engine, with one form of error."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -17,6 +18,7 @@ from atento.serve.http import chat, health, hugging_face, libretranslate, openai
 from atento.serve.http.body import read_object
 from atento.serve.http.errors import ServiceError, error_body
 from atento.serve.http.fields import Fields, read
+from atento.serve.http.hosts import Hosts
 from atento.serve.http.middleware import Observed, answer
 from atento.serve.http.routes_page import POLICY, routes_page
 from atento.serve.http.service import Service, note
@@ -27,13 +29,31 @@ if TYPE_CHECKING:
 _MESSAGES = {404: "there is no such path; GET /docs lists the routes", 405: "this path does not take that method"}
 
 
-def application(service: Service, *, origins: Sequence[str] = (), tracing: "Tracing | None" = None) -> ASGIApp:
+class _Application(FastAPI):
+    """FastAPI whose document describes the parameters of paths, which the routes read from the request themselves."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The OpenAPI document."""
+        document = super().openapi()
+        for path, operations in document["paths"].items():
+            for operation in operations.values():
+                operation["parameters"] = [
+                    {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+                    for name in re.findall(r"\{(\w+)\}", path)
+                ]
+        return document
+
+
+def application(
+    service: Service, *, origins: Sequence[str] = (), tracing: "Tracing | None" = None, hosts: Hosts | None = None
+) -> ASGIApp:
     """The application of the public address.
 
     Args:
         service: what the routes share.
         origins: web pages that may call it (CORS); by default none.
         tracing: makes a span of each request.
+        hosts: the names that are answered; None: all.
     """
     pulse = health.Pulse()
 
@@ -45,7 +65,7 @@ def application(service: Service, *, origins: Sequence[str] = (), tracing: "Trac
         with suppress(asyncio.CancelledError):
             await beating
 
-    app = FastAPI(
+    app = _Application(
         title="Atento",
         version=atento.__version__,
         lifespan=lifespan,
@@ -67,7 +87,7 @@ def application(service: Service, *, origins: Sequence[str] = (), tracing: "Trac
         app.add_middleware(
             CORSMiddleware, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=["*"]
         )
-    return Observed(app, service.limits, service.metrics, service.log, tracing)
+    return Observed(app, service.limits, service.metrics, service.log, tracing, hosts)
 
 
 class _Reload(Fields):

@@ -7,6 +7,8 @@ answer. The time of a body is limited where it is read (`body.py`).
 import asyncio
 import json
 import sys
+import time
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -16,26 +18,36 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from atento.serve.http.errors import error_body
 from atento.serve.settings import Limits
 
+Refused = Callable[[int, str, float], None]
 
-def protocol_class(limits: Limits) -> type[asyncio.Protocol]:
-    """The class of connections that hold these limits."""
+
+def protocol_class(limits: Limits, refused: Refused) -> type[asyncio.Protocol]:
+    """The class of connections that hold these limits.
+
+    Args:
+        limits: of the service.
+        refused: called with the status, the code and the seconds of a request that is answered here, not by a route.
+    """
 
     class LimitedProtocol(_Limited):
         """A connection of this service."""
 
         limits_held = limits
+        note_refused = staticmethod(refused)
 
     return LimitedProtocol
 
 
 class _Limited(H11Protocol):
     limits_held: Limits
+    note_refused: Refused
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._timer: asyncio.TimerHandle | None = None  # until the next request is known
         self._writing: asyncio.TimerHandle | None = None  # while the client does not read
         self._refused = False
+        self._since = time.monotonic()  # of the connection, or of the head of the last request
         self._begun = False  # whether the head of the next request has begun
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -57,7 +69,7 @@ class _Limited(H11Protocol):
         cycle = self.cycle
         idle = cycle is None or cycle.response_complete
         if idle and not self._begun:
-            self._begun = True
+            self._begun, self._since = True, time.monotonic()
             self._wait(self.limits_held.header_seconds)
         super().data_received(data)
         if self.cycle is not cycle:
@@ -106,6 +118,7 @@ class _Limited(H11Protocol):
         """Answer without the application, and close."""
         if self.transport.is_closing():
             return
+        self.note_refused(status, code, time.monotonic() - self._since)
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
             body = json.dumps(error_body(status, message, code)).encode()
             head = [

@@ -48,6 +48,10 @@ class Metrics:
         """Count a request that has ended."""
         self.running -= 1
         self.in_flight.set(self.running)
+        self.count(route, status, seconds)
+
+    def count(self, route: str, status: int, seconds: float) -> None:
+        """Count an answer."""
         self.requests.labels(route, str(status)).inc()
         self.seconds.labels(route).observe(seconds)
 

@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from atento.serve.http.errors import ServiceError
+from atento.serve.http.hosts import Hosts
 from atento.serve.http.logs import Log
 from atento.serve.http.metrics import Metrics
 from atento.serve.settings import Limits
@@ -29,12 +30,20 @@ class Observed:
         app: the routes.
         limits, metrics, log: of the service.
         tracing: makes a span of each request; None: there is none.
+        hosts: the names that are answered; None: all.
     """
 
     def __init__(
-        self, app: ASGIApp, limits: Limits, metrics: Metrics, log: Log, tracing: "Tracing | None" = None
+        self,
+        app: ASGIApp,
+        limits: Limits,
+        metrics: Metrics,
+        log: Log,
+        tracing: "Tracing | None" = None,
+        hosts: Hosts | None = None,
     ) -> None:
         self._app, self._limits, self._metrics, self._log, self._tracing = app, limits, metrics, log, tracing
+        self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -64,6 +73,8 @@ class Observed:
         self._metrics.begin()
         try:
             self._check_head(scope)
+            if self._hosts is not None:
+                self._hosts.check(scope["headers"])
             await self._app(scope, receive_noted, send_noted)
         except ClientDisconnect:
             status = CLOSED_BY_CLIENT

@@ -100,22 +100,20 @@ def _fields(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     for name, field in schema.get("properties", {}).items():
         default = field.get("default")
         note = "required" if name in required else "" if default is None else f"default {json.dumps(default)}"
-        yield name, _kind(field, schema.get("$defs", {})), note or str(field.get("description", ""))
+        yield name, _kind(field), note or str(field.get("description", ""))
 
 
-def _kind(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+def _kind(field: Mapping[str, Any]) -> str:
     """The type of a field in words."""
-    if "$ref" in field:
-        name = field["$ref"].rpartition("/")[2]
-        inner = definitions.get(name, {}).get("properties", {})
-        return f"object of {', '.join(inner)}" if inner else "object"
+    if "properties" in field:
+        return f"object of {', '.join(field['properties'])}"
     if "anyOf" in field:
-        kinds = [_kind(part, definitions) for part in field["anyOf"] if part.get("type") != "null"]
+        kinds = [_kind(part) for part in field["anyOf"] if part.get("type") != "null"]
         return " or ".join(dict.fromkeys(kinds))
     if "enum" in field:
         return " or ".join(map(json.dumps, field["enum"]))
     if field.get("type") == "array":
-        return f"list of {_kind(field.get('items', {}), definitions)}"
+        return f"list of {_kind(field.get('items', {}))}"
     return str(field.get("type", "any value"))
 
 

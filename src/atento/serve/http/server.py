@@ -15,6 +15,7 @@ from atento.serve.engine.engine import Engine
 from atento.serve.http.app import admin_application, application
 from atento.serve.http.clients import Clients
 from atento.serve.http.connection import protocol_class
+from atento.serve.http.hosts import Hosts
 from atento.serve.http.logs import Log
 from atento.serve.http.metrics import Metrics
 from atento.serve.http.service import Service
@@ -51,10 +52,11 @@ async def answer_until(
         log,
     )
     tracing = None if settings.tracing is None else settings.tracing(log.event)
-    app = application(service, origins=settings.origins, tracing=tracing)
-    servers = [(_Server(_config(app, limits)), bound)]
+    hosts = Hosts(settings.host, settings.allowed_hosts)
+    app = application(service, origins=settings.origins, tracing=tracing, hosts=hosts)
+    servers = [(_Server(_config(app, service)), bound)]
     if settings.admin_socket is not None:
-        servers.append((_Server(_config(admin_application(service), limits)), _unix_socket(settings.admin_socket)))
+        servers.append((_Server(_config(admin_application(service), service)), _unix_socket(settings.admin_socket)))
     running = [asyncio.ensure_future(server.serve(sockets=[sock])) for server, sock in servers]
     while not all(server.started for server, _ in servers):
         await asyncio.sleep(0.005)
@@ -86,10 +88,11 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _config(app: object, limits: Limits) -> uvicorn.Config:
+def _config(app: object, service: Service) -> uvicorn.Config:
+    limits = service.limits
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
-        http=protocol_class(limits),
+        http=protocol_class(limits, service.refused),
         ws="none",
         log_config=None,
         log_level="critical",

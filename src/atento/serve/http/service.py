@@ -1,6 +1,7 @@
 """What all routes share: the engine, the limits, the clients, the metrics; which model a request is for."""
 
 import time
+import uuid
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -96,6 +97,11 @@ class Service:
         if not able:
             raise ServiceError(404, f"no model of this service can {verb}", "unknown_model")
         return next((name for name in own if name in able), able[0])
+
+    def refused(self, status: int, code: str, seconds: float) -> None:
+        """Log and count a request that was refused before it reached a route."""
+        self.metrics.count("unknown", status, seconds)
+        self.log.request(status, id=uuid.uuid4().hex[:16], route="unknown", seconds=round(seconds, 4), code=code)
 
     def check_open(self) -> None:
         """Raises ServiceError: 503, the service is stopping."""

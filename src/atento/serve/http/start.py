@@ -6,12 +6,12 @@ import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atento.errors import AtentoError, UsageError
 from atento.serve.engine.engine import Engine
+from atento.serve.http.hosts import is_loopback
 from atento.serve.settings import Limits, ModelSettings
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class ServerSettings:
         keys: API keys; none: everyone may use the service.
         insecure: whether it may listen beyond this machine without a key.
         origins: web pages that may call it (CORS).
+        allowed_hosts: names by which it may be called, beside those that `Hosts` answers itself.
         admin_socket: path of the unix socket of `POST /models/reload`; None: there is none.
         log_text: whether users' texts may be logged. quiet: whether successful requests are left out of the log.
         tracing: makes, from what writes an event of the log, what turns each request into a span of OpenTelemetry;
@@ -41,6 +42,7 @@ class ServerSettings:
     keys: "Sequence[Key]" = ()
     insecure: bool = False
     origins: Sequence[str] = ()
+    allowed_hosts: Sequence[str] = ()
     admin_socket: Path | None = None
     log_text: bool = False
     quiet: bool = False
@@ -49,19 +51,10 @@ class ServerSettings:
 
     def check(self) -> None:
         """Raises UsageError: it would be open to other machines without a key."""
-        if not self.keys and not self.insecure and not _is_loopback(self.host):
+        if not self.keys and not self.insecure and not is_loopback(self.host):
             raise UsageError(
                 f"--host {self.host} is open to other machines: give --api-key, --api-keys, or --insecure to allow all"
             )
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def listening_socket(host: str, port: int) -> socket.socket:

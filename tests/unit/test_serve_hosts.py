@@ -1,0 +1,60 @@
+"""Which host names the service answers, by where it listens and what is allowed (DNS rebinding)."""
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the service needs the extra serve")
+
+from atento.serve.http.errors import ServiceError
+from atento.serve.http.hosts import Hosts
+
+LOCAL = [
+    "localhost",
+    "LOCALHOST:8000",
+    "localhost.:80",
+    "127.0.0.1",
+    "127.0.0.1:8000",
+    "127.3.2.1",
+    "[::1]",
+    "[::1]:8000",
+    "",
+]
+FOREIGN = [
+    "evil.example",
+    "evil.example:8000",
+    "localhost.evil.example",
+    "127.0.0.1.evil.example",
+    "xlocalhost",
+    "[::1].evil",
+]
+ADDRESSES = ["10.0.0.7:8000", "192.168.1.2", "[2001:db8::1]:80"]
+
+
+def answered(hosts: Hosts, names: list[str]) -> list[str]:
+    found = []
+    for name in names:
+        try:
+            hosts.check([(b"accept", b"*/*"), (b"host", name.encode())])
+        except ServiceError as error:
+            assert error.status == 421 and "--allow-host" in error.message
+        else:
+            found.append(name)
+    return found
+
+
+@pytest.mark.parametrize("bound", ["127.0.0.1", "localhost", "::1", "127.0.0.2"])
+def test_on_this_machine_alone_only_its_own_names_are_answered(bound: str) -> None:
+    assert answered(Hosts(bound), [*LOCAL, *FOREIGN, *ADDRESSES]) == LOCAL
+    allowed = Hosts(bound, ["atento.example", "Other.Example"])
+    assert answered(allowed, ["atento.example:443", "other.example", *LOCAL, *FOREIGN]) == [
+        "atento.example:443",
+        "other.example",
+        *LOCAL,
+    ]
+    assert answered(Hosts(bound, ["*"]), [*LOCAL, *FOREIGN, *ADDRESSES]) == [*LOCAL, *FOREIGN, *ADDRESSES]
+
+
+@pytest.mark.parametrize("bound", ["0.0.0.0", "::", "192.168.1.2"])
+def test_beyond_this_machine_all_names_or_those_that_are_allowed_and_the_addresses_of_probes(bound: str) -> None:
+    assert answered(Hosts(bound), [*LOCAL, *FOREIGN, *ADDRESSES]) == [*LOCAL, *FOREIGN, *ADDRESSES]
+    allowed = Hosts(bound, ["atento.example"])
+    assert answered(allowed, ["atento.example", *LOCAL, *FOREIGN, *ADDRESSES]) == ["atento.example", *LOCAL, *ADDRESSES]
