@@ -121,7 +121,7 @@ def test_what_is_wrong_with_records_is_told_with_their_place() -> None:
         "data[1]: give pairs (source, target), dicts": ([("a", "b"), ("a",)], two),
         "data[0]: give pairs (source, target), dicts": (["a b"], two),
         "data[2]: key 'target' must hold a string": ([("a", "b"), ("c", "d"), ("e", None)], two),
-        "data[0]: key 'target' is not in the record; its keys are 'source', 'tgt'": (
+        "data[0]: key 'target' is not in the record; did you mean 'tgt'?; its keys are 'source', 'tgt'": (
             [{"source": "a", "tgt": "b"}],
             two,
         ),

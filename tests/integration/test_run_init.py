@@ -39,7 +39,7 @@ def tuning(here: Path) -> Path:
 
 def test_it_starts_with_the_models_weights_tokenizer_and_sizes(server: ForkServer, tuning: Path) -> None:
     """With a learning rate of nothing, the weights after a step are the model's own."""
-    still = ["training.learning_rate=0", "training.steps=1"]
+    still = ["training.learning_rate=0", "training.steps=1", "training.warmup=1"]
     for number, init in enumerate(("model", "run", str(tuning / "model"))):
         done = server.run(*TUNE, *still, f"init={init}", "--out", f"still-{number}", cwd=tuning)
         assert done.status == 0 and "warning" not in done.stderr, done.stderr
