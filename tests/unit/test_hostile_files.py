@@ -382,3 +382,21 @@ def test_s1_older_weights_are_plain_files_and_have_a_bound_of_memory(tmp_path: P
         else:
             with pytest.raises(AtentoError, match=r"index\.json is damaged"):
                 older_files(tmp_path)
+
+
+def test_s1_mutated_settings_of_a_model_that_writes_end_in_documented_errors(tmp_path: Path) -> None:
+    """Loaded and used: `task: []` was found at the first text."""
+    tokenizer = train_tokenizer(TokenizerConfig(kind="bpe", vocab_size=310), TEXTS)
+    model = tiny_model(tiny_config("gpt2", vocab_size=tokenizer.vocab_size), tokenizer, task=None)
+    folder = model.save(tmp_path / "model", layout="huggingface")
+    (folder / "MANIFEST.json").unlink()
+    for name in ("config.json", "generation_config.json"):
+        refused = load_mutations(
+            folder, name, 120, lambda path: atento.load(path, device="cpu").generate(["o gato"], max_new_tokens=2)
+        )
+        assert refused > 12, name
+    data = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    data["atento"]["task"] = []
+    (folder / "config.json").write_text(json.dumps(data), encoding="utf-8")
+    with pytest.raises(AtentoError, match=r"config\.json: `task` must be text: got \[\]"):
+        atento.load(folder)

@@ -54,6 +54,8 @@ def network_config(config: Mapping[str, Any], path: Path) -> NetworkConfig:
     """
     if config.get("model_type") != "atento" or not isinstance(config.get("network"), dict):
         raise ModelError(f"{path}: config.json is not Atento's own (model_type {config.get('model_type')!r})")
+    if not isinstance(config.get("task"), str | None):
+        raise ModelError(f"{path / CONFIG}: `task` must be text: got {config['task']!r:.40}")
     values = dict(config["network"])
     unknown = set(values) - {field.name for field in fields(NetworkConfig)}
     if unknown:
