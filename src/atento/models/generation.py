@@ -15,11 +15,11 @@ from atento.config.released_keys import FILES
 from atento.config.schema import Reader, as_node
 from atento.errors import ModelError, RecipeError
 from atento.models.configuration import read_config
+from atento.networks.families.config_keys import class_defaults
 
 GENERATION = "generation_config.json"
 _BEAM = 4  # of an encoder-decoder whose folder has none
 _TOP_K = 50  # of `generate` of transformers, where a folder that samples has none
-_FORCED_EOS = {"bart": 2, "mbart": 2, "marian": 0, "pegasus": 1}  # what their classes have for `forced_eos_token_id`
 _UNTIL = {True: "filled", False: "likely", "never": "sure"}
 _SAME = {  # ours -> theirs
     "groups": "num_beam_groups",
@@ -56,7 +56,7 @@ def generation_settings(folder: Path, config: Mapping[str, Any]) -> dict[str, An
         data = read_config(folder / GENERATION)
         ids = ("eos_token_id", "decoder_start_token_id")
         return {key: config[key] for key in ids if config.get(key) is not None} | _given(data)
-    of_class = {"forced_eos_token_id": _FORCED_EOS.get(str(config.get("model_type")))}
+    of_class = {"forced_eos_token_id": class_defaults(str(config.get("model_type"))).get("forced_eos_token_id")}
     return _given({key: value for key, value in (of_class | dict(config)).items() if keys.known(key)})
 
 

@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from atento.attention.positions import ALiBi, Sinusoidal
 from atento.config.network import NetworkConfig, changed, network_to_dict
+from atento.config.released_keys import FILES
 from atento.config.renamed import VERSION
 from atento.config.tasks import EMBEDDING, task_of
 from atento.errors import ModelError, TokenizerError, UsageError
@@ -160,6 +161,10 @@ def _translated(
         ours["decoding"] = generation.decoding
         load_report.decoding = generation.decoding
     load_report.unread += [f"{GENERATION}: {key}" for key in generation.unread]
+    for name in sorted(FILES.keys() - {GENERATION}):
+        for file in dict.fromkeys((path / name, path.parent / name) if pooling is not None else (path / name,)):
+            data = read_config(file) if file.is_file() else {}
+            load_report.unread += [f"{name}: {key}" for key in FILES[name].unread(data)]
     ours |= {name: exported[name] for name in OUR_KEYS if name in exported and name != "embedding"}
     embedding = exported.get("embedding") if pooling is None else pooling
     return ours if embedding is None else ours | {"task": EMBEDDING, "embedding": embedding}

@@ -1,6 +1,9 @@
 """Keys of a released `config.json` that nothing reads: what they say may change the computation."""
 
+import json
 from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 # Keys without effect on what a network computes: names, initialisation, dropout, outputs, decoding, training.
@@ -45,12 +48,32 @@ _CONDITIONAL = frozenset(
 )
 
 
+@cache
+def class_defaults(model_type: str) -> Mapping[str, Any]:
+    """The keys of a family's configuration class in transformers, and the values of those that a file leaves out.
+
+    A value of null is one that the class leaves open, or derives from other keys.
+    """
+    table = files(__package__).joinpath("class_defaults.json").read_text(encoding="utf-8")
+    found: Mapping[str, Any] = json.loads(table).get(model_type, {})
+    return found
+
+
 class ReadKeys(dict[str, Any]):
-    """A `config.json` that notes which of its keys were read."""
+    """A `config.json` that notes which of its keys were read, and has the defaults of its class for others.
+
+    Sizes that a family reads by `[]` have no default: a file without them is damaged.
+    """
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         super().__init__(data)
         self.read: set[str] = set()
+        model_type, size = data.get("model_type"), data.get("vocab_size")
+        self.defaults = {
+            key: value
+            for key, value in class_defaults(str(model_type)).items()
+            if value is not None and not (key.endswith("_token_id") and isinstance(size, int) and value >= size)
+        }
 
     def __getitem__(self, key: str) -> Any:
         self.read.add(key)
@@ -59,7 +82,7 @@ class ReadKeys(dict[str, Any]):
     def get(self, key: str, default: Any = None) -> Any:
         """The value of a key, or `default`."""
         self.read.add(key)
-        return super().get(key, default)
+        return super().get(key, self.defaults.get(key, default))
 
     def __contains__(self, key: object) -> bool:
         self.read.add(str(key))

@@ -128,7 +128,10 @@ def labels_of(data: Mapping[str, Any], *, of_tokens: bool) -> tuple[Any, tuple[s
     labels = tuple(str(label_names.get(str(n), label_names.get(n, f"LABEL_{n}"))) for n in range(count))
     if of_tokens:
         return "tagging", labels
-    several = data.get("problem_type") == "multi_label_classification"
+    problem = data.get("problem_type")
+    if problem == "regression" and count > 1:
+        raise ModelError(f"`problem_type` regression with {count} labels is not built here: a head gives one number")
+    several = problem == "multi_label_classification"
     return (
         ("regression", ()) if count == 1 and not several else ("multi-label" if several else "classification", labels)
     )
