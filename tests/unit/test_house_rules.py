@@ -193,6 +193,7 @@ READ_DIRECTLY = {
     "limits.py": "the limits themselves, and what the system says of its memory",
     "config/layers.py": "a shipped recipe",
     "inspection/standalone.py": "a shipped script",
+    "networks/families/config_keys.py": "a shipped table",
     "cli/completion.py": "our own source",
     "data/source_lines.py": "it checks the kind of the file itself, and reads under the limits",
     "training/allocator.py": "what the system says of this process",
