@@ -149,6 +149,8 @@ class NetworkConfig:
             )
         self._check_positions()
         self._check_layers()
+        if self.writing is not None:
+            self.writing.check(self.vocab_size)
         if self.n_decoder_layers is not None and self.n_decoder_layers < 1:
             raise RecipeError(f"`n_decoder_layers` must be at least 1: got {self.n_decoder_layers}")
         if not 0.0 <= self.dropout < 1.0:

@@ -271,13 +271,16 @@ class WritingConfig:
     renormalized: bool = False
     """Rank beams by the probabilities among the tokens that the rules leave."""
 
-    def __post_init__(self) -> None:
-        last = [id_ for id_ in (self.first, self.last) if id_ is not None]
-        of_banned = [id_ for sequence in self.banned for id_ in sequence]
-        if min((*self.ends, *last, *self.suppressed, *self.suppressed_first, *of_banned), default=0) < 0:
-            raise RecipeError(f"`writing`: ids must not be negative: got {self}")
-        if not all(self.banned):
-            raise RecipeError("`writing.banned` must hold sequences that are not empty")
+    def check(self, vocab_size: int) -> None:
+        """Raises RecipeError: an id that is not in the vocabulary, or an empty sequence."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            parts = () if value is None or isinstance(value, bool) else value if isinstance(value, tuple) else (value,)
+            sequences = [part if isinstance(part, tuple) else (part,) for part in parts]
+            if not all(ids and all(0 <= token < vocab_size for token in ids) for ids in sequences):
+                raise RecipeError(
+                    f"`writing.{field.name}` must be ids below `vocab_size` {vocab_size}, none empty: got {value}"
+                )
 
 
 PARTS: dict[str, type] = {
