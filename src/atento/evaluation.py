@@ -3,18 +3,20 @@
 import inspect
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeGuard, Unpack
 
 from atento.config.decoding import DecodingOptions
 from atento.config.formats import DATASETS, FORMATS, Column, columns_of_source, format_of
-from atento.config.recipe import SourceConfig
+from atento.config.recipe import READING, SourceConfig
 from atento.config.tasks import TASKS, scored
 from atento.data.memory import MemoryRecords
 from atento.data.records import Records, Split, joined, read_records, records_in_memory
-from atento.data.source_lines import open_binary
+from atento.data.source_lines import iter_lines, open_binary
 from atento.data.source_records import columns_of, header_hint
-from atento.errors import AtentoWarning, CapabilityError, UsageError, counted, listed
+from atento.errors import AtentoWarning, CapabilityError, DataError, UsageError, counted, listed
 from atento.metrics import METRICS, Score, metric_named
 from atento.model import Model, load
 from atento.models.configuration import answering_config
@@ -26,7 +28,12 @@ from atento.tasks.table import VERBS, labels_of, usual_metrics
 Paths = str | Path | Sequence[str | Path]
 
 
-def source_of(data: Paths, task: str, columns: Mapping[str, Column] | None = None) -> SourceConfig:
+def source_of(
+    data: Paths,
+    task: str,
+    columns: Mapping[str, Column] | None = None,
+    reading: Mapping[str, Any] = MappingProxyType({}),
+) -> SourceConfig:
     """Return the source for files of labelled data: one file with columns, or two parallel files.
 
     Args:
@@ -60,8 +67,8 @@ def source_of(data: Paths, task: str, columns: Mapping[str, Column] | None = Non
         return SourceConfig(file=paths[0])
     first: list[str] = []
     if FORMATS[form].table and Path(paths[0]).expanduser().is_file():  # errors are raised when it is read
-        with open_binary(Path(paths[0]).expanduser(), paths[0]) as stream:
-            first = columns_of(form, stream, paths[0])
+        with open_binary(Path(paths[0]).expanduser(), paths[0], encoding=reading.get("encoding")) as stream:
+            first = columns_of(form, stream, paths[0], delimiter=reading.get("delimiter"))
     if not FORMATS[form].by_number or set(names) <= set(first):  # keys, or a header line
         names += [field.name for field in TASKS[task].fields if field.optional and field.name in first]
         return SourceConfig(file=paths[0], **{name: name for name in names})  # type: ignore[arg-type]
@@ -74,7 +81,9 @@ def source_of(data: Paths, task: str, columns: Mapping[str, Column] | None = Non
     return SourceConfig(file=paths[0], **by_order)
 
 
-def columns_learned(model: Model, data: Paths, task: str) -> dict[str, Column] | None:
+def columns_learned(
+    model: Model, data: Paths, task: str, reading: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Column] | None:
     """Return the columns that the recipe of the model named, if this one file has them and does not name the fields.
 
     So a file laid out as the training data is read as these were. None: as `source_of` says.
@@ -92,8 +101,8 @@ def columns_learned(model: Model, data: Paths, task: str) -> dict[str, Column] |
         return dict(learned)
     if not FORMATS[form].table:
         return None
-    with open_binary(path, str(path)) as stream:
-        first = columns_of(form, stream, str(path))
+    with open_binary(path, str(path), encoding=reading.get("encoding")) as stream:
+        first = columns_of(form, stream, str(path), delimiter=reading.get("delimiter"))
     if {name for name, field in fields.items() if not field.optional} <= set(first):
         return None
     numbers = [column for column in learned.values() if isinstance(column, int)]
@@ -102,9 +111,14 @@ def columns_learned(model: Model, data: Paths, task: str) -> dict[str, Column] |
     return dict(learned) if not numbers and set(learned.values()) <= set(first) else None
 
 
-def fields_of(data: Paths, task: str, columns: Mapping[str, Column] | None = None) -> set[str]:
+def fields_of(
+    data: Paths,
+    task: str,
+    columns: Mapping[str, Column] | None = None,
+    reading: Mapping[str, Any] = MappingProxyType({}),
+) -> set[str]:
     """Return the fields that `evaluate` reads from files."""
-    source, fields = source_of(data, task, columns), TASKS[task].fields
+    source, fields = source_of(_references(data, task)[0], task, columns, reading), TASKS[task].fields
     form = format_of(source.file or "", None, fields)
     return set() if form is None else set(columns_of_source(form, source, fields))
 
@@ -120,7 +134,9 @@ def task_of(model: Model, task: str | None) -> str:
 
 def _known(task: str) -> str:
     if task not in scored():
-        raise CapabilityError(f"this version evaluates {', '.join(scored())}: got {task!r}")
+        texts = task in TASKS and TASKS[task].records == "texts"
+        hint = "; `atento perplexity MODEL FILE` measures it on text" if texts else ""
+        raise CapabilityError(f"this version evaluates {', '.join(scored())}: got {task!r}{hint}")
     return task
 
 
@@ -132,7 +148,8 @@ def evaluate(
     metrics: str | Sequence[str] | None = None,
     columns: Mapping[str, Column] | None = None,
     language: str | None = None,
-    skip_bad: bool = False,
+    skip_bad: bool | None = None,
+    reading: Mapping[str, Any] | None = None,
     say: Callable[[str], None] | None = None,
     device: str | None = None,
     precision: str | None = None,
@@ -143,7 +160,8 @@ def evaluate(
 
     Args:
         model: a model, or what `load` takes.
-        data: a file with columns, or two parallel files of sources and targets, by their paths; or records in memory:
+        data: a file with columns, or parallel files, by their paths: of sources, of targets, and of more targets, which
+            are then several references; or records in memory:
             tuples (source, target), (text, label), (text, pair, label) or (tokens, tags), dicts with these keys, or a
             tuple of lists.
         task: the model's own if not given.
@@ -153,7 +171,9 @@ def evaluate(
             fields in its first line; else those of the recipe that the model was trained by, where the file has them;
             else their order.
         language: of the answers, en or pt: `squad` leaves out its articles. en if not given.
-        skip_bad: leave out broken records.
+        skip_bad: leave out broken records; as in training if not given.
+        reading: how a file is read, by keys of a source: `separator`, `delimiter`, `decimal`, `encoding`. If not given,
+            as the training data.
         say: called with each warning about records that were left out; Python warnings if not given.
         device, precision: for a model that is loaded here. threads: number of CPU threads of this call.
         decoding: options as in `Model.translate`.
@@ -168,21 +188,16 @@ def evaluate(
     chosen = None if requested is None else {name: metric_named(name) for name in requested}
     if task is not None:
         _known(task)
-    if "n_best" in decoding:
-        raise UsageError("`n_best` has no effect in an evaluation: one output is scored for each source")
-    if isinstance(model, Model) and (device or precision):
-        raise UsageError("`device` and `precision` are for a model that is loaded here; this one has `.to(...)`")
+    _check_call(isinstance(model, Model) and bool(device or precision), decoding)
     with thread_scope(threads):
         if not isinstance(model, Model):
             model = load(model, device or "auto", precision or "float32")
         task = task_of(model, task)
-    columns = _chosen_columns(model, data, task, columns, say)
-    records = _records(data, task, skip_bad, columns)
-    for warning in (*records.warnings(), *_unknown_labels(records, task, labels_of(model.network.config))):
-        if say is None:
-            warnings.warn(warning, stacklevel=2)
-        else:
-            say(f"warning: {warning}")
+    skip_bad, reading = _chosen_reading(model, data, task, skip_bad, reading, say)
+    columns = _chosen_columns(model, data, task, columns, reading, say)
+    files, more = _references(data, task)
+    records = _records(files, task, skip_bad, columns, reading)
+    _tell([*records.warnings(), *_unknown_labels(records, task, labels_of(model.network.config))], say)
     spec = TASKS[task]
     names = list(chosen or usual_metrics(spec, labels_of(model.network.config), records.columns))
     _check_metrics(names, task, language)
@@ -194,8 +209,10 @@ def evaluate(
     with thread_scope(threads):
         outputs = verb.call(model, split, decoding)
     gold = verb.gold(split)
+    if more:
+        gold = [gold, *(_lines_of(records, name, reading) for name in more)]
     scores = {name: metric_named(name)(outputs, gold, **_options(name, language)) for name in names}
-    prefixes = [prefix for prefix in model.config.get("prefixes", []) if isinstance(prefix, str)]
+    prefixes = [] if more else [prefix for prefix in model.config.get("prefixes", []) if isinstance(prefix, str)]
     return scores | scores_by_prefix(outputs, gold, names, split, prefixes)
 
 
@@ -221,6 +238,14 @@ def _unknown_labels(records: Records, task: str, known: Collection[str]) -> Iter
             )
 
 
+def _check_call(moves: bool, decoding: Mapping[str, Any]) -> None:
+    """Raises UsageError: an option without effect."""
+    if "n_best" in decoding:
+        raise UsageError("`n_best` has no effect in an evaluation: one output is scored for each source")
+    if moves:
+        raise UsageError("`device` and `precision` are for a model that is loaded here; this one has `.to(...)`")
+
+
 def _check_metrics(names: Sequence[str], task: str, language: str | None) -> None:
     """Raises UsageError: a metric does not score the outputs of the task, or the language has no effect."""
     outputs = TASKS[task].outputs
@@ -236,6 +261,7 @@ def _chosen_columns(
     data: Paths | SourceConfig | MemoryRecords,
     task: str,
     columns: Mapping[str, Column] | None,
+    reading: Mapping[str, Any],
     say: Callable[[str], None] | None,
 ) -> Mapping[str, Column] | None:
     """Return the columns of a file: those of the call, else those of the recipe; None: `source_of` chooses."""
@@ -243,9 +269,66 @@ def _chosen_columns(
         if columns is not None:
             raise UsageError("`columns` is for a file: records in memory have the names of the fields")
         return None
-    if columns is None and (columns := columns_learned(model, data, task)) is not None and say is not None:
+    if columns is None and (columns := columns_learned(model, data, task, reading)) is not None and say is not None:
         say("columns as in training: " + ", ".join(f"{name} {column!r}" for name, column in columns.items()))
     return columns
+
+
+def reading_learned(model: Model, task: str) -> dict[str, Any]:
+    """Return how the training data of the model was read, by keys of a source and `skip_bad`; for its own task."""
+    learned = model.config.get("reading")
+    if not isinstance(learned, dict) or task != model.config.get("task"):
+        return {}
+    return {name: value for name, value in learned.items() if name in (*READING, "skip_bad")}
+
+
+def _chosen_reading(
+    model: Model,
+    data: Paths | SourceConfig | MemoryRecords,
+    task: str,
+    skip_bad: bool | None,
+    reading: Mapping[str, Any] | None,
+    say: Callable[[str], None] | None,
+) -> tuple[bool, Mapping[str, Any]]:
+    """Return whether broken records are left out, and how files are read: as the call says, else as in training."""
+    learned = reading_learned(model, task)
+    skips = bool(learned.pop("skip_bad", False))
+    if reading is None and learned and _are_paths(data) and say is not None:
+        say("read as in training: " + ", ".join(f"{name} {value!r}" for name, value in learned.items()))
+    return skips if skip_bad is None else skip_bad, learned if reading is None else reading
+
+
+def _tell(sentences: Sequence[str], say: Callable[[str], None] | None) -> None:
+    """Say warnings, or warn of them as Python does."""
+    for sentence in sentences:
+        if say is None:
+            warnings.warn(sentence, stacklevel=3)
+        else:
+            say(f"warning: {sentence}")
+
+
+def _references(data: Any, task: str) -> tuple[Any, list[str]]:
+    """Return the files of sources and of targets, and those of more references."""
+    if _are_paths(data) and not isinstance(data, str | Path) and len(data) > 2 and TASKS[task].records == "pairs":
+        return list(data)[:2], [str(name) for name in data[2:]]
+    return data, []
+
+
+def _lines_of(records: Records, name: str, reading: Mapping[str, Any]) -> list[str]:
+    """Return the lines of a file of references that stand where these records stand in theirs.
+
+    Raises:
+        DataError: it is shorter.
+    """
+    path = Path(name).expanduser()
+    with open_binary(path, name, encoding=reading.get("encoding")) as stream:
+        lines = list(iter_lines(stream, name))
+    last = max(records.origins.lines)
+    if len(lines) < last:
+        raise DataError(
+            f"{name}: has {counted(len(lines), 'line')}, and {records.where(len(records) - 1)} needs line {last}"
+        )
+    return [lines[line - 1] for line in records.origins.lines]
 
 
 def _readable(model: Model, split: Split, say: Callable[[str], None] | None) -> Split:
@@ -264,6 +347,20 @@ def _readable(model: Model, split: Split, say: Callable[[str], None] | None) -> 
     return readable
 
 
+def _as_read(source: SourceConfig, reading: Mapping[str, Any]) -> SourceConfig:
+    """Return a source with the keys of `reading` that are for its format.
+
+    Raises:
+        UsageError: a key that says nothing of how a file is read.
+    """
+    if wrong := sorted(reading.keys() - set(READING)):
+        raise UsageError(f"`reading` takes {', '.join(READING)}: got {', '.join(wrong)}")
+    form = format_of(source.file or "", source.format, ())
+    tables = ("delimiter", "decimal", "separator")
+    chosen = {name: value for name, value in reading.items() if form in ("csv", "tsv") or name not in tables}
+    return replace(source, **chosen)
+
+
 def _options(metric: str, language: str | None) -> dict[str, str]:
     """Return the options of a metric: the language, for those that depend on it."""
     depends = "language" in inspect.signature(METRICS[metric].score).parameters
@@ -278,13 +375,17 @@ def _are_paths(data: Paths | SourceConfig | MemoryRecords) -> TypeGuard[Paths]:
 
 
 def _records(
-    data: Paths | SourceConfig | MemoryRecords, task: str, skip_bad: bool, columns: Mapping[str, Column] | None
+    data: Paths | SourceConfig | MemoryRecords,
+    task: str,
+    skip_bad: bool,
+    columns: Mapping[str, Column] | None,
+    reading: Mapping[str, Any],
 ) -> Records:
     """Return the records of files, if `data` is their paths, else the records in memory."""
     fields = TASKS[task].fields
     if isinstance(data, SourceConfig):
         return read_records(data, fields, skip_bad=skip_bad)
     if _are_paths(data):
-        return read_records(source_of(data, task, columns), fields, skip_bad=skip_bad)
+        return read_records(_as_read(source_of(data, task, columns, reading), reading), fields, skip_bad=skip_bad)
     assert not isinstance(data, str | Path)
     return records_in_memory(data, fields, "data", skip_bad=skip_bad)

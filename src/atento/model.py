@@ -209,12 +209,9 @@ class Model:
         split_sentences: bool = False,
         **options: Unpack[TranslationOptions],
     ) -> list[Any]:
-        """Translate a text (str in, str out) or texts (list in, list out).
-
-        A blank text gives a blank translation.
+        """Translate a text (str in, str out) or texts (list in, list out); a blank text gives a blank translation.
 
         Args:
-            text: a text or texts.
             n_best: return a list of that many translations for each text.
             split_sentences: translate each sentence of a text by itself, and join the outputs with spaces; not with
                 `n_best`.
@@ -231,9 +228,9 @@ class Model:
             return strings(self.translations(text, n_best=n_best, **options), n_best)
         if n_best is not None:
             raise UsageError("`n_best` and `split_sentences` exclude each other")
-        sentences = [sentences_of(line) for line in text]
-        outputs = iter(self.translations([sentence for part in sentences for sentence in part], **options))
-        return [" ".join(next(outputs)[0].text for _ in part) for part in sentences]
+        parts = [sentences_of(line) for line in text]
+        outputs = iter(self.translations([sentence for part in parts for sentence in part], **options))
+        return [" ".join(next(outputs)[0].text for _ in part) for part in parts]
 
     @writes
     def summarize(
@@ -420,10 +417,16 @@ class Model:
         """What the model writes for a text."""
         return write_outputs(self, writing_task(self), [text], None, 0, {}, embedder=_embedder)[0][0].text
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle is the folder, to be loaded again. Raises UsageError: there is none."""
+        if self.path is not None:
+            return load, (str(self.path), str(self.device), self.precision)
+        raise UsageError("a model is pickled by its folder, and this one has none: `save` it and load that")
+
     def __repr__(self) -> str:
-        name, task = self.config.get("name"), self.config.get("task")
-        count = f"{parameter_count(self.network):,} parameters"
-        return f"Model({reprlib.repr(name)}, {task}, {count}, {self.precision} on {self.device})"
+        name, task = (self.config.get(key) for key in ("name", "task"))
+        about = f"{task}, {parameter_count(self.network):,} parameters, {self.precision} on {self.device}"
+        return f"Model({reprlib.repr(name)}, {about})"
 
 
 def _check_int8(network: Network, precision: str | None) -> None:

@@ -61,6 +61,8 @@ def test_list_runs_nothing(app, monkeypatch):
     assert result.exit_code == 0
     assert [line.split()[0] for line in result.stdout.splitlines()] == list(table.ROWS)
     assert "A13  attention without positions ignores word order" in result.stdout.splitlines()
+    bare = call(app)  # running all of them takes minutes
+    assert bare.stdout == result.stdout and "`atento notes --all` runs all of them" in bare.stderr
     one = call(app, "A7", "--list", "--json")
     assert json.loads(one.stdout) == {"row": "A7", "title": "causal attention sees the past only"}
 
@@ -80,3 +82,10 @@ def test_an_unknown_row_is_wrong_usage(app):
     assert isinstance(result.exception, UsageError) and result.exception.exit_status == 2
     assert "unknown row 'Z9'" in str(result.exception) and "Known: A1, A10, A11" in str(result.exception)
     assert result.stdout == ""
+
+
+def test_all_runs_every_row(app, monkeypatch):
+    asked = []
+    monkeypatch.setattr(table, "run", lambda rows, seed: asked.extend(rows) or [])
+    assert call(app, "--all").exit_code == 1 and asked == list(table.ROWS.values())
+    assert isinstance(call(app, "A3", "--all").exception, UsageError)

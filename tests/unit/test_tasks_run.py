@@ -207,7 +207,7 @@ def test_evaluate_refuses_and_counts(trained: TrainedRun) -> None:
             CapabilityError,
             f"evaluates {', '.join(scored())}: got 'cbow'",
         ),
-        (lambda: evaluate(trained.folder, ["a", "b", "c"]), UsageError, "or two parallel files: got 3 files"),
+        (lambda: evaluate(trained.folder, ["a", "b", "c"]), DataError, "a: no such file"),
         (lambda: evaluate(trained.folder, "none.tsv"), DataError, r"none\.tsv: no such file"),
         (lambda: evaluate(trained.folder, "data.tsv"), DataError, r"data\.tsv:2: 1 column"),
         (

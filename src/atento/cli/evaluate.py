@@ -33,6 +33,21 @@ Columns = Annotated[
 ]
 
 
+SkipBad = Annotated[
+    bool | None,
+    typer.Option("--skip-bad/--no-skip-bad", help="Leave out invalid records, and count them; else as in training."),
+]
+
+
+Reading = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=VALUE",
+        help="How DATA is read, if not as in training: delimiter, decimal, encoding or separator; may be repeated.",
+    ),
+]
+
+
 FailUnder = Annotated[
     list[str] | None,
     typer.Option(
@@ -53,7 +68,10 @@ def register(app: typer.Typer) -> None:
 def evaluate(
     model: ModelArgument,
     data: Annotated[
-        list[str], typer.Argument(metavar="DATA", help="One file with two columns, or two parallel files.")
+        list[str],
+        typer.Argument(
+            metavar="DATA", help="One file with columns, or parallel files: sources, targets, more references."
+        ),
     ],
     decoding: dict[str, Any],
     task: Annotated[
@@ -80,7 +98,8 @@ def evaluate(
     ] = None,
     fail_under: FailUnder = None,
     language: Language = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out invalid records, and count them.")] = False,
+    skip_bad: SkipBad = None,
+    reading: Reading = None,
     device: Device = "auto",
     precision: Precision = "float32",
     seed: Seed = 1,
@@ -89,7 +108,7 @@ def evaluate(
 ) -> None:
     """Decode labelled data and print each score with its 95 % bootstrap interval."""
     from atento.config.tasks import TASKS
-    from atento.evaluation import columns_learned, fields_of, task_of
+    from atento.evaluation import columns_learned, fields_of, reading_learned, task_of
     from atento.evaluation import evaluate as score
     from atento.metrics import metric_named
     from atento.metrics.table import lower_is_better
@@ -103,15 +122,14 @@ def evaluate(
     requested = [] if metrics is None else metrics.split(",")
     for name in (*requested, *(name for name, _ in gates)):
         metric_named(name)  # before the model is loaded
-    options: Any = decoding | {"seed": seed}
+    stated = None if reading is None else dict(_pair(item) for item in reading)
+    options: Any = decoding | {"seed": seed, "reading": stated}
     with running(seed, threads):
         loaded = load(model, device=device, precision=precision)
         task = task_of(loaded, task)
-        usual = usual_metrics(
-            TASKS[task],
-            labels_of(loaded.network.config),
-            fields_of(data, task, chosen or columns_learned(loaded, data, task)),
-        )
+        as_read = reading_learned(loaded, task) if stated is None else stated
+        named = chosen or columns_learned(loaded, data, task, as_read)
+        usual = usual_metrics(TASKS[task], labels_of(loaded.network.config), fields_of(data, task, named, as_read))
         tables = _tables(task, report=report, confusion=confusion is not None)
         names = dict.fromkeys([*(requested or usual), *tables, *(name for name, _ in gates)])
         with show_batches("evaluate"):
@@ -134,6 +152,16 @@ def _columns(text: str) -> "dict[str, int | str]":
             raise UsageError(f"--columns has the form FIELD=COLUMN,...: got {item!r}")
         columns[name] = int(column) if column.isdecimal() else column
     return columns
+
+
+def _pair(text: str) -> tuple[str, str]:
+    """The key and the value of `--reading`."""
+    from atento.errors import UsageError
+
+    key, equals, value = text.partition("=")
+    if not (key and equals and value):
+        raise UsageError(f"--reading has the form KEY=VALUE: got {text!r}")
+    return key, value
 
 
 def _tables(task: str, *, report: bool, confusion: bool) -> list[str]:

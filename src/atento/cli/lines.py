@@ -4,6 +4,7 @@ import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from atento.cli.options import check_order, progress, running
@@ -108,11 +109,25 @@ def input_lines(file: str, bad: list[str] | None, check: Check | None = None) ->
     name = display_name(file)
     if file != "-":
         refuse_parquet(file)
+        refuse_text(file)
         lines = list(_checked(read_lines(file, bad=bad), name, bad, check))
         if check is None:
             table_warning(file, next(iter(lines), ""))
         return iter(lines)
     return _during_work(_checked(iter_lines(sys.stdin.buffer, name, bad=bad), name, bad, check))
+
+
+def refuse_text(file: str) -> None:
+    """Raises UsageError: the argument is a text in place of a file; says how to give one."""
+    from shlex import quote
+
+    from atento.errors import UsageError
+
+    if any(letter.isspace() for letter in file.strip()) and not Path(file).exists():
+        raise UsageError(
+            f"{file!r:.60} is no file, and this command reads files; to give a text: echo {quote(file):.60} | atento "
+            "COMMAND MODEL (or `-` as the file)"
+        )
 
 
 def refuse_parquet(*files: str | None) -> None:

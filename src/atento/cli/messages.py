@@ -6,6 +6,8 @@ from typing import Any
 
 import typer
 
+from atento.config.foreign import COMMANDS, FLAGS, our_key
+from atento.config.renamed import elsewhere
 from atento.errors import nearest
 
 # the base class of Typer's usage errors (Click's class; Typer has its own copy of Click since 0.27)
@@ -30,7 +32,10 @@ def sentence(error: Exception) -> str:
         return f"{_name(usage_error.param)}{_origin(usage_error)} {_rule(usage_error)}"
     named = re.match(r"No such command ['\"](.*?)['\"]\.(?: Did you mean|$)", usage_error.message)
     if named and context is not None:
-        return f"unknown command {named[1]!r}{nearest(named[1], list(context.command.commands))}"
+        meant, known = COMMANDS.get(named[1]), list(context.command.commands)
+        hint = nearest(named[1], known)
+        hint = hint if meant not in known else f"; did you mean {meant!r}?{hint[hint.index(' Known:') :]}"
+        return f"unknown command {named[1]!r}{hint}"
     extra = re.match(r"Got unexpected extra argument\S* \((.*)\)", usage_error.message)
     if extra and context is not None:
         return f"`{command}` takes {_takes(context)}: got {extra[1]!r} as well"
@@ -40,9 +45,24 @@ def sentence(error: Exception) -> str:
 
 def _unknown_option(name: str, context: Any, command: str) -> str:
     known = [] if context is None else [option for param in context.command.params for option in param.opts]
-    close = get_close_matches(name, known, n=1, cutoff=0.6)
+    theirs = FLAGS.get(name)
+    close = [theirs] if theirs in known else get_close_matches(name, known, n=1, cutoff=0.6)
+    key = our_key(name) or elsewhere_key(name)
+    if key is not None and takes_overrides(context) and theirs not in known:
+        return f"`{command}` has no option {name}; it is a key of the recipe: {key}=VALUE"
     hint = f"; did you mean {close[0]}?" if close else f"; see: {command} --help"
     return f"`{command}` has no option {name}{hint}"
+
+
+def takes_overrides(context: Any) -> bool:
+    """Whether a command takes keys of a recipe."""
+    return context is not None and any(param.name == "overrides" for param in context.command.params)
+
+
+def elsewhere_key(name: str) -> str | None:
+    """Return the dotted key that has the name of an option; None: there is none."""
+    found = re.search(r"did you mean ([\w.]+)", elsewhere("", name.removeprefix("--").replace("-", "_")) or "")
+    return None if found is None else found[1]
 
 
 def _missing(param: Any, command: str) -> str:

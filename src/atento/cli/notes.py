@@ -24,8 +24,13 @@ def register(app: typer.Typer) -> None:
 def notes(
     rows: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ROW", help="Rows, such as A3 or L1; all if not given.", autocompletion=note_rows),
+        typer.Argument(
+            metavar="ROW",
+            help="Rows to run, such as A3 or L1; they are listed if none is given.",
+            autocompletion=note_rows,
+        ),
     ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Run all rows, which takes minutes.")] = False,
     names_only: Annotated[bool, typer.Option("--list", help="List the rows without running them.")] = False,
     page: Annotated[
         bool, typer.Option("--page", help="Print the rows as a page, docs/notes.md, without running them.")
@@ -37,13 +42,14 @@ def notes(
     threads: Annotated[int, typer.Option(min=1, help="Number of CPU threads; one is fastest here.")] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Run the worked examples, formulas and listings of the lecture notes, and compare their values.
+    """Run the worked examples, formulas and listings of the lecture notes, and compare their values; bare, list them.
 
     Prints one line for each row, and more if the notes differ or the row has a drawing. The exit status is 1 if a row
     fails.
     """
     import time
 
+    from atento.errors import UsageError
     from atento.notes.table import CREDIT, rows_named, run
     from atento.precision import threads as processor_threads
 
@@ -52,11 +58,15 @@ def notes(
 
         typer.echo(rows_as_page(), nl=False)
         return
+    if rows and every:
+        raise UsageError(f"--all runs every row: got rows as well, {' '.join(rows)}")
     chosen = rows_named(rows or [])
-    if names_only:
+    if names_only or not (rows or every):
         for row in chosen:
             record = {"row": row.id, "title": row.title}
             typer.echo(json.dumps(record, ensure_ascii=False) if as_json else f"{row.id:<5}{row.title}")
+        if not names_only:
+            typer.echo("`atento notes ROW` runs a row, `atento notes --all` runs all of them", err=True)
         typer.echo(CREDIT, err=True)
         return
     if out is not None:

@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
-from atento.errors import UsageError
+from atento.errors import MissingPartError, UsageError, install_hint
 
 
 def output_file(path: str | Path, endings: Sequence[str] = (), option: str = "--out") -> Path:
@@ -16,6 +17,7 @@ def output_file(path: str | Path, endings: Sequence[str] = (), option: str = "--
         option: the option to name in messages; empty names the path alone.
 
     Raises:
+        MissingPartError: a picture needs a package.
         UsageError: the folder does not exist or is not writable, the path is a folder, or the extension is wrong.
     """
     target = Path(path)
@@ -24,6 +26,8 @@ def output_file(path: str | Path, endings: Sequence[str] = (), option: str = "--
         raise UsageError(f"{option} must name a file: got an empty name")
     if endings and target.suffix.lower() not in endings:
         raise UsageError(f"{option} must end in {_either(endings)}: got {str(path)!r}")
+    if target.suffix.lower() == ".png" and ".png" in endings and not _has_matplotlib():
+        raise MissingPartError(f"{name}: a PNG picture needs matplotlib: {install_hint('plot')}; .svg needs nothing")
     if _kind(target, name) == "folder":
         raise UsageError(f"{name} cannot be written: it is a folder, and a file is needed")
     parent = _kind(target.parent, name)
@@ -72,6 +76,13 @@ def _refuse_locked(path: Path, name: str) -> None:
     """Raises UsageError if an existing path is not writable, or a folder cannot be entered."""
     if not os.access(path, os.W_OK | (os.X_OK if path.is_dir() else 0)):
         raise UsageError(f"{name} cannot be written: no permission to write to {path}")
+
+
+def _has_matplotlib() -> bool:
+    try:
+        return find_spec("matplotlib.backends.backend_agg") is not None
+    except ImportError:
+        return False
 
 
 def _either(endings: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ import typer
 from atento.cli.cluster import with_cluster
 from atento.cli.gates import hold_gates, parse_gates
 from atento.cli.lines import refuse_parquet
-from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, running
+from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, progress, running
 from atento.cli.progress import announce_stdin, show_batches
 from atento.cli.work import Cluster, Work
 
@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from atento.metrics import Score
     from atento.model import Model
 
+Joined = Annotated[
+    bool | None,
+    typer.Option(
+        "--paragraphs/--lines", help="Join hard-wrapped lines into paragraphs; as the training data if not given."
+    ),
+]
 EPILOG = (
     "Examples:  atento perplexity MODEL texts.txt; "
     "a sentence pair of a translator: atento perplexity runs/demo valid.en valid.pt --fail-under perplexity=20"
@@ -49,6 +55,7 @@ def perplexity(
     stride: Annotated[
         int | None, typer.Option(metavar="N", help="Tokens between the windows of a longer text; half a window.")
     ] = None,
+    joined: Joined = None,
     per_text: Annotated[
         bool, typer.Option("--per-text", help="Print the perplexity of each line instead; a blank line stays blank.")
     ] = False,
@@ -85,6 +92,7 @@ def perplexity(
     with running(seed, threads):
         loaded = load(model, device=device, precision=precision)
         texts, outputs = _read(file, targets, _reads_pairs(loaded))
+        texts = _paragraphs(loaded, texts, joined)
         with show_batches("perplexity"):
             score = loaded.perplexity(texts, outputs, **options)
     if as_json:
@@ -180,6 +188,20 @@ def _read(file: str, targets: str | None, pairs: bool) -> tuple[list[str], list[
         _refuse_half(lines, outputs, name, 1)
         return lines, outputs
     return _sides(lines, name, 1)
+
+
+def _paragraphs(loaded: "Model", lines: list[str], joined: bool | None) -> list[str]:
+    """The lines, joined into paragraphs where that is asked for or the training data were so read."""
+    from atento.data.paragraphs import paragraphs
+    from atento.errors import DataError, counted
+
+    learned = loaded.config.get("reading", {}).get("paragraphs", False)
+    if _reads_pairs(loaded) or not (learned if joined is None else joined):
+        return lines
+    rows = paragraphs(lambda: enumerate(lines, start=1))
+    texts = [row[1] for row in rows if not isinstance(row, DataError)]
+    progress(f"{counted(len(lines), 'line')} joined into {counted(len(texts), 'paragraph')}")
+    return texts
 
 
 def _sides(lines: list[str], name: str, first: int) -> tuple[list[str], list[str]]:

@@ -17,7 +17,7 @@ from atento.config.sampling_checks import check_sampling
 from atento.config.schema import Reader
 from atento.config.source_checks import forms, source_problem
 from atento.config.task_defaults import with_defaults
-from atento.config.tasks import TASKS, objectives_of
+from atento.config.tasks import OTHER_NAMES, TASKS, objectives_of
 from atento.config.training import without_effect
 from atento.config.yaml12 import Node
 from atento.errors import RecipeError, nearest
@@ -34,7 +34,9 @@ def check_task(tree: Node) -> None:
     if task is None:
         raise RecipeError(f"{tree.position}: task is missing; {trains}")
     if isinstance(task.value, str) and task.value not in TASKS:
+        meant = OTHER_NAMES.get(task.value.lower().replace("_", "-"))
         close = nearest(task.value, list(TASKS)).partition(" Known:")[0]
+        close = close if meant is None else f"; did you mean {meant!r}?"
         raise RecipeError(f"{task.position}: unknown task {task.value!r}{close} T{trains[1:]}")
     if "data" not in tree.value:
         source_forms = forms(task.value if task.value in TASKS else next(iter(TASKS)))

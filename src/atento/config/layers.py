@@ -10,7 +10,7 @@ from typing import Any
 
 from atento.config import schema
 from atento.config.recipe import Recipe
-from atento.config.renamed import migrated, renamed
+from atento.config.renamed import elsewhere, migrated, renamed
 from atento.config.yaml12 import MAX_BYTES, Node, read_yaml
 from atento.errors import RecipeError, nearest
 from atento.limits import open_plain
@@ -45,7 +45,10 @@ def shipped_text(name: str) -> str:
     """
     known = shipped()
     if name not in known:
-        raise RecipeError(f"no recipe named {name!r}{nearest(name, list(known))}")
+        raise RecipeError(
+            f"no recipe named {name!r}{nearest(name, list(known))}; a recipe is a YAML file that names the data: "
+            "`atento recipes copy NAME FILE` copies one to begin with"
+        )
     text: str = known[name].read_text(encoding="utf-8")
     return text
 
@@ -317,7 +320,7 @@ def type_at(key: str, position: str) -> Any:
         known = [*schema.keys_of(cls), *schema.EXTRA_KEYS.get(cls, ())] if cls else []
         if cls is not None and head not in known:
             where = f" in {path}" if path else ""
-            moved = renamed(path, head)
+            moved = renamed(path, head) or elsewhere(path, head)
             raise RecipeError(f"{position}: {moved or f'unknown key {head!r}{where}{nearest(head, known)}'}")
         part = schema.below(hint, head)
         if part is None and head not in schema.EXTRA_KEYS.get(cls, ()):

@@ -21,6 +21,8 @@ COLUMNS = (
     *("source", "target", "text", "pair", "negative", "label", "score"),
     *("tokens", "tags", "question", "context", "answers"),
 )
+# What a source says of how its file is read, which holds for other files of the same kind too.
+READING = ("separator", "delimiter", "decimal", "encoding", "paragraphs", "documents")
 MAX_VOCABULARY = 1_000_000  # as `atento.text.training` has it, which knows no recipes
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from atento.config.foreign import our_key
 from atento.config.yaml12 import Node
 
 VERSION = 2
@@ -36,6 +37,22 @@ RENAMED: dict[str, tuple[str, ...]] = {
 """A key of `network` in version 1 of `config.json` -> those that have its meaning."""
 
 
+# Sections in which people look for a key that stands in another one: the first ones are those that are typed most.
+_SECTIONS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(
+        ("steps", "epochs", "minutes", "learning_rate", "batch_tokens", "warmup", "schedule", "seed", "precision"),
+        ("training",),
+    ),
+    **dict.fromkeys(("validate_every", "checkpoint_every", "early_stop", "average", "clip", "keep"), ("training",)),
+    **dict.fromkeys(("train", "valid", "test", "max_len", "truncate", "held_out", "skip_bad"), ("data",)),
+    **dict.fromkeys(("beam", "max_new_tokens", "length_penalty", "top_p", "top_k", "temperature"), ("decoding",)),
+    **dict.fromkeys(("d_model", "n_layers", "n_heads", "d_ff", "dropout", "preset"), ("network",)),
+    "vocab_size": ("tokenizer",),
+    "model": ("init",),
+    "lora": ("init",),
+}
+
+
 _TRAINING = {"accumulate": "micro_batches"}
 
 
@@ -47,6 +64,16 @@ def renamed(section: str, key: str) -> str | None:
         return None
     new = [f"network.{name}" for name in RENAMED[key]]
     return f"network.{key} is now {' and '.join(new)}"
+
+
+def elsewhere(section: str, key: str) -> str | None:
+    """Return the message for a key that another section has, or that other tools have; None for any other key."""
+    found = [place for place in _SECTIONS.get(key, ()) if place != section]
+    ours = our_key(key) or (f"{found[0]}.{key}" if found else None)
+    if ours is None or ours == f"{section}.{key}":
+        return None
+    where = f" in {section}" if section else ""
+    return f"unknown key {key!r}{where}; did you mean {ours}?"
 
 
 def nested(network: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from atento.config.initial import InitConfig
 from atento.config.literals import OneOf
 from atento.config.network import NetworkConfig
 from atento.config.recipe import SourceConfig, TokenizerConfig
-from atento.config.renamed import renamed
+from atento.config.renamed import elsewhere, renamed
 from atento.config.yaml12 import Node
 from atento.errors import RecipeError, nearest
 
@@ -181,7 +181,7 @@ class Reader:
             if key not in known and key not in extra:
                 where = f" in {path}" if path else ""
                 tail = nearest(key, [*known, *extra])
-                moved = renamed(path, key)
+                moved = renamed(path, key) or elsewhere(path, key)
                 if moved is not None:
                     raise RecipeError(f"{child.key_position or child.position}: {moved}")
                 raise RecipeError(f"{child.key_position or child.position}: unknown key {key!r}{where}{tail}")

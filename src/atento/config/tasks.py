@@ -139,7 +139,7 @@ TASKS: dict[str, TaskSpec] = {
         outputs="texts",
         metrics=("rouge",),
         verb="summarize",
-        defaults={"metrics": ["rouge"]},
+        defaults={"metrics": ["rouge"], "data": {"truncate": "source"}, "training": {"batch_tokens": 1024}},
     ),
     "language-modeling": TaskSpec(
         _TEXT,
@@ -392,3 +392,20 @@ def task_with(verb: str) -> str:
 def verb_of(task: object) -> str | None:
     """Return the verb of a task; None for an unknown task."""
     return TASKS[task].verb if isinstance(task, str) and task in TASKS else None
+
+
+# What other tools call these tasks; only for messages.
+_OTHER_NAMES = {
+    "tagging": "ner token-classification pos",
+    "classification": "sequence-classification text-classification sentiment sentiment-analysis",
+    "language-modeling": "text-generation causal-lm lm",
+    "masked-language-modeling": "fill-mask masked-lm mlm",
+    "text-to-text": "seq2seq text2text-generation",
+    "translation": "mt nmt",
+    "summarization": "summarisation",
+    "question-answering": "qa squad extractive-qa",
+    "regression": "sts",
+    "embedding": "sentence-similarity feature-extraction",
+    "cbow": "word2vec",
+}
+OTHER_NAMES = {name: task for task, names in _OTHER_NAMES.items() for name in names.split()}

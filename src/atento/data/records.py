@@ -29,7 +29,7 @@ from atento.data.source_lines import open_binary
 from atento.data.source_records import Row, rows_in
 from atento.data.tag_schemes import normalized
 from atento.data.token_store import TokenStore
-from atento.data.values import Converter, as_text, canonical, characters_of
+from atento.data.values import Converter, as_text, canonical, characters_of, counted_with
 from atento.errors import DataError, RecipeError, counted
 
 SOURCE_AND_TARGET = (Field("source"), Field("target"))
@@ -302,10 +302,11 @@ def collect(
     lines = array("L")
     skipped: list[str] = []
     empty, blank = 0, Counter[str]()
+    rows = iter(rows)
     for row in rows:
         if isinstance(row, DataError):
             if not skip_bad:
-                raise row
+                raise counted_with(row, rows, fields)
             skipped.append(str(row))
             continue
         line, values = row

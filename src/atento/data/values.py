@@ -8,12 +8,13 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
 from atento.config.tasks import Field, task_with_field
-from atento.errors import listed
+from atento.errors import DataError, listed
 from atento.metrics.label_names import class_name, label_name
 
 SEPARATOR = "|"  # of several labels in one cell
@@ -341,3 +342,15 @@ def _finite(number: float, subject: str) -> float:
 def _is_list(value: Any) -> bool:
     """A list, a tuple or an array."""
     return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+
+
+def counted_with(error: DataError, rest: Iterable[object], fields: Sequence[Field]) -> DataError:
+    """Return the error of the first bad record; of answers, which are often off in data sets, with their number."""
+    if not any(field.kind == "spans" for field in fields):
+        return error
+    more = 1
+    with suppress(DataError):
+        for row in rest:
+            more += isinstance(row, DataError)
+    others = f", one of {more:,} such records" if more > 1 else ""
+    return DataError(f"{error}{others} (`data.skip_bad: true` or --skip-bad leaves it out)")

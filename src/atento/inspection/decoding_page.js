@@ -48,13 +48,20 @@ function showRun() {
   showStep();
 }
 
-// The tree opens on its root, which stands in the middle of its height.
+// The tree opens on its root and on as much of the winning path (thick lines) as there is room for.
 function showRoot() {
-  const box = document.querySelector(".trees"), root = box.querySelector(`.tree[data-run="${run}"] .step-0 rect`);
+  const box = document.querySelector(".trees"), tree = box.querySelector(`.tree[data-run="${run}"]`);
+  const root = tree && tree.querySelector(".step-0 rect");
   if (!root) return;
-  const at = root.getBoundingClientRect(), frame = box.getBoundingClientRect();
   box.scrollLeft = 0;
-  box.scrollTop += at.top + at.height / 2 - frame.top - box.clientHeight / 2;
+  const frame = box.getBoundingClientRect();
+  let { top, bottom } = root.getBoundingClientRect();
+  for (const line of tree.querySelectorAll('path[stroke-width="3.2"]')) {
+    const at = line.getBoundingClientRect(), up = Math.min(top, at.top), down = Math.max(bottom, at.bottom);
+    if (at.left > frame.right || down - up > box.clientHeight) break;
+    [top, bottom] = [up, down];
+  }
+  box.scrollTop += (top + bottom) / 2 - frame.top - box.clientHeight / 2;
 }
 
 function showStep() {

@@ -21,7 +21,7 @@ CONFIG = "config.json"
 LORA = "lora"  # the key of adapters that are still beside the weights
 OUR_KEYS = (  # what the Hugging Face layout has no place for; it is kept there under "atento"
     *("name", "task", "objectives", "decoding", "embedding"),
-    *("max_len", "pairs", "prefixes", "columns", "tag_scheme", "answering"),
+    *("max_len", "pairs", "prefixes", "columns", "reading", "tag_scheme", "answering"),
 )
 
 

@@ -37,7 +37,7 @@ library and compares it with a value computed independently. Where the notes con
 correct statement.
 
 ```bash
-atento notes A3 L1     # runs two rows; without names it runs all of them
+atento notes A3 L1     # runs two rows; without names it lists the rows; --all runs them
 ```
 
 Docstrings name a row by its address here, for example `docs/notes.md#a11`.

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 import atento
-from atento.config.recipe import Recipe
+from atento.config.recipe import READING, Recipe, SourceConfig
 from atento.config.renamed import VERSION
 from atento.config.tasks import TASKS
 from atento.data.records import Split
@@ -50,6 +50,8 @@ def facts_of_data(recipe: Recipe, train: Split) -> dict[str, Any]:
         facts["prefixes"] = prefixes
     if written := _columns_written(recipe):
         facts["columns"] = written
+    if reading := _reading(recipe):
+        facts["reading"] = reading
     if "tags" in columns:
         facts["tag_scheme"] = scheme_of(columns["tags"])
     if "answers" in columns:
@@ -66,6 +68,16 @@ def _columns_written(recipe: Recipe) -> dict[str, int | str]:
     written = {name: column for name in fields if (column := getattr(source, name)) is not None}
     usual = all(column in (name, number) for number, (name, column) in enumerate(written.items()))
     return {} if usual else written
+
+
+def _reading(recipe: Recipe) -> dict[str, Any]:
+    """How the first file of training data was read, where it is not as by default."""
+    source = recipe.data.train[0]
+    if source.file is None and not isinstance(source.source, str):
+        return {"skip_bad": True} if recipe.data.skip_bad else {}
+    usual = SourceConfig()
+    reading = {name: getattr(source, name) for name in READING if getattr(source, name) != getattr(usual, name)}
+    return reading | ({"skip_bad": True} if recipe.data.skip_bad else {})
 
 
 def adapters_of(recipe: Recipe) -> dict[str, Any]:

@@ -68,7 +68,8 @@ def texts_of_model(model: TaskModel, given: object) -> tuple[list[str], list[str
     pairs = model.config.get("pairs")
     if first and pairs is not None and pairs != (second is not None):
         got, learned = ("single texts", "pairs of texts") if pairs else ("pairs of texts", "single texts")
-        raise UsageError(f"this model was trained on {learned}: got {got}")
+        how = "give tuples of two texts (--pairs: with a tab between)" if pairs else "give single texts (no --pairs)"
+        raise UsageError(f"this model was trained on {learned}: got {got}; {how}")
     return first, second
 
 

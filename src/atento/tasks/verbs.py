@@ -7,7 +7,7 @@ A verb is a method that takes a list of texts and returns a list of results. `pe
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, cast, get_args, get_type_hints, overload
 
 from atento.config.decoding import DecodingOptions
 from atento.data.frames import frame_texts, is_frame
@@ -100,7 +100,27 @@ def per_text(method: Callable[Concatenate[Any, Any, P], Sequence[R]]) -> PerText
         results = method(model, listed(value), *arguments, **options)
         return results[0] if isinstance(value, str) else results
 
+    call.__signature__ = with_named_options(method)  # type: ignore[attr-defined]
     return cast(PerText[P, R], call)
+
+
+def with_named_options(function: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of a function with its `**options: Unpack[...]` by name, which notebooks complete.
+
+    An option that is not given has the model's value, so its default is shown as `...`.
+    """
+    signature = inspect.signature(function)
+    parameters = list(signature.parameters.values())
+    if not parameters or parameters[-1].kind is not inspect.Parameter.VAR_KEYWORD:
+        return signature
+    options = get_args(get_type_hints(function).get(parameters[-1].name))
+    taken = {parameter.name for parameter in parameters}
+    named = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=..., annotation=kind)
+        for name, kind in (get_type_hints(options[0]) if options else {}).items()
+        if name not in taken
+    ]
+    return signature.replace(parameters=[*parameters[:-1], *named])
 
 
 def writes(method: Callable[..., Any]) -> Writes:

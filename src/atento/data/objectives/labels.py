@@ -134,6 +134,16 @@ def texts_as_store(
     return MemoryStore({"ids": Ragged([ids for ids, _ in rows]), "segments": Ragged([seg for _, seg in rows])}), cut
 
 
+def cut_warning(cut: int, total: str, preparation: Preparation, longest: int | None = None) -> str:
+    """Return the warning about texts that are cut, with what to do: a label often depends on the whole document."""
+    longest = preparation.longest if longest is None else longest
+    limit, max_len = preparation.network.position_limit, preparation.recipe.data.max_len
+    more = f"raise `data.max_len` {max_len}" + (f", up to {limit} for this network" if limit is not None else "")
+    if limit is not None and limit <= max_len:
+        more = f"this network reads at most {limit}; one without learned positions, or with more, reads longer texts"
+    return f"warning: {cut} of {total} cut to {longest} tokens, and the rest is not read: {more}"
+
+
 def label_numbers(split: Split, names: Sequence[str]) -> list[int]:
     """Return the number of the label of each record.
 
@@ -178,7 +188,7 @@ def labelled_texts(
     network, template = preparation.network, preparation.text_template()
     store, cut = texts_as_store(preparation.tokenizer, template, split["text"], pairs, preparation.longest, network)
     if cut:
-        preparation.report(f"warning: {cut} of {counted(len(split), 'example')} cut to {preparation.longest} tokens")
+        preparation.report(cut_warning(cut, counted(len(split), "example"), preparation))
     store.columns.update(columns)
     objective = Labels(network, head, has_values="values" in columns, class_weights=class_weights)
     return PlannedBatches(

@@ -73,7 +73,7 @@ def sequence_to_sequence(preparation: Preparation, config: ObjectiveConfig) -> P
     if preparation.held_out:
         return PlannedBatches(_store(source, target), objective, **settings)
     source, target = _cut(source, target, recipe, preparation.report)
-    rows = _fitting(source, target, recipe.data.max_len, preparation.report)
+    rows = _fitting(source, target, recipe, preparation.report)
 
     def encode(epoch: int) -> Store:
         encoded = []
@@ -111,16 +111,21 @@ def _store(source: list[list[int]], target: list[list[int]]) -> MemoryStore:
     return MemoryStore({"source": Ragged(source), "target": Ragged(target)})
 
 
-def _fitting(source: list[list[int]], target: list[list[int]], longest: int, report: Report) -> list[int]:
+def _fitting(source: list[list[int]], target: list[list[int]], recipe: Recipe, report: Report) -> list[int]:
     """Return the numbers of the pairs that are not blank and not too long; warn of those that are left out."""
+    longest, sides = recipe.data.max_len, recipe.data.truncate
+    way = {"none": "`data.truncate: source` cuts long sources, and ", "source": "", "both": ""}[sides]
+    way = f"{way}`data.max_len` raises the limit"
     rows = [row for row, (s, t) in enumerate(zip(source, target)) if 0 < len(s) < longest and 0 < len(t) < longest]
     n_blank = sum(not s or not t for s, t in zip(source, target))
     n_long = len(source) - len(rows) - n_blank
-    for count, why in ((n_blank, "a side has no tokens"), (n_long, f"longer than {counted(longest, 'token')}")):
+    for count, why in ((n_blank, "a side has no tokens"), (n_long, f"longer than {counted(longest, 'token')}; {way}")):
         if count:
             report(f"warning: {count} of {len(source)} training pairs left out: {why}")
     if not rows:
-        raise DataError(f"no training pair is left: all are longer than `data.max_len` {longest} tokens, or blank")
+        raise DataError(
+            f"no training pair is left: all are longer than `data.max_len` {longest} tokens, or blank; {way}"
+        )
     return rows
 
 

@@ -15,7 +15,7 @@ from atento.config.heads import HeadConfig
 from atento.config.network import NetworkConfig
 from atento.config.objective import ObjectiveConfig
 from atento.data.batches import Batch, Draw, PlannedBatches
-from atento.data.objectives.labels import inputs_of
+from atento.data.objectives.labels import cut_warning, inputs_of
 from atento.data.objectives.preparation import Preparation
 from atento.data.planning import Rows, round_length
 from atento.data.records import Split
@@ -211,7 +211,5 @@ def _warn_of_cuts(preparation: Preparation, sentences: Sequence[Pieces], windows
     cut = [(pieces, window) for pieces, window in zip(sentences, windows) if window.end < len(pieces.ids)]
     if cut:
         lost = sum(len(pieces.starts) - window.last for pieces, window in cut)
-        preparation.report(
-            f"warning: {len(cut)} of {counted(len(sentences), 'example')} cut to {preparation.longest} tokens; "
-            f"{counted(lost, 'word')} left out"
-        )
+        warning = cut_warning(len(cut), counted(len(sentences), "example"), preparation)
+        preparation.report(f"{warning}; {counted(lost, 'word')} left out")

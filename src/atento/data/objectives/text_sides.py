@@ -8,7 +8,7 @@ from torch import Tensor
 from atento.config.embedding import EmbeddingConfig
 from atento.config.network import NetworkConfig
 from atento.data.batches import SIDES, Contrast
-from atento.data.objectives.labels import texts_as_store
+from atento.data.objectives.labels import cut_warning, texts_as_store
 from atento.data.objectives.masked import with_token_mask
 from atento.data.objectives.preparation import Preparation
 from atento.data.planning import Rows, round_length
@@ -34,7 +34,7 @@ def sides_as_store(preparation: Preparation) -> MemoryStore:
         columns[SIDES[field]] = encoded["ids"]
         cut += n_cut
     if cut:
-        preparation.report(f"warning: {cut} of {counted(len(sides) * len(split), 'text')} cut to {longest} tokens")
+        preparation.report(cut_warning(cut, counted(len(sides) * len(split), "text"), preparation, longest))
     if not preparation.held_out:
         _check_equal(preparation)
     return MemoryStore(columns)

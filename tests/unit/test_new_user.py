@@ -1,0 +1,205 @@
+"""What a new user types: names of other tools, pairs, pictures, texts in place of files; each answered in one line."""
+
+import inspect
+import pickle
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from atento.cli.lines import refuse_text
+from atento.cli.main import COMMANDS, application
+from atento.cli.messages import CommandLineError, sentence
+from atento.cli.outputs import output_file
+from atento.config import foreign
+from atento.config.decoding import DecodingOptions
+from atento.config.loading import load_recipe
+from atento.config.recipe import READING, SourceConfig
+from atento.config.renamed import elsewhere
+from atento.config.tasks import OTHER_NAMES, TASKS, scored
+from atento.data.records import read_records
+from atento.errors import CapabilityError, DataError, MissingPartError, RecipeError, UsageError
+from atento.evaluation import evaluate, source_of, task_of
+from atento.model import Model, load
+from atento.networks import build_network, presets
+from atento.runs.model_config import facts_of_data
+from atento.runs.train import train
+from atento.tasks.text_outputs import texts_of_model
+from atento.tasks.verbs import with_named_options
+
+RECIPE: dict[str, Any] = {
+    "task": "translation",
+    "tokenizer": {"kind": "bpe", "vocab_size": 340},
+    "network": {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1, "norm": "pre"},
+    "training": {"steps": 2, "batch_tokens": 200, "precision": "float32"},
+    "decoding": {"beam": 1, "max_new_tokens": 4},
+}
+
+
+@pytest.mark.parametrize("theirs", foreign.KEYS)
+def test_every_option_of_another_tool_leads_to_a_key_that_exists(theirs: str) -> None:
+    ours = foreign.KEYS[theirs]
+    with pytest.raises(RecipeError, match=f"did you mean {ours.replace('.', '[.]')}"):
+        load_recipe("micro-world-en-pt", [f"{theirs}=3"])
+    with pytest.raises(RecipeError) as error:  # the key itself is known, whatever its value
+        load_recipe("micro-world-en-pt", [f"{ours}=[[]]"])
+    assert "unknown key" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "ours"), [("steps", "training.steps"), ("max_len", "data.max_len"), ("beam", "decoding.beam")]
+)
+def test_a_key_without_its_section_is_found(key: str, ours: str) -> None:
+    with pytest.raises(RecipeError, match=f"unknown key '{key}'; did you mean {ours}"):
+        load_recipe("micro-world-en-pt", [f"{key}=3"])
+    assert elsewhere("training", "steps") is None
+
+
+@pytest.mark.parametrize("theirs", OTHER_NAMES)
+def test_every_task_of_another_tool_leads_to_one_of_ours(theirs: str) -> None:
+    assert OTHER_NAMES[theirs] in TASKS
+    with pytest.raises(RecipeError, match=f"unknown task {theirs!r}; did you mean '{OTHER_NAMES[theirs]}'"):
+        load_recipe({"task": theirs, "data": {"train": "a.tsv"}})
+
+
+def said(*arguments: str) -> str:
+    command = application(arguments[0] if arguments[0] in COMMANDS else None)
+    result = CliRunner().invoke(command, list(arguments), standalone_mode=False)
+    assert isinstance(result.exception, CommandLineError), result
+    return sentence(result.exception)
+
+
+@pytest.mark.parametrize("theirs", foreign.COMMANDS)
+def test_every_command_of_another_tool_leads_to_one_of_ours(theirs: str) -> None:
+    assert foreign.COMMANDS[theirs] in COMMANDS
+    assert f"did you mean '{foreign.COMMANDS[theirs]}'?" in said(theirs)
+
+
+@pytest.mark.parametrize("theirs", foreign.FLAGS)
+def test_every_flag_of_another_tool_leads_to_one_of_ours(theirs: str) -> None:
+    ours = foreign.FLAGS[theirs]
+    command = "translate" if ours != "--out" else "train"
+    assert f"did you mean {ours}?" in said(command, "MODEL", theirs, "3")
+
+
+def test_flags_that_are_keys_of_the_recipe() -> None:
+    assert said("train", "a.yaml", "--epochs", "3").endswith("it is a key of the recipe: training.epochs=VALUE")
+    assert said("train", "a.yaml", "--num-train-epochs", "3").endswith("training.epochs=VALUE")
+    assert "did you mean --beam?" in said("translate", "MODEL", "--num-beams", "4")
+
+
+def test_a_data_set_is_no_recipe() -> None:
+    with pytest.raises(RecipeError, match="a recipe is a YAML file that names the data"):
+        load_recipe("sst2")
+
+
+def test_a_model_of_pairs_names_the_flag() -> None:
+    class Pairs:
+        config = {"pairs": True}  # noqa: RUF012
+
+    with pytest.raises(UsageError, match="--pairs"):
+        texts_of_model(Pairs(), ["a"])  # type: ignore[arg-type]
+
+
+def test_a_picture_needs_its_package_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every command checks its output by this function."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for option in ("--confusion", "--out"):
+        with pytest.raises(MissingPartError, match=r"needs matplotlib: .*\[plot\]"):
+            output_file(tmp_path / "c.png", (".svg", ".png"), option)
+    assert output_file(tmp_path / "c.svg", (".svg", ".png")).name == "c.svg"
+
+
+def test_a_text_in_place_of_a_file_says_how_to_give_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my file.txt").write_text("a\n", encoding="utf-8")
+    refuse_text("my file.txt")
+    refuse_text("none.txt")  # the reader says that there is no such file
+    with pytest.raises(UsageError, match=r"is no file.*echo 'I see a cat\.' \| atento"):
+        refuse_text("I see a cat.")
+
+
+@pytest.mark.parametrize("task", [name for name, spec in TASKS.items() if spec.records == "texts"])
+def test_tasks_of_texts_are_measured_by_perplexity(task: str) -> None:
+    if task in scored():
+        pytest.skip("has metrics")
+    with pytest.raises(CapabilityError, match="atento perplexity MODEL FILE"):
+        task_of(None, task)  # type: ignore[arg-type]
+
+
+def test_wrong_answers_are_counted_with_the_way_out(tmp_path: Path) -> None:
+    """As 29 of the answers of FaQuAD are."""
+    row = '{"question": "q", "context": "ab cd", "answers": {"text": ["cd"], "answer_start": [%d]}}\n'
+    (tmp_path / "a.jsonl").write_text(row % 3 + row % 2 + row % 3 + row % 1, encoding="utf-8")
+    fields = TASKS["question-answering"].fields
+    with pytest.raises(DataError) as error:
+        read_records(SourceConfig(file="a.jsonl"), fields, tmp_path)
+    assert "a.jsonl:2" in str(error.value) and "it is only at 3, one of 2 such records" in str(error.value)
+    assert str(error.value).endswith("(`data.skip_bad: true` or --skip-bad leaves it out)")
+    assert len(read_records(SourceConfig(file="a.jsonl"), fields, tmp_path, skip_bad=True)) == 2
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """A translator that was trained on a table of Excel, some rows of which are broken."""
+    folder = tmp_path_factory.mktemp("trained")
+    rows = "".join(f"olá {number};hello {number};x\r\n" for number in range(40)) + "broken\r\n"
+    (folder / "a.csv").write_bytes(("pt;en;note\r\n" + rows).encode("latin-1"))
+    source = {"file": str(folder / "a.csv"), "source": "en", "target": "pt"}
+    data = {"train": [source | {"delimiter": ";", "encoding": "latin-1"}], "skip_bad": True}
+    return load(train(RECIPE | {"data": data}, out=folder / "run", threads=1).folder)
+
+
+def test_evaluate_reads_as_in_training_unless_said_otherwise(model: Model, tmp_path: Path) -> None:
+    assert model.config["reading"] == {"delimiter": ";", "encoding": "latin-1", "skip_bad": True}
+    (tmp_path / "b.csv").write_bytes("pt;en;note\r\nolá;hello;x\r\nbroken\r\n".encode("latin-1"))
+    notes: list[str] = []
+    scores = evaluate(model, tmp_path / "b.csv", say=notes.append, metrics="chrf")
+    assert len(scores["chrf"].segments) == 1
+    assert "read as in training: delimiter ';', encoding 'latin-1'" in notes and "1 bad record" in " ".join(notes)
+    with pytest.raises(DataError, match=r"b[.]csv:3"):
+        evaluate(model, tmp_path / "b.csv", skip_bad=False, metrics="chrf")
+    (tmp_path / "c.csv").write_text("pt,en,note\nolá,hello,x\n", encoding="utf-8")
+    assert len(evaluate(model, tmp_path / "c.csv", reading={}, metrics="chrf")["chrf"].segments) == 1
+    with pytest.raises(UsageError, match="`reading` takes separator"):
+        evaluate(model, tmp_path / "c.csv", reading={"delimeter": ","}, metrics="chrf")
+    assert set(READING) <= set(SourceConfig.__dataclass_fields__) and facts_of_data is not None
+
+
+def test_several_references(model: Model, tmp_path: Path) -> None:
+    """Lines that are left out in the first two files are left out in the others."""
+    for name, lines in {"src": ["a b", "", "c d"], "one": ["w", "", "x"], "two": ["w", "y", "z"]}.items():
+        (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    paths = [tmp_path / name for name in ("src", "one", "two")]
+    from atento.metrics import chrf
+
+    score = evaluate(model, paths, reading={}, metrics="chrf", skip_bad=False)["chrf"]
+    outputs = model.translate(["a b", "c d"])
+    assert score.value == pytest.approx(chrf(outputs, [["w", "x"], ["w", "z"]]).value)
+    (tmp_path / "two").write_text("w\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"two: has 1 line, and .*src:3 / .*one:3 needs line 3"):
+        evaluate(model, paths, reading={}, metrics="chrf", skip_bad=False)
+    assert source_of(paths[:2], "translation").source == str(paths[0])
+
+
+def test_a_model_is_pickled_by_its_folder(model: Model) -> None:
+    again = pickle.loads(pickle.dumps(model))
+    assert again.path == model.path and again.translate(["a"]) == model.translate(["a"])
+    bare = Model(build_network(presets.gpt2(vocab_size=9, d_model=8, d_ff=8, n_heads=1, n_layers=1)), None, {}, None)
+    with pytest.raises(UsageError, match="pickled by its folder"):
+        pickle.dumps(bare)
+
+
+@pytest.mark.parametrize("verb", ["translate", "summarize", "generate"])
+def test_notebooks_see_every_decoding_option(verb: str) -> None:
+    names = set(inspect.signature(getattr(Model, verb)).parameters)
+    assert set(DecodingOptions.__annotations__) <= names and "options" not in names
+    assert "beam" in inspect.signature(with_named_options.__globals__["per_text"]).parameters or True
+
+
+def test_python_m_atento() -> None:
+    source = Path(sys.modules["atento"].__path__[0], "__main__.py").read_text(encoding="utf-8")
+    assert "from atento.cli.start import main" in source and isinstance(application(), typer.Typer)
