@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from atento.precision import set_short_waits
+
 __version__ = "0.1.0"
 __all__ = ["AtentoError", "Model", "Tokenizer", "__version__", "evaluate", "glue", "load", "search", "train"]
 
@@ -24,6 +26,9 @@ _HOMES = {
     "search": "atento.runs.search.search",
     "train": "atento.runs.train",
 }
+
+
+set_short_waits()
 
 
 def __getattr__(name: str) -> Any:

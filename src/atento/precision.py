@@ -1,7 +1,9 @@
 """Precision, device and threads, chosen by processor features and never by timing, so that runs repeat exactly."""
 
 import os
-from collections.abc import Iterator
+import sys
+import warnings
+from collections.abc import Iterator, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Barrier
@@ -10,6 +12,11 @@ from typing import Literal
 from atento.errors import UsageError
 
 Precision = Literal["float32", "bfloat16"]
+# How long idle threads of OpenMP wait before they sleep: GNU's in turns of a loop (2,000 are some 50 to 100
+# microseconds; 300,000 by default), and LLVM's and Intel's, of macOS, in milliseconds (200 by default).
+SHORT_WAITS = {"GOMP_SPINCOUNT": "2000", "KMP_BLOCKTIME": "1"}
+_waits: dict[str, str] = {}  # the variables that this process has set
+_too_late = "torch" in sys.modules
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}  # by the number of threads, and the CPU threads of each
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pools.clear)  # a forked process has no threads
@@ -48,7 +55,9 @@ def resolve_device(device: str) -> str:
     import torch
 
     if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cpu":
+        _warn_of_long_waits(torch.get_num_threads())
     try:
         torch.empty(0, device=device)
     except (
@@ -68,14 +77,34 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def sharing_cores() -> dict[str, str]:
-    """The environment of a new process that shares its cores with others: this one's, with short waits of idle threads.
+def set_short_waits(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Let idle threads of OpenMP sleep soon; `import atento` does it, before PyTorch reads the variables.
 
-    OpenMP's idle threads spin for milliseconds before they sleep. That is fastest where nothing else runs; where
-    something does, they take the core that it needs. A choice of the user's stays.
+    By default they spin for milliseconds, which takes the processor from the thread that another program, or a product
+    of the same network, needs: beside two PyTorch programs, decoding took up to 30 times as long. What the user has
+    chosen stays. Child processes inherit the variables. Results are the same bits.
     """
-    chosen = os.environ.keys() & {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"}
-    return dict(os.environ) | ({} if chosen else {"GOMP_SPINCOUNT": "10000"})
+    if not environment.keys() & {*SHORT_WAITS, "OMP_WAIT_POLICY"}:
+        environment.update(SHORT_WAITS)
+        _waits.update(SHORT_WAITS)
+
+
+def machine_environment() -> dict[str, str]:
+    """The environment without the variables that `set_short_waits` has set: that of a program that is not Atento."""
+    return {name: value for name, value in os.environ.items() if _waits.get(name) != value}
+
+
+def _warn_of_long_waits(n_threads: int) -> None:
+    """Warn once if PyTorch was loaded before `set_short_waits`, so that its threads wait as they do by default."""
+    global _too_late
+    if _too_late and _waits and n_threads > 1:
+        name = "KMP_BLOCKTIME" if sys.platform == "darwin" else "GOMP_SPINCOUNT"
+        warnings.warn(
+            f"torch was imported before atento, so its idle threads keep the processors that other programs need: "
+            f"import atento first, or start with {name}={SHORT_WAITS[name]}",
+            stacklevel=3,
+        )
+    _too_late = False
 
 
 @contextmanager

@@ -62,7 +62,7 @@ ROOMS: dict[str, set[str]] = {
     "convert": USED | {"model"},
     "serve": USED | {"model"},
     "cli": USED | {"model", "notes", "bench", "convert", "serve", "evaluation", "demo", "suites", "scale"},
-    "__init__": {"errors", "model", "runs", "text", "evaluation", "suites"},
+    "__init__": {"errors", "precision", "model", "runs", "text", "evaluation", "suites"},
     "__main__": {"cli"},
 }
 TORCH_FREE = ("errors", "limits", "config", "text", "metrics", "world")

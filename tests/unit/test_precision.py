@@ -1,7 +1,10 @@
 """Threads: how long they wait where processes share cores, and the pools in which work is done side by side."""
 
+import ast
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -9,20 +12,54 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from atento.precision import sharing_cores, side_by_side
+from atento.precision import SHORT_WAITS, side_by_side
+
+VARIABLES = {"GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_WAIT_POLICY"}
 
 
-def test_threads_that_share_the_cores_wait_briefly_unless_the_user_says_otherwise(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
-    monkeypatch.setenv("ATENTO_TEST", "x")
-    assert sharing_cores()["GOMP_SPINCOUNT"] == "10000" and sharing_cores()["ATENTO_TEST"] == "x"
-    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
-    assert "GOMP_SPINCOUNT" not in sharing_cores()
-    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
-    assert sharing_cores()["GOMP_SPINCOUNT"] == "7"
+def variables_after(program: str, **chosen: str) -> dict[str, str]:
+    """The variables of OpenMP that a child of a fresh Python has after `program`."""
+    environment = {name: value for name, value in os.environ.items() if name not in VARIABLES} | chosen
+    tell = "import os, subprocess, sys; subprocess.run([sys.executable, '-c', 'import os; print(dict(os.environ))'])"
+    told = subprocess.run([sys.executable, "-c", f"{program}\n{tell}"], env=environment, capture_output=True, text=True)
+    assert told.returncode == 0, told.stderr
+    return {name: value for name, value in ast.literal_eval(told.stdout).items() if name in VARIABLES}
+
+
+def test_idle_threads_wait_shortly_unless_the_user_says_otherwise() -> None:
+    """Set by the first import, before PyTorch's OpenMP reads them; child processes inherit them."""
+    assert variables_after("import atento") == SHORT_WAITS
+    assert variables_after("from atento.config import recipe") == SHORT_WAITS
+    for name, value in (("OMP_WAIT_POLICY", "ACTIVE"), ("GOMP_SPINCOUNT", "7"), ("KMP_BLOCKTIME", "200")):
+        assert variables_after("import atento", **{name: value}) == {name: value}
+
+
+def test_another_library_gets_the_environment_of_the_machine() -> None:
+    use = "import atento, os; from atento.precision import machine_environment as m; os.environ.update(A='b'); e = m()"
+    program = f"{use}; assert e['A'] == 'b'; os.environ.clear(); os.environ.update(e)"
+    assert variables_after(program) == {}
+    assert variables_after(program, GOMP_SPINCOUNT="7") == {"GOMP_SPINCOUNT": "7"}
+
+
+def test_torch_before_atento_is_told_once_with_the_variable() -> None:
+    program = (
+        "import warnings, torch, atento; from atento.precision import resolve_device\n"
+        "torch.set_num_threads({threads})\n"
+        "with warnings.catch_warnings(record=True) as seen:\n"
+        "    warnings.simplefilter('always'); resolve_device('auto'); resolve_device('cpu')\n"
+        "print(*[one.message for one in seen], sep='\\n')"
+    )
+
+    def said(program: str, **chosen: str) -> str:
+        environment = {name: value for name, value in os.environ.items() if name not in VARIABLES} | chosen
+        return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True).stdout
+
+    if sys.platform == "linux" and not torch.cuda.is_available():
+        told = said(program.format(threads=2))
+        assert told.count("\n") == 1 and "import atento first, or start with GOMP_SPINCOUNT=2000" in told
+    assert not said(program.format(threads=1)).strip()  # nobody waits
+    assert not said(program.format(threads=2).replace("torch, atento", "atento, torch")).strip()
+    assert not said(program.format(threads=2), OMP_WAIT_POLICY="passive").strip()
 
 
 def test_threads_side_by_side_stay_and_have_their_share_of_the_processors() -> None:

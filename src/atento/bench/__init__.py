@@ -22,6 +22,7 @@ from atento.bench.race_report import report_race
 from atento.bench.recurrence import measure_recurrence
 from atento.bench.replicas import measure_processes
 from atento.bench.serving import measure_serving
+from atento.bench.sharing import measure_sharing
 from atento.bench.sizing import measure_sizing
 from atento.bench.training import measure_training
 from atento.bench.transfer import measure_transfer, report_transfer
@@ -40,6 +41,7 @@ BENCHES: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
     "finetuning": measure_finetuning,
     "words": measure_words,
     "recurrence": measure_recurrence,
+    "sharing": measure_sharing,
     "decoding": measure_decoding,
     "parts": measure_parts,
     "generation": measure_generation,

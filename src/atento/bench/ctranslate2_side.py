@@ -29,6 +29,8 @@ class Conversion:
 class CTranslate2:
     """Its `translate_batch` with all sentences in one batch, at a compute type."""
 
+    other_library = True
+
     def __init__(self) -> None:
         import ctranslate2
 

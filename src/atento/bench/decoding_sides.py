@@ -105,6 +105,8 @@ class Ours:
 class Transformers:
     """`generate` of `transformers` with its default options."""
 
+    other_library = True
+
     def __init__(self) -> None:
         import transformers
 

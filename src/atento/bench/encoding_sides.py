@@ -60,6 +60,8 @@ class OurEncoder:
 class SentenceTransformers:
     """`SentenceTransformer.encode` in float32 with default options."""
 
+    other_library = True
+
     def __init__(self) -> None:
         import sentence_transformers
 
@@ -103,6 +105,8 @@ class OnnxExport:
 
 class OnnxRuntime:
     """ONNX Runtime on the CPU, with our batches."""
+
+    other_library = True
 
     def __init__(self) -> None:
         import onnxruntime

@@ -130,6 +130,8 @@ class Operations(OurTuning):
 class TransformersLoop:
     """The loop of the library's examples: shuffled texts, padded to the longest of a batch, AdamW, clipping."""
 
+    other_library = True
+
     def __init__(self) -> None:
         import transformers
 

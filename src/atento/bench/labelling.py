@@ -46,6 +46,8 @@ class OurVerb:
 class Transformers:
     """The `AutoModelFor...` of `transformers` in float32, with batches of 32 texts of like length."""
 
+    other_library = True
+
     def load(self, folder: Path, verb: str) -> None:
         """Load a folder of `write_labeller`."""
         import transformers

@@ -139,6 +139,8 @@ def _sum(parts: list[Work]) -> Work:
 class Theirs:
     """The usual loop: shuffled documents padded to the longest of a batch, AdamW; one update a run."""
 
+    other_library = True
+
     def __init__(self) -> None:
         import transformers
 

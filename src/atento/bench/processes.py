@@ -4,8 +4,10 @@ import importlib.metadata
 import importlib.util
 import multiprocessing
 import multiprocessing.context
+import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any, Protocol
 import torch
 
 from atento.errors import AtentoError, CapabilityError
+from atento.precision import machine_environment
 
 _PAUSE = 0.25  # seconds between two runs: OpenMP of some libraries keeps its threads spinning for 0.2 s
 _MAX_ROUNDS = 50
@@ -49,13 +52,29 @@ class Measurement:
 class Side:
     """A contender in a separate process with the same number of threads as this one; a context manager that ends it.
 
+    A contender of another library (`other_library`) has the environment of the machine, without our waits of threads.
+
+    Args:
+        kind: the class of the contender.
+        arguments: of its `load`.
+        environment: all variables of its process; None: those of this process.
+        threads: CPU threads; None: as many as this process.
+
     Raises:
         CapabilityError: the contender does not support the arguments. AtentoError: its process failed.
     """
 
-    def __init__(self, kind: type[Contender], *arguments: Any) -> None:
+    def __init__(
+        self,
+        kind: type[Contender],
+        *arguments: Any,
+        environment: Mapping[str, str] | None = None,
+        threads: int | None = None,
+    ) -> None:
+        if environment is None and getattr(kind, "other_library", False):
+            environment = machine_environment()
         context: multiprocessing.context.ForkServerContext | multiprocessing.context.SpawnContext
-        if "forkserver" in multiprocessing.get_all_start_methods():
+        if environment is None and "forkserver" in multiprocessing.get_all_start_methods():
             context = multiprocessing.get_context("forkserver")
             context.set_forkserver_preload(["atento.bench.processes"])  # PyTorch is imported once for all processes
         else:
@@ -63,9 +82,10 @@ class Side:
         self._pipe, child_pipe = context.Pipe()
         self.name = " ".join([kind.__name__, *(str(value) for value in arguments)])
         self._process = context.Process(
-            target=_serve, args=(child_pipe, kind, arguments, torch.get_num_threads()), daemon=True
+            target=_serve, args=(child_pipe, kind, arguments, threads or torch.get_num_threads()), daemon=True
         )
-        self._process.start()
+        with _variables(environment):
+            self._process.start()
         child_pipe.close()
         refusal = self._exchange()
         if refusal is not None:
@@ -98,6 +118,20 @@ class Side:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+@contextmanager
+def _variables(environment: Mapping[str, str] | None) -> Iterator[None]:
+    """Let this process have exactly these variables meanwhile, which a process that it starts inherits."""
+    before = dict(os.environ)
+    try:
+        if environment is not None:
+            os.environ.clear()
+            os.environ.update(environment)
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _serve(pipe: Connection, kind: type[Contender], arguments: tuple[Any, ...], n_threads: int) -> None:

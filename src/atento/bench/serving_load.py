@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -18,6 +17,7 @@ import numpy as np
 
 from atento.bench.serving_sides import Server
 from atento.errors import AtentoError
+from atento.precision import machine_environment
 
 _START_SECONDS = 300
 _END_SECONDS = 10
@@ -63,7 +63,7 @@ def running(server: Server) -> Iterator[Started]:
         port = free.getsockname()[1]
     command = [part.replace("PORT", str(port)) for part in server.command]
     before = {number: signal.signal(number, _unwind) for number in (signal.SIGINT, signal.SIGTERM)}
-    process = subprocess.Popen(command, env=os.environ | server.environment, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(command, env=machine_environment() | server.environment, stdout=subprocess.DEVNULL)
     try:
         end = time.monotonic() + _START_SECONDS
         while not _is_ready(port, server.health):

@@ -1,7 +1,7 @@
 """Training throughput compared with Marian in `transformers`: same sizes and sentences, target tokens per second."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ SIZES = {
     "small": NetworkConfig(vocab_size=8000, d_model=256, d_ff=1024, n_heads=4, n_layers=3),
 }
 _TOKENS = 4096  # real target tokens per update
+_SENTENCES = 6000
 
 
 def natural_lengths(count: int, vocab_size: int, seed: int = 1) -> tuple[Ragged, Ragged]:
@@ -38,19 +39,19 @@ def measure_training(seconds: float) -> Iterator[dict[str, Any]]:
     """Yield rows of tokens per second, ours and theirs, float32 and bfloat16; the last rows are the ratios."""
     best = best_precision("cpu")
     for name, config in SIZES.items():
-        source, target = natural_lengths(6000, config.vocab_size)
         rows: dict[tuple[str, str], float] = {}
-        rows["atento", best] = _ours(config, source, target, best, seconds)
-        rows["transformers", "float32"] = _theirs(config, source, target, "float32", seconds)
-        if best != "float32":
-            rows["transformers", best] = _theirs(config, source, target, best, seconds)
-            rows["atento", "float32"] = _ours(config, source, target, "float32", seconds)
-        for (who, precision), rate in rows.items():
+        kinds: dict[str, type[OurUpdates | MarianLoop]] = {"atento": OurUpdates, "transformers": MarianLoop}
+        for precision in dict.fromkeys((best, "float32")):
+            for who, kind in kinds.items():
+                contender = kind()
+                contender.load(config, precision)
+                rows[who, precision] = _rate(contender, seconds)
+        for (who, used), rate in rows.items():
             yield {
                 "bench": "training",
                 "size": name,
                 "who": who,
-                "precision": precision,
+                "precision": used,
                 "target_tokens_per_second": round(rate),
             }
         ours = rows["atento", best]
@@ -62,43 +63,65 @@ def measure_training(seconds: float) -> Iterator[dict[str, Any]]:
         }
 
 
-def _rate(update: Callable[[int], int], seconds: float) -> float:
+def _rate(who: "OurUpdates | MarianLoop", seconds: float) -> float:
     """Return the real target tokens per second of repeated updates, after a warm-up."""
-    update(0)
-    start, tokens, number = time.perf_counter(), 0, 1
+    who.run(1)
+    start, tokens = time.perf_counter(), 0
     while time.perf_counter() - start < seconds:
-        tokens += update(number)
-        number += 1
+        tokens += who.run(1)
     return tokens / (time.perf_counter() - start)
 
 
-def _ours(config: NetworkConfig, source: Ragged, target: Ragged, precision: str, seconds: float) -> float:
-    keep_freed_memory()
-    torch.manual_seed(1)
-    network = build_network(config)
-    updater = Updater(network, TrainingConfig(learning_rate=1e-4), precision)
-    batches = parallel(source, target, budget=_TOKENS, seed=1, pad_id=0, start_id=2, eos_id=3)
-    return _rate(lambda number: updater.update(batches.parts(number), number + 1, 1e-4)[0][HEAD].targets, seconds)
+class OurUpdates:
+    """The updates of `atento train` for a translator of random sentences with natural lengths."""
+
+    def load(self, config: NetworkConfig, precision: str) -> None:
+        """Build a network with random weights; precision is float32 or bfloat16."""
+        keep_freed_memory()
+        torch.manual_seed(1)
+        self.updater = Updater(build_network(config), TrainingConfig(learning_rate=1e-4), precision)
+        source, target = natural_lengths(_SENTENCES, config.vocab_size)
+        self.batches = parallel(source, target, budget=_TOKENS, seed=1, pad_id=0, start_id=2, eos_id=3)
+        self.number = 0
+
+    def run(self, updates: int) -> int:
+        """Train for so many updates; return their real target tokens."""
+        tokens = 0
+        for _ in range(updates):
+            parts = self.batches.parts(self.number)
+            tokens += self.updater.update(parts, self.number + 1, 1e-4)[0][HEAD].targets
+            self.number += 1
+        return tokens
 
 
-def _theirs(config: NetworkConfig, source: Ragged, target: Ragged, precision: str, seconds: float) -> float:
-    """Measure the usual loop: shuffled sentences, padded to the longest of the batch, AdamW, label smoothing."""
-    torch.manual_seed(1)
-    model = marian(config)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    permutation = np.random.default_rng(1).permutation(len(source))
-    size = pairs_of(target, _TOKENS)
+class MarianLoop:
+    """The usual loop: shuffled sentences, padded to the longest of the batch, AdamW, label smoothing, clipping."""
 
-    def update(number: int) -> int:
-        rows = permutation[(number * size) % (len(permutation) - size) :][:size].astype(np.int64)
-        inputs = padded(source, target, rows)
-        marian_loss(model, inputs, precision).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
+    other_library = True
+
+    def load(self, config: NetworkConfig, precision: str) -> None:
+        """Build Marian with random weights; bfloat16 uses autocast."""
+        torch.manual_seed(1)
+        self.model, self.precision = marian(config), precision
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
+        self.source, self.target = natural_lengths(_SENTENCES, config.vocab_size)
+        self.permutation = np.random.default_rng(1).permutation(len(self.source))
+        self.size = pairs_of(self.target, _TOKENS)
+        self.number = 0
+
+    def run(self, updates: int) -> int:
+        """Train for so many updates; return their real target tokens."""
+        return sum(self._update() for _ in range(updates))
+
+    def _update(self) -> int:
+        at = (self.number * self.size) % (len(self.permutation) - self.size)
+        self.number += 1
+        inputs = padded(self.source, self.target, self.permutation[at : at + self.size].astype(np.int64))
+        marian_loss(self.model, inputs, self.precision).backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
         return int((inputs["labels"] >= 0).sum())
-
-    return _rate(update, seconds)
 
 
 def marian(config: NetworkConfig) -> Any:

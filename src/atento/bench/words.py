@@ -69,6 +69,8 @@ class OurVectors:
 class Gensim:
     """gensim's `Word2Vec` with as many workers as threads, windows of the full width, and its own learning rate."""
 
+    other_library = True
+
     def __init__(self) -> None:
         from gensim.models import Word2Vec
 

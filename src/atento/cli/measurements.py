@@ -32,6 +32,9 @@ MEASUREMENTS = {
     "recurrence": Measurement(
         "recurrent networks compared with a Transformer: gradients, steps, time, memory, quality", 10
     ),
+    "sharing": Measurement(
+        "training, decoding and reading alone and beside other programs, by how idle threads wait", 30
+    ),
     "decoding": Measurement("translation speed compared with transformers and CTranslate2 on the same weights", 10),
     "parts": Measurement("time of each part of a decoding step", 2),
     "generation": Measurement("generation by a decoder compared with transformers", 5),

@@ -19,7 +19,7 @@ from atento.config.training import TrainingConfig
 from atento.data.batches import Batches, Part
 from atento.networks import build_network, parameter_count
 from atento.networks.network import Network
-from atento.precision import best_precision
+from atento.precision import best_precision, side_by_side
 from atento.runs.divided import check_divided
 from atento.runs.fitting import fitted_to
 from atento.runs.prepare import Data, read_data, tokenizer_and_network, training_batches
@@ -28,7 +28,6 @@ from atento.training.allocator import KERNEL_BYTES, KERNELS, KERNELS_OF_NEW_SHAP
 from atento.training.losses import Call, losses
 from atento.training.optimizer import hidden_matrices
 from atento.training.peak import PeakMemory
-from atento.training.progress import duration
 from atento.training.replica.divided import gathered_sizes
 from atento.training.step import DTYPES, MAX_WORKERS, recompute
 from atento.training.trained import TrainedWeights, all_weights
@@ -76,13 +75,13 @@ class Plan:
         """Bytes of all parts."""
         return sum(self.memory.values())
 
-    def sentence(self, steps: int, targets: str) -> str:
-        """Return time and memory in a line; `targets` is the noun for the targets of an update."""
+    def sentence(self, targets: str) -> str:
+        """Return the memory in a line; `targets` is the noun for the targets of an update."""
         largest = sorted(self.memory.items(), key=lambda item: -item[1])[:3]
         parts = ", ".join(f"{name} {size / 2**20:,.0f}" for name, size in largest)
         return (
-            f"estimate: {duration(self.seconds_per_update * steps)} at {self.tokens_per_update:,} {targets} an update, "
-            f"{self.total / 2**20:,.0f} MiB of memory ({parts} ...)"
+            f"estimate: {self.total / 2**20:,.0f} MiB of memory ({parts} ...) at {self.tokens_per_update:,} {targets} "
+            "an update"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -137,8 +136,10 @@ def plan_run(
         parts = list(batches.parts(0, training.micro_batches))
         read_by_part = [sum(int(lengths.sum()) for lengths in part.batch.lengths.values()) for part in parts]
         largest = read_by_part.index(max(read_by_part))
-        peak, products, seconds = measured(recipe, config, parts[largest], batches.updates_per_epoch, precision, device)
-    concurrent = min(len(parts), threads, MAX_WORKERS) if device == "cpu" else 1
+        concurrent = min(len(parts), threads, MAX_WORKERS) if device == "cpu" else 1
+        peak, products, seconds = measured(
+            *(recipe, config, parts[largest], batches.updates_per_epoch, precision, device), concurrent
+        )
     steps = training.steps
     if training.epochs is not None:
         steps = max(1, round(training.epochs * batches.updates_per_epoch))
@@ -245,10 +246,16 @@ def optimizer_bytes(network: Network, config: TrainingConfig, trained: Mapping[s
 
 
 def measured(
-    recipe: Recipe, config: NetworkConfig, part: Part, updates_per_epoch: float, precision: str, device: str
+    recipe: Recipe,
+    config: NetworkConfig,
+    part: Part,
+    updates_per_epoch: float,
+    precision: str,
+    device: str,
+    concurrent: int,
 ) -> tuple[int, int, float]:
     """Return the most bytes that a pass of a part, forward and backward, holds beside the weights, the number
-    of its matrix products of different shapes, and its seconds.
+    of its matrix products of different shapes, and its seconds where so many parts are computed at the same time.
 
     The weights are random. A network of more than 100 million parameters is measured with one and with two layers a
     stack, and the difference is multiplied by the others.
@@ -257,7 +264,7 @@ def measured(
     def of(config: NetworkConfig, tuned: bool) -> tuple[int, int, float]:
         network = build_network(config)
         trained = tune(recipe, network, updates_per_epoch) if tuned else all_weights(network)
-        return _pass(network.to(device, DTYPES[precision]).train(), trained, part, recipe.training)
+        return _pass(network.to(device, DTYPES[precision]).train(), trained, part, recipe.training, concurrent)
 
     if device != "cpu" and not torch.cuda.is_available():  # the plan of another machine
         device = "cpu"
@@ -276,8 +283,13 @@ def _with_layers(config: NetworkConfig, count: int) -> NetworkConfig:
     return replace(config, n_layers=count, n_decoder_layers=decoder_layers)
 
 
-def _pass(network: Network, trained: TrainedWeights, part: Part, training: TrainingConfig) -> tuple[int, int, float]:
-    """The peak, the products and the seconds of the pass of a part."""
+def _pass(
+    network: Network, trained: TrainedWeights, part: Part, training: TrainingConfig, concurrent: int
+) -> tuple[int, int, float]:
+    """The peak, the products and the seconds of the pass of a part.
+
+    The time is that of parts side by side, each on its share of the threads, as training computes them.
+    """
     if training.activation_checkpointing:
         recompute(network)
     names = trained.names(1)
@@ -299,4 +311,11 @@ def _pass(network: Network, trained: TrainedWeights, part: Part, training: Train
     tensors = [*network.state_dict().values(), *batch.inputs.values(), *batch.labels.values()]
     with PeakMemory(tensors) as memory:
         seconds = compute()
-    return memory.peak, len(memory.products), compute() if seconds < _QUICK else seconds
+    if seconds < _QUICK and concurrent > 1:
+        with side_by_side(concurrent, torch.get_num_threads() // concurrent) as pool:
+            begun = time.perf_counter()
+            list(pool.map(lambda _: compute(), range(concurrent)))
+            seconds = (time.perf_counter() - begun) / concurrent
+    elif seconds < _QUICK:
+        seconds = compute()
+    return memory.peak, len(memory.products), seconds

@@ -99,7 +99,7 @@ def _processes(setup: Setup, run: Run) -> str:
 
 
 def _estimate(setup: Setup, run: Run) -> str:
-    """Return a line with the memory and the time of the run, from a forward and a backward pass of one part."""
+    """Return a line with the memory of the run, from passes of one part; its time is told after ten seconds."""
     identity = setup.identity
     try:
         plan = plan_run(
@@ -111,4 +111,4 @@ def _estimate(setup: Setup, run: Run) -> str:
         if not is_out_of_memory(error):
             raise
         return "warning: memory ran out when that of an update was measured: updates will be computed in more pieces"
-    return plan.sentence(run.steps, TASKS[setup.recipe.task].targets)
+    return plan.sentence(TASKS[setup.recipe.task].targets)

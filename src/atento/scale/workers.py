@@ -13,7 +13,6 @@ from queue import SimpleQueue
 from typing import Any, BinaryIO, Protocol, cast
 
 from atento.errors import AtentoError, UsageError
-from atento.precision import sharing_cores
 from atento.scale.blocks import Block
 from atento.text.pipes import receive, send
 
@@ -63,7 +62,7 @@ class WorkerProcess:
     """
 
     def __init__(self, module: str, request: Mapping[str, Any], threads: int | None = None) -> None:
-        environment = sharing_cores() | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        environment = dict(os.environ) | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         if threads is not None:
             environment |= {name: str(threads) for name in ("OMP_NUM_THREADS", "RAYON_NUM_THREADS")}
         self._process = subprocess.Popen(

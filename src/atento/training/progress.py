@@ -71,8 +71,7 @@ class Reporter:
     def _pace(self, step: int, tell: bool) -> None:
         """Report once how long the run will take, and warn if that is more than two hours."""
         self._paced = True
-        begun, since = self._warm or (step, self.started)
-        per_step = (time.monotonic() - (since if step > begun else self.started)) / max(1, step - begun)
+        per_step = self._per_step(step)
         left = per_step * (self.total - step)
         if tell and self.progress is None:
             self.line(f"step {step} of {self.total}: {per_step:.2g} s a step, about {duration(left)} left")
@@ -81,6 +80,13 @@ class Reporter:
                 f"warning: about {duration(left)} of training are ahead; a smaller `network`, fewer `training.steps` "
                 "or less `training.batch_tokens` shorten it"
             )
+
+    def _per_step(self, step: int) -> float:
+        """Seconds of a step so far, without the first one, which compiles kernels, where there are others."""
+        begun, since = self._warm or (self.first, self.started)
+        if step <= begun:
+            begun, since = self.first, self.started
+        return (time.monotonic() - since) / max(1, step - begun)
 
     def event(self, event: dict[str, Any]) -> None:
         """Report an event: a train event beside the bar, or as a line without one; other events as a line."""
@@ -93,8 +99,7 @@ class Reporter:
             self._write(text)
             return
         if event["event"] == "train":
-            rate = (event["step"] - self.first) / max(1e-9, time.monotonic() - self.started)
-            text = f"{text}, {duration((self.total - event['step']) / max(rate, 1e-9))} left"
+            text = f"{text}, {duration(self._per_step(event['step']) * (self.total - event['step']))} left"
         self.line(text)
 
     def _write(self, text: str) -> None:

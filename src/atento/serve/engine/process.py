@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from atento.errors import ModelError
-from atento.precision import available_cores, sharing_cores
+from atento.precision import available_cores
 from atento.serve.engine.messages import LONGEST, decoded, encoded
 from atento.serve.jobs import Description
 from atento.serve.settings import Limits, ModelSettings
@@ -65,7 +65,6 @@ class WorkerProcess:
             stdin=PIPE,
             stdout=PIPE,
             limit=LONGEST,
-            env=sharing_cores(),
             start_new_session=True,  # Ctrl-C reaches the server alone, which closes its workers
         )
         worker = cls(process, limits.hang_seconds, on_message, on_end)

@@ -1,0 +1,90 @@
+"""`atento bench sharing` with toy contenders: each setting has its variables and threads; the ratios by hand."""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from atento.bench import sharing
+from atento.bench.sharing import SETTINGS, SITUATIONS, Job, jobs_in, measure_sharing
+from atento.precision import SHORT_WAITS, machine_environment
+
+NAMES = ("GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_WAIT_POLICY")
+
+
+class Toy:
+    """Returns the variables of OpenMP and the threads of its process."""
+
+    def load(self, *arguments: Any) -> None:
+        """Do nothing."""
+
+    def run(self, work: Any) -> tuple[dict[str, str], int]:
+        """Return what the process has."""
+        return {name: os.environ[name] for name in NAMES if name in os.environ}, torch.get_num_threads()
+
+
+class Other(Toy):
+    """The same, as another library."""
+
+    other_library = True
+
+
+def test_each_setting_has_its_variables_and_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "jobs_in", lambda folder: {"toy": Job(Toy, Other, (), (), "work", 7)})
+    monkeypatch.setattr(sharing.time, "sleep", lambda seconds: None)
+    seen: dict[str, Any] = {}
+    before = sharing.alternate
+
+    def alternate(sides: Any, work: Any, seconds: float, rounds: int) -> Any:
+        measured = before(sides, work, seconds, rounds)
+        seen.update({name: runs[0].result for name, runs in measured.items()})
+        return measured
+
+    monkeypatch.setattr(sharing, "alternate", alternate)
+    rows = list(measure_sharing(0.0, situations=("nothing",), rounds=1))
+    threads = torch.get_num_threads()
+    theirs = {name: value for name, value in machine_environment().items() if name in NAMES}
+    assert seen["default"] == (theirs | SHORT_WAITS, threads) and seen["one thread"] == (theirs | SHORT_WAITS, 1)
+    assert seen["long waits"] == seen["transformers"] == (theirs, threads)
+    assert seen["no waits"] == (theirs | {"OMP_WAIT_POLICY": "passive"}, threads)
+    assert [row["who"] for row in rows[1:-1]] == [*SETTINGS, "transformers"]
+    assert rows[-1]["goal"] == 1.15 and rows[-1]["beside"] == "nothing"
+
+
+def test_the_ratios_of_a_situation() -> None:
+    rates = {"default": 80.0, "long waits": 20.0, "no waits": 100.0, "one thread": 50.0, "transformers": 10.0}
+    row = sharing._ratio("toy", "nothing", rates, 1.15)
+    assert (row["best"], row["time_to_that_of_the_best_setting"]) == ("no waits", 1.25)
+    assert (row["speed_to_long_waits"], row["speed_to_transformers"]) == (4.0, 8.0)
+
+
+def test_programs_run_beside_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing.time, "sleep", lambda seconds: None)
+    started: list[Any] = []
+    popen = subprocess.Popen
+
+    def start(*arguments: Any, **options: Any) -> Any:
+        started.append(popen(*arguments, **options))
+        return started[-1]
+
+    monkeypatch.setattr(sharing.subprocess, "Popen", start)
+    with sharing._beside(SITUATIONS["two programs of one thread"]):
+        assert [program.poll() for program in started] == [None, None]
+    assert all(program.poll() is not None for program in started)
+
+
+def test_the_jobs_are_those_that_are_promised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name in ((sharing.finetuning_sides, "write_classifier"), (sharing.decoding_sides, "write_weights")):
+        monkeypatch.setattr(module, name, lambda *arguments: None)
+    monkeypatch.setattr(sharing.encoding_sides, "write_encoder", lambda *arguments: None)
+    jobs = jobs_in(tmp_path)
+    assert {"training tiny", "training MiniLM", "training Transformer-base", "reading"} <= jobs.keys()
+    assert jobs["decoding one sentence"].goal == 1.2 and jobs["decoding 16 sentences"].units == 16 * 24
+    ours = jobs["training tiny"].ours()
+    ours.load(*jobs["training tiny"].arguments)
+    theirs = jobs["training tiny"].theirs()
+    theirs.load(*jobs["training tiny"].theirs_arguments)
+    assert ours.run(1) == pytest.approx(4096, rel=0.1) and theirs.run(1) == pytest.approx(4096, rel=0.1)
