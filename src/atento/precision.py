@@ -15,6 +15,7 @@ Precision = Literal["float32", "bfloat16"]
 # How long idle threads of OpenMP wait before they sleep: GNU's in turns of a loop (2,000 are some 50 to 100
 # microseconds; 300,000 by default), and LLVM's and Intel's, of macOS, in milliseconds (200 by default).
 SHORT_WAITS = {"GOMP_SPINCOUNT": "2000", "KMP_BLOCKTIME": "1"}
+LONG_WAITS = {"GOMP_SPINCOUNT": "300000", "KMP_BLOCKTIME": "200"}  # their defaults
 _waits: dict[str, str] = {}  # the variables that this process has set
 _too_late = "torch" in sys.modules
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}  # by the number of threads, and the CPU threads of each
@@ -90,8 +91,10 @@ def set_short_waits(environment: MutableMapping[str, str] = os.environ) -> None:
 
 
 def machine_environment() -> dict[str, str]:
-    """The environment without the variables that `set_short_waits` has set: that of a program that is not Atento."""
-    return {name: value for name, value in os.environ.items() if _waits.get(name) != value}
+    """The environment with the default waits where `set_short_waits` has set others: that of another library."""
+    return dict(os.environ) | {
+        name: LONG_WAITS[name] for name, value in _waits.items() if os.environ.get(name) == value
+    }
 
 
 def _warn_of_long_waits(n_threads: int) -> None:

@@ -22,7 +22,7 @@ from atento.bench import decoding, decoding_sides, encoding, encoding_sides, fin
 from atento.bench.processes import Contender, Measurement, Side, about, alternate, median_seconds
 from atento.config import presets
 from atento.config.network import NetworkConfig
-from atento.precision import SHORT_WAITS, best_precision, machine_environment
+from atento.precision import LONG_WAITS, SHORT_WAITS, best_precision, machine_environment
 
 _ALONE = "nothing"
 _BUSY = "import os, sys\nwhile os.getppid() == int(sys.argv[1]): pass"
@@ -38,7 +38,7 @@ SITUATIONS: dict[str, tuple[str, ...]] = {  # the programs that run beside the m
 }
 SETTINGS: dict[str, tuple[dict[str, str], int | None]] = {  # variables of the process, and its threads
     "default": (SHORT_WAITS, None),
-    "long waits": ({}, None),
+    "long waits": (LONG_WAITS, None),
     "no waits": ({"OMP_WAIT_POLICY": "passive"}, None),
     "one thread": (SHORT_WAITS, 1),
 }
