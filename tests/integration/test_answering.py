@@ -353,8 +353,11 @@ def test_with_skip_bad_a_question_too_long_for_a_window_is_counted_and_skipped(
         assert (
             f"warning: data.{name}: 1 of 30 questions skipped; the first: bad.jsonl:4: the question has" in done.stderr
         )
-    refused(server.run("evaluate", "run", "bad.jsonl", cwd=tmp_path), "bad.jsonl:4: the question has 41 tokens")
-    scored = server.run("evaluate", "run", "bad.jsonl", "--skip-bad", cwd=tmp_path)
+    refused(
+        server.run("evaluate", "run", "bad.jsonl", "--no-skip-bad", cwd=tmp_path),
+        "bad.jsonl:4: the question has 41 tokens",
+    )
+    scored = server.run("evaluate", "run", "bad.jsonl", cwd=tmp_path)
     assert scored.status == 0 and "1 of 30 questions skipped" in scored.stderr
 
 

@@ -99,7 +99,10 @@ def test_long_sentences_are_cut_in_training_with_one_warning_that_counts() -> No
     counts = [sum(start < 20 for start in starts) for starts in firsts]
     assert (batch.labels["tagging"] >= 0).sum(dim=1).tolist() == counts
     lost = sum(map(len, SENTENCES)) - sum(counts)
-    assert said == [f"warning: 3 of 3 examples cut to 22 tokens; {lost} words left out"]
+    assert said == [
+        "warning: 3 of 3 examples cut to 22 tokens, and the rest is not read: raise `data.max_len` 22; "
+        f"{lost} words left out"
+    ]
     with pytest.raises(DataError, match=r"`data\.max_len` must leave room for a token between the special ones: got 2"):
         batches(tokenizer, 2)
 

@@ -182,7 +182,8 @@ def test_over_long_and_blank_pairs_are_left_out_and_counted(tokenizer: Tokenizer
     assert made.stores.first["source"].lengths.tolist() == lengths
     assert said == [
         "warning: 2 of 7 training pairs left out: a side has no tokens",
-        "warning: 2 of 7 training pairs left out: longer than 50 tokens",
+        "warning: 2 of 7 training pairs left out: longer than 50 tokens; "
+        "`data.truncate: source` cuts long sources, and `data.max_len` raises the limit",
     ]
     with pytest.raises(
         DataError, match=r"no training pair is left: all are longer than `data.max_len` 2 tokens, or blank"
@@ -319,10 +320,13 @@ def test_over_long_pairs_are_left_out_or_cut_and_counted(tokenizer: Tokenizer, s
     assert (
         said
         == {
-            "none": ["warning: 3 of 4 training pairs left out: longer than 20 tokens"],
+            "none": [
+                "warning: 3 of 4 training pairs left out: longer than 20 tokens; "
+                "`data.truncate: source` cuts long sources, and `data.max_len` raises the limit"
+            ],
             "source": [
                 "warning: of 4 training pairs, 2 on the source side cut to 20 tokens",
-                "warning: 2 of 4 training pairs left out: longer than 20 tokens",
+                "warning: 2 of 4 training pairs left out: longer than 20 tokens; `data.max_len` raises the limit",
             ],
             "both": ["warning: of 4 training pairs, 2 on the source side and 2 on the target side cut to 20 tokens"],
         }[sides]

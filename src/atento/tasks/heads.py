@@ -1,7 +1,7 @@
 """The head that a verb of a loaded model reads, and what to do about a model without it."""
 
 from atento.config.heads import HeadConfig
-from atento.config.tasks import TASKS, task_of_head
+from atento.config.tasks import task_of_head
 from atento.errors import CapabilityError
 from atento.tasks.model_outputs import TaskModel
 
@@ -14,10 +14,8 @@ def head_of(model: TaskModel, kind: str) -> HeadConfig:
     """
     head = next((head for head in model.network.config.heads if head.kind == kind), None)
     if head is None:
-        own = TASKS.get(str(model.config.get("task")))
-        use = f", which `{own.verb}` uses" if own is not None and own.verb else ""
         raise CapabilityError(
-            f"this model was trained for {model.config.get('task')}{use}, and has no {kind} head: fine-tune it by a "
-            f"recipe with `task: {task_of_head(kind)}` and `init: {model.requested}`"
+            f"this model was trained for {model.config.get('task')} and has no {kind} head: fine-tune it by a recipe "
+            f"with `task: {task_of_head(kind)}` and `init: {model.requested}`"
         )
     return head
