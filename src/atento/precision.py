@@ -82,7 +82,7 @@ def set_short_waits(environment: MutableMapping[str, str] = os.environ) -> None:
     """Let idle threads of OpenMP sleep soon; `import atento` does it, before PyTorch reads the variables.
 
     By default they spin for milliseconds, which takes the processor from the thread that another program, or a product
-    of the same network, needs: beside two PyTorch programs, decoding took up to 30 times as long. What the user has
+    of the same network, needs: on two processors with a load of nine, decoding took 30 times as long. What the user has
     chosen stays. Child processes inherit the variables. Results are the same bits.
     """
     if not environment.keys() & {*SHORT_WAITS, "OMP_WAIT_POLICY"}:
