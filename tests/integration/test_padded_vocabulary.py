@@ -103,13 +103,13 @@ def test_an_id_without_a_piece_has_no_text() -> None:
 
 def test_ordinary_ids_are_all_but_special_ones_wherever_these_stand(tokenizer: Tokenizer) -> None:
     special = set(tokenizer.specials.ids.values())
-    assert tokenizer.ordinary_ids.tolist() == [*range(len(special), tokenizer.vocab_size)]
+    assert tokenizer.ordinary_ids == [*range(len(special), tokenizer.vocab_size)]
     assert tokenizer.other_ids(tokenizer.vocab_size + 2) == [*range(5), tokenizer.vocab_size, tokenizer.vocab_size + 1]
     scattered = Tokenizer(
         tokenizer.definition, "bpe", SpecialTokens({"unk": "<unk>", "mask": "a"}, {"<unk>": 1, "a": 300})
     )
     assert scattered.other_ids(scattered.vocab_size) == [1, 300]
-    assert set(scattered.ordinary_ids.tolist()) == set(range(scattered.vocab_size)) - {1, 300}
+    assert set(scattered.ordinary_ids) == set(range(scattered.vocab_size)) - {1, 300}
 
 
 # Verbs
@@ -158,7 +158,7 @@ def test_a_mask_is_filled_with_words_alone(tokenizer: Tokenizer) -> None:
     ):
         assert candidates
         for candidate in candidates:
-            assert set(candidate.ids) <= set(tokenizer.ordinary_ids.tolist()), candidate
+            assert set(candidate.ids) <= set(tokenizer.ordinary_ids), candidate
 
 
 @pytest.mark.parametrize("architecture", ["decoder", "encoder-decoder", "encoder"])

@@ -78,7 +78,8 @@ def test_a_bad_pair_is_one_sentence_with_its_line_or_left_out(tmp_path: Path) ->
             'similarity="1"',
             'similarity="1,5"',
             SCORES,
-            "a.xml:7: `score` must hold a number (with a decimal point): got '1,5'",
+            "a.xml:7: `score` must hold a number (with a decimal point; `decimal: ','` "
+            "reads a decimal comma in .csv, .tsv and .xlsx sources): got '1,5'",
         ),
         ('similarity="1"', 'similarity="NaN"', SCORES, "a.xml:7: `score` must hold a finite number: got nan"),
         ('similarity="1"', 'similarity=""', SCORES, "a.xml:7: `score` must hold a number: got ''"),

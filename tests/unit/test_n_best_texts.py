@@ -8,11 +8,12 @@ import torch
 
 from atento.config.decoding import DecodingConfig
 from atento.config.network import NetworkConfig
+from atento.config.network_parts import SpecialIds
 from atento.decoding import MBR, Beam, Sample, generate
 from atento.tasks.writing import WrittenText, write_all
 from test_decoding_chains import EOS, Chain
 
-CONFIG = NetworkConfig(vocab_size=6)
+CONFIG = NetworkConfig(vocab_size=6, ids=SpecialIds(eos=EOS))
 SOURCES = [[0], [1], [2]]
 LONGEST = 4
 

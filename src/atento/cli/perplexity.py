@@ -55,7 +55,7 @@ def perplexity(
     stride: Annotated[
         int | None, typer.Option(metavar="N", help="Tokens between the windows of a longer text; half a window.")
     ] = None,
-    joined: Joined = None,
+    paragraphs: Joined = None,
     per_text: Annotated[
         bool, typer.Option("--per-text", help="Print the perplexity of each line instead; a blank line stays blank.")
     ] = False,
@@ -92,7 +92,7 @@ def perplexity(
     with running(seed, threads):
         loaded = load(model, device=device, precision=precision)
         texts, outputs = _read(file, targets, _reads_pairs(loaded))
-        texts = _paragraphs(loaded, texts, joined)
+        texts = _paragraphs(loaded, texts, paragraphs)
         with show_batches("perplexity"):
             score = loaded.perplexity(texts, outputs, **options)
     if as_json:

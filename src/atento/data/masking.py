@@ -265,7 +265,7 @@ def masking_of(
     Raises:
         TokenizerError: it has no mask, or nothing but special tokens.
     """
-    mask_id, ordinary_ids = tokenizer.mask_id, tokenizer.ordinary_ids
+    mask_id, ordinary_ids = tokenizer.mask_id, np.array(tokenizer.ordinary_ids, dtype=np.int64)
     if not len(ordinary_ids):
         raise TokenizerError("masking needs a tokenizer with pieces that are not special: all are special tokens")
     return Masking(mask_id, ordinary_ids, config.option("rate"), unit or config.unit)

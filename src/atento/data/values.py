@@ -255,7 +255,10 @@ def _number_from(cell: str, subject: str, decimal: str) -> float:
         number = float(text.replace(decimal, ".") if "_" not in text and other not in text else "")
     except ValueError:
         kinds = {".": "point", ",": "comma"}
-        signs = f" (with a decimal {kinds[decimal]}; `decimal: {other!r}` in the source reads a decimal {kinds[other]})"
+        signs = (
+            f" (with a decimal {kinds[decimal]}; `decimal: {other!r}` reads a decimal {kinds[other]} in .csv, .tsv and "
+            ".xlsx sources)"
+        )
         hint = signs if other in text else ""
         raise ValueError(f"{subject} must hold a number{hint}: got {shortened(cell)!r}") from None
     return _finite(number, subject)

@@ -131,6 +131,7 @@ def _probabilities(pool: list[Hypothesis]) -> list[float]:
 # Letters that no case folding, accent or tokenizer changes: CJK ideographs, in two blocks without gaps.
 _BLOCKS = ((0x4E00, 0x51F0), (0x20000, 0xA6D0))
 _LETTERS = sum(size for _, size in _BLOCKS)
+_SYLLABLES = (0xAC00, 11_172)  # of Hangul, which metrics do not cut into words as ideographs
 
 
 def spelled(ids: Sequence[int]) -> str:
@@ -139,11 +140,11 @@ def spelled(ids: Sequence[int]) -> str:
 
 
 def _word(token: int) -> str:
-    """One letter for an id below 63,680; more above."""
-    high, low = divmod(token, _LETTERS)
+    """One letter for an id below 63,680; two above."""
+    left = token
     for start, size in _BLOCKS:
-        if low < size:
-            letter = chr(start + low)
-            break
-        low -= size
-    return (_word(high - 1) if high else "") + letter
+        if left < size:
+            return chr(start + left)
+        left -= size
+    start, size = _SYLLABLES
+    return "".join(chr(start + part) for part in divmod(left, size))

@@ -4,9 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from atento.errors import TokenizerError
 from atento.text.detokenize import detokenize
 from atento.text.pipelines import kind_named, spellings
@@ -48,9 +45,9 @@ class Spelling:
         self._others = self._special_ids | gaps
 
     @cached_property
-    def ordinary(self) -> NDArray[np.int64]:
+    def ordinary(self) -> list[int]:
         """The ids of the pieces that are not special, in order."""
-        return np.setdiff1d(np.arange(self.vocab_size), np.fromiter(self._others, dtype=np.int64))
+        return [token_id for token_id in range(self.vocab_size) if token_id not in self._others]
 
     def others(self, rows: int) -> list[int]:
         """The ids below `rows` that are not ordinary, in order."""

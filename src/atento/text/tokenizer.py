@@ -7,9 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-from numpy.typing import NDArray
-
 from atento.errors import CapabilityError, TokenizerError, path_of
 from atento.text.encoded import Encoded, Span, original_offsets, trimmed_offsets, walk
 from atento.text.folder import folder_files, write_folder
@@ -181,7 +178,7 @@ class Tokenizer:
         return self._target or self
 
     @property
-    def ordinary_ids(self) -> NDArray[np.int64]:
+    def ordinary_ids(self) -> list[int]:
         """The ids of words and their parts, in order: of all pieces but the special tokens, wherever these stand."""
         return self._spelling.ordinary
 
