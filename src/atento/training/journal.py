@@ -100,7 +100,7 @@ class Journal:
         """The length and SHA-256 of the file, which a checkpoint keeps; None if the disk fails. See `changed_since`."""
         try:
             if self._digest is None or self._hashed != self.path.stat().st_size:
-                content = read_plain(self.path, _MOST)
+                content = self._content()
                 self._digest, self._hashed = hashlib.sha256(content), len(content)
         except OSError:
             return None
@@ -115,7 +115,7 @@ class Journal:
             TrainingError: the file cannot be read, or the new one cannot be written; the old one is unchanged.
         """
         try:
-            content = read_plain(self.path, _MOST)
+            content = self._content()
         except FileNotFoundError:
             return 0
         except OSError as error:
@@ -132,11 +132,15 @@ class Journal:
             self._replace(b"".join(line + b"\n" for line in remaining))
         return removed
 
+    def _content(self) -> bytes:
+        """The bytes of the file; none where a process beside the first one writes to the null device."""
+        return b"" if self.path == Path(os.devnull) else read_plain(self.path, _MOST)
+
     def has_checkpoint(self, step: int) -> bool:
         """Whether the file has the event of the checkpoint of a step; the file is read once, at the first call."""
         if self._checkpoints is None:
             try:
-                lines = read_plain(self.path, _MOST).split(b"\n")
+                lines = self._content().split(b"\n")
             except OSError:
                 return False  # `append` warns
             events = [event for line in lines if (event := _parse(line)) is not None]
