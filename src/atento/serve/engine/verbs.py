@@ -230,8 +230,13 @@ def _cut(tokenizer: Tokenizer, text: str, room: int, truncate: str) -> str:
     return text
 
 
-def describe(model: Model, limits: Mapping[str, Any]) -> Description:
-    """What the server says of a loaded model, under the limits `input_tokens` and `output_tokens`."""
+def describe(model: Model, limits: Mapping[str, Any], *, chats: bool = False) -> Description:
+    """What the server says of a loaded model.
+
+    Args:
+        limits: `input_tokens` and `output_tokens`.
+        chats: whether its folder has a chat template.
+    """
     network, tokenizer, config = model.network.config, model.tokenizer, model.config
     task = str(config.get("task"))
     heads = {head.kind for head in network.heads}
@@ -249,6 +254,7 @@ def describe(model: Model, limits: Mapping[str, Any]) -> Description:
         parameters=parameter_count(model.network),
         dtype=model.precision,
         width=network.text_width,
+        has_chat_template=chats and "generate" in verbs,
         labels=sorted(labels_of(network)),
         multi_label=SETS in heads,
         pairs=config.get("pairs"),
