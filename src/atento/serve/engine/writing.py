@@ -113,7 +113,7 @@ class Writers:
         n_best = options.pop("n_best", None)
         try:
             self._begin()
-            inputs, is_cut = inputs_of(self.model, job, waiting.items, n_best, options, self.most_tokens)
+            inputs, cuts = inputs_of(self.model, job, waiting.items, n_best, options, self.most_tokens)
         except Exception as error:
             self.outbox.fail(job.id, error)
             return
@@ -136,8 +136,8 @@ class Writers:
                 for number, beam in enumerate(beams):
                     written.running.append(searches.start(partial(self._beam, written, searches, number, beam)))
                 return
-        for cut, numbers in groupby(range(len(inputs)), is_cut.__getitem__):
-            cut_options = options | ({"max_new_tokens": self.most_tokens} if cut else {})
+        for cut, numbers in groupby(range(len(inputs)), cuts.__getitem__):
+            cut_options = options | ({} if cut is None else {"max_new_tokens": cut})
             run = partial(self._search, written, searches, list(numbers), n_best, cut_options)
             written.running.append(searches.start(run))
 
