@@ -182,7 +182,7 @@ def test_a_template_that_fails_is_one_refusal_and_the_service_goes_on(own: Serve
             running = pool.submit(own.post, H, {"model": "lm", "messages": messages} | SHARED)
             while not running.done():
                 began = time.monotonic()
-                assert own.get("/health/live").status_code == 200 and time.monotonic() - began < 1.0
+                assert own.get("/health/live").status_code == 200 and time.monotonic() - began < 5.0
                 time.sleep(0.05)
             done = running.result()
         error = error_of(done.json())
