@@ -423,12 +423,6 @@ class Model:
             return load, (str(self.path), str(self.device), self.precision)
         raise UsageError("a model is pickled by its folder, and this one has none: `save` it and load that")
 
-    def __copy__(self) -> Model:
-        """A shallow copy shares the network; it is not loaded again, as a pickle is."""
-        new = type(self).__new__(type(self))
-        new.__dict__.update(self.__dict__)
-        return new
-
     def __repr__(self) -> str:
         name, task = (self.config.get(key) for key in ("name", "task"))
         about = f"{task}, {parameter_count(self.network):,} parameters, {self.precision} on {self.device}"

@@ -63,7 +63,7 @@ def context_limit(network: NetworkConfig) -> int | None:
     return network.max_len if network.family and rotations and not grows else None
 
 
-def warn_of_context(prompts: Sequence[int], outputs: Sequence[int], network: NetworkConfig) -> None:
+def warn_of_context(prompts: Iterable[int], outputs: Iterable[int], network: NetworkConfig) -> None:
     """Warn once, with counts, of outputs that go past the positions that the network was trained with.
 
     Args:

@@ -109,9 +109,7 @@ def write_all(
         results[row] = outputs if beam is None else _distinct(outputs, decoding.n_best)
     if beam is not None:
         _fill_up(results, writer, beam)
-    if is_prompt:
-        longest = [max((len(output.hypothesis.ids) for output in outputs), default=0) for outputs in results]
-        warn_of_context(lengths, longest, config)
+    warn_of_context(lengths if is_prompt else [], map(_longest, results), config)
     if writer.stopped_early:
         warnings.warn(
             f"the exact search stopped early for {len(writer.stopped_early)} of {counted(len(inputs), 'text')} after "
@@ -120,6 +118,11 @@ def write_all(
             stacklevel=2,
         )
     return results
+
+
+def _longest(outputs: Sequence[WrittenText]) -> int:
+    """The most tokens of an output."""
+    return max((len(output.hypothesis.ids) for output in outputs), default=0)
 
 
 @dataclass(frozen=True)

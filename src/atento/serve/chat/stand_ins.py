@@ -1,5 +1,6 @@
-"""Characters that stand for those of a request while a template is rendered, so that the result shows which of its
-characters the request brought.
+"""Characters that stand for those of a request while a template is rendered.
+
+So the result shows which of its characters the request brought.
 
 A template reads the strings of a request by their methods: `content.split('x')`, `'x' in content`, `role == 'user'`. A
 `Guarded` string answers as the real one would.

@@ -5,7 +5,6 @@ steps (`searches.py`). A job's outputs are those that the methods of `atento.Mod
 """
 
 from collections.abc import Callable, Sequence
-from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
@@ -258,7 +257,8 @@ class Writers:
     ) -> None:
         """Write the outputs of some consecutive items of a job by a search of their own; runs in a greenlet."""
         job, items = written.job.job, [written.job.items[number] for number in numbers]
-        stepped = copy(self.model)
+        stepped = object.__new__(type(self.model))  # `copy` would load it again, as a pickle does
+        vars(stepped).update(vars(self.model))
         stepped.step_function = lambda: searches  # type: ignore[method-assign, assignment, return-value]
         try:
             outputs = write_outputs(
