@@ -24,6 +24,7 @@ from atento.config.network_parts import InputConfig
 from atento.config.recipe import TokenizerConfig
 from atento.model import Model
 from atento.networks import build_network
+from atento.serve.chat.conversations import Conversations
 from atento.text.tokenizer import Tokenizer
 from atento.text.training import train_tokenizer
 from atento.world import write
@@ -175,6 +176,16 @@ def shared_service(folder: Path, *, environment: dict[str, str] | None = None) -
     with served([*names, *limits, "--cors", "https://example.org"], environment=environment) as running:
         running.folders = folders
         yield running
+
+
+def conversation_ids(folder: str, messages: Sequence[dict[str, str]]) -> list[int]:
+    """The ids of a conversation by the chat template of a folder."""
+    conversations = Conversations.of(folder, Tokenizer.load(folder))
+    assert conversations is not None
+    try:
+        return conversations.ids({"messages": list(messages), "variables": {}})
+    finally:
+        conversations.close()
 
 
 def until(condition: Any, seconds: float, pause: float = 0.02) -> float:

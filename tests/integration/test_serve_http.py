@@ -16,10 +16,9 @@ import pytest
 import atento
 from atento.config.tasks import TASKS
 from atento.model import Model
-from atento.serve.http.chat_template import conversation_ids
 from atento.serve.settings import limit_texts
 from atento.tasks.filling import fill_each
-from http_service import MINILM, SOURCES, Served, until
+from http_service import MINILM, SOURCES, Served, conversation_ids, until
 
 ROOT = Path(__file__).resolve().parents[2]
 openai = pytest.importorskip("openai", reason="the package openai is not installed")

@@ -8,8 +8,7 @@ from torch import Tensor
 
 import atento
 from atento.model import Model
-from atento.serve.http.chat_template import conversation_ids
-from http_service import SOURCES, Served
+from http_service import SOURCES, Served, conversation_ids
 
 openai = pytest.importorskip("openai", reason="the package openai is not installed")
 MESSAGES = [{"role": "user", "content": "I love you ."}]

@@ -28,8 +28,10 @@ DEEP = b"[" * 100_000 + b"]" * 100_000
 LONG = "I love you . " * 400  # tokens, far above the limit
 C, H, T, E = "/v1/completions", "/v1/chat/completions", "/translate", "/v1/embeddings"
 PICTURE = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}
+M, V = "/messages/0", "/chat_template_kwargs"
 SHORT = {"role": "user", "content": "I love you ."}
 Z, L = "/zero-shot-classification", "/parameters/candidate_labels"
+CHAT = {"model": "lm", "messages": [SHORT]}
 TALK = {"role": "user", "content": "I love you . " * 30}
 
 # name, path, body, status, code, pointer
@@ -108,6 +110,19 @@ BODIES: list[tuple[str, str, bytes, int, str, str | None]] = [
     ("chat without messages", H, body(model="lm"), 422, "wrong_field", "/messages"),
     ("chat of no messages", H, body(model="lm", messages=[]), 422, "wrong_field", "/messages"),
     ("a message without a role", H, body(model="lm", messages=[{}]), 422, "wrong_field", "/messages/0/role"),
+    (
+        "a tool call",
+        H,
+        body(model="lm", messages=[SHORT | {"tool_calls": [{}]}]),
+        422,
+        "wrong_field",
+        f"{M}/tool_calls",
+    ),
+    ("a name of a number", H, body(model="lm", messages=[SHORT | {"name": 3}]), 422, "wrong_field", f"{M}/name"),
+    ("a field unknown to messages", H, body(model="lm", messages=[SHORT | {"x": 1}]), 422, "wrong_field", f"{M}/x"),
+    ("NUL in a message", H, body(model="lm", messages=[SHORT | {"content": "\0"}]), 422, "wrong_field", f"{M}/content"),
+    ("a noncharacter", H, body(model="lm", messages=[SHORT | {"content": "\ufdd0"}]), 422, "wrong_field", "/messages"),
+    ("messages as a variable", H, body(**CHAT, chat_template_kwargs={"messages": []}), 422, "wrong_field", V),
     ("a picture", H, body(model="lm", messages=[PICTURE]), 422, "wrong_field", "/messages/0/content"),
     ("a long conversation", H, body(model="lm", messages=[TALK] * 9), 413, "too_long", "/messages"),
     ("tools", H, body(model="lm", messages=[TALK], tools=[{}]), 422, "wrong_field", "/tools"),
@@ -230,7 +245,10 @@ def test_v1_paths_methods_and_types(service: Served) -> None:
         ("POST", C, {"content-type": "text/plain"}, completion(), 415, "wrong_content_type"),
         ("POST", C, {}, completion(), 415, "wrong_content_type"),
         ("POST", C, JSON | {"content-encoding": "gzip"}, completion(), 415, "wrong_content_type"),
-        ("POST", T, {"content-type": "multipart/form-data; boundary=x"}, b"--x--", 415, "wrong_content_type"),
+        ("POST", T, {"content-type": "multipart/form-data; boundary=x"}, b"--x--", 422, "wrong_field"),
+        ("POST", T, {"content-type": "multipart/form-data; boundary=x"}, b"--x\r\n\r\na\r\n--x--", 400, "invalid_form"),
+        ("POST", T, {"content-type": "multipart/form-data; boundary=x"}, b"--y--", 400, "invalid_form"),
+        ("POST", T, {"content-type": "multipart/form-data"}, b"--x--", 400, "invalid_form"),
         ("POST", T, {"content-type": "application/x-www-form-urlencoded"}, b"q=%ff", 400, "invalid_form"),
         ("GET", "/v1/models/nothing", {}, b"", 404, "unknown_model"),
     ]

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Literal
 
-FailureKind = Literal["request", "too_long", "deadline", "worker", "internal"]
+FailureKind = Literal["request", "template", "too_long", "deadline", "worker", "internal"]
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,8 @@ class Job:
         id: unique among the jobs of an engine.
         model: the name by which the model is served.
         verb: what the model does: a verb of the table of tasks, `score`, `tokenize` or `detokenize`.
-        items: what the verb takes, one for each result: a text, a pair of texts, or a list of ids.
+        items: what the verb takes, one for each result: a text, a pair of texts, a list of ids, or a conversation:
+            its `messages`, and the `variables` of the chat template.
         options: the options of the verb, as the method of `atento.Model` takes them.
         stream: whether pieces of text are sent as they are written; for one output by greedy search, sampling or a
             beam.
@@ -86,8 +87,9 @@ class Failed:
     """The last event of a job that failed.
 
     Attributes:
-        kind: "request", the model refuses it; "too_long", an item has too many tokens; "deadline", it was not done in
-            time; "worker", the process that computed it ended; "internal", a fault of ours.
+        kind: "request", the model refuses it; "template", the chat template of the model is wrong or passes a limit;
+            "too_long", an item has too many tokens; "deadline", it was not done in time; "worker", the process that
+            computed it ended; "internal", a fault of ours.
         message: one sentence.
     """
 
@@ -112,6 +114,7 @@ class Description:
         trained_length: the most tokens of a text in training; None: unknown.
         vocabulary, parameters, dtype: of its network.
         width: numbers of its vectors; None: it has none.
+        has_chat_template: whether it writes the answers of conversations.
         labels: of its head; `multi_label`: a text may have several.
         pairs: whether it reads pairs of texts; None: unknown.
         gives_number: whether `similarity` is the number of a regression head, not a cosine.

@@ -1,11 +1,13 @@
-"""The length of texts that a model was trained on, and the warning about longer texts."""
+"""The length of texts that a model was trained on, and the warnings about longer texts and outputs."""
 
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from atento.config.network import NetworkConfig
 from atento.errors import AtentoWarning, counted
+
+T = TypeVar("T")
 
 
 class LongTextWarning(AtentoWarning):
@@ -49,3 +51,43 @@ def warn_of_length(lengths: Sequence[int], trained: int | None, result: str = "o
     long = sum(trained is not None and length > trained for length in real)
     if long and trained is not None:
         warnings.warn(LongTextWarning(long, len(real), max(real), trained, result), stacklevel=3)
+
+
+def context_limit(network: NetworkConfig) -> int | None:
+    """Return the most positions that a released network with rotations was trained with, which it can pass; else None.
+
+    It is `max_position_embeddings` of its `config.json`. Rotations that go by the length of a text have no such limit.
+    """
+    rotations = [scheme for scheme in network.schemes if scheme.kind == "rotary"]
+    grows = any(scheme.stretch is not None and scheme.stretch.dynamic for scheme in rotations)
+    return network.max_len if network.family and rotations and not grows else None
+
+
+def warn_of_context(prompts: Iterable[int], outputs: Iterable[int], network: NetworkConfig) -> None:
+    """Warn once, with counts, of outputs that go past the positions that the network was trained with.
+
+    Args:
+        prompts: the number of tokens of each prompt.
+        outputs: the most tokens of an output of each.
+        network: the configuration of the network.
+    """
+    limit = context_limit(network)
+    ends = [prompt + output for prompt, output in zip(prompts, outputs) if output]
+    long = sum(limit is not None and end > limit for end in ends)
+    if long and limit is not None:
+        warnings.warn(
+            f"{counted(long, 'output')} of {len(ends):,} {'goes' if long == 1 else 'go'} past the {limit:,} positions "
+            f"that the model was trained with (the longest, with its prompt, has {max(ends):,} tokens): it may be "
+            "wrong from there on; `max_new_tokens` limits it",
+            AtentoWarning,
+            stacklevel=3,
+        )
+
+
+def watched(tokens: Iterable[T], prompt: int, network: NetworkConfig) -> Iterator[T]:
+    """The tokens of an output, with the warning of `warn_of_context` where it passes the positions."""
+    limit = context_limit(network)
+    for number, token in enumerate(tokens, 1):
+        if limit is not None and prompt + number == max(limit, prompt) + 1:
+            warn_of_context([prompt], [number], network)
+        yield token

@@ -23,7 +23,7 @@ from atento.decoding.stream import Token, stream
 from atento.decoding.trace import Trace
 from atento.errors import AtentoWarning, UsageError, counted
 from atento.tasks.grouping import by_length, results_of
-from atento.tasks.lengths import warn_of_length
+from atento.tasks.lengths import warn_of_context, warn_of_length, watched
 from atento.tasks.strategies import NO_CONSTRAINTS, Constraints, ToText, Utility, constraints_of, rules_of, strategy_of
 from atento.text.streaming import stream_text
 from atento.text.tokenizer import Tokenizer
@@ -109,6 +109,7 @@ def write_all(
         results[row] = outputs if beam is None else _distinct(outputs, decoding.n_best)
     if beam is not None:
         _fill_up(results, writer, beam)
+    warn_of_context(lengths if is_prompt else [], map(_longest, results), config)
     if writer.stopped_early:
         warnings.warn(
             f"the exact search stopped early for {len(writer.stopped_early)} of {counted(len(inputs), 'text')} after "
@@ -117,6 +118,11 @@ def write_all(
             stacklevel=2,
         )
     return results
+
+
+def _longest(outputs: Sequence[WrittenText]) -> int:
+    """The most tokens of an output."""
+    return max((len(output.hypothesis.ids) for output in outputs), default=0)
 
 
 @dataclass(frozen=True)
@@ -346,6 +352,7 @@ def stream_one(
         config, ids, decoding, tokenizer, n_special=n_special, is_prompt=is_prompt, row=row, draft=draft
     )
     tokens = writing.tokens(network, device)
+    tokens = watched(tokens, len(ids), config) if is_prompt else tokens
     return stream_text(tokenizer, (token.id for token in tokens if token.end != "eos"), stop=decoding.stop)
 
 

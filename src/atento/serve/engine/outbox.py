@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any, BinaryIO
 
 from atento.errors import AtentoError, UsageError
+from atento.serve.chat.process import TemplateError
 from atento.serve.engine.messages import encoded, event_message
 from atento.serve.engine.verbs import TooLong
 from atento.serve.jobs import Event, Failed, Usage
@@ -54,6 +55,8 @@ def failure_of(error: BaseException) -> Failed:
     """The event for an error. Of a fault of ours only the type and the lines are logged: its words may be a user's."""
     if isinstance(error, TooLong):
         return Failed("too_long", str(error))
+    if isinstance(error, TemplateError):
+        return Failed("template", str(error))
     if isinstance(error, UsageError):
         return Failed("request", str(error))
     if isinstance(error, AtentoError):

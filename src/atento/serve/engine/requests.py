@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import compress
 from typing import Any
 
 from atento.config.decoding import NGRAMS, UTILITIES, DecodingConfig, DecodingOptions
@@ -16,6 +15,8 @@ from atento.decoding.strategies import Strategy
 from atento.errors import UsageError
 from atento.model import Model
 from atento.serve.jobs import Job
+from atento.tasks.generation import Continuing
+from atento.tasks.lengths import context_limit
 from atento.tasks.model_outputs import writings
 from atento.tasks.options import decoding_for
 from atento.tasks.verbs import listed
@@ -24,8 +25,10 @@ from atento.tasks.writing import Writing
 
 def inputs_of(
     model: Model, job: Job, items: list[Any], n_best: int | None, options: Any, most_tokens: int
-) -> tuple[list[Writing | None], list[bool]]:
-    """What is searched for each item, and whether its limit was lowered to `most_tokens`.
+) -> tuple[list[Writing | None], list[int | None]]:
+    """What is searched for each item, and the limit to which its tokens were lowered; None: they were not.
+
+    An output has at most `most_tokens`, and with its prompt no more than the network was trained to read.
 
     Raises:
         UsageError, AtentoError: the job cannot be done.
@@ -34,11 +37,19 @@ def inputs_of(
     _check_utility(options)
     _check_draft(options, model)
     inputs = writings(model, task, items, n_best, 0, options, _decode)
-    is_cut = [one is not None and one.max_new_tokens > most_tokens for one in inputs]
-    lower = options | {"max_new_tokens": most_tokens}
-    for number in compress(range(len(items)), is_cut):
-        (inputs[number],) = writings(model, task, [items[number]], n_best, number, lower, _decode)
-    return inputs, is_cut
+    limits = [_most_tokens(model, one, most_tokens) for one in inputs]
+    cuts = [limit if one is not None and one.max_new_tokens > limit else None for one, limit in zip(inputs, limits)]
+    for number, cut in enumerate(cuts):
+        if cut is not None:
+            lower = options | {"max_new_tokens": cut}
+            (inputs[number],) = writings(model, task, [items[number]], n_best, number, lower, _decode)
+    return inputs, cuts
+
+
+def _most_tokens(model: Model, writing: Writing | None, most_tokens: int) -> int:
+    """The most tokens of an output."""
+    limit = context_limit(model.network.config) if isinstance(model.network, Continuing) else None
+    return most_tokens if limit is None or writing is None else max(1, min(most_tokens, limit - len(writing.ids)))
 
 
 def _decode(usual: DecodingConfig, n_best: int | None, options: DecodingOptions) -> DecodingConfig:

@@ -15,6 +15,7 @@ from atento.serve.engine.messages import plain
 from atento.serve.jobs import Description
 from atento.tasks.filling import fill_each
 from atento.tasks.generation import Continuing
+from atento.tasks.lengths import context_limit
 from atento.tasks.model_outputs import tokenizer_of
 from atento.tasks.options import embedding_for
 from atento.tasks.regression import has_regression_head
@@ -137,12 +138,12 @@ def longest_read(model: Model, verb: str, longest: int) -> int:
     """The most tokens of a text, special ones included, that a verb reads whole.
 
     Args:
-        longest: the limit of the service. The positions of the network may be fewer, and so may the tokens to which the
-            model itself cuts a text that it classifies or embeds.
+        longest: the limit of the service. The positions of the network may be fewer, and so may those that it was
+            trained with, or the tokens to which the model itself cuts a text that it classifies or embeds.
     """
     limits: list[int | None] = [longest]
     if verb not in _WINDOWED:
-        limits.append(model.network.config.position_limit)
+        limits += [model.network.config.position_limit, context_limit(model.network.config)]
     if verb == "classify" or (verb == "similarity" and has_regression_head(model)):
         limits.append(model.trained_length)
     elif verb in ("embed", "similarity"):
@@ -230,13 +231,19 @@ def _cut(tokenizer: Tokenizer, text: str, room: int, truncate: str) -> str:
     return text
 
 
-def describe(model: Model, limits: Mapping[str, Any]) -> Description:
-    """What the server says of a loaded model, under the limits `input_tokens` and `output_tokens`."""
+def describe(model: Model, limits: Mapping[str, Any], *, chats: bool = False) -> Description:
+    """What the server says of a loaded model.
+
+    Args:
+        limits: `input_tokens` and `output_tokens`.
+        chats: whether its folder has a chat template.
+    """
     network, tokenizer, config = model.network.config, model.tokenizer, model.config
     task = str(config.get("task"))
     heads = {head.kind for head in network.heads}
     verb, verbs = verb_of(task) or "embed", verbs_of(model)
-    outputs = [limits["output_tokens"], *([] if network.position_limit is None else [network.position_limit])]
+    positions = (network.position_limit, context_limit(network))
+    outputs = [limits["output_tokens"], *(limit for limit in positions if limit is not None)]
     return Description(
         task=task,
         verb=verb,
@@ -249,6 +256,7 @@ def describe(model: Model, limits: Mapping[str, Any]) -> Description:
         parameters=parameter_count(model.network),
         dtype=model.precision,
         width=network.text_width,
+        has_chat_template=chats and "generate" in verbs,
         labels=sorted(labels_of(network)),
         multi_label=SETS in heads,
         pairs=config.get("pairs"),

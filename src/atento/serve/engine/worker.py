@@ -18,6 +18,7 @@ from atento.config.tasks import WRITING
 from atento.decoding.contract import AnyStepFunction, HasStepFunction
 from atento.errors import AtentoError, ModelError
 from atento.model import Model, load
+from atento.serve.chat.conversations import Conversations, prompts
 from atento.serve.engine.inbox import Inbox
 from atento.serve.engine.messages import decoded
 from atento.serve.engine.outbox import Outbox
@@ -44,6 +45,7 @@ class Worker:
         self.model, self.limits, self.inbox, self.outbox = model, limits, inbox, outbox
         self.waiting: dict[str, Waiting] = {}
         self.writers = Writers(model, outbox, limits["output_tokens"])
+        self.conversations = Conversations.of(model.path, model.tokenizer)
 
     def run(self) -> None:
         """Work until the process is ended."""
@@ -72,7 +74,8 @@ class Worker:
             check_verb(job.verb)
             longest = min(self.limits["input_tokens"], job.longest or self.limits["input_tokens"])
             truncate = job.truncate or self.limits["truncate"]
-            items, tokens = fitted(self.model, job.verb, job.items, longest, truncate, job.first)
+            given = prompts(self.conversations, job.items)
+            items, tokens = fitted(self.model, job.verb, given, longest, truncate, job.first)
         except Exception as error:
             self.outbox.fail(job.id, error)
         else:
@@ -147,7 +150,7 @@ def main() -> None:
         worker = Worker(model, first["limits"], Inbox(stream), outbox)
         with torch.inference_mode():
             worker.model_works()
-            description = asdict(describe(model, first["limits"]))
+            description = asdict(describe(model, first["limits"], chats=worker.conversations is not None))
         return_freed_memory()  # that of packing weights, up to as much as they take
     except AtentoError as error:
         outbox.send({"refused": str(error)})

@@ -5,7 +5,6 @@ steps (`searches.py`). A job's outputs are those that the methods of `atento.Mod
 """
 
 from collections.abc import Callable, Sequence
-from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
@@ -113,7 +112,7 @@ class Writers:
         n_best = options.pop("n_best", None)
         try:
             self._begin()
-            inputs, is_cut = inputs_of(self.model, job, waiting.items, n_best, options, self.most_tokens)
+            inputs, cuts = inputs_of(self.model, job, waiting.items, n_best, options, self.most_tokens)
         except Exception as error:
             self.outbox.fail(job.id, error)
             return
@@ -136,8 +135,8 @@ class Writers:
                 for number, beam in enumerate(beams):
                     written.running.append(searches.start(partial(self._beam, written, searches, number, beam)))
                 return
-        for cut, numbers in groupby(range(len(inputs)), is_cut.__getitem__):
-            cut_options = options | ({"max_new_tokens": self.most_tokens} if cut else {})
+        for cut, numbers in groupby(range(len(inputs)), cuts.__getitem__):
+            cut_options = options | ({} if cut is None else {"max_new_tokens": cut})
             run = partial(self._search, written, searches, list(numbers), n_best, cut_options)
             written.running.append(searches.start(run))
 
@@ -258,7 +257,8 @@ class Writers:
     ) -> None:
         """Write the outputs of some consecutive items of a job by a search of their own; runs in a greenlet."""
         job, items = written.job.job, [written.job.items[number] for number in numbers]
-        stepped = copy(self.model)
+        stepped = object.__new__(type(self.model))  # `copy` would load it again, as a pickle does
+        vars(stepped).update(vars(self.model))
         stepped.step_function = lambda: searches  # type: ignore[method-assign, assignment, return-value]
         try:
             outputs = write_outputs(

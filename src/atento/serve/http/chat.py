@@ -8,9 +8,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from atento.errors import DataError, UsageError
 from atento.serve.http.body import read_object
-from atento.serve.http.chat_template import conversation_ids, template_text
 from atento.serve.http.completion import (
     MOST_LOG_PROBS,
     NAMES,
@@ -21,7 +19,7 @@ from atento.serve.http.completion import (
     finish_reason,
     planned,
 )
-from atento.serve.http.errors import ServiceError, too_long, wrong_field
+from atento.serve.http.errors import ServiceError, wrong_field
 from atento.serve.http.fields import Fields, Texts, bounded, described, read, unsupported
 from atento.serve.http.log_probs import chat_log_probs
 from atento.serve.http.routes import accepts
@@ -34,12 +32,39 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "logit_bias": ({},),
     "tools": ([],),
     "tool_choice": ("none", "auto"),
+    "functions": ([],),
+    "function_call": ("none", "auto"),
+    "parallel_tool_calls": (True, False),
     "response_format": ({"type": "text"},),
+    "modalities": (["text"],),
+    "audio": (),
+    "prediction": (),
+    "web_search_options": (),
+    "moderation": (),
+    "store": (False,),
+    "service_tier": ("auto", "default"),
+    "reasoning_effort": ("none", "medium"),
+    "verbosity": ("medium",),
+    "add_generation_prompt": (True,),
+    "continue_final_message": (False,),
 }
+_NEUTRAL_IN_MESSAGES: dict[str, tuple[Any, ...]] = {
+    "refusal": ("",),
+    "annotations": ([],),
+    "audio": (),
+    "function_call": (),
+    "tool_calls": ([],),
+}
+_TEXTS_IN_MESSAGES = ("role", "content", "name", "reasoning_content", "tool_call_id")
+_OWN_VARIABLES = ("messages", "add_generation_prompt")
 
 
 class ChatFields(Fields):
-    """The body of `POST /v1/chat/completions`; `top_k` and the fields after it are ours."""
+    """The body of `POST /v1/chat/completions`; the fields from `top_k` to `draft` are ours.
+
+    Labels of a request, such as `metadata`, have no effect on its answer. The last fields are those of other servers
+    with chat templates.
+    """
 
     model: str
     messages: list[dict[str, Any]]
@@ -61,10 +86,30 @@ class ChatFields(Fields):
     tools: list[Any] | None = None
     tool_choice: Any = None
     response_format: dict[str, Any] | None = None
+    functions: list[Any] | None = None
+    function_call: Any = None
+    parallel_tool_calls: bool | None = None
+    modalities: list[str] | None = None
+    audio: Any = None
+    prediction: Any = None
+    web_search_options: Any = None
+    moderation: Any = None
+    store: bool | None = None
+    metadata: dict[str, Any] | None = None
+    service_tier: str | None = None
+    reasoning_effort: str | None = None
+    verbosity: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_options: Any = None
+    prompt_cache_retention: str | None = None
     top_k: int | None = None
     min_p: float | None = None
     repetition_penalty: float | None = None
     draft: Texts | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
@@ -79,12 +124,12 @@ def add_routes(app: FastAPI, service: Service) -> None:
             fields = read(ChatFields, value)
             unsupported(fields, _NEUTRAL)
             _check_log_probs(fields)
-            model, ids = fields.model, _prompt(service, fields)
-            plan = planned(_as_completion(fields, ids, service.limits.output_tokens), service.limits)
+            model, conversation = fields.model, _conversation(service, fields)
+            plan = planned(_as_completion(fields, service.limits.output_tokens), service.limits)
+            items = [conversation] * plan.repeats
             work = Work(service, request, Pointers("/messages", names=NAMES))
             if fields.stream:
-                return await _streamed(work, fields, plan)
-            items = plan.prompts * plan.repeats
+                return await _streamed(work, fields, plan, items)
             outcome = await unless_gone(request, work.run(model, _VERB, items, plan.options, log_probs=plan.log_probs))
             outputs = [value[0] for value in outcome.values]
             choices = [_choice(number, output, plan) for number, output in enumerate(outputs)]
@@ -102,31 +147,24 @@ def add_routes(app: FastAPI, service: Service) -> None:
         )
 
 
-def _prompt(service: Service, fields: ChatFields) -> list[int]:
-    """The ids of the conversation.
+def _conversation(service: Service, fields: ChatFields) -> dict[str, Any]:
+    """The conversation as an item of a job.
 
     Raises:
-        ServiceError: 400, the tokenizer has no chat template; 422, a message is wrong; 413, it is too long.
+        ServiceError: 400, the tokenizer has no chat template; 422, a message or a variable is wrong.
     """
     description = service.describe(fields.model)
-    if _VERB not in description.verbs or template_text(description.path) is None:
+    if not description.has_chat_template:
         message = f"the tokenizer of the model {fields.model!r} has no chat template: use /v1/completions"
         raise ServiceError(400, message, "no_chat_template", param="/model")
     if not fields.messages:
         raise wrong_field("/messages", "`messages` must have at least one message: got none")
     messages = [_message(row, number) for number, row in enumerate(fields.messages)]
-    if sum(len(row["content"]) for row in messages) > service.limits.body_bytes:
-        raise too_long(f"a conversation must have at most {service.limits.body_bytes:,} characters")
-    try:
-        ids = conversation_ids(description.path, messages)
-    except DataError as error:
-        raise wrong_field("/messages", f"the chat template of the model refuses the messages: {error}") from None
-    except UsageError as error:
-        raise ServiceError(400, str(error), "no_chat_template", param="/model") from None
-    if len(ids) > service.limits.input_tokens:
-        most = service.limits.input_tokens
-        raise too_long(f"the conversation has {len(ids):,} tokens: at most {most:,} are read", "/messages")
-    return ids
+    variables = fields.chat_template_kwargs or {}
+    for name in _OWN_VARIABLES:
+        if name in variables:
+            raise wrong_field("/chat_template_kwargs", f"`chat_template_kwargs` must not have `{name}`")
+    return {"messages": messages, "variables": variables}
 
 
 def _check_log_probs(fields: ChatFields) -> None:
@@ -137,41 +175,43 @@ def _check_log_probs(fields: ChatFields) -> None:
 
 
 def _message(row: Mapping[str, Any], number: int) -> dict[str, str]:
-    """A message as role and text; its content may be a list of parts of type text."""
-    where = f"/messages/{number}"
-    for name in row:
-        if name not in ("role", "content", "name"):
-            raise wrong_field(f"{where}/{name}", f"unknown field `{name[:60]}`; known: content, name, role")
+    """A message as texts; its content may be a list of parts of type text. Fields that are null are as if not there."""
+    where, given = f"/messages/{number}", {name: value for name, value in row.items() if value is not None}
+    known = sorted((*_TEXTS_IN_MESSAGES, *_NEUTRAL_IN_MESSAGES))
+    for name, value in given.items():
+        if name not in known:
+            raise wrong_field(f"{where}/{name}", f"unknown field `{name[:60]}`; known: {', '.join(known)}")
+        if name in _NEUTRAL_IN_MESSAGES and value not in _NEUTRAL_IN_MESSAGES[name]:
+            raise wrong_field(f"{where}/{name}", f"`{name}` is not supported: got {described(value)}")
+        if name in _TEXTS_IN_MESSAGES and name != "content" and not isinstance(value, str):
+            raise wrong_field(f"{where}/{name}", f"`{name}` must be a text: got {described(value)}")
     role, content = row.get("role"), row.get("content")
-    if not isinstance(role, str):
-        raise wrong_field(f"{where}/role", f"`role` must be a text: got {described(role)}")
+    if role is None:
+        raise wrong_field(f"{where}/role", "`role` must be a text: got null")
     parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
     texts = [part.get("text") for part in parts if isinstance(part, Mapping) and part.get("type") == "text"]
     if len(texts) != len(parts) or not all(isinstance(text, str) for text in texts):
         raise wrong_field(f"{where}/content", f"`content` must be a text or a list of texts: got {described(content)}")
-    if any("\0" in str(text) or "\ue000" in str(text) for text in texts):
-        raise wrong_field(f"{where}/content", "`content` must not have the characters U+0000 and U+E000")
-    return {"role": role, "content": "".join(map(str, texts))}
+    if any("\0" in str(text) for text in texts):
+        raise wrong_field(f"{where}/content", "`content` must not have the character U+0000")
+    return {name: given[name] for name in _TEXTS_IN_MESSAGES if name in given} | {"content": "".join(map(str, texts))}
 
 
-def _as_completion(fields: ChatFields, ids: list[int], most: int) -> CompletionFields:
+def _as_completion(fields: ChatFields, most: int) -> CompletionFields:
     """The completion that a conversation asks for; without `max_tokens` it may be as long as the service allows."""
     names = ("temperature", "top_p", "n", "stop", "seed", "top_k", "min_p", "repetition_penalty", "draft", *PENALTIES)
     max_tokens = fields.max_completion_tokens if fields.max_tokens is None else fields.max_tokens
     return CompletionFields(
         model=fields.model,
-        prompt=[ids],
         max_tokens=most if max_tokens is None else max_tokens,
         logprobs=(fields.top_logprobs or 0) if fields.logprobs else None,
         **{name: getattr(fields, name) for name in names},
     )
 
 
-async def _streamed(work: Work, fields: ChatFields, plan: Plan) -> Response:
+async def _streamed(work: Work, fields: ChatFields, plan: Plan, items: list[Any]) -> Response:
     head = _head(work, fields.model, "chat.completion.chunk")
-    job = work.job(
-        fields.model, _VERB, plan.prompts * plan.repeats, plan.options, stream=True, log_probs=plan.log_probs
-    )
+    job = work.job(fields.model, _VERB, items, plan.options, stream=True, log_probs=plan.log_probs)
 
     def chunk(index: int, delta: dict[str, str], end: str | None = None, logs: Any = None) -> dict[str, Any]:
         return head | {"choices": [{"index": index, "delta": delta, "logprobs": logs, "finish_reason": end}]}

@@ -32,6 +32,8 @@ class StreamOptions(Fields):
 class CompletionFields(Fields):
     """The body of `POST /v1/completions`; `top_k` and the fields after it are ours."""
 
+    NOT_NULL = frozenset({"prompt"})
+
     model: str
     prompt: Prompts = ""
     max_tokens: int | None = None

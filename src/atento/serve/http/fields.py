@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from atento.serve.http.errors import ServiceError, wrong_field
@@ -23,9 +23,23 @@ _MUST = {
 
 
 class Fields(BaseModel):
-    """The fields of one kind of request: no others, and no conversion between types."""
+    """The fields of one kind of request: no others, and no conversion between types.
+
+    A field that is null is as if it were not there, unless it must be there or is named in `NOT_NULL`: clients send all
+    fields of their types.
+    """
+
+    NOT_NULL: ClassVar[frozenset[str]] = frozenset()
 
     model_config = ConfigDict(extra="forbid", strict=True, protected_namespaces=())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, value: object) -> object:
+        if not isinstance(value, dict):
+            return value
+        needed = {field.alias or name for name, field in cls.model_fields.items() if field.is_required()} | cls.NOT_NULL
+        return {name: part for name, part in value.items() if part is not None or name in needed}
 
 
 F = TypeVar("F", bound=Fields)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from fastapi import FastAPI
@@ -10,11 +10,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 import atento
-from atento.serve.http.chat_template import template_text
 from atento.serve.http.language_codes import pair_in
 from atento.serve.http.metrics import CONTENT_TYPE
 from atento.serve.http.service import Service
-from atento.serve.jobs import Description
 from atento.serve.settings import limit_texts
 
 LAG = 1.0  # seconds by which the event loop may be late while the process counts as alive
@@ -63,7 +61,8 @@ def add_routes(app: FastAPI, service: Service, pulse: Pulse) -> None:
     async def info(request: Request) -> Response:
         service.clients.authenticate(request)
         models = {
-            name: asdict(_described(service, name)) | {"ready": service.engine.ready(name)} for name in service.models
+            name: asdict(service.engine.describe(name)) | {"ready": service.engine.ready(name)}
+            for name in service.models
         }
         for model in models.values():
             del model["path"]  # of this machine
@@ -103,11 +102,6 @@ def add_routes(app: FastAPI, service: Service, pulse: Pulse) -> None:
     ):
         app.add_api_route(path, route, methods=["GET"], summary=summary, tags=["The service"])
         app.add_api_route(path, route, methods=["HEAD"], include_in_schema=False)  # as some load balancers ask
-
-
-def _described(service: Service, name: str) -> Description:
-    description = service.engine.describe(name)
-    return replace(description, has_chat_template=template_text(description.path) is not None)
 
 
 def _model(service: Service, name: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from atento.config.tasks import verb_of
-from atento.serve.http.body import read_object
+from atento.serve.http.body import FORMS, content_type, read_object
 from atento.serve.http.detection import Detected, detect
 from atento.serve.http.errors import LIBRETRANSLATE, ServiceError
 from atento.serve.http.fields import Fields, Texts, bounded, listed, read
@@ -125,8 +125,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
 async def _fields(service: Service, request: Request, kind: type[Any]) -> Any:
     """The fields of a request whose key may stand in its body."""
     value = await read_object(request, service.limits, form=True)
-    form = request.headers.get("content-type", "").lower().startswith("application/x-www-form-urlencoded")
-    if form and isinstance(value.get("alternatives"), str):
+    if content_type(request) in FORMS and isinstance(value.get("alternatives"), str):
         text = value["alternatives"]
         value["alternatives"] = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text
     service.clients.authenticate(request, value.get("api_key") if isinstance(value, dict) else None)

@@ -1,6 +1,9 @@
 """Log-probabilities of tokens in the shapes of OpenAI's API, from the entries of `serve.jobs.Piece.log_probs`."""
 
+from bisect import bisect_right
+from codecs import getincrementaldecoder
 from collections.abc import Sequence
+from itertools import accumulate, groupby
 from typing import Any
 
 
@@ -14,11 +17,13 @@ def completion_log_probs(entries: Sequence[Any], text: str, offset: int, count: 
         count: how many of the most probable tokens were asked for. `top_logprobs` has them by their texts, and the
             token itself if it is none of them; it is null if none were.
     """
-    offsets, data = [], b""
-    for entry in entries:
-        offsets.append(len(data.decode("utf-8", "ignore")))
-        data += bytes(entry["bytes"] or ())
-    extra = int(data.startswith(b" ") and not text.startswith(" "))
+    pieces = [bytes(entry["bytes"] or ()) for entry in entries]
+    spaces = int(b"".join(pieces).startswith(b" "))
+    readings = [_first_bytes(pieces, by_byte=by_byte) for by_byte in (False, True)]
+    first = next((one for one in readings if 0 <= len(one) - len(text) <= spaces), readings[0])
+    extra = min(spaces, max(0, len(first) - len(text)))
+    begins = list(accumulate(map(len, pieces), initial=0))
+    offsets = [bisect_right(first, begin) - 1 if begin < begins[-1] else len(first) for begin in begins[:-1]]
     tops = [{row["token"]: row["log_prob"] for row in (*entry["top"], entry)} if count else None for entry in entries]
     return {
         "tokens": [entry["token"] for entry in entries],
@@ -32,6 +37,28 @@ def chat_log_probs(entries: Sequence[Any]) -> dict[str, Any]:
     """`logprobs` of a conversation: each token with its bytes, and the most probable ones in its place."""
     rows = [_row(entry) | {"top_logprobs": [_row(top) for top in entry["top"]]} for entry in entries]
     return {"content": rows, "refusal": None}
+
+
+def _first_bytes(pieces: Sequence[bytes], *, by_byte: bool) -> list[int]:
+    """Where each character of some bytes begins; those of no character are read as U+FFFD, as `bytes.decode` does it.
+
+    `by_byte`: tokens of one byte that follow one another are a run, each byte of which is U+FFFD if not all of it is
+    text, as tokenizers with pieces for bytes decode it.
+    """
+    first, begin = list[int](), 0
+    for is_run, run in groupby(pieces, lambda piece: by_byte and len(piece) == 1 and not 0x20 <= piece[0] < 0x7F):
+        data, open_at = b"".join(run), 0
+        if is_run and "\ufffd" in data.decode("utf-8", "replace"):
+            first += range(begin, begin + len(data))
+        else:
+            decoder = getincrementaldecoder("utf-8")("replace")
+            for at in range(len(data)):
+                if decoded := decoder.decode(data[at : at + 1]):
+                    first += [begin + open_at, begin + at][: len(decoded)]
+                    open_at = at + 1 - len(decoder.getstate()[0])
+            first += [begin + open_at] if decoder.getstate()[0] else []
+        begin += len(data)
+    return first
 
 
 def _row(entry: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from atento.serve.http.body import FORMS
 from atento.serve.http.fields import Fields
 
 
@@ -19,7 +20,7 @@ def accepts(
     if example is not None:
         content["application/json"]["example"] = example
     if form:
-        content["application/x-www-form-urlencoded"] = {"schema": schema}
+        content |= {kind_of_form: {"schema": schema} for kind_of_form in FORMS}
     return {"requestBody": {"required": True, "content": content}}
 
 

@@ -72,7 +72,9 @@ class Pointers:
         for name in dict.fromkeys(named):
             message = message.replace(f"`{name}`", f"`{self.names.get(name, name).rpartition('/')[2]}`")
         pointer = f"{self.prefix}{self.names.get(named[0], named[0])}" if named else ""
-        return wrong_field(pointer or (self.texts if message.startswith("text ") else ""), message)
+        return wrong_field(
+            pointer or (self.texts if message.startswith(("text ", "the chat template ")) else ""), message
+        )
 
 
 @dataclass
@@ -216,6 +218,8 @@ class Work:
     def _failure(self, failed: Failed, job: Job) -> ServiceError:
         if failed.kind == "request":
             return self.pointers.refusal(failed.message, job.options)
+        if failed.kind == "template":
+            return ServiceError(400, failed.message, "chat_template_failed", param="/model")
         if failed.kind == "too_long":
             return too_long(failed.message, self.pointers.texts or None)
         if failed.kind == "deadline":
@@ -312,6 +316,8 @@ def _parts(item: Any) -> Iterator[str]:
         yield item
     elif isinstance(item, list | tuple):
         yield from (part for part in item if isinstance(part, str))
+    elif isinstance(item, Mapping):  # a conversation
+        yield from (message["content"] for message in item["messages"])
 
 
 def check_texts(service: Service, count: int, pointer: str, most: int | None = None) -> None:

@@ -1,0 +1,234 @@
+"""Conversations over HTTP: what clients of OpenAI's API send, templates that fail, and a model that is reloaded."""
+
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, get_type_hints
+
+import httpx
+import pytest
+from openai import OpenAI
+from openai.types import completion_create_params, embedding_create_params
+from openai.types.chat import completion_create_params as chat_create_params
+
+from atento.config.recipe import TokenizerConfig
+from atento.text.tokenizer import Tokenizer
+from atento.text.training import train_tokenizer
+from http_service import SOURCES, Served, conversation_ids, error_of, served, write_models
+
+H = "/v1/chat/completions"
+SAID = [{"role": "user", "content": "I love you ."}]
+SHARED: dict[str, Any] = {"max_tokens": 4, "temperature": 0}
+# a field of OpenAI's requests -> values that ask for nothing; null is one for each
+NEUTRAL: dict[str, list[Any]] = {
+    "audio": [],
+    "best_of": [1],
+    "dimensions": [16],
+    "echo": [False],
+    "encoding_format": ["float"],
+    "frequency_penalty": [0, 0.0],
+    "function_call": ["none", "auto"],
+    "functions": [[]],
+    "logit_bias": [{}],
+    "logprobs": [False],
+    "max_completion_tokens": [],
+    "max_tokens": [],
+    "metadata": [{}, {"run": "7"}],
+    "modalities": [["text"]],
+    "moderation": [],
+    "n": [1],
+    "parallel_tool_calls": [True, False],
+    "prediction": [],
+    "presence_penalty": [0, 0.0],
+    "prompt_cache_key": ["a"],
+    "prompt_cache_options": [{}],
+    "prompt_cache_retention": ["in_memory", "24h"],
+    "reasoning_effort": ["none", "medium"],
+    "response_format": [{"type": "text"}],
+    "safety_identifier": ["a"],
+    "seed": [],
+    "service_tier": ["auto", "default"],
+    "stop": [[]],
+    "store": [False],
+    "stream": [False],
+    "stream_options": [],
+    "suffix": [""],
+    "temperature": [],
+    "tool_choice": ["none", "auto"],
+    "tools": [[]],
+    "top_logprobs": [0],
+    "top_p": [1, 1.0],
+    "user": ["a", ""],
+    "verbosity": ["medium"],
+    "web_search_options": [],
+}
+BESIDE: dict[str, list[Any]] = {  # fields of other servers with chat templates
+    "chat_template_kwargs": [{}, {"enable_thinking": False}],
+    "continue_final_message": [False],
+    "add_generation_prompt": [True],
+    "top_k": [-1, 0],
+    "min_p": [0],
+    "repetition_penalty": [1.0],
+}
+
+
+def answered(service: Served, path: str, body: dict[str, Any]) -> Any:
+    done = service.post(path, body)
+    assert done.status_code == 200, (body, done.text)
+    return done.json().get("choices", done.json().get("data"))
+
+
+@pytest.mark.parametrize(
+    ("path", "needed", "kind", "further"),
+    [
+        (H, {"model": "lm", "messages": SAID}, chat_create_params.CompletionCreateParamsNonStreaming, BESIDE),
+        (
+            "/v1/completions",
+            {"model": "lm", "prompt": "a"},
+            completion_create_params.CompletionCreateParamsNonStreaming,
+            {},
+        ),
+        ("/v1/embeddings", {"model": "encoder", "input": "a"}, embedding_create_params.EmbeddingCreateParams, {}),
+    ],
+)
+def test_every_field_of_openai_may_have_its_neutral_values(
+    path: str, needed: dict[str, Any], kind: type[Any], further: dict[str, list[Any]], service: Served
+) -> None:
+    names = set(get_type_hints(kind)) - set(needed)
+    assert names and names <= set(NEUTRAL), f"new fields of OpenAI's client: {names - set(NEUTRAL)}"
+    shared = {} if path.endswith("embeddings") else SHARED
+    expected = answered(service, path, needed | shared)
+    fields = {name: [value for value in NEUTRAL[name] if path == H or value is not False] for name in names} | further
+    for name, values in fields.items():
+        for value in (*values, None):
+            given = {} if name in shared else {name: value}
+            assert answered(service, path, needed | given | shared) == expected, (name, value)
+    everything = {name: values[0] if values else None for name, values in fields.items() if name not in shared}
+    assert answered(service, path, needed | everything | shared) == expected
+    assert answered(service, path, needed | dict.fromkeys(fields, None) | shared) == expected
+
+
+def test_a_reply_is_sent_back_as_the_client_dumps_it(service: Served) -> None:
+    client = OpenAI(base_url=f"{service.url}/v1", api_key="any", max_retries=0, timeout=60)
+    done = client.chat.completions.create(model="lm", messages=SAID, **SHARED)  # type: ignore[call-overload]
+    message = done.choices[0].message
+    plain = {"role": "assistant", "content": message.content}
+    replies = []
+    for reply in (
+        plain,
+        message,
+        message.model_dump(),
+        message.model_dump(exclude_none=True),
+        message.model_dump() | {"refusal": ""},
+    ):
+        messages: Any = [*SAID, reply, *SAID]
+        again = client.chat.completions.create(model="lm", messages=messages, **SHARED)
+        replies.append((again.choices, again.usage))
+    assert all(reply == replies[0] for reply in replies)
+    whole = json.loads(done.model_dump_json())["choices"][0]["message"]
+    body = {"model": "lm", "messages": [*SAID, whole, *SAID], "stop": None, "stream": None, "stream_options": None}
+    assert service.post(H, body | SHARED).json()["choices"][0]["message"]["content"] == replies[0][0][0].message.content
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("store", True), ("service_tier", "flex"), ("reasoning_effort", "high"), ("modalities", ["audio"])),
+        *(("audio", {}), ("functions", [{}]), ("verbosity", "low"), ("tools", [{}])),
+        *(("continue_final_message", True), ("add_generation_prompt", False)),
+    ],
+)
+def test_a_field_that_asks_for_something_is_refused_by_name(name: str, value: Any, service: Served) -> None:
+    done = service.post(H, {"model": "lm", "messages": SAID, name: value})
+    error = error_of(done.json())
+    assert done.status_code == 422 and error["param"] == f"/{name}"
+    assert error["message"].startswith(f"`{name}` is not supported")
+
+
+# Templates that fail, and a model that is replaced -------------------------------------------------------------------
+
+FIRST = (
+    "{% for m in messages %}{% if m.role == 'loop' %}{% for a in range(9999) %}{% for b in range(99999) %}{% endfor %}"
+    "{% endfor %}{% elif m.role == 'large' %}{{ 'x' * 10**9 }}{% elif m.role == 'zero' %}{{ 1/0 }}"
+    "{% elif m.role == 'missing' %}\n{{ lost.thing }}{% elif m.role == 'judge' %}{{ raise_exception('no judges') }}"
+    "{% else %}{{ bos_token }}{{ m.role }}: {{ m.content | trim }}{{ word }}{{ eos_token }}{% endif %}{% endfor %}"
+)
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("chat")
+    folders = write_models(folder)
+    (folders["lm"] / "MANIFEST.json").unlink()  # which does not list the template
+    (folders["lm"] / "chat_template.jinja").write_text(FIRST, encoding="utf-8")
+    with served([str(folders["lm"]), "--admin-socket", str(folder / "admin.sock")]) as running:
+        running.folders = folders
+        yield running
+
+
+def test_a_template_that_fails_is_one_refusal_and_the_service_goes_on(own: Served) -> None:
+    good = own.post(H, {"model": "lm", "messages": SAID} | SHARED).json()
+    cases = [
+        ("loop", 400, "chat_template_failed", "it takes more than 2 seconds"),
+        ("large", 400, "chat_template_failed", "line 1: it takes more than 512 MiB of memory"),
+        ("zero", 400, "chat_template_failed", "line 1: ZeroDivisionError: division by zero"),
+        ("missing", 400, "chat_template_failed", "line 2: 'lost' is undefined"),
+        ("judge", 422, "wrong_field", "the chat template of the model refuses the messages: no judges"),
+    ]
+    for role, status, code, message in cases:
+        with ThreadPoolExecutor(1) as pool:
+            messages = [{"role": role, "content": "a"}]
+            running = pool.submit(own.post, H, {"model": "lm", "messages": messages} | SHARED)
+            while not running.done():
+                began = time.monotonic()
+                assert own.get("/health/live").status_code == 200 and time.monotonic() - began < 5.0
+                time.sleep(0.05)
+            done = running.result()
+        error = error_of(done.json())
+        assert (done.status_code, error["code"]) == (status, code) and message in error["message"]
+        assert error["param"] == ("/model" if status == 400 else "/messages") and "\n" not in error["message"]
+        assert own.post(H, {"model": "lm", "messages": SAID} | SHARED).json()["choices"] == good["choices"]
+    assert own.get("/info").json()["models"]["lm"]["has_chat_template"] is True
+    assert not own.events("worker_ended")
+
+
+def test_variables_reach_the_template_and_make_no_special_token(own: Served) -> None:
+    def tokens(**given: Any) -> int:
+        body = {"model": "lm", "messages": SAID, "chat_template_kwargs": given}
+        return int(own.post(H, body | SHARED).json()["usage"]["prompt_tokens"])
+
+    tokenizer = Tokenizer.load(own.folders["lm"])
+    before, text = tokenizer.encode("user: I love you ."), "user: I love you .</s></s>"
+    assert tokens() == len(before) + 2 and tokens(word="</s></s>") == len(tokenizer.encode(text)) + 2 > len(before) + 4
+
+
+def test_a_reloaded_model_has_its_new_template_and_tokenizer(own: Served) -> None:
+    folder = own.folders["lm"]
+
+    def prompt_tokens() -> int:
+        return int(own.post(H, {"model": "lm", "messages": SAID} | SHARED).json()["usage"]["prompt_tokens"])
+
+    def reload() -> None:
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(folder.parent / "admin.sock")), timeout=60) as client:
+            assert client.post("http://admin/models/reload", json={"model": "lm"}).status_code == 200
+
+    first = prompt_tokens()
+    assert first == len(conversation_ids(str(folder), SAID))
+    old = Tokenizer.load(folder)
+    texts = [text[::-1] for text in SOURCES] * 9
+    other = train_tokenizer(TokenizerConfig(kind="unigram", vocab_size=old.vocab_size), texts)
+    other.save(folder)
+    config = (folder / "config.json").read_text(encoding="utf-8")
+    (folder / "config.json").write_text(config.replace(old.fingerprint, other.fingerprint), encoding="utf-8")
+    template = "{{ bos_token }}{% for m in messages %}{{ m.content }}{{ m.content }}{% endfor %}"
+    (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
+    assert prompt_tokens() == first  # it is read when the model is
+    reload()
+    second = prompt_tokens()
+    assert second == len(conversation_ids(str(folder), SAID)) != first
+    (folder / "chat_template.jinja").unlink()
+    reload()
+    done = own.post(H, {"model": "lm", "messages": SAID})
+    assert done.status_code == 400 and error_of(done.json())["code"] == "no_chat_template"
+    assert own.get("/info").json()["models"]["lm"]["has_chat_template"] is False
