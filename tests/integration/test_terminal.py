@@ -39,7 +39,6 @@ WALK = [
     ["classify", f"x/{EVIL}", "file.txt"],
     ["tag", "model", "file.txt"],
     ["tag", "model", "file.txt", "--conll"],
-    ["tokenizer", "encode", "model", "file.txt", "--tokens"],
     ["tokenizer", "encode", f"./{EVIL}", "file.txt"],
     ["config", "show", "recipe.yaml"],
     ["config", "check", f"{EVIL}.yaml"],
@@ -144,9 +143,6 @@ def test_a_pipe_gets_results_as_they_are_and_errors_escaped(here: Path) -> None:
 
     done = run("classify", "model", "file.txt")
     assert all(line.startswith(EVIL) for line in done.stdout.splitlines(keepends=False)), done
-    ids = run("tokenizer", "encode", "model", "file.txt").stdout.encode()
-    (here / "ids.txt").write_bytes(ids)
-    assert run("tokenizer", "decode", "model", "ids.txt").stdout == (here / "file.txt").read_text(encoding="utf-8")
     failed = run("classify", "model", EVIL)
     assert failed.returncode == 2 and printable(EVIL) in failed.stderr and not controls(failed.stderr)
 
