@@ -248,7 +248,7 @@ def describe(model: Model, limits: Mapping[str, Any]) -> Description:
         vocabulary=None if tokenizer is None else tokenizer.vocab_size,
         parameters=parameter_count(model.network),
         dtype=model.precision,
-        width=network.text_width,
+        width=embedding_for(config.get("embedding", {}), str(model.path), {}).width(network),
         labels=sorted(labels_of(network)),
         multi_label=SETS in heads,
         pairs=config.get("pairs"),
