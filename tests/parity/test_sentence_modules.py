@@ -56,9 +56,7 @@ def test_their_folder_gives_their_vectors(theirs: tuple[Any, Path]) -> None:
     assert model.similarity(SOME[0], SOME[1]) == pytest.approx(float(found[0] @ found[1]), abs=1e-5)
 
 
-def test_a_long_text_is_cut_as_there_and_a_default_prompt_is_named(
-    theirs: tuple[Any, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_long_text_is_cut_as_there(theirs: tuple[Any, Path]) -> None:
     """Their folders state the longest text in the tokenizer's configuration since version 5."""
     peer, folder = theirs
     texts = [" ".join([*TEXTS[:6], *TEXTS[:number]]) for number in range(4)]
@@ -68,12 +66,83 @@ def test_a_long_text_is_cut_as_there_and_a_default_prompt_is_named(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of texts that are cut
         np.testing.assert_allclose(atento.load(folder).embed(texts), vectors(peer, texts), atol=2e-6)
-    assert not caplog.messages
-    shutil.copytree(folder, tmp_path / "prompted")
-    settings = {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
-    (tmp_path / "prompted" / "config_sentence_transformers.json").write_text(json.dumps(settings), encoding="utf-8")
-    atento.load(tmp_path / "prompted")
-    assert [message for message in caplog.messages if "put 'query: ' before each text" in message]
+
+
+MODES = modules.Pooling.POOLING_MODES
+PROMPT = {"prompts": {"query": "QUERY: ", "other": "x"}, "default_prompt_name": "query"}
+# what the pooling, the whole folder, the network's limits and its tokenizer say
+SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    **{mode: ({"pooling_mode": mode}, {}, {}, {}) for mode in MODES},
+    "all modes": ({"pooling_mode": list(MODES)}, {}, {}, {}),
+    "two, in another order": ({"pooling_mode": ["mean", "cls"]}, {}, {}, {}),
+    "flags": ({"pooling_mode": None, "pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}, {}, {}, {}),
+    "cut at the left": ({}, {}, {}, {"truncation_side": "left"}),
+    "prompt": ({}, PROMPT, {}, {}),
+    "prompt, left out": ({"pooling_mode": list(MODES), "include_prompt": False}, PROMPT, {}, {}),
+    "prompt, left out, in lower case": ({"include_prompt": False}, PROMPT, {"do_lower_case": True}, {}),
+    "lower case": ({}, {}, {"do_lower_case": True}, {}),
+    "prompt, cut at the left": ({}, PROMPT, {}, {"truncation_side": "left"}),
+}
+
+
+def _changed(file: Path, **changes: Any) -> None:
+    data = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    data = {key: value for key, value in (data | changes).items() if value is not None}
+    file.write_text(json.dumps(data), encoding="utf-8")
+
+
+@pytest.mark.parametrize("case", SETTINGS)
+def test_k2_every_setting_gives_their_vectors(case: str, tmp_path: Path) -> None:
+    """Read, saved in both layouts, and trained on: the settings hold, and theirs reads what we save."""
+    pooling, settings, limits, cutting = SETTINGS[case]
+    write_released("bert", tmp_path / "bert")
+    torch.manual_seed(5)
+    parts = [modules.Transformer(str(tmp_path / "bert"), max_seq_length=24), modules.Pooling(16)]
+    named = pooling.get("pooling_mode", "mean") or ("cls", "mean")
+    width = 16 * (1 if isinstance(named, str) else len(named))
+    dense = width > 16
+    parts += [modules.Dense(width, 9), modules.Normalize()] if dense else []
+    library.SentenceTransformer(modules=parts, device="cpu").save(str(tmp_path / "theirs"))
+    folder = tmp_path / "theirs"
+    (pooled,) = folder.glob("*_Pooling/config.json")
+    _changed(pooled, **pooling)
+    _changed(folder / "config_sentence_transformers.json", **settings)
+    _changed(folder / "sentence_bert_config.json", **limits)
+    _changed(folder / "tokenizer_config.json", **cutting)
+    texts = [*SOME, SOME[0].upper(), " ".join(TEXTS[:8])]
+    peer = library.SentenceTransformer(str(folder), device="cpu")
+    expected = vectors(peer, texts)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of texts that are cut
+        model = atento.load(folder)
+        np.testing.assert_allclose(model.embed(texts), expected, atol=5e-6)
+        assert model.load_report is not None and not model.load_report.unread
+        for layout in ("atento", "huggingface"):
+            saved = model.save(tmp_path / layout, layout=layout)
+            np.testing.assert_allclose(atento.load(saved).embed(texts), expected, atol=5e-6)
+        again = library.SentenceTransformer(str(tmp_path / "huggingface"), device="cpu")
+        np.testing.assert_allclose(vectors(again, texts), expected, atol=5e-6)
+        training = {"steps": 1, "batch_tokens": 4, "learning_rate": 0.0, "warmup": 0, "precision": "float32"}
+        recipe = {
+            "task": "embedding",
+            "data": {"train": {"memory": "train"}},
+            "init": str(folder),
+            "network": {"dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}},
+            "training": training | {"learning_rate": 1e-9, "log_every": 1},
+        }
+        run, pairs = tmp_path / "run", list(zip(SOME[:8:2], SOME[1:8:2]))
+        atento.train(recipe, out=run, data={"train": pairs})
+        trained = atento.load(run)
+        np.testing.assert_allclose(trained.embed(texts), expected, atol=2e-5)
+        trained.save(tmp_path / "exported", layout="huggingface")
+        again = library.SentenceTransformer(str(tmp_path / "exported"), device="cpu")
+        np.testing.assert_allclose(vectors(again, texts), expected, atol=2e-5)
+    sides = [torch.from_numpy(vectors(peer, [pair[side] for pair in pairs])) for side in range(2)]
+    scores = 20 * torch.nn.functional.normalize(sides[0], dim=1) @ torch.nn.functional.normalize(sides[1], dim=1).T
+    loss = torch.nn.functional.cross_entropy(scores, torch.arange(len(pairs))).item()
+    events = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert expected.shape[1] == (9 if dense else width)
+    assert next(event["loss"] for event in events if event["event"] == "train") == pytest.approx(loss, rel=1e-3)
 
 
 @pytest.mark.parametrize("layout", ["huggingface", "atento"])

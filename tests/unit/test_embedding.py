@@ -9,7 +9,7 @@ import torch
 from atento.errors import RecipeError, UsageError
 from atento.model import Model
 from atento.networks import Encoder, presets
-from atento.networks.heads import TEXT_POOLINGS
+from atento.networks.heads import TEXT_POOLINGS, pool_text
 from atento.text import Tokenizer
 
 WORDS = ("o", "gato", "pulou", "alto", "corre", "casa")
@@ -39,11 +39,18 @@ def model() -> Model:
 def test_g8_poolings_by_hand() -> None:
     hidden = torch.tensor([[[1.0, 5.0], [3.0, -1.0], [9.0, 9.0]]])
     real = torch.tensor([[True, True, False]])
-    found = {name: pool(hidden, real)[0].tolist() for name, pool in TEXT_POOLINGS.items()}
-    assert found == {"mean": [2.0, 2.0], "first": [1.0, 5.0], "last": [3.0, -1.0], "max": [3.0, 5.0]}
+    found = {name: pool_text(name, hidden, real)[0].tolist() for name in TEXT_POOLINGS}
+    expected = {"mean": [2.0, 2.0], "first": [1.0, 5.0], "last": [3.0, -1.0], "max": [3.0, 5.0]}
+    weighted, root = [7 / 3, 1.0], 2**0.5
+    expected |= {"sqrt-mean": [2 * root, 2 * root], "weighted-mean": weighted}
+    assert found == {name: pytest.approx(value) for name, value in expected.items()}
     left = torch.tensor([[False, True, True]])
-    found = {name: pool(hidden, left)[0].tolist() for name, pool in TEXT_POOLINGS.items()}
-    assert found == {"mean": [6.0, 4.0], "first": [3.0, -1.0], "last": [9.0, 9.0], "max": [9.0, 9.0]}
+    found = {name: pool_text(name, hidden, left)[0].tolist() for name in TEXT_POOLINGS}
+    expected = {"mean": [6.0, 4.0], "first": [3.0, -1.0], "last": [9.0, 9.0], "max": [9.0, 9.0]}
+    expected |= {"sqrt-mean": [6 * root, 4 * root], "weighted-mean": [7.0, 17 / 3]}
+    assert found == {name: pytest.approx(value) for name, value in expected.items()}
+    assert pool_text("first+last", hidden, real, skip=1)[0].tolist() == [3.0, -1.0, 3.0, -1.0]
+    assert pool_text("weighted-mean", hidden, left, skip=1)[0].tolist() == [9.0, 9.0]
 
 
 def test_g8_layers_and_the_mean_over_real_tokens(model: Model) -> None:

@@ -32,8 +32,8 @@ def test_g8_a_sentence_transformers_folder_says_how_it_pools(tmp_path: Path) -> 
 
 
 def test_g8_a_pooling_that_is_not_built_is_refused(tmp_path: Path) -> None:
-    folder = modules(tmp_path, "Transformer", "Pooling", pooling_mode_weightedmean_tokens=True)
-    with pytest.raises(ModelError, match="must be true: got pooling_mode_weightedmean_tokens"):
+    folder = modules(tmp_path, "Transformer", "Pooling", pooling_mode_median_tokens=True)
+    with pytest.raises(ModelError, match="must be true, and no others: got pooling_mode_median_tokens"):
         sentence_folder(folder)
 
 

@@ -15,6 +15,7 @@ from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, T
 from atento.cli.outputs import output_file
 from atento.cli.progress import announce_stdin, show_batches
 from atento.cli.work import Cluster, Work
+from atento.config.embedding import POOLINGS
 
 Layer = Annotated[int | None, typer.Option(help="The layer, from 0; -1 is the last; the model's own if not given.")]
 _WORDS = (".txt", ".vec")
@@ -22,8 +23,8 @@ _ENDINGS = (".npy", ".tsv", *_WORDS)
 Pooling = Annotated[
     str | None,
     typer.Option(
-        help="mean, first, last or max; the model's own if not given.",
-        autocompletion=words("mean", "first", "last", "max"),
+        help="mean, first, last, max, sqrt-mean or weighted-mean, several joined by +; the model's own if not given.",
+        autocompletion=words(*POOLINGS),
     ),
 ]
 

@@ -116,11 +116,17 @@ class ProjectionConfig:
     """Activation of the result. [null: none]"""
     bias: bool = True
     """Give the map a bias."""
+    inputs: int | None = None
+    """Number of dimensions that it reads. [at least 1; null: those of the part before it] Several poolings joined give
+    as many times `d_model`.
+    """
 
     def __post_init__(self) -> None:
         check_choices(self, "projections.")
         if self.width < 1:
             raise RecipeError(f"`width` of `network.projections` must be at least 1: got {self.width}")
+        if self.inputs is not None and self.inputs < 1:
+            raise RecipeError(f"`inputs` of `network.projections` must be at least 1: got {self.inputs}")
 
 
 @dataclass(frozen=True)

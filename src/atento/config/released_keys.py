@@ -86,7 +86,7 @@ FILES: dict[str, Keys] = {
             additional_special_tokens extra_special_tokens added_tokens_decoder model_max_length chat_template
             add_bos_token add_eos_token add_prefix_space do_lower_case strip_accents tokenize_chinese_chars
             keep_accents split_by_punct extra_ids offset mask_token_sent src_lang language_codes separate_vocabs
-            clean_up_tokenization_spaces split_special_tokens atento
+            clean_up_tokenization_spaces split_special_tokens truncation_side atento
             """
         ),
         harmless=_names(
@@ -100,7 +100,6 @@ FILES: dict[str, Keys] = {
             sep add_special_tokens special_tokens spm_file source_spm target_spm
             """
         ),
-        refused={"truncation_side": ("right",)},
     ),
     "special_tokens_map.json": Keys(
         computed=_names(
@@ -111,10 +110,9 @@ FILES: dict[str, Keys] = {
         ),
     ),
     "sentence_bert_config.json": Keys(
-        computed=("max_seq_length",),
+        computed=("max_seq_length", "do_lower_case"),
         harmless=("unpad_inputs",),
         refused={
-            "do_lower_case": (False,),
             "transformer_task": ("feature-extraction",),
             "modality_config": ({}, {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}),
             "module_output_name": ("token_embeddings",),
@@ -128,7 +126,8 @@ FILES: dict[str, Keys] = {
         },
     ),
     "config_sentence_transformers.json": Keys(
-        harmless=("__version__", "model_type", "prompts"),  # prompts are named in a call
-        refused={"default_prompt_name": (), "similarity_fn_name": ("cosine",)},
+        computed=("prompts", "default_prompt_name"),
+        harmless=("__version__", "model_type"),
+        refused={"similarity_fn_name": ("cosine",)},
     ),
 }

@@ -22,9 +22,10 @@ from atento.convert.onnx_stack import (
     memory_caches,
     real_positions,
 )
+from atento.errors import CapabilityError
 from atento.model import Model
 from atento.models.configuration import embedding_config
-from atento.networks.heads import LinearHead, max_token, mean_token
+from atento.networks.heads import LinearHead, max_token, mean_token, sqrt_mean_token, weighted_mean_token
 from atento.networks.layers import LayerMix
 from atento.networks.network import Network
 from atento.networks.stack.decoder import Decoder
@@ -70,7 +71,10 @@ def text_vectors_of(model: Model) -> EmbeddingConfig | None:
     """How a model makes the vectors of texts; None: it is not a model of text vectors."""
     if "embedding" not in model.config:
         return None
-    return embedding_config(model.config, model.path or Path())
+    config = embedding_config(model.config, model.path or Path())
+    if config.prompt and not config.pool_prompt:
+        raise CapabilityError("ONNX has no text vectors that leave out the prompt: `embedding.pool_prompt` is false")
+    return config
 
 
 def head_names(config: NetworkConfig) -> list[str]:
@@ -101,7 +105,8 @@ class EncoderGraph(nn.Module):
             return tuple(tensor for tensors in read for tensor in tensors)
         if self.embedding is None:
             return (hidden,)
-        pooled = _pooled(self.embedding.pooling, hidden, attention_mask)
+        parts = self.embedding.pooling.split("+")
+        pooled = torch.cat([_pooled(part, hidden, attention_mask) for part in parts], dim=-1)
         vectors = network.text_vectors(pooled)
         return (hidden, F.normalize(vectors, dim=-1) if self.embedding.normalize else vectors)
 
@@ -125,6 +130,10 @@ def _pooled(pooling: str, hidden: Tensor, attention_mask: Tensor) -> Tensor:
     """One vector a text: (B,L,D) -> (B,D)."""
     if pooling in ("mean", "max"):
         return (mean_token if pooling == "mean" else max_token)(hidden, attention_mask != 0)
+    if pooling == "sqrt-mean":
+        return sqrt_mean_token(hidden, attention_mask != 0)
+    if pooling == "weighted-mean":
+        return weighted_mean_token(hidden, attention_mask * (real_positions(attention_mask) + 1))
     order = index_positions(attention_mask.shape[1]) + 1
     if pooling == "first":
         order = attention_mask.shape[1] + 1 - order

@@ -23,7 +23,7 @@ from atento.convert.comparison import (
 from atento.convert.onnx_graphs import head_names, text_vectors_of
 from atento.model import Model
 from atento.networks import Network
-from atento.networks.heads import TEXT_POOLINGS
+from atento.networks.heads import pool_text
 from atento.networks.steps.choose import reader, step_function
 
 Array = NDArray[np.float32]
@@ -106,7 +106,7 @@ def _text_vectors(model: Model, hidden: torch.Tensor, token_mask: torch.Tensor) 
     config = text_vectors_of(model)
     if config is None:
         return []
-    vectors = model.network.text_vectors(TEXT_POOLINGS[config.pooling](hidden, token_mask))
+    vectors = model.network.text_vectors(pool_text(config.pooling, hidden, token_mask))
     return [(torch.nn.functional.normalize(vectors, dim=-1) if config.normalize else vectors).numpy()]
 
 

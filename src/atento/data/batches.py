@@ -83,12 +83,13 @@ class Contrast:
     """The settings of a loss of vectors: `Batch.settings` of its objective.
 
     Attributes:
-        pooling: how the vectors of tokens become the vector of a text: mean, first, last or max.
+        pooling: how the vectors of tokens become the vector of a text (`EmbeddingConfig`).
         normalize: whether it is divided by its length.
         scale: factor of the cosines.
         symmetric: whether the first texts are also ranked for each second text.
         pieces: number of groups that the texts of a batch are read in, each computed again in the backward pass to save
             memory; 1: as many as are fast, and nothing is computed twice.
+        skip: tokens at the beginning of a text that its vector leaves out: those of a prompt.
     """
 
     pooling: str = "mean"
@@ -96,6 +97,7 @@ class Contrast:
     scale: float = 1.0
     symmetric: bool = False
     pieces: int = 1
+    skip: int = 0
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The special tokens that a model reads around its texts: one answer for training, use, attention maps and export."""
 
+from atento.config.embedding import EmbeddingConfig
 from atento.config.network import NetworkConfig
 from atento.config.tasks import TASKS
 from atento.text.templates import Template
@@ -37,6 +38,16 @@ def template_for(task: str, tokenizer: Tokenizer) -> str | None:
     if template == "bos-eos" and (tokenizer.added() or not _has_ends(tokenizer)):
         return None
     return template
+
+
+def prompt_length(config: EmbeddingConfig, tokenizer: Tokenizer, template: Template) -> int:
+    """The tokens at the beginning of a text that its vector leaves out: those of the prompt and special ones before.
+
+    As sentence-transformers counts them: the prompt is encoded alone.
+    """
+    if config.pool_prompt or not config.prompt:
+        return 0
+    return template.ends()[0] + len(tokenizer.encode(config.read("")))
 
 
 def begin_of(tokenizer: Tokenizer) -> list[int]:

@@ -90,7 +90,7 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
         return ModelFiles(path, *migrated(config, read_weights(path), str(path)))
     network, weights, load_report = read_released(path, config, allow_missing=allow_missing, allow_unused=allow_unused)
     if modules is not None:
-        network, weights = with_projections(network, weights, modules.dense)
+        network, weights = with_projections(network, weights, modules)
     generation, pooling = read_generation(path, config, network), None if modules is None else modules.embedding
     return ModelFiles(path, _translated(config, generation, path, pooling, load_report), weights, load_report)
 

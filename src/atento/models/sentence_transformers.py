@@ -1,8 +1,7 @@
 """Reads and writes the modules of sentence-transformers folders, so that `encode` pools as `Model.embed` does."""
 
 import json
-import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,16 @@ MODULES = "modules.json"
 _LIMITS, _TOKENIZER = "sentence_bert_config.json", "tokenizer_config.json"
 _SETTINGS = "config_sentence_transformers.json"
 _NO_LIMIT = 10**6  # tokens; tokenizers without a limit state one far above
-_log = logging.getLogger(__name__)
-_POOLINGS = {"first": "cls_token", "mean": "mean_tokens", "max": "max_tokens", "last": "lasttoken"}
+_POOLINGS = {  # in the order in which they join the poolings that are true
+    "first": "cls_token",
+    "max": "max_tokens",
+    "mean": "mean_tokens",
+    "sqrt-mean": "mean_sqrt_len_tokens",
+    "weighted-mean": "weightedmean_tokens",
+    "last": "lasttoken",
+}
+_ALWAYS = ("first", "mean", "max", "last")  # which a file that we write names, true or false
+_NAMED = {"cls": "first", "mean_sqrt_len_tokens": "sqrt-mean", "weightedmean": "weighted-mean", "lasttoken": "last"}
 _ORDER = ("Transformer", "Pooling", "Dense", "Normalize")
 _THEIR_ACTIVATIONS: dict[Any, str] = {
     None: "torch.nn.modules.linear.Identity",
@@ -62,14 +69,15 @@ def sentence_folder(path: Path) -> SentenceModules | None:
     rows = _read_json(modules)
     if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
         raise ModelError(f"{modules} is damaged: it must hold a list of modules")
-    network, config, dense = path, {"pooling": "mean", "normalize": False}, []
+    network, dense = path, []
+    config: dict[str, Any] = {"pooling": "mean", "normalize": False}
     kinds = [str(row.get("type", "")).rpartition(".")[2] for row in rows]
     for row, kind in zip(rows, kinds):
         folder = _inside(path, str(row.get("path", "")))
         if kind == "Transformer":
             network = folder
         elif kind == "Pooling":
-            config["pooling"] = _pooling(folder / "config.json")
+            config |= _pooling(folder / "config.json")
         elif kind == "Normalize":
             config["normalize"] = True
         elif kind == "Dense":
@@ -84,7 +92,7 @@ def sentence_folder(path: Path) -> SentenceModules | None:
         if isinstance(limit, int) and 0 < limit < _NO_LIMIT:  # the second since version 5 of sentence-transformers
             config["max_len"] = limit
             break
-    _warn_of_unread(path, network)
+    config |= _reading(path, network)
     return SentenceModules(network, config, tuple(dense))
 
 
@@ -96,28 +104,34 @@ def _inside(path: Path, name: str) -> Path:
     return folder
 
 
-def _warn_of_unread(path: Path, network: Path) -> None:
-    """Warn of settings that change the vectors and are not followed here."""
+def _reading(path: Path, network: Path) -> dict[str, Any]:
+    """The embedding settings of what a text becomes before it is read: behind the default prompt, in lower case."""
     settings = _read_json(path / _SETTINGS) if (path / _SETTINGS).exists() else None
     limits = _read_json(network / _LIMITS) if (network / _LIMITS).exists() else None
-    if isinstance(settings, Mapping) and settings.get("default_prompt_name"):
-        prompts = settings.get("prompts")
-        prompt = prompts.get(settings["default_prompt_name"]) if isinstance(prompts, Mapping) else None
-        _log.warning("%s has a default prompt, which is not added here: put %r before each text", path, prompt)
+    config: dict[str, Any] = {}
+    name = settings.get("default_prompt_name") if isinstance(settings, Mapping) else None
+    if name is not None:
+        prompts = settings.get("prompts") if isinstance(settings, Mapping) else None
+        prompt = prompts.get(name) if isinstance(prompts, Mapping) else None
+        if not isinstance(prompt, str):
+            raise ModelError(f"{path / _SETTINGS}: `default_prompt_name` must be one of `prompts`: got {name!r}")
+        config["prompt"] = prompt
     if isinstance(limits, Mapping) and limits.get("do_lower_case"):
-        _log.warning("%s was made for lower case (`do_lower_case`): give it texts in lower case", path)
+        config["lowercase"] = True
+    return {key: value for key, value in config.items() if value}
 
 
 def with_projections(
-    network: NetworkConfig, weights: Mapping[str, Tensor], folders: Sequence[Path]
+    network: NetworkConfig, weights: Mapping[str, Tensor], modules: SentenceModules
 ) -> tuple[NetworkConfig, dict[str, Tensor]]:
-    """A network and its weights with the linear maps of these folders behind the pooling.
+    """A network and its weights with the linear maps of these modules behind the pooling.
 
     Raises:
         ModelError: a map has an option or a shape that is not supported, or the network is no encoder; names the file.
         CheckpointError: a damaged file.
     """
-    widened, projections, width = dict(weights), [], network.d_model
+    folders, poolings = modules.dense, modules.embedding["pooling"].count("+") + 1
+    widened, projections, width = dict(weights), list[ProjectionConfig](), network.d_model * poolings
     for number, folder in enumerate(folders):
         file = folder / "config.json"
         data = _read_json(file)
@@ -138,8 +152,9 @@ def with_projections(
             widened[f"projections.{number}.{part}"] = tensor
         if tensors["weight"].dim() != 2 or tensors["weight"].shape[1] != width:
             raise ModelError(f"{folder}: a map of vectors of width {width} has shape {tuple(tensors['weight'].shape)}")
+        inputs = width if number == 0 and poolings > 1 else None
         width = tensors["weight"].shape[0]
-        projections.append(ProjectionConfig(width, _ACTIVATIONS[name], bias))
+        projections.append(ProjectionConfig(width, _ACTIVATIONS[name], bias, inputs))
     if projections and network.architecture != "encoder":
         raise ModelError(f"{folders[0]}: a Dense module needs an encoder: got architecture {network.architecture!r}")
     return changed(network, projections=tuple(projections)), widened
@@ -154,7 +169,7 @@ def without_projections(
         parts = [part for part in ("weight", "bias") if f"projections.{number}.{part}" in weights]
         tensors = {f"linear.{part}": weights[f"projections.{number}.{part}"] for part in parts}
         config = {
-            "in_features": width,
+            "in_features": projection.inputs or width,
             "out_features": projection.width,
             "bias": projection.bias,
             "activation_function": _THEIR_ACTIVATIONS[projection.activation],
@@ -171,19 +186,24 @@ def _dense_folder(number: int) -> str:
     return f"{number + 2}_Dense"
 
 
-def _pooling(file: Path) -> str:
-    """Our name of the pooling that a module's configuration selects."""
+def _pooling(file: Path) -> dict[str, Any]:
+    """The embedding settings of a pooling module: our names of the poolings, and whether the prompt is pooled."""
     config = _read_json(file)
     if not isinstance(config, Mapping):
         raise ModelError(f"{file} must hold one JSON object: got {type(config).__name__}")
-    selected = [name for name, on in config.items() if name.startswith("pooling_mode") and on is True]
-    named = config.get("pooling_mode")
-    if not selected and isinstance(named, str):  # later versions name the mode
-        suffix = {"cls": "cls_token", "lasttoken": "lasttoken"}.get(named, f"{named}_tokens")
-        selected = [f"pooling_mode_{suffix}"]
-    if len(selected) != 1 or selected[0] not in _MODES:
-        raise ModelError(f"{file}: one of {', '.join(_MODES)} must be true: got {', '.join(selected) or 'none'}")
-    return _MODES[selected[0]]
+    selected = [name for name, on in config.items() if name.startswith("pooling_mode_") and on is True]
+    named = config.get("pooling_mode")  # of later versions: a name, or a list
+    if named is not None:
+        names = [named] if isinstance(named, str) else named if isinstance(named, list) else [str(named)]
+        poolings = [_NAMED.get(str(name), str(name)) for name in names]
+        selected = [str(name) for name in names if _NAMED.get(str(name), str(name)) not in _POOLINGS]
+    else:
+        poolings = [ours for mode, ours in _MODES.items() if mode in selected]
+        selected = [mode for mode in selected if mode not in _MODES]
+    if not poolings or selected:
+        wrong = ", ".join(selected) or "none"
+        raise ModelError(f"{file}: some of {', '.join(_MODES)} must be true, and no others: got {wrong}")
+    return {"pooling": "+".join(poolings)} | ({} if config.get("include_prompt", True) else {"pool_prompt": False})
 
 
 def sentence_files(network: NetworkConfig, embedding: EmbeddingConfig, max_len: int | None) -> dict[str, bytes]:
@@ -202,7 +222,7 @@ def sentence_files(network: NetworkConfig, embedding: EmbeddingConfig, max_len: 
             raise CapabilityError(f"sentence-transformers has no Dense module with {projection.activation}")
     if embedding.layer not in (-1, network.n_layers - 1):
         raise CapabilityError(f"sentence-transformers pools the last layer only: got layer {embedding.layer}")
-    pooling = {mode: embedding.pooling == ours for mode, ours in _MODES.items()}
+    prompts = {"prompts": {"default": embedding.prompt}, "default_prompt_name": "default"}
     limits = [limit for limit in (embedding.max_len, max_len) if limit is not None]
     modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
     modules += [("Dense", _dense_folder(number)) for number in range(len(network.projections))]
@@ -213,9 +233,24 @@ def sentence_files(network: NetworkConfig, embedding: EmbeddingConfig, max_len: 
     ]
     return {
         MODULES: _json_bytes(rows),
-        "1_Pooling/config.json": _json_bytes({"word_embedding_dimension": network.d_model, **pooling}),
-        _LIMITS: _json_bytes({"max_seq_length": min(limits, default=None), "do_lower_case": False}),
+        "1_Pooling/config.json": _json_bytes({"word_embedding_dimension": network.d_model, **_modes(embedding)}),
+        _LIMITS: _json_bytes({"max_seq_length": min(limits, default=None), "do_lower_case": embedding.lowercase}),
+        **({_SETTINGS: _json_bytes(prompts)} if embedding.prompt else {}),
     }
+
+
+def _modes(embedding: EmbeddingConfig) -> dict[str, Any]:
+    """The inverse of `_pooling`."""
+    poolings = embedding.pooling.split("+")
+    modes: dict[str, Any] = {
+        f"pooling_mode_{_POOLINGS[ours]}": ours in poolings
+        for ours in dict.fromkeys((*_ALWAYS, *_POOLINGS))
+        if ours in poolings or ours in _ALWAYS
+    }
+    if poolings != [ours for ours in _POOLINGS if ours in poolings]:  # another order than that of their flags
+        names = {ours: theirs for theirs, ours in _NAMED.items()}
+        modes = {"pooling_mode": [names.get(ours, ours) for ours in poolings]}
+    return modes | ({} if embedding.pool_prompt else {"include_prompt": False})
 
 
 def _read_json(file: Path) -> Any:

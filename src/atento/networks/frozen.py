@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atento.config.network import NetworkConfig
-from atento.networks.heads import TEXT_POOLINGS
+from atento.networks.heads import pool_text
 
 
 @dataclass
@@ -55,7 +55,7 @@ class FrozenVectors:
         return hidden
 
     def _store(self, keys: list[bytes], hidden: Tensor, real: Tensor) -> None:
-        vectors = hidden if self.pooling is None else TEXT_POOLINGS[self.pooling](hidden, real).unsqueeze(1)
+        vectors = hidden if self.pooling is None else pool_text(self.pooling, hidden, real).unsqueeze(1)
         for row, key in enumerate(keys):
             if key not in self.rows:
                 value = vectors[row][real[row]] if self.pooling is None else vectors[row]

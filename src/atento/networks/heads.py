@@ -64,18 +64,54 @@ def max_token(hidden: Tensor, token_mask: Tensor | None) -> Tensor:
     return hidden.amax(dim=1)
 
 
+def sqrt_mean_token(hidden: Tensor, token_mask: Tensor) -> Tensor:
+    """The sum over each row's real tokens, divided by the square root of their number: (B,L,D) -> (B,D)."""
+    count = token_mask.sum(dim=1, keepdim=True).to(hidden.dtype)
+    return mean_token(hidden, token_mask) * count.sqrt()
+
+
+def weighted_mean_token(hidden: Tensor, weights: Tensor) -> Tensor:
+    """The mean over each row's tokens with these weights (B,L), 0 for tokens that are left out: (B,L,D) -> (B,D)."""
+    weights = weights.unsqueeze(-1).to(hidden.dtype)
+    total: Tensor = (hidden * weights).sum(dim=1)
+    return total / weights.sum(dim=1).clamp_min(1)
+
+
+def pool_text(pooling: str, hidden: Tensor, token_mask: Tensor, skip: int = 0) -> Tensor:
+    """The vectors of texts (B,P·D) from those of their tokens (B,L,D), by P poolings of `TEXT_POOLINGS` joined by "+".
+
+    Args:
+        pooling: the poolings, such as "mean" or "first+max".
+        hidden: (B,L,D).
+        token_mask: (B,L), True = a real token.
+        skip: real tokens at the beginning of each text that are left out; the others keep their positions.
+    """
+    order = token_mask.cumsum(dim=1)
+    real = token_mask & (order > skip) if skip else token_mask
+    parts = [
+        weighted_mean_token(hidden, order * real) if part == "weighted-mean" else TEXT_POOLINGS[part](hidden, real)
+        for part in pooling.split("+")
+    ]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+
+
 POOLINGS: dict[Pooling, Callable[[Tensor, Tensor | None], Tensor]] = {
     "first": first_token,
     "last": last_token,
     "mean": mean_token,
 }
-TEXT_POOLINGS: dict[str, Callable[[Tensor, Tensor | None], Tensor]] = {
+TEXT_POOLINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "mean": mean_token,
     "first": first_token,
     "last": last_token,
     "max": max_token,
+    "sqrt-mean": sqrt_mean_token,
+    "weighted-mean": weighted_mean_token,
 }
-"""Of the vectors of texts: name -> function of (hidden (B,L,D), token mask (B,L)) that returns (B,D)."""
+"""Of the vectors of texts: name -> function of (hidden (B,L,D), token mask (B,L)) that returns (B,D).
+
+The mask of weighted-mean holds weights: `pool_text` gives the tokens 1, 2, 3 ...
+"""
 
 
 class SpanBoundaryHead(Head):

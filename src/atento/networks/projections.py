@@ -15,7 +15,8 @@ class Projections(nn.ModuleList):
     def __init__(self, d_model: int, configs: Sequence[ProjectionConfig]) -> None:
         widths = [d_model, *(config.width for config in configs)]
         super().__init__(
-            nn.Linear(width, config.width, bias=config.bias) for width, config in zip(widths, configs, strict=False)
+            nn.Linear(config.inputs or width, config.width, bias=config.bias)
+            for width, config in zip(widths, configs, strict=False)
         )
         self.activations = [config.activation for config in configs]
 

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -9,10 +10,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from atento.config.embedding import EmbeddingConfig
-from atento.data.special_tokens import special_tokens_of
+from atento.data.special_tokens import prompt_length, special_tokens_of
 from atento.errors import AtentoWarning, UsageError, counted, nearest
 from atento.networks import Network
-from atento.networks.heads import TEXT_POOLINGS
+from atento.networks.heads import TEXT_POOLINGS, pool_text
 from atento.tasks.grouping import by_length
 from atento.tasks.lengths import warn_of_length
 from atento.text.lengths import pad_batch, truncate
@@ -26,15 +27,16 @@ def cosine(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:
     return float(a @ b) / norms if norms else 0.0
 
 
-def text_pooling(name: str) -> Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]:
-    """The pooling of that name: hidden vectors (B,L,D) and their token mask (B,L) -> (B,D).
+def text_pooling(name: str, skip: int = 0) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    """The pooling of that name: hidden vectors (B,L,D) and their token mask (B,L) -> (B,P·D), as `pool_text`.
 
     Raises:
         UsageError: there is no such pooling; names the nearest.
     """
-    if name not in TEXT_POOLINGS:
-        raise UsageError(f"unknown pooling {name!r}{nearest(name, list(TEXT_POOLINGS))}")
-    return TEXT_POOLINGS[name]
+    for part in name.split("+"):
+        if part not in TEXT_POOLINGS:
+            raise UsageError(f"unknown pooling {part!r}{nearest(part, list(TEXT_POOLINGS))}")
+    return partial(pool_text, name, skip=skip)
 
 
 def embed_texts(
@@ -64,10 +66,12 @@ def embed_texts(
     Raises:
         UsageError: no such layer or pooling. CapabilityError: not a Transformer.
     """
-    pool = text_pooling(config.pooling)
+    special_tokens = special_tokens_of(network.config, tokenizer, template)
+    pool = text_pooling(config.pooling, prompt_length(config, tokenizer, special_tokens))
+    texts = list(map(config.read, texts))
     rows = token_rows(network, tokenizer, texts, template=template, trained=trained, max_len=config.max_len)
     device = next(network.parameters()).device
-    vectors = np.zeros((len(rows), network.config.text_width), dtype=np.float32)
+    vectors = np.zeros((len(rows), config.width(network.config)), dtype=np.float32)
     for batch in by_length([len(row) for row in rows], batch_tokens):
         padded, real = pad_batch([rows[row] for row in batch], network.config.pad_id)
         token_mask = torch.from_numpy(real).to(device)
@@ -100,7 +104,7 @@ def token_rows(
     rows, n_cut = [], 0
     for ids in tokenizer.encode_batch(list(texts)):
         room = len(ids) if limit is None else max(0, limit - special_tokens.added(False))
-        ids, _, removed = truncate(ids, None, room)
+        ids, _, removed = truncate(ids, None, room, side=tokenizer.truncation_side)
         rows.append(list(special_tokens.apply(ids)[0]))
         n_cut += removed > 0
     warn_of_length([len(row) for row in rows], trained, "vectors")

@@ -32,8 +32,9 @@ def embed(
         model: the model.
         text: a text or texts.
         batch_tokens: tokens computed at a time, padding included.
-        options: layer (0 first, -1 last), pooling (mean, first, last, max), normalize, max_len. Where not given: those
-            of a sentence-transformers folder, else the mean over the last layer.
+        options: layer (0 first, -1 last), pooling (mean, first, last, max, sqrt-mean, weighted-mean, several joined by
+            +), normalize, max_len, prompt, pool_prompt, lowercase. Where not given: those of a sentence-transformers
+            folder, else the mean over the last layer.
     """
     texts = listed(text)
     config = embedding_for(model.config.get("embedding", {}), str(model.path), options)

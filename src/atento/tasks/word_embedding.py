@@ -36,7 +36,7 @@ def embed_words(
         UsageError: no such layer or pooling. CapabilityError: an ELMo that reads words by id.
     """
     pool = text_pooling(config.pooling)
-    words = [[text[start:end] for start, end in word_spans(text)] for text in texts]
+    words = [[text[start:end] for start, end in word_spans(text)] for text in map(config.read, texts)]
     if model.vectors is not None:
         return _pooled_vectors(model.vectors, words, config)
     network = model.network

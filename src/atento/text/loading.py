@@ -1,7 +1,9 @@
 """Read a tokenizer folder, whichever files it has."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from atento.errors import TokenizerError
 from atento.text.folder import DEFINITION, as_object, as_text, read_file, read_settings, specials_of
@@ -34,7 +36,8 @@ def read_tokenizer(directory: Path) -> Parts:
     files: dict[str, bytes] = {}
     path = directory / DEFINITION
     if not path.is_file():
-        return read_released(directory, read_settings(directory, files), files)
+        config = read_settings(directory, files)
+        return replace(read_released(directory, config, files), truncation_side=_truncation_side(config, {}))
     files[DEFINITION] = read_file(path)
     text = as_text(files[DEFINITION], path)
     data = as_object(text, path)
@@ -52,7 +55,15 @@ def read_tokenizer(directory: Path) -> Parts:
     except TokenizerError as error:
         raise TokenizerError(f"{directory}: {error}") from None
     family = None if native else family_named(directory, config)
-    return Parts(text, kind, specials, lowercase, native, files, template, family=family)
+    side = _truncation_side(config, data)
+    return Parts(text, kind, specials, lowercase, native, files, template, family=family, truncation_side=side)
+
+
+def _truncation_side(config: Mapping[str, Any], definition: Mapping[str, Any]) -> Literal["right", "left"]:
+    """The side at which long texts are cut: of the settings, else of the `truncation` of `tokenizer.json`."""
+    cut = definition.get("truncation")
+    stated = config.get("truncation_side") or (cut.get("direction") if isinstance(cut, dict) else None)
+    return "left" if str(stated).lower() == "left" else "right"
 
 
 def _kind(ours: object, model_type: object) -> tuple[str, bool]:

@@ -59,6 +59,7 @@ class Tokenizer:
         self.notes = notes
         self.family = None if parts is None else parts.family
         self.native = parts is None or parts.native
+        self.truncation_side = "right" if parts is None else parts.truncation_side  # where long texts are cut
         self._files: Mapping[str, bytes] = {} if parts is None else parts.files
         self._template = Template() if parts is None else parts.template
         self._target = None if parts is None or parts.target is None else Tokenizer._of(parts.target)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from atento.text.specials import SpecialTokens
 from atento.text.templates import Template
@@ -49,6 +49,7 @@ class Parts:
         target: the tokenizer of the target side, if there are two.
         family: the model family whose classes in `transformers` give the same ids from these files; None if there is
             none.
+        truncation_side: the side at which texts that are too long are cut, "right" or "left".
     """
 
     definition: str
@@ -61,3 +62,4 @@ class Parts:
     backend: Backend | None = None
     target: Parts | None = None
     family: str | None = None
+    truncation_side: Literal["right", "left"] = "right"

@@ -15,7 +15,7 @@ from atento.data.batches import SIDES, Batch, Contrast
 from atento.errors import CapabilityError
 from atento.networks.cbow import CBOW
 from atento.networks.cross_entropy import at_least_float32, cross_entropy
-from atento.networks.heads import TEXT_POOLINGS, SpanBoundaryHead
+from atento.networks.heads import SpanBoundaryHead, pool_text
 from atento.networks.network import Network, token_mask_of
 from atento.networks.output import Output, Replaced
 from atento.networks.recurrent.elmo import ELMo
@@ -272,7 +272,7 @@ def _read(network: Network, ids: Tensor, real: Tensor, settings: Contrast, rando
     """The vectors of texts, ids (B,L) -> (B,D); a second call with the same arguments drops the same elements out."""
     own = None if random is None else replace(random)  # drawing counts
     hidden = network(ids=ids, token_mask=real, random=own, project=False).hidden
-    pooled = TEXT_POOLINGS[settings.pooling](at_least_float32(hidden), real)
+    pooled = pool_text(settings.pooling, at_least_float32(hidden), real, settings.skip)
     pooled = network.text_vectors(pooled)
     return F.normalize(pooled, dim=-1) if settings.normalize else pooled
 

@@ -128,7 +128,7 @@ def texts_as_store(
     added = template.added(pairs is not None)
     for ids, pair in zip(first, second):
         room = len(ids) + len(pair or ()) if longest is None else max(0, longest - added)
-        ids, pair, lost = truncate(ids, pair, room)
+        ids, pair, lost = truncate(ids, pair, room, side=tokenizer.truncation_side)
         cut += lost > 0
         rows.append(template.apply(ids, pair))
     return MemoryStore({"ids": Ragged([ids for ids, _ in rows]), "segments": Ragged([seg for _, seg in rows])}), cut

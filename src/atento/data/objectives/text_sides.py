@@ -12,6 +12,7 @@ from atento.data.objectives.labels import cut_warning, texts_as_store
 from atento.data.objectives.masked import with_token_mask
 from atento.data.objectives.preparation import Preparation
 from atento.data.planning import Rows, round_length
+from atento.data.special_tokens import prompt_length
 from atento.data.store import MemoryStore, Store
 from atento.errors import DataError, counted
 
@@ -28,8 +29,9 @@ def sides_as_store(preparation: Preparation) -> MemoryStore:
     sides = [field for field in SIDES if field in split.columns]
     cut = 0
     for field in sides:
+        texts = list(map(_embedding(preparation).read, split[field]))
         encoded, n_cut = texts_as_store(
-            preparation.tokenizer, preparation.text_template(), split[field], None, longest, preparation.network
+            preparation.tokenizer, preparation.text_template(), texts, None, longest, preparation.network
         )
         columns[SIDES[field]] = encoded["ids"]
         cut += n_cut
@@ -43,7 +45,8 @@ def sides_as_store(preparation: Preparation) -> MemoryStore:
 def contrast(preparation: Preparation, scale: float = 1.0, symmetric: bool = False) -> Contrast:
     """Return what the losses read: how the recipe makes the vector of a text, and these options."""
     embedding = _embedding(preparation)
-    return Contrast(embedding.pooling, embedding.normalize, scale, symmetric)
+    skip = prompt_length(embedding, preparation.tokenizer, preparation.text_template())
+    return Contrast(embedding.pooling, embedding.normalize, scale, symmetric, skip=skip)
 
 
 def _embedding(preparation: Preparation) -> EmbeddingConfig:
