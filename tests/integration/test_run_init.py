@@ -131,7 +131,8 @@ def test_config_show_does_not_invent_the_rates_of_the_model(server: ForkServer, 
     lines = done.stdout.splitlines()
     assert any(line.startswith("  dropout: 0.2 ") and line.endswith("# tune.yaml:5:20") for line in lines)
     open_lines = [line for line in lines if line.endswith("# the initial model, read when training begins")]
-    assert [line.partition("  # the")[0].rstrip() for line in open_lines] == ["    # dropout: the initial model's"] * 2
+    keys = [line.partition("  # the")[0].strip(" #").partition(":")[0] for line in open_lines]
+    assert sorted(keys) == ["dropout", "dropout", "max_len"]
     (tuning / "shown.yaml").write_text(server.run(*command, cwd=tuning).stdout, encoding="utf-8")
     again = server.run("config", "show", "shown.yaml", cwd=tuning)
     assert again.stdout == (tuning / "shown.yaml").read_text(encoding="utf-8") and not again.stderr

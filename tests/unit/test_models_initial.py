@@ -6,12 +6,15 @@ from typing import Any
 import pytest
 import torch
 
+from atento.config.loading import load_recipe
 from atento.config.network import NetworkConfig, network_to_dict
 from atento.config.positions import PositionConfig
-from atento.errors import ModelError
-from atento.models.initial import fine_tuned, lengthened
+from atento.errors import ModelError, RecipeError
+from atento.models.configuration import network_config
+from atento.models.initial import check_new_positions, fine_tuned, lengthened
 from atento.models.read import ModelFiles, check_weights
-from atento.networks import EncoderDecoder
+from atento.networks import EncoderDecoder, build_network
+from atento.runs.tuning import with_rates
 from atento.text import Tokenizer
 
 
@@ -57,3 +60,61 @@ def test_b2_what_is_not_learned_stays_as_it_is(tmp_path: Path) -> None:
     wanted = NetworkConfig(max_len=5, **sizes)
     assert fine_tuned(start, wanted, tokenizer).max_len == 3
     assert lengthened(start, old, wanted).weights.keys() == start.weights.keys()
+
+
+TABLES = [("encoder", "classification"), ("decoder", "language-modeling"), ("encoder-decoder", "translation")]
+
+
+def started(folder: Path, architecture: str) -> tuple[ModelFiles, Tokenizer]:
+    """A model of three learned positions, with its tokenizer."""
+    tokenizer = Tokenizer.from_vocabulary("word", ["a", "b", "c", "d"])
+    config = NetworkConfig(
+        architecture=architecture,  # type: ignore[arg-type]
+        vocab_size=9,
+        d_model=8,
+        d_ff=8,
+        n_heads=2,
+        n_layers=1,
+        max_len=3,
+        positions=PositionConfig("learned"),
+        tokenizer_fingerprint=tokenizer.fingerprint,
+    )
+    network = build_network(config)
+    files = ModelFiles(folder, {"model_type": "atento", "network": network_to_dict(config)}, network.state_dict())
+    return files, tokenizer
+
+
+def tuned(start: ModelFiles, tokenizer: Tokenizer, task: str, train: str, **network: Any) -> NetworkConfig:
+    """The network of a recipe that fine-tunes the model."""
+    columns = {"classification": {"text": 0, "label": 1}, "translation": {"source": 0, "target": 1}}
+    data = {"train": {"file": "train.tsv", **columns.get(task, {"text": 0})}}
+    sections = {"task": task, "data": data, "init": {"model": "model", "train": train}, "network": network}
+    loaded = with_rates(load_recipe(sections, environment={}), network_config(start.config, start.path))
+    config = fine_tuned(start, loaded.recipe.network, tokenizer, loaded.recipe.init)
+    check_new_positions(start, config, loaded.recipe)
+    return config
+
+
+@pytest.mark.parametrize(("architecture", "task"), TABLES)
+@pytest.mark.parametrize("train", ["all", "head", "bias", "lora", "last-1"])
+def test_f7_no_table_of_the_model_becomes_longer_unasked(
+    tmp_path: Path, architecture: str, task: str, train: str
+) -> None:
+    """A table of 160 positions became 512, whose new random rows `head`, `lora`, `bias` and `last-N` never trained."""
+    start, tokenizer = started(tmp_path, architecture)
+    config = tuned(start, tokenizer, task, train)
+    assert config.position_limit == 3
+    fresh = {name: value.shape for name, value in build_network(config).state_dict().items()}
+    assert fresh == {name: value.shape for name, value in start.weights.items()}
+
+
+@pytest.mark.parametrize("train", ["all", "head", "bias", "lora", "last-1"])
+def test_f7_new_rows_are_trained_or_refused(tmp_path: Path, train: str) -> None:
+    start, tokenizer = started(tmp_path, "encoder")
+    longer = {"positions": {"kind": "learned", "longer": "interpolated"}}
+    assert tuned(start, tokenizer, "classification", train, max_len=5, **longer).max_len == 5
+    if train == "all":
+        assert tuned(start, tokenizer, "classification", train, max_len=5).max_len == 5
+    else:
+        with pytest.raises(RecipeError, match=rf"at most 3, .* with `init.train` {train}, .*: got 5; leave it out"):
+            tuned(start, tokenizer, "classification", train, max_len=5)

@@ -18,6 +18,7 @@ from atento.attention.observe import Observation
 from atento.attention.positions import Learned, Rotary, Sinusoidal
 from atento.attention.relative import Gated, RelativeMatrix, Shaw
 from atento.config import presets
+from atento.config.initial import InitConfig
 from atento.data import windows
 from atento.decoding.beam import groups
 from atento.inspection import heads
@@ -31,6 +32,7 @@ from atento.networks.stack.inputs import InputLayer
 from atento.networks.surgery import position_ablation
 from atento.notes import listing_attention
 from atento.runs import position_report
+from atento.training import scheduled_sampling
 from planting import Fault, Patch, assert_seen, everywhere, wrapped
 
 # The five that went unseen ------------------------------------------------------------------------------------------
@@ -343,7 +345,20 @@ def eight_heads(patch: Patch) -> None:
     wrapped(patch, presets, "bert_base", lambda right, **changes: right(**{"n_heads": 8} | changes))
 
 
+def own_token_of_the_next_position(patch: Patch) -> None:
+    def tokens(right: Any, self: Any, network: Any, hidden: Any, *rest: Any, **named: Any) -> Any:
+        return right(self, network, hidden.roll(-1, dims=1), *rest, **named)
+
+    wrapped(patch, scheduled_sampling.OwnTokens, "tokens", tokens)
+
+
+def one_layer_more_is_trained(patch: Patch) -> None:
+    right = InitConfig.last.fget
+    patch.setattr(InitConfig, "last", property(lambda self: None if right(self) is None else right(self) + 1))
+
+
 FAULTS: list[tuple[Fault, str]] = [
+    (own_token_of_the_next_position, "F2"),
     (alibi_slopes_of_another_count, "B4"),
     (sure_as_likely, "H7"),
     (elmo_without_skips, "C14"),
@@ -398,6 +413,12 @@ FAULTS: list[tuple[Fault, str]] = [
     (windows_to_the_left, "C15"),
     (eight_heads, "C16"),
 ]
+
+
+@pytest.mark.slow  # the row trains five networks
+def test_w20_one_layer_more_is_seen_by_f7(monkeypatch: Patch) -> None:
+    one_layer_more_is_trained(monkeypatch)
+    assert_seen(one_layer_more_is_trained, "F7")
 
 
 @pytest.mark.parametrize(("fault", "row"), FAULTS, ids=[f"{fault.__name__}-{row}" for fault, row in FAULTS])

@@ -15,7 +15,7 @@ from atento.data.objectives.causal import Causal, PackedCausal
 from atento.data.objectives.masked import Masked, Masking
 from atento.decoding import filters, greedy, mask_predict, mbr, risk, seeds
 from atento.decoding.beam import groups as beam
-from atento.metrics import correlation, label_counts, overlap, text
+from atento.metrics import answers, correlation, label_counts, overlap, text
 from atento.networks import ELMo
 from atento.networks.recurrent.elmo import BidirectionalLoss
 from atento.notes import listing_bleu, listing_rouge
@@ -268,6 +268,11 @@ def sentences_not_united(patch: Patch) -> None:
     patch.setattr(rouge, "_union_of_subsequences", common)
 
 
+def articles_count(patch: Patch) -> None:
+    right = answers.normalized
+    everywhere(patch, right, lambda text, articles: right(text, ()))
+
+
 def averages_by_support(patch: Patch) -> None:
     right = label_counts.averaged
     everywhere(patch, right, lambda total, average: right(total, "weighted" if average == "macro" else average))
@@ -424,6 +429,7 @@ FAULTS: list[tuple[Fault, str]] = [
     (mean_of_both, "I3"),
     (nothing_by_nothing, "I3"),
     (rouge_precision_joined, "I3"),
+    (articles_count, "G3"),
     (averages_by_support, "I4"),
     (ties_in_order, "I4"),
     (recall_for_precision, "I5"),

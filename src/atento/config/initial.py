@@ -149,8 +149,9 @@ class InitConfig:
     [at least 1; null: all] Inner layers are faster, and hold grammar better than meaning.
     """
     layer_mix: bool = False
-    """Heads read a learned mix of the embeddings and all layers, γ Σ softmax(w)_j h_j, instead of the last layer alone
-    (Peters et al. 2018). Encoders and decoders. With `train` head, features of a frozen network are often better so.
+    """Heads read a learned mix of the embeddings (j = 0) and all layers (j = 1 for layer 0, the first one, of
+    `features`), γ Σ softmax(w)_j h_j, instead of the last layer alone (Peters et al. 2018). Encoders and decoders. With
+    `train` head, features of a frozen network are often better so.
     """
     cache: str | None = None
     """A folder, relative to the recipe, for the vectors of texts. With `train` head, an encoder or decoder reads each

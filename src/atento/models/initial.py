@@ -52,8 +52,8 @@ def fine_tuned(
     """The network configuration for fine-tuning.
 
     It is that of the initial model. The recipe's network sets the dropout rates (the model's own where none is written,
-    see `atento.config.inherited`), and a longer `max_len` where positions are learned. `init` may leave out upper
-    layers, and add a mix of layers.
+    see `atento.config.inherited`), and a longer `max_len` where positions are learned and the recipe writes one. `init`
+    may leave out upper layers, and add a mix of layers.
 
     Raises:
         TokenizerError: the tokenizer is not the one that the model was trained with.
@@ -85,13 +85,35 @@ def fine_tuned(
     return changed(config, changes)
 
 
+def check_new_positions(initial: ModelFiles, network: NetworkConfig, recipe: Recipe) -> None:
+    """Refuse new rows of a learned table of positions that the run would not train.
+
+    Raises:
+        RecipeError: the recipe makes the table longer by new rows, and `init.train` is not all.
+    """
+    limit = network_config(initial.config, initial.path).position_limit
+    train = "all" if recipe.init is None else recipe.init.train
+    if limit is None or network.max_len <= limit or train == "all" or _longer(recipe.network) == "interpolated":
+        return
+    raise RecipeError(
+        f"`network.max_len` must be at most {limit}, the learned positions of the model, with `init.train` {train}, "
+        f"which does not train the new rows: got {recipe.network.max_len}; leave it out, train all, or write "
+        "`network.positions` {kind: learned, longer: interpolated}"
+    )
+
+
+def _longer(recipe: NetworkConfig) -> str:
+    """How a recipe makes a learned table of positions longer."""
+    return next((scheme.longer for scheme in recipe.schemes if scheme.kind == "learned"), "grown")
+
+
 @torch.no_grad()
 def lengthened(initial: ModelFiles, network: nn.Module, recipe: NetworkConfig) -> ModelFiles:
     """The initial model with its learned position tables (L,D) extended to the length of the network's.
 
     The key `longer` of the recipe's positions says how: new rows, or the old ones interpolated (docs/notes.md#b2).
     """
-    method = next((scheme.longer for scheme in recipe.schemes if scheme.kind == "learned"), "grown")
+    method = _longer(recipe)
     weights = dict(initial.weights)
     for name, module in network.named_modules():
         old = weights.get(f"{name}.weight")

@@ -116,7 +116,7 @@ def arrow() -> Panel:
 
 def sheet(title: str, rows: Sequence[Sequence[Panel]]) -> str:
     """Arrange rows of panels in one standalone SVG drawing, without scripts, fonts or links from outside."""
-    gap, top, parts, width = 28, 44.0, [], 0.0
+    gap, top, parts, width = 28, 44.0, [], 32.0 + 9 * display_width(title)
     for row in rows:
         left = 16.0
         for panel in row:

@@ -18,7 +18,7 @@ from atento.data.records import Split
 from atento.data.special_tokens import template_for
 from atento.errors import DataError, TokenizerError, UsageError
 from atento.models.configuration import network_config
-from atento.models.initial import fine_tuned, first_weights, initial_model, with_embedding
+from atento.models.initial import check_new_positions, fine_tuned, first_weights, initial_model, with_embedding
 from atento.models.read import read_model
 from atento.models.write import terms
 from atento.networks import build_network, parameter_count
@@ -118,7 +118,7 @@ def choose_metrics(setup: Setup) -> None:
 
 
 def choose_rates(setup: Setup) -> None:
-    """Take the rates of dropout that the recipe leaves to the initial model: the model's, or those the run began with.
+    """Take the keys that the recipe leaves to the initial model: the model's, or those the run began with.
 
     A network whose vectors are stored (`init.cache`) has no dropout.
     """
@@ -131,7 +131,8 @@ def choose_rates(setup: Setup) -> None:
         setup.initial = initial_model(init.model, setup.loaded.home)
         network = network_config(setup.initial.config, setup.initial.path)
         if init.cache is None:
-            setup.report(rates_taken(setup.loaded, network))
+            if sentence := rates_taken(setup.loaded, network):
+                setup.report(sentence)
         else:
             network = without_dropout(network)
     setup.loaded = with_rates(setup.loaded, network)
@@ -217,6 +218,8 @@ def configure_network(setup: Setup) -> None:
         setup.config = network_for(recipe, setup.tokenizer, setup.data.train)
     else:
         config = fine_tuned(setup.initial, recipe.network, setup.tokenizer, init)
+        if not has_begun(setup.folder):
+            check_new_positions(setup.initial, config, recipe)
         if config.architecture not in spec.architectures:
             raise UsageError(
                 f"{model_of(recipe)} is of architecture {config.architecture!r}, and task {recipe.task} needs "

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from atento.config.inherited import INHERITED, inherited
+from atento.config.inherited import INHERITED, inherited, rates_among
 from atento.config.loading import LoadedRecipe
 from atento.config.network import NetworkConfig, by_key
 from atento.config.recipe import Recipe
@@ -15,16 +15,18 @@ from atento.training.tuning import trained_weights
 
 
 def with_rates(loaded: LoadedRecipe, network: NetworkConfig) -> LoadedRecipe:
-    """Return the recipe with the rates of dropout that it leaves to the initial model as in a network."""
+    """Return the recipe with the keys that it leaves to the initial model as in a network."""
     keys = _inherited(loaded)
     return replace(loaded, recipe=inherited(loaded.recipe, keys, network)) if keys else loaded
 
 
 def rates_taken(loaded: LoadedRecipe, network: NetworkConfig) -> str:
-    """Return a sentence about the rates of dropout that are taken from a network."""
+    """Return a sentence about the rates of dropout that are taken from a network; "" if none are."""
     values = by_key(network)
-    rates = (f"`{key}` {values[key.removeprefix('network.')]:g}" for key in _inherited(loaded))
+    rates = (f"`{key}` {values[key.removeprefix('network.')]:g}" for key in rates_among(_inherited(loaded)))
     source = "" if loaded.recipe.init is None else loaded.recipe.init.model
+    if not rates_among(_inherited(loaded)):
+        return ""
     return f"dropout as in {source}: {', '.join(rates)} (write them to choose otherwise)"
 
 

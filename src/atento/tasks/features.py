@@ -100,8 +100,9 @@ def features(
     Args:
         model: the model.
         text: a text or texts.
-        layer: 0 is the first layer and -1 the last one. "mix" is the learned mix of all layers, in a model that was
-            trained with `init.layer_mix`.
+        layer: 0 is the first layer and -1 the last one; the embeddings below it have no number. "mix" is the learned
+            mix of the embeddings (weight w_0) and all layers (layer l has w_{l+1}), in a model that was trained with
+            `init.layer_mix`.
         pooling: mean, first, last or max over the tokens of a text; None: the vector of every token, special tokens
             included.
         cache: a folder for the vectors: a text whose vectors it has is not read again. The vectors of another model,

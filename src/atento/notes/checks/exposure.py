@@ -1,6 +1,7 @@
 """Checks of scheduled sampling and exposure bias (docs/notes.md#f2, #f3, #j5)."""
 
 import math
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -14,7 +15,7 @@ from atento.data.objectives.sequence_to_sequence import HEAD, parallel
 from atento.data.store import Ragged
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
 from atento.notes.checks.attention import EXACT, apart
-from atento.notes.checks.tiny import gold_batch, tiny_network
+from atento.notes.checks.tiny import Adam, gold_batch, tiny_network
 from atento.notes.checks.trained import trained
 from atento.notes.drawing import heat, labelled, sheet
 from atento.notes.finding import AtLeast, Finding, compare
@@ -44,6 +45,8 @@ def scheduled_sampling() -> Finding:
     transformer = tiny_network(vocab_size=12)
     changes = {"architecture": "recurrent-seq2seq", "recurrent": RecurrentConfig("gru")}
     recurrent = RecurrentSeq2Seq(tiny_network(vocab_size=12, **changes).config).double().eval()
+    for network in (transformer, recurrent):
+        _learn(network, replace(batch, labels=gold_batch("I love NLP", "PLN gostar Eu").labels))
     with torch.no_grad():
         two_passes, by_steps = (_sampled_loss(network, batch, 1.0) for network in (transformer, recurrent))
         predicted = transformer(**batch.inputs).logits.argmax(dim=-1)
@@ -54,12 +57,18 @@ def scheduled_sampling() -> Finding:
         nothing_sampled = _sampled_loss(transformer, batch, 0.0)
     return compare(
         {
+            "different own words, the fewer of both networks": min(
+                len(set(ids[0].tolist())) for ids in (predicted, written)
+            ),
             "share after 80 updates": {name: own_share(config, done + 1, 1000) for name, config in configs.items()},
             "Transformer, two passes: away": apart(two_passes, losses_by_step(transformer, batch, inputs).sum()),
             "recurrent, step by step: away": apart(by_steps, of_own),
             "share 0 has the bits of teacher forcing": torch.equal(teacher_forced, nothing_sampled),
         },
         {
+            "different own words, the fewer of both networks": AtLeast(
+                2
+            ),  # else a word of another position would be the same
             "share after 80 updates": formulas,
             "Transformer, two passes: away": EXACT,
             "recurrent, step by step: away": EXACT,
@@ -67,6 +76,14 @@ def scheduled_sampling() -> Finding:
         },
         remark="`training.scheduled_sampling` in a recipe; no gradient flows through the sampled words",
     )
+
+
+def _learn(network: torch.nn.Module, batch: Batch) -> None:
+    """Train a network for a few steps, so that it does not predict the same word everywhere."""
+    adam = Adam(network.parameters(), 0.05)
+    for _ in range(20):
+        torch.autograd.backward(losses(network, batch, Call())[HEAD][0])  # type: ignore[arg-type]
+        adam.step()
 
 
 def _sampled_loss(network: torch.nn.Module, batch: Batch, share: float) -> Tensor:
