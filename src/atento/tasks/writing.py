@@ -89,8 +89,7 @@ def write_all(
     """
     if trace is not None and len(inputs) != 1:
         raise UsageError(f"a trace is of one text: got {len(inputs)}")
-    lengths = [len(ids) for ids in inputs]
-    warn_of_length(lengths, trained)
+    warn_of_length(lengths := [len(ids) for ids in inputs], trained)
     _warn_of_positions(lengths, decoding, config, is_prompt=is_prompt)
     writer = _Writer(
         network, config, inputs, decoding, text, device, n_special, is_prompt, constraints, first, trace, draft
