@@ -423,12 +423,6 @@ class Model:
             return load, (str(self.path), str(self.device), self.precision)
         raise UsageError("a model is pickled by its folder, and this one has none: `save` it and load that")
 
-    def __copy__(self) -> "Model":
-        """Another model of the same parts."""
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
-        return other
-
     def __repr__(self) -> str:
         name, task = (self.config.get(key) for key in ("name", "task"))
         about = f"{task}, {parameter_count(self.network):,} parameters, {self.precision} on {self.device}"
