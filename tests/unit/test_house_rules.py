@@ -36,7 +36,6 @@ ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "precision": {"errors"},
     "limits": {"errors"},
-    "terminal": set(),
     "config": {"errors", "limits", "metrics"},
     "text": {"errors", "limits"},
     "metrics": {"errors"},
@@ -46,7 +45,7 @@ ROOMS: dict[str, set[str]] = {
     "data": LOW | {"attention", "limits", "metrics", "text", "world"},
     "decoding": LOW | {"metrics"},
     "storage": {"errors", "limits"},
-    "training": MODELS | {"data", "limits", "metrics", "precision", "storage", "terminal"},
+    "training": MODELS | {"data", "limits", "metrics", "precision", "storage"},
     "inspection": LOW | {"attention", "decoding"},
     "models": MODELS | {"data", "limits", "precision", "storage", "text"},
     "scale": {"errors", "limits", "precision", "text", "data", "storage", "models"},
@@ -62,11 +61,11 @@ ROOMS: dict[str, set[str]] = {
     "bench": USED | {"model", "notes", "laboratory", "convert"},
     "convert": USED | {"model"},
     "serve": USED | {"model"},
-    "cli": USED | {"model", "notes", "bench", "convert", "serve", "evaluation", "demo", "suites", "scale", "terminal"},
+    "cli": USED | {"model", "notes", "bench", "convert", "serve", "evaluation", "demo", "suites", "scale"},
     "__init__": {"errors", "precision", "model", "runs", "text", "evaluation", "suites"},
     "__main__": {"cli"},
 }
-TORCH_FREE = ("errors", "limits", "terminal", "config", "text", "metrics", "world")
+TORCH_FREE = ("errors", "limits", "config", "text", "metrics", "world")
 
 # Our own modules imported inside a function, where the rule allows none: each with its reason.
 LATE = {

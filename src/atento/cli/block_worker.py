@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from atento.cli.main import command_function
 from atento.cli.options import running
 from atento.cli.work import Work
-from atento.terminal import protect
 
 if TYPE_CHECKING:
     from atento.scale.workers import Requests
@@ -91,7 +90,6 @@ def main() -> None:
     """Serve until the process that started this one ends."""
     from atento.scale.workers import serve
 
-    protect()
     logging.basicConfig(format="warning: %(message)s", stream=sys.stderr)
     serve(_work)
 

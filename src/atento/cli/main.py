@@ -15,7 +15,6 @@ import typer
 import atento
 from atento.cli.messages import CommandLineError, sentence
 from atento.errors import AtentoError
-from atento.terminal import protect
 
 # Each command and the module in `atento.cli` that registers it, in the order of `atento --help`.
 COMMANDS = {
@@ -69,7 +68,7 @@ def application(command: str | None = None) -> typer.Typer:
         name="atento",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"], "color": True},  # else results in a pipe are changed
+        context_settings={"help_option_names": ["-h", "--help"]},
         help="Train attention models on your own text, decode with them, measure them and inspect them.",
         epilog="Example:  atento demo",
     )
@@ -106,7 +105,6 @@ def _open_streams() -> None:
 def main() -> None:
     """Run the command line (`atento.cli.start` is the entry point of the script)."""
     _open_streams()
-    protect()
     logging.basicConfig(format="warning: %(message)s")  # logged warnings look like all others
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends at once with status 130; training handles it itself
     debug = "--debug" in sys.argv
@@ -170,7 +168,7 @@ def _fail(text: str) -> None:
 
 def _tell(text: str) -> None:
     with contextlib.suppress(OSError):  # standard error is closed; the exit status remains
-        typer.echo(text, err=True, color=True)
+        typer.echo(text, err=True)
 
 
 def _leave(status: int) -> None:

@@ -83,8 +83,6 @@ def _bar(name: str) -> Any:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-    from atento.terminal import protect
-
     columns = (
         TextColumn(name),
         TaskProgressColumn(),
@@ -95,6 +93,5 @@ def _bar(name: str) -> Any:
     bar = Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)
     bar.add_task("", total=None)
     bar.start()
-    protect()  # what others write above the bar
     bar.console.show_cursor(True)  # Ctrl-C ends the process at once, which would leave the cursor hidden
     return bar

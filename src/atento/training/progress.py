@@ -8,8 +8,6 @@ from typing import IO, Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from atento.terminal import printable, protect
-
 PACE_AFTER = 10.0  # seconds after which the pace is reported
 LONG = 7200.0  # seconds of training that are worth a warning
 
@@ -43,7 +41,6 @@ class Reporter:
             )
             self.progress = Progress(*columns, console=self.console, transient=True)
             self.progress.start()
-            protect()  # what others write above the bar
             self.console.show_cursor(True)  # a second Ctrl-C ends the process, and a hidden cursor would stay hidden
             self.task = self.progress.add_task("", total=total, completed=done)
 
@@ -54,7 +51,7 @@ class Reporter:
         """
         try:
             if self.progress is not None:
-                self.console.print(printable(text), markup=False, emoji=False)
+                self.console.print(text, markup=False, emoji=False)
             elif sys.stderr is not None and not self.quiet:
                 sys.stderr.write(f"{text}\n")
                 sys.stderr.flush()
