@@ -94,6 +94,7 @@ def test_parallel_lines_equal_a_byte_reference(tmp_path_factory: pytest.TempPath
     clean = [
         tuple(side.replace("\n", " ").replace("\0", "").strip("\r\ufeff") + "x" for side in pair) for pair in texts
     ]
+    clean[0] = tuple(side.replace("\r", "") for side in clean[0])  # several in the first line would be line ends
     pairs = parallel(tmp_path_factory.mktemp("p"), *("".join(f"{pair[i]}\n" for pair in clean) for i in (0, 1)))
     assert list(pairs) == clean
 

@@ -48,20 +48,22 @@ function showRun() {
   showStep();
 }
 
-// The tree opens on its root and on as much of the winning path (thick lines) as there is room for.
+// The tree opens on its root, with as many words of the winning path (thick lines) as can be in view beside it.
 function showRoot() {
   const box = document.querySelector(".trees"), tree = box.querySelector(`.tree[data-run="${run}"]`);
   const root = tree && tree.querySelector(".step-0 rect");
   if (!root) return;
   box.scrollLeft = 0;
-  const frame = box.getBoundingClientRect();
-  let { top, bottom } = root.getBoundingClientRect();
-  for (const line of tree.querySelectorAll('path[stroke-width="3.2"]')) {
-    const at = line.getBoundingClientRect(), up = Math.min(top, at.top), down = Math.max(bottom, at.bottom);
-    if (at.left > frame.right || down - up > box.clientHeight) break;
-    [top, bottom] = [up, down];
+  const at = root.getBoundingClientRect(), height = box.clientHeight;
+  const ends = [...tree.querySelectorAll('path[stroke-width="3.2"]')].map((line) =>
+    line.getPointAtLength(line.getTotalLength()).matrixTransform(line.getScreenCTM()).y);
+  const seen = (top) => ends.filter((y) => y >= top + at.height && y <= top + height - at.height).length;
+  let best = at.top + at.height / 2 - height / 2;
+  for (const y of ends) for (const edge of [y - at.height, y + at.height - height]) {
+    const top = Math.min(at.top, Math.max(at.bottom - height, edge));
+    if (seen(top) > seen(best)) best = top;
   }
-  box.scrollTop += (top + bottom) / 2 - frame.top - box.clientHeight / 2;
+  box.scrollTop += best - box.getBoundingClientRect().top;
 }
 
 function showStep() {

@@ -106,7 +106,7 @@ def _verify(path: Path, config: Mapping[str, Any]) -> None:
         return
     if manifest.is_symlink() or manifest.exists():
         verify(path)
-    elif config.get("model_type") == "atento" or "atento" in config:
+    elif config.get("model_type") == "atento" or ("atento" in config and "transformers_version" not in config):
         _log.warning(
             "%s has no %s, which every folder that Atento writes has: whether its files were altered is not known",
             path,
