@@ -70,7 +70,15 @@ def translated(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
 
 def test_g8_pairs_are_learned_and_ranked(translated: TrainedRun, server: ForkServer) -> None:
     model = atento.load(translated.folder)
-    assert model.config["embedding"] == {"layer": -1, "pooling": "mean", "normalize": True, "max_len": None}
+    assert model.config["embedding"] == {
+        "layer": -1,
+        "pooling": "mean",
+        "normalize": True,
+        "max_len": None,
+        "prompt": "",
+        "pool_prompt": True,
+        "lowercase": False,
+    }
     vectors = model.embed([text for pair in PAIRS for text in pair])
     assert np.linalg.norm(vectors, axis=1) == pytest.approx(np.ones(len(vectors)), abs=1e-5)
     cosines = vectors[::2] @ vectors[1::2].T

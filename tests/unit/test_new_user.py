@@ -106,6 +106,8 @@ def test_a_model_of_pairs_names_the_flag() -> None:
 
 def test_a_picture_needs_its_package_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every command checks its output by this function."""
+    for name in [name for name in sys.modules if name.startswith("matplotlib.")]:  # of tests before this one
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     for option in ("--confusion", "--out"):
         with pytest.raises(MissingPartError, match=r"needs matplotlib: .*\[plot\]"):
