@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from atento.config.network import NetworkConfig
 from atento.config.objective import ObjectiveConfig
-from atento.config.recipe import Recipe
 from atento.config.tasks import TASKS
 from atento.data.batches import Batch, Draw, PlannedBatches
 from atento.data.objectives.preparation import Preparation, Report
@@ -72,8 +71,8 @@ def sequence_to_sequence(preparation: Preparation, config: ObjectiveConfig) -> P
         settings["random_updates"] = True
     if preparation.held_out:
         return PlannedBatches(_store(source, target), objective, **settings)
-    source, target = _cut(source, target, recipe, preparation.report)
-    rows = _fitting(source, target, recipe, preparation.report)
+    source, target = _cut(source, target, preparation, preparation.report)
+    rows = _fitting(source, target, preparation)
 
     def encode(epoch: int) -> Store:
         encoded = []
@@ -86,7 +85,7 @@ def sequence_to_sequence(preparation: Preparation, config: ObjectiveConfig) -> P
                 if side
                 else sources_of(network, tokenizer, chosen, **sampling)
             )
-        return _store(*_cut(encoded[0], encoded[1], recipe))
+        return _store(*_cut(encoded[0], encoded[1], preparation))
 
     first = _store([source[row] for row in rows], [target[row] for row in rows])
     stores = EpochStores(first, encode if recipe.training.subword_dropout else None)
@@ -111,9 +110,9 @@ def _store(source: list[list[int]], target: list[list[int]]) -> MemoryStore:
     return MemoryStore({"source": Ragged(source), "target": Ragged(target)})
 
 
-def _fitting(source: list[list[int]], target: list[list[int]], recipe: Recipe, report: Report) -> list[int]:
+def _fitting(source: list[list[int]], target: list[list[int]], preparation: Preparation) -> list[int]:
     """Return the numbers of the pairs that are not blank and not too long; warn of those that are left out."""
-    longest, sides = recipe.data.max_len, recipe.data.truncate
+    longest, sides = preparation.longest, preparation.recipe.data.truncate
     way = {"none": "`data.truncate: source` cuts long sources, and ", "source": "", "both": ""}[sides]
     way = f"{way}`data.max_len` raises the limit"
     rows = [row for row, (s, t) in enumerate(zip(source, target)) if 0 < len(s) < longest and 0 < len(t) < longest]
@@ -121,7 +120,7 @@ def _fitting(source: list[list[int]], target: list[list[int]], recipe: Recipe, r
     n_long = len(source) - len(rows) - n_blank
     for count, why in ((n_blank, "a side has no tokens"), (n_long, f"longer than {counted(longest, 'token')}; {way}")):
         if count:
-            report(f"warning: {count} of {len(source)} training pairs left out: {why}")
+            preparation.report(f"warning: {count} of {len(source)} training pairs left out: {why}")
     if not rows:
         raise DataError(
             f"no training pair is left: all are longer than `data.max_len` {longest} tokens, or blank; {way}"
@@ -130,10 +129,10 @@ def _fitting(source: list[list[int]], target: list[list[int]], recipe: Recipe, r
 
 
 def _cut(
-    source: list[list[int]], target: list[list[int]], recipe: Recipe, report: Report | None = None
+    source: list[list[int]], target: list[list[int]], preparation: Preparation, report: Report | None = None
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Cut the sides that `data.truncate` names at `data.max_len` tokens, EOS included; warn of those that are cut."""
-    sides, room = recipe.data.truncate, recipe.data.max_len - 1
+    """Cut the sides that `data.truncate` names at `Preparation.longest`, EOS included; warn of those that are cut."""
+    sides, room = preparation.recipe.data.truncate, preparation.longest - 1
     if sides == "none":
         return source, target
     long = [sum(len(row) > room for row in side) for side in (source, target)]
