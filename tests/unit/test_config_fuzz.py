@@ -85,9 +85,11 @@ _POINT = "data.mixing.points.0.weights"
 
 
 def _beside(key: str) -> dict[str, Any]:
-    """What a field of `init`, of a point of a mixture, or of an objective needs beside it."""
+    """What a field of `init`, of a point of a mixture, of a projection or of an objective needs beside it."""
     if key == _POINT:
         return {"data.mixing.points.0.at": 0.0, "data.mixing.kind": "weights"}
+    if key == "network.projections.0.inputs":
+        return {"network.projections.0.width": 8}
     if key == "objective.0.sampled":
         return {"objective.0.kind": "bidirectional"}
     return {"init.model": "runs/base"} if key.startswith("init.") else {}
