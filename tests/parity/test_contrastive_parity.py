@@ -163,7 +163,8 @@ def test_g8_a_few_steps_are_those_of_a_plain_loop(folder: Path, tmp_path: Path) 
 
     their_loop(Loop(), [{"rows": made.rows(update).tolist()} for update in range(6)], 1e-3, warmup=2)
     trained = atento.load(run.folder)
-    assert trained.config["embedding"] == {"layer": -1, "pooling": "mean", "normalize": True, "max_len": 40}
+    settings = {"layer": -1, "pooling": "mean", "normalize": True, "max_len": 40}
+    assert trained.config["embedding"] == {**settings, "prompt": "", "pool_prompt": True, "lowercase": False}
     vectors = trained.embed(WORDS)
     assert np.abs(vectors - atento.load(folder).embed(WORDS)).max() > 1e-2
     np.testing.assert_allclose(vectors, peer.eval().encode(WORDS), atol=2e-4)
