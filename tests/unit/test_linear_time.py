@@ -4,6 +4,7 @@ A reader is a row of `READERS`, with the texts that are worst for its kind. Time
 process, of one run each; ten times as much is linear, a hundred times quadratic, and thirty times is the limit.
 """
 
+import contextlib
 import gc
 import json
 import time
@@ -18,7 +19,7 @@ pytest.importorskip("fastapi", reason="the service needs the extra serve")
 
 from atento.config.recipe import TokenizerConfig
 from atento.serve.engine.verbs import _cut
-from atento.serve.http.body import _form
+from atento.serve.http.body import _fields, _in_pairs, _in_parts
 from atento.serve.http.detection import detect
 from atento.serve.http.errors import ServiceError
 from atento.serve.http.fields import read
@@ -58,6 +59,18 @@ def plain(text: str) -> str:
     return joined(pieces, passages.sentences, escape=False)
 
 
+def form(text: str) -> Any:
+    """The fields of a form, or its refusal."""
+    with contextlib.suppress(ServiceError):
+        return _fields(_in_pairs(text.encode()))
+
+
+def form_in_parts(text: str) -> Any:
+    """The fields of a form in parts, or its refusal."""
+    with contextlib.suppress(ServiceError):
+        return _fields(_in_parts(f"{text}\r\n--b--".encode(), "multipart/form-data; boundary=b"))
+
+
 def json_body(text: str) -> Any:
     return parse(text.encode(), 16)
 
@@ -91,7 +104,11 @@ READERS: dict[str, tuple[Reader, list[str | Callable[[int], str]]]] = {
         json_body,
         [*JSONS, lambda n: "[" + "1," * (n // 2) + "1]", keys, lambda n: '{"a":"' + "é" * (n // 2) + '"}'],
     ),
-    "form": (lambda text: _form(text.encode()), ["q=a&", "%41", "q=%", "+", "=", "q=%C3%A9", "a=b;"]),
+    "form": (form, ["q=a&", "%41", "q=%", "+", "=", "q=%C3%A9", "a=b;"]),
+    "form in parts": (
+        form_in_parts,
+        ["--b\r\n", '--b\r\nContent-Disposition: form-data; name="q"\r\n\r\na\r\n', "\r\n", "-", ";"],
+    ),
     "fields": (
         lambda text: read(EmbeddingFields, json.loads(text)),
         [
