@@ -13,7 +13,7 @@ import pytest
 from atento.errors import AtentoError, DataError, UsageError
 from atento.scale import parts
 from atento.scale.blocks import Block, Plan
-from atento.scale.collect import collectable, join, write_joined
+from atento.scale.collect import collectable, contents, write_joined
 from atento.scale.parts import Job, OutputFolder, refuse_difference
 
 JOB = Job("translate", "run", "0" * 64, {"seed": 1, "beam": 4}, "in.txt", ".txt")
@@ -28,7 +28,7 @@ def begun(path: Path, job: Job = JOB) -> OutputFolder:
 
 def joined(folder: OutputFolder) -> bytes:
     stream = io.BytesIO()
-    join(folder, stream)
+    stream.writelines(contents(folder))
     return stream.getvalue()
 
 

@@ -11,6 +11,7 @@ from atento.cli.cluster import with_cluster
 from atento.cli.lines import answer_lines
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, running
 from atento.cli.work import Cluster
+from atento.terminal import write
 
 if TYPE_CHECKING:
     from atento.model import Model
@@ -173,10 +174,10 @@ def _show(pairs: Sequence[_Pair], answers: "Sequence[Sequence[Answer]]", n_best:
     for (question, _), best in zip(pairs, answers):
         if as_json:
             shown = [vars(answer) for answer in best]
-            sys.stdout.write(json.dumps({"question": question, "answers": shown}, ensure_ascii=False) + "\n")
+            write(json.dumps({"question": question, "answers": shown}, ensure_ascii=False) + "\n")
         else:
             texts = [" ".join(answer.text.split()) for answer in best]  # a context may hold line ends and tabs
-            sys.stdout.write("\t".join(texts if n_best is not None else texts[:1]) + "\n")
+            write("\t".join(texts if n_best is not None else texts[:1]) + "\n")
     sys.stdout.flush()
 
 

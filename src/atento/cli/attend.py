@@ -10,6 +10,7 @@ from atento.cli.completion import words
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, running
 from atento.cli.outputs import output_file
 from atento.cli.progress import announce_stdin
+from atento.terminal import echo
 
 ENDINGS = (".html", ".svg", ".png", ".json")
 
@@ -62,10 +63,10 @@ def attend(
         records[0].save(out, **view)
     else:
         Path(out).write_text(attention_page(records, **view), encoding="utf-8")
-    typer.echo(f"wrote {out}", err=True)
+    echo(f"wrote {out}", err=True)
     if as_json:
         for record in records:
-            typer.echo(json.dumps({"wrote": out, "tokens": record.tokens, "source_tokens": record.source_tokens}))
+            echo(json.dumps({"wrote": out, "tokens": record.tokens, "source_tokens": record.source_tokens}))
 
 
 def _texts(out: str, target: str | None) -> list[str]:

@@ -8,6 +8,7 @@ import typer
 
 from atento.cli.completion import runs
 from atento.cli.options import AsJson
+from atento.terminal import echo
 
 
 def register(app: typer.Typer) -> None:
@@ -30,13 +31,13 @@ def average(
     averaged = average_run(Path(run), last or 5)
     if len(averaged.names) < (last or 2):
         asked = "" if last is None else f", and --last is {last:,}"
-        typer.echo(f"warning: {run} has {counted(len(averaged.names), 'checkpoint')} to average{asked}", err=True)
-    typer.echo(f"averaged {counted(len(averaged.names), 'checkpoint')}: {', '.join(averaged.names)}", err=True)
+        echo(f"warning: {run} has {counted(len(averaged.names), 'checkpoint')} to average{asked}", err=True)
+    echo(f"averaged {counted(len(averaged.names), 'checkpoint')}: {', '.join(averaged.names)}", err=True)
     if averaged.skipped:
         skipped = ", ".join(averaged.skipped)
-        typer.echo(
+        echo(
             f"left out, because the recipe does not schedule them or checkpoints after them are gone: {skipped}",
             err=True,
         )
     record = {"path": str(averaged.path), "checkpoints": averaged.names, "skipped": averaged.skipped}
-    typer.echo(json.dumps(record) if as_json else str(averaged.path))
+    echo(json.dumps(record) if as_json else str(averaged.path))

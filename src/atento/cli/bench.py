@@ -11,6 +11,7 @@ from atento.cli.completion import measurements, models
 from atento.cli.measurements import MEASUREMENTS
 from atento.cli.options import AsJson, Threads, progress
 from atento.cli.outputs import output_folder
+from atento.terminal import echo
 
 
 def register(app: typer.Typer) -> None:
@@ -112,7 +113,7 @@ def _list(as_json: bool) -> None:
     """Print the measurements; print how to run them on standard error."""
     for name, measurement in MEASUREMENTS.items():
         record = {"name": name, "about": measurement.about, "minutes": measurement.minutes}
-        typer.echo(json.dumps(record) if as_json else f"{name:<12} {measurement.minutes:>4} min  {measurement.about}")
+        echo(json.dumps(record) if as_json else f"{name:<12} {measurement.minutes:>4} min  {measurement.about}")
     hours = sum(measurement.minutes for name, measurement in MEASUREMENTS.items() if name != "agreement") / 60
     progress(f"run one: atento bench NAME; run all, about {hours:.0f} hours: atento bench --all")
 
@@ -161,9 +162,9 @@ def _show_row(name: str, row: dict[str, Any], as_json: bool) -> None:
     from atento.bench import REPORTS
 
     if as_json:
-        typer.echo(json.dumps(row, ensure_ascii=False))
+        echo(json.dumps(row, ensure_ascii=False))
     elif name not in REPORTS:
-        typer.echo("\t".join(f"{k} {v}" for k, v in row.items()))
+        echo("\t".join(f"{k} {v}" for k, v in row.items()))
     elif "scheme" in row:
         progress(f"{name}: {row['task']}, {row['scheme']}")
     elif "training" in row:
@@ -182,7 +183,7 @@ def _show_report(name: str, rows: list[dict[str, Any]], out: Path | None, as_jso
         report = REPORTS[name](rows)
         files |= report.files
         if not as_json:
-            typer.echo(report.text, nl=False)
+            echo(report.text, nl=False)
     if out is not None:
         _write(out, files)
 

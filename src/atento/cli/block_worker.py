@@ -3,7 +3,6 @@
 import contextlib
 import io
 import logging
-import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from atento.cli.main import command_function
 from atento.cli.options import running
 from atento.cli.work import Work
+from atento.terminal import show_log
 
 if TYPE_CHECKING:
     from atento.scale.workers import Requests
@@ -90,7 +90,7 @@ def main() -> None:
     """Serve until the process that started this one ends."""
     from atento.scale.workers import serve
 
-    logging.basicConfig(format="warning: %(message)s", stream=sys.stderr)
+    show_log()
     serve(_work)
 
 

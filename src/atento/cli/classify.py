@@ -1,7 +1,6 @@
 """`atento classify`: a label for each line, with its probability."""
 
 import json
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +10,7 @@ from atento.cli.cluster import with_cluster
 from atento.cli.lines import answer_lines
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads
 from atento.cli.work import Cluster
+from atento.terminal import write
 
 if TYPE_CHECKING:
     from atento.model import Model
@@ -82,11 +82,11 @@ def _show(loaded: "Model", lines: Sequence[str], pairs: bool, threshold: float |
         labels = next(results) if line.strip() else []
         if as_json:
             values = [{"name": label.name, "probability": label.probability} for label in labels]
-            sys.stdout.write(json.dumps({"text": line, "labels": values}, ensure_ascii=False) + "\n")
+            write(json.dumps({"text": line, "labels": values}, ensure_ascii=False) + "\n")
             continue
         printed = above(labels, threshold) if several else labels[:1]
         names, shares = ([label.name for label in printed], [f"{label.probability:.4f}" for label in printed])
-        sys.stdout.write(f"{'|'.join(names)}\t{'|'.join(shares)}\n" if printed else "\n")
+        write(f"{'|'.join(names)}\t{'|'.join(shares)}\n" if printed else "\n")
 
 
 def _two_texts(line: str, position: str) -> None:

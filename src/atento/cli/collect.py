@@ -1,5 +1,6 @@
 """`atento collect`: the parts of a command with --cluster as one output."""
 
+import codecs
 import json
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import typer
 
 from atento.cli.options import AsJson, progress
 from atento.cli.outputs import output_file
+from atento.terminal import echo, write
 
 
 def register(app: typer.Typer) -> None:
@@ -29,7 +31,7 @@ def collect(
     The parts are verified by their hashes first. Vectors (.npy) are joined to one array and need --out.
     """
     from atento.errors import UsageError, counted
-    from atento.scale.collect import collectable, join, write_joined
+    from atento.scale.collect import collectable, contents, write_joined
 
     if out is not None:
         output_file(out)
@@ -41,12 +43,16 @@ def collect(
     if out is not None and finished.ending == ".npy":
         output_file(out, (".npy",))
     if out is None:
-        join(finished, sys.stdout.buffer)
+        if sys.stdout.isatty():
+            for text in codecs.iterdecode(contents(finished), "utf-8", "replace"):
+                write(text)
+        else:
+            sys.stdout.buffer.writelines(contents(finished))
         sys.stdout.flush()
         return
     write_joined(finished, out)
     lines = sum(block.lines for block in finished.blocks)
     if as_json:
-        typer.echo(json.dumps({"out": str(out), "parts": len(finished.blocks), "lines": lines}))
+        echo(json.dumps({"out": str(out), "parts": len(finished.blocks), "lines": lines}))
         return
     progress(f"wrote {out}: {counted(len(finished.blocks), 'part')} for {counted(lines, 'line')}")

@@ -10,6 +10,7 @@ import typer
 
 from atento.cli import completion
 from atento.cli.options import AsJson
+from atento.terminal import echo
 
 if TYPE_CHECKING:
     from atento.config.explaining import KeyHelp
@@ -55,9 +56,9 @@ def check(recipe: RecipeArgument, overrides: Overrides = None, as_json: AsJson =
     warnings = [*loaded.warnings, *_absent(loaded)]
     _warn(warnings)
     if as_json:
-        typer.echo(json.dumps({"ok": True, "name": loaded.recipe.name, "warnings": warnings}, ensure_ascii=False))
+        echo(json.dumps({"ok": True, "name": loaded.recipe.name, "warnings": warnings}, ensure_ascii=False))
     else:
-        typer.echo("ok")
+        echo("ok")
 
 
 @config_app.command()
@@ -85,9 +86,9 @@ def show(
             "origins": loaded.origins,
             "warnings": loaded.warnings,
         }
-        typer.echo(json.dumps(record, ensure_ascii=False))
+        echo(json.dumps(record, ensure_ascii=False))
     else:
-        typer.echo(dump_recipe(loaded.recipe, loaded.origins if origins else None, inherited), nl=False)
+        echo(dump_recipe(loaded.recipe, loaded.origins if origins else None, inherited), nl=False)
 
 
 def _without(recipe: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
@@ -128,13 +129,13 @@ def explain(
         top = explained(key)
         entries = [top, *(explained(f"{top.key}.{name}") for name in top.keys)]
     if as_json:
-        typer.echo(json.dumps([asdict(entry) for entry in entries], ensure_ascii=False))
+        echo(json.dumps([asdict(entry) for entry in entries], ensure_ascii=False))
         return
     if key is not None:
-        typer.echo(_entry(entries.pop(0)))
+        echo(_entry(entries.pop(0)))
     width = max((len(entry.key) for entry in entries), default=0)
     for entry in entries:
-        typer.echo(f"{entry.key:<{width}}  {entry.summary}")
+        echo(f"{entry.key:<{width}}  {entry.summary}")
 
 
 def _entry(entry: "KeyHelp") -> str:
@@ -152,7 +153,7 @@ def schema() -> None:
     """
     from atento.config.loading import recipe_schema
 
-    typer.echo(json.dumps(recipe_schema(), ensure_ascii=False, indent=2))
+    echo(json.dumps(recipe_schema(), ensure_ascii=False, indent=2))
 
 
 def _absent(loaded: "LoadedRecipe") -> Iterator[str]:
@@ -168,4 +169,4 @@ def _absent(loaded: "LoadedRecipe") -> Iterator[str]:
 def _warn(warnings: list[str]) -> None:
     """Print warnings to standard error, one per line."""
     for warning in warnings:
-        typer.echo(f"warning: {warning}", err=True)
+        echo(f"warning: {warning}", err=True)

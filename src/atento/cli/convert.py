@@ -10,6 +10,7 @@ from atento.cli.completion import words
 from atento.cli.options import AsJson, ModelArgument, Seed, Threads, running
 from atento.cli.outputs import output_folder
 from atento.errors import UsageError
+from atento.terminal import echo
 
 if TYPE_CHECKING:
     from atento.convert.comparison import Comparison
@@ -78,16 +79,16 @@ def convert(
         from atento.convert.layouts import convert as run
 
         load_report = run(model, out, to, precision=precision, max_shard_size=max_shard_size, **flags)
-        typer.echo(f"wrote {out}{f': {load_report}' if load_report else ''}", err=True)
+        echo(f"wrote {out}{f': {load_report}' if load_report else ''}", err=True)
         if as_json:
-            typer.echo(json.dumps({"wrote": str(out), "layout": to, "weights": load_report}, ensure_ascii=False))
+            echo(json.dumps({"wrote": str(out), "layout": to, "weights": load_report}, ensure_ascii=False))
         return
     from atento.convert.engines import convert_for
 
     precision = precision or "float32"
     with running(seed, threads):
         converted = convert_for(model, out, to, precision=precision, check=check, seed=seed, **flags)
-    typer.echo(f"wrote {out}{f': {converted.load_report}' if converted.load_report else ''}", err=True)
+    echo(f"wrote {out}{f': {converted.load_report}' if converted.load_report else ''}", err=True)
     _print(converted, out, to, precision, as_json)
 
 
@@ -102,13 +103,13 @@ def _print(converted: "Converted", out: Path, to: str, precision: str, as_json: 
             "weights": converted.load_report,
         }
         record |= {"files": converted.files, "comparison": None if comparison is None else vars(comparison)}
-        typer.echo(json.dumps(record, ensure_ascii=False))
+        echo(json.dumps(record, ensure_ascii=False))
         return
     for name, size in converted.files.items():
-        typer.echo(f"{size:>14,} bytes  {name}")
+        echo(f"{size:>14,} bytes  {name}")
     if comparison is not None:
         for line in _comparison_lines(comparison, to, precision):
-            typer.echo(line)
+            echo(line)
 
 
 def _comparison_lines(comparison: "Comparison", to: str, precision: str) -> list[str]:

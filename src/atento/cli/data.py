@@ -16,6 +16,7 @@ from atento.cli.cluster import check_cluster
 from atento.cli.duplicates import deduplicate, overlap
 from atento.cli.options import AsJson, progress
 from atento.cli.outputs import output_folder
+from atento.terminal import echo
 
 data_app = typer.Typer(no_args_is_help=True, help="Inspect data before training, or fetch sentence pairs.")
 
@@ -61,11 +62,11 @@ def stats(
         progress(f"warning: {warning}")
     records = measured(loaded, tokens=tokens)
     if as_json:
-        typer.echo(json.dumps(records, ensure_ascii=False))
+        echo(json.dumps(records, ensure_ascii=False))
         return
     for record in records:
         for line in text_lines(record):
-            typer.echo(line)
+            echo(line)
 
 
 @data_app.command("peek", epilog="Example:  atento data peek my.yaml --count 3")
@@ -109,13 +110,13 @@ def peek(
             named[name] = tokenizer.tokens(read[position] for position in example[name])
         if as_json:
             record = {name: {"ids": ids, "tokens": named[name]} for name, ids in example.items()}
-            typer.echo(json.dumps(record, ensure_ascii=False))
+            echo(json.dumps(record, ensure_ascii=False))
             continue
         for name, ids in example.items():
             pairs = zip(named[name], ids)
             shown = (text if name == "segment_ids" else f"{text}:{number}" for text, number in pairs)
-            typer.echo(f"{name:>12}  {' '.join(shown)}")
-        typer.echo("")
+            echo(f"{name:>12}  {' '.join(shown)}")
+        echo("")
 
 
 def _class_names(numbers: Sequence[int], labels: Sequence[str]) -> list[str]:
@@ -166,9 +167,9 @@ def tokenize(
         "fingerprint": store.fingerprint,
     }
     if as_json:
-        typer.echo(json.dumps(record, ensure_ascii=False))
+        echo(json.dumps(record, ensure_ascii=False))
     else:
-        typer.echo(f"{store.folder}: {len(store):,} texts, {store.tokens:,} tokens of {store.dtype.itemsize * 8} bits")
+        echo(f"{store.folder}: {len(store):,} texts, {store.tokens:,} tokens of {store.dtype.itemsize * 8} bits")
 
 
 @data_app.command("fetch", epilog="Example:  atento data fetch libreoffice-help --to pt-BR --held-out 1000 --out text")
@@ -209,4 +210,4 @@ def fetch(
     for result in results:
         pairs = {str(path): count for path, count in result.files.items()}
         record = {"language": result.language, "pairs": pairs, "left_out": result.left_out}
-        typer.echo(json.dumps(record, ensure_ascii=False) if as_json else str(result))
+        echo(json.dumps(record, ensure_ascii=False) if as_json else str(result))

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from atento.cli.options import AsJson, Device, Threads, TrainingPrecision, TrainingSeed, running
+from atento.terminal import echo
 
 
 def register(app: typer.Typer) -> None:
@@ -39,7 +40,7 @@ def demo(
     with running(seed or 1, threads):
         record = results(out, sentences or [], device=device)
     if as_json:
-        typer.echo(json.dumps(record, ensure_ascii=False))
+        echo(json.dumps(record, ensure_ascii=False))
         return
     for line in show(record):
-        typer.echo(line)
+        echo(line)

@@ -13,6 +13,7 @@ import typer
 import atento
 from atento.cli.options import AsJson, Device
 from atento.errors import install_hint
+from atento.terminal import echo
 
 if TYPE_CHECKING:
     from atento.training.replica.health import Health
@@ -72,7 +73,7 @@ def _check_cluster(nproc: int | None, folder: str, device: str, as_json: bool) -
         assert isinstance(processes, Processes)
         health = examine(processes, Path(folder), atento.__version__, kind)
     if environment.rank() == 0:
-        typer.echo(json.dumps(asdict(health), ensure_ascii=False) if as_json else _cluster_table(health))
+        echo(json.dumps(asdict(health), ensure_ascii=False) if as_json else _cluster_table(health))
     if health.differences:
         raise typer.Exit(1)
 
@@ -139,7 +140,7 @@ def _check_machine(as_json: bool) -> None:
         command = f"missing {', '.join(missing)}: {install_hint(extra)}"
         facts[f"extra {extra}"] = command if missing else "present"
     if as_json:
-        typer.echo(json.dumps(facts, ensure_ascii=False))
+        echo(json.dumps(facts, ensure_ascii=False))
         return
     for name, value in facts.items():
-        typer.echo(f"{name:<29} {value}")
+        echo(f"{name:<29} {value}")

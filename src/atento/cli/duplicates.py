@@ -15,6 +15,7 @@ from atento.cli.cluster import check_cluster
 from atento.cli.completion import words
 from atento.cli.options import AsJson
 from atento.cli.outputs import output_file
+from atento.terminal import echo
 
 if TYPE_CHECKING:
     from atento.data.duplicates import Duplicate
@@ -79,14 +80,14 @@ def deduplicate(
     left = count - len(removed)
     report = {"lines": count, **_counts(removed), "left": left, "first": _first(removed)}
     if as_json:
-        typer.echo(json.dumps(report))
+        echo(json.dumps(report))
         return
-    typer.echo(
+    echo(
         f"{count:,} lines, {report['equal']:,} equal to an earlier one and {report['near']:,} near-duplicates "
         f"removed, {left:,} left in {out}"
     )
     for duplicate in removed[:_SHOWN]:
-        typer.echo(f"  {source}:{duplicate.number} repeats line {duplicate.of} ({duplicate.similarity:.2f})")
+        echo(f"  {source}:{duplicate.number} repeats line {duplicate.of} ({duplicate.similarity:.2f})")
 
 
 def overlap(
@@ -117,14 +118,14 @@ def overlap(
     contained = seen_ngrams((line for _, line in train_texts()), [line for _, line in test_texts], shared_ngram)
     report = {"lines": len(test_texts), **_counts(repeated), "shared_ngram": len(contained), "first": _first(repeated)}
     if as_json:
-        typer.echo(json.dumps(report))
+        echo(json.dumps(report))
         return
-    typer.echo(
+    echo(
         f"of {len(test_texts):,} test lines, {report['equal']:,} are in {train}, {report['near']:,} are similar to a "
         f"line of it, {len(contained):,} share {shared_ngram} words in a row with it"
     )
     for duplicate in repeated[:_SHOWN]:
-        typer.echo(f"  {test}:{duplicate.number} repeats {train}:{duplicate.of} ({duplicate.similarity:.2f})")
+        echo(f"  {test}:{duplicate.number} repeats {train}:{duplicate.of} ({duplicate.similarity:.2f})")
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from atento.cli.outputs import output_file
 from atento.cli.progress import announce_stdin, show_batches
 from atento.cli.work import Cluster, Work
 from atento.config.embedding import POOLINGS
+from atento.terminal import echo, write
 
 Layer = Annotated[int | None, typer.Option(help="The layer, from 0; -1 is the last; the model's own if not given.")]
 _WORDS = (".txt", ".vec")
@@ -97,19 +98,19 @@ def embed(
     _check_words(out, lines, display_name(file))
     vectors = _vectors(model, lines, options, device, precision, seed, threads)
     _write(out, lines, vectors)
-    typer.echo(f"wrote {out}: {vectors.shape[0]} x {vectors.shape[1]}", err=True)
+    echo(f"wrote {out}: {vectors.shape[0]} x {vectors.shape[1]}", err=True)
 
 
 def _show_numbers(_: Sequence[str], vectors: Any) -> None:
     """Write a line of numbers for each line."""
     for vector in vectors:
-        sys.stdout.write(" ".join(f"{number:.7g}" for number in vector.tolist()) + "\n")
+        write(" ".join(f"{number:.7g}" for number in vector.tolist()) + "\n")
 
 
 def _show_json(lines: Sequence[str], vectors: Any) -> None:
     """Write an object with the text and its vector for each line."""
     for line, vector in zip(lines, vectors):
-        sys.stdout.write(json.dumps({"text": line, "vector": vector.tolist()}, ensure_ascii=False) + "\n")
+        write(json.dumps({"text": line, "vector": vector.tolist()}, ensure_ascii=False) + "\n")
 
 
 def _save(lines: Sequence[str], vectors: Any) -> None:

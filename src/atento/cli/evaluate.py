@@ -12,6 +12,7 @@ from atento.cli.gates import hold_gates, parse_gates
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, progress, running
 from atento.cli.outputs import output_file
 from atento.cli.progress import show_batches
+from atento.terminal import echo
 
 if TYPE_CHECKING:
     from atento.metrics import Score
@@ -202,7 +203,7 @@ def _draw(scores: "dict[str, Score]", path: Path, title: str) -> None:
         path.write_bytes(content)
     except OSError as error:
         raise AtentoError(f"{path} cannot be written: {error.strerror}") from error
-    typer.echo(f"wrote {path}", err=True)
+    echo(f"wrote {path}", err=True)
 
 
 def _show(scores: "dict[str, Score]", seed: int, as_json: bool, *, matrix: bool) -> None:
@@ -226,14 +227,14 @@ def _show(scores: "dict[str, Score]", seed: int, as_json: bool, *, matrix: bool)
             prefix = name.partition("[")[2].removesuffix("]")
             line = f"{prefix} {score.line((low, high))}" if prefix else score.line((low, high))
             if line not in lines:  # the value of a report is the accuracy
-                typer.echo(line)
+                echo(line)
             lines.add(line)
             if name in METRICS and METRICS[name].table:
-                typer.echo(report_table(score))
+                echo(report_table(score))
         if matrix and name == "report":
             counts = confusion_of(score)
             records[name]["confusion"] = counts.to_dict()
             if not as_json:
-                typer.echo(f"\n{counts}")
+                echo(f"\n{counts}")
     if as_json:
-        typer.echo(json.dumps(records, ensure_ascii=False))
+        echo(json.dumps(records, ensure_ascii=False))

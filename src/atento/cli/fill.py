@@ -1,7 +1,6 @@
 """`atento fill`: the masks of each line filled."""
 
 import json
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,6 +9,7 @@ from atento.cli.cluster import with_cluster
 from atento.cli.lines import answer_lines, one_line
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads
 from atento.cli.work import Cluster
+from atento.terminal import write
 
 if TYPE_CHECKING:
     from atento.model import Model
@@ -90,9 +90,9 @@ def _show(loaded: "Model", lines: list[str], top: int | None, iterations: int | 
         if as_json:
             names = ("token", "probability", "text")
             values = [{name: getattr(candidate, name) for name in names} for candidate in candidates]
-            sys.stdout.write(json.dumps({"text": line, "candidates": values}, ensure_ascii=False) + "\n")
+            write(json.dumps({"text": line, "candidates": values}, ensure_ascii=False) + "\n")
         elif top is None:
-            sys.stdout.write("".join(one_line(candidate.text) for candidate in candidates[:1]) + "\n")
+            write("".join(one_line(candidate.text) for candidate in candidates[:1]) + "\n")
         else:
             pairs = (f"{one_line(candidate.token)} {candidate.probability:.4f}" for candidate in candidates)
-            sys.stdout.write("\t".join(pairs) + "\n")
+            write("\t".join(pairs) + "\n")

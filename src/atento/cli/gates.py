@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 import typer
 
 from atento.errors import UsageError
+from atento.terminal import echo
 
 Gates = list[tuple[str, float]]
 
@@ -38,7 +39,7 @@ def hold_gates(gates: Gates, values: Mapping[str, float], lower_is_better: Calla
         if not (value <= limit if lower else value >= limit):
             missed.append(f"{name} {_rounded(value, limit)} {'>' if lower else '<'} {limit}")
     if missed:
-        typer.echo(f"gate missed: {', '.join(missed)}", err=True)
+        echo(f"gate missed: {', '.join(missed)}", err=True)
         raise GateMissed
 
 

@@ -9,6 +9,7 @@ import typer
 from atento.cli import completion
 from atento.cli.gates import hold_gates, parse_gates
 from atento.cli.options import AsJson, Device, ModelArgument, Threads, TrainingPrecision, progress
+from atento.terminal import echo
 
 
 def register(app: typer.Typer) -> None:
@@ -81,7 +82,7 @@ def glue(
             threads=threads,
             say=progress,
         )
-    typer.echo(json.dumps(result.to_dict(), ensure_ascii=False) if as_json else str(result))
+    echo(json.dumps(result.to_dict(), ensure_ascii=False) if as_json else str(result))
     if result.submission:
         progress(f"predictions for test files: {result.submission[0].parent}")
     missing = dict.fromkeys(names, math.nan)  # no gate is held by a task without files

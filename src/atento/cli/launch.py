@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from atento.cli import completion
+from atento.terminal import echo
 
 
 def register(app: typer.Typer) -> None:
@@ -62,4 +63,4 @@ def launch(
     arguments += [] if gpus else ["--device", "cpu"]
     plain = re.sub("[^a-z0-9]+", "-", loaded.recipe.name.lower()).strip("-")[:40]
     job = Job(name or plain, arguments, nodes, nproc, gpus, hours, image, claim)
-    typer.echo(LAUNCHERS[system](job), nl=False)
+    echo(LAUNCHERS[system](job), nl=False)

@@ -1,7 +1,6 @@
 """The `atento` application: its commands, and the message and exit status of every failure."""
 
 import contextlib
-import logging
 import os
 import signal
 import sys
@@ -13,8 +12,10 @@ from typing import Annotated
 import typer
 
 import atento
+from atento import terminal
 from atento.cli.messages import CommandLineError, sentence
 from atento.errors import AtentoError
+from atento.terminal import echo
 
 # Each command and the module in `atento.cli` that registers it, in the order of `atento --help`.
 COMMANDS = {
@@ -81,7 +82,7 @@ def application(command: str | None = None) -> typer.Typer:
 
 def _version(requested: bool) -> None:
     if requested:
-        typer.echo(f"atento {atento.__version__}")
+        echo(f"atento {atento.__version__}")
         raise typer.Exit
 
 
@@ -105,7 +106,7 @@ def _open_streams() -> None:
 def main() -> None:
     """Run the command line (`atento.cli.start` is the entry point of the script)."""
     _open_streams()
-    logging.basicConfig(format="warning: %(message)s")  # logged warnings look like all others
+    terminal.show_log()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends at once with status 130; training handles it itself
     debug = "--debug" in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != "--debug"]
@@ -116,12 +117,12 @@ def main() -> None:
             sys.exit(status)
     except AtentoError as error:
         if debug:
-            traceback.print_exc()
+            echo(traceback.format_exc(), err=True, nl=False)
         _tell(f"{'' if error.exit_status == 75 else 'error: '}{error}")
         _leave(error.exit_status)
     except CommandLineError as error:
         if debug:
-            traceback.print_exc()
+            echo(traceback.format_exc(), err=True, nl=False)
         text = sentence(error)
         _tell(text if type(error).__name__ == "NoArgsIsHelpError" else f"error: {text}")
         _leave(2)
@@ -156,7 +157,7 @@ def _place_of(error: OSError) -> str:
     if error.filename:
         return str(error.filename)
     frames = traceback.extract_tb(error.__traceback__)[-2:]
-    if any(frame.name in ("echo", "_write_buffer") or "stdout" in (frame.line or "") for frame in frames):
+    if any(frame.filename == terminal.__file__ or "stdout" in (frame.line or "") for frame in frames):
         return "standard output"
     return f"a file could not be read or written ({frames[-1].name}; --debug shows where)"
 
@@ -168,7 +169,7 @@ def _fail(text: str) -> None:
 
 def _tell(text: str) -> None:
     with contextlib.suppress(OSError):  # standard error is closed; the exit status remains
-        typer.echo(text, err=True)
+        echo(text, err=True)
 
 
 def _leave(status: int) -> None:

@@ -9,6 +9,7 @@ import typer
 from atento.cli.completion import note_rows
 from atento.cli.options import AsJson, Seed
 from atento.cli.outputs import output_folder
+from atento.terminal import echo
 
 if TYPE_CHECKING:
     from atento.notes.table import Result
@@ -56,7 +57,7 @@ def notes(
     if page:
         from atento.notes.page import page as rows_as_page
 
-        typer.echo(rows_as_page(), nl=False)
+        echo(rows_as_page(), nl=False)
         return
     if rows and every:
         raise UsageError(f"--all runs every row: got rows as well, {' '.join(rows)}")
@@ -64,10 +65,10 @@ def notes(
     if names_only or not (rows or every):
         for row in chosen:
             record = {"row": row.id, "title": row.title}
-            typer.echo(json.dumps(record, ensure_ascii=False) if as_json else f"{row.id:<5}{row.title}")
+            echo(json.dumps(record, ensure_ascii=False) if as_json else f"{row.id:<5}{row.title}")
         if not names_only:
-            typer.echo("`atento notes ROW` runs a row, `atento notes --all` runs all of them", err=True)
-        typer.echo(CREDIT, err=True)
+            echo("`atento notes ROW` runs a row, `atento notes --all` runs all of them", err=True)
+        echo(CREDIT, err=True)
         return
     if out is not None:
         output_folder(out).mkdir(parents=True, exist_ok=True)
@@ -75,12 +76,12 @@ def notes(
     with processor_threads(threads):
         for result in run(chosen, seed):
             passed += result.finding.passed
-            typer.echo(json.dumps(result.record(), ensure_ascii=False) if as_json else result_text(result))
+            echo(json.dumps(result.record(), ensure_ascii=False) if as_json else result_text(result))
             if out is not None and (path := result.save_figure(out)):
                 written.append(str(path))
     if out is not None:
-        typer.echo(f"wrote {', '.join(written)}" if written else "--out: none of these rows has a figure", err=True)
-    typer.echo(f"{passed} of {len(chosen)} rows as expected, {time.perf_counter() - begun:.1f} s. {CREDIT}", err=True)
+        echo(f"wrote {', '.join(written)}" if written else "--out: none of these rows has a figure", err=True)
+    echo(f"{passed} of {len(chosen)} rows as expected, {time.perf_counter() - begun:.1f} s. {CREDIT}", err=True)
     if passed < len(chosen):
         raise typer.Exit(1)
 

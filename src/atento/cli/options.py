@@ -9,6 +9,7 @@ import typer
 
 from atento.cli.completion import models, words
 from atento.errors import UsageError
+from atento.terminal import echo
 
 SEED_LIMIT = 2**63
 
@@ -74,4 +75,4 @@ def running(seed: int, threads: int | None) -> Iterator[None]:
 
 def progress(text: str) -> None:
     """Print a line to standard error."""
-    typer.echo(text, err=True)
+    echo(text, err=True)

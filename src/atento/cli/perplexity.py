@@ -1,7 +1,6 @@
 """`atento perplexity`: how well a model predicts texts."""
 
 import json
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,6 +11,7 @@ from atento.cli.lines import refuse_parquet
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, progress, running
 from atento.cli.progress import announce_stdin, show_batches
 from atento.cli.work import Cluster, Work
+from atento.terminal import echo, write
 
 if TYPE_CHECKING:
     from atento.metrics import Score
@@ -101,12 +101,12 @@ def perplexity(
             low, high = score.interval(seed=seed)
             record["interval"] = {"level": 0.95, "low": low, "high": high, "samples": 1000, "seed": seed}
         record["texts"] = _records(score)
-        typer.echo(json.dumps(record))
+        echo(json.dumps(record))
     elif per_text:
         values = [record["perplexity"] for record in _records(score)]
-        typer.echo("\n".join("" if value is None else f"{value:.4f}" for value in values))
+        echo("\n".join("" if value is None else f"{value:.4f}" for value in values))
     else:
-        typer.echo(score.line(score.interval(seed=seed) if interval else None))
+        echo(score.line(score.interval(seed=seed) if interval else None))
     hold_gates(gates, {"perplexity": score.value} | score.parts, lambda _: True)
 
 
@@ -143,7 +143,7 @@ def _work(
             records = _records(loaded.perplexity(texts, outputs, **options))
         for record in records:
             value = record["perplexity"]
-            sys.stdout.write(f"{json.dumps(record) if as_json else '' if value is None else f'{value:.4f}'}\n")
+            write(f"{json.dumps(record) if as_json else '' if value is None else f'{value:.4f}'}\n")
 
     return Work(answer, ready=lambda loaded: loaded)
 

@@ -8,6 +8,7 @@ import typer
 
 from atento.cli import completion
 from atento.cli.options import AsJson, Threads, progress
+from atento.terminal import echo
 
 if TYPE_CHECKING:
     from atento.runs.plan import Plan
@@ -74,7 +75,7 @@ def plan(
         )
     if world is not None:
         estimate = plan_world(loaded, device, world, progress)
-        typer.echo(json.dumps(estimate.to_dict()) if as_json else _world_table(estimate))
+        echo(json.dumps(estimate.to_dict()) if as_json else _world_table(estimate))
         return
     shards = loaded.recipe.training.parallel.shard
     if shards > 1:
@@ -82,9 +83,9 @@ def plan(
     with thread_scope(threads):
         made = plan_recipe(loaded, resolve_device(device), torch.get_num_threads(), progress)
     if as_json:
-        typer.echo(json.dumps(made.to_dict()))
+        echo(json.dumps(made.to_dict()))
         return
-    typer.echo("\n".join([*_sizes(made), _time(made), *_memory(made.memory)]))
+    echo("\n".join([*_sizes(made), _time(made), *_memory(made.memory)]))
 
 
 def _sizes(plan: "Plan") -> list[str]:

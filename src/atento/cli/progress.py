@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
 
-import typer
+from atento.terminal import echo
 
 EVERY = 30.0  # seconds between two lines without a bar; shorter work prints nothing
 
@@ -56,7 +56,7 @@ class Progress:
         if now - self._last_line >= EVERY:
             self._last_line = now
             with suppress(OSError):
-                typer.echo(text, err=True)
+                echo(text, err=True)
 
 
 @contextmanager
@@ -71,7 +71,7 @@ def show_batches(name: str) -> Iterator[None]:
 def announce_stdin(*files: str | None) -> None:
     """Print a hint if a command reads standard input from a terminal."""
     if "-" in files and sys.stdin.isatty():
-        typer.echo("reading lines from the terminal; end with Ctrl-D, or give FILE to read a file", err=True)
+        echo("reading lines from the terminal; end with Ctrl-D, or give FILE to read a file", err=True)
 
 
 def _is_terminal() -> bool:

@@ -10,6 +10,7 @@ from atento.cli.completion import recipe_summary, shipped_recipes
 from atento.cli.options import AsJson
 from atento.cli.outputs import output_file
 from atento.errors import UsageError
+from atento.terminal import echo
 
 recipes_app = typer.Typer(no_args_is_help=True, help="List, show and copy the shipped recipes.")
 
@@ -34,11 +35,11 @@ def list_recipes(as_json: AsJson = False) -> None:
 
     recipes = [{"name": name, "description": recipe_summary(shipped_text(name))} for name in shipped()]
     if as_json:
-        typer.echo(json.dumps(recipes, ensure_ascii=False))
+        echo(json.dumps(recipes, ensure_ascii=False))
         return
     width = max((len(entry["name"]) for entry in recipes), default=0)
     for entry in recipes:
-        typer.echo(f"{entry['name']:<{width}}  {entry['description']}".rstrip())
+        echo(f"{entry['name']:<{width}}  {entry['description']}".rstrip())
 
 
 @recipes_app.command()
@@ -50,7 +51,7 @@ def show(name: Name, as_json: AsJson = False) -> None:
     from atento.config.layers import shipped_text
 
     text = shipped_text(name)
-    typer.echo(json.dumps({"name": name, "text": text}, ensure_ascii=False) + "\n" if as_json else text, nl=False)
+    echo(json.dumps({"name": name, "text": text}, ensure_ascii=False) + "\n" if as_json else text, nl=False)
 
 
 @recipes_app.command()
@@ -74,5 +75,5 @@ def copy(
             stream.write(text)
     except FileExistsError:
         raise UsageError(f"{target} exists; --force replaces it") from None
-    typer.echo(json.dumps({"path": str(target)}, ensure_ascii=False) if as_json else str(target))
-    typer.echo(f"next: atento config check {target}", err=True)
+    echo(json.dumps({"path": str(target)}, ensure_ascii=False) if as_json else str(target))
+    echo(f"next: atento config check {target}", err=True)

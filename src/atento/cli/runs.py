@@ -11,6 +11,7 @@ from atento.cli.completion import runs_words
 from atento.cli.options import AsJson
 from atento.cli.outputs import output_file
 from atento.errors import counted
+from atento.terminal import echo
 
 if TYPE_CHECKING:
     from atento.inspection.curves import Panel
@@ -84,9 +85,9 @@ def _list(folder: Path, as_json: bool) -> None:
         try:
             records.append(read_run(path))
         except AtentoError as error:  # list the other runs if one is damaged
-            typer.echo(f"warning: {path}: {error}", err=True)
+            echo(f"warning: {path}: {error}", err=True)
     if as_json:
-        typer.echo(json.dumps([record.to_dict() for record in records], ensure_ascii=False))
+        echo(json.dumps([record.to_dict() for record in records], ensure_ascii=False))
         return
     for record in records:
         used, name = record.in_use, record.metric
@@ -96,7 +97,7 @@ def _list(folder: Path, as_json: bool) -> None:
             score = f"{value}{used.word} (step {used.step})"
         test = f"test {name} {_number(record.test[name])}" if name in record.test else ""
         state = "finished" if record.finished else "unfinished"
-        typer.echo("\t".join((str(record.folder), f"step {record.step}", state, score, test)).rstrip("\t"))
+        echo("\t".join((str(record.folder), f"step {record.step}", state, score, test)).rstrip("\t"))
 
 
 def _show(folder: Path, as_json: bool) -> None:
@@ -105,13 +106,13 @@ def _show(folder: Path, as_json: bool) -> None:
 
     record = read_run(folder)
     if as_json:
-        typer.echo(json.dumps(record.to_dict(), ensure_ascii=False))
+        echo(json.dumps(record.to_dict(), ensure_ascii=False))
         return
     lines = list(_lines(record))
     width = max(len(name) for name, _ in lines) + 2
-    typer.echo(str(record.folder))
+    echo(str(record.folder))
     for name, text in lines:
-        typer.echo(f"  {name:<{width}}{text}")
+        echo(f"  {name:<{width}}{text}")
 
 
 def _positions(folder: Path, as_json: bool) -> None:
@@ -119,7 +120,7 @@ def _positions(folder: Path, as_json: bool) -> None:
     from atento.runs.position_report import position_report
 
     for table in position_report(folder):
-        typer.echo(json.dumps(table.to_dict()) if as_json else str(table))
+        echo(json.dumps(table.to_dict()) if as_json else str(table))
 
 
 def _lines(record: "RunRecord") -> Iterator[tuple[str, str]]:
@@ -185,12 +186,12 @@ def _compare(folders: Sequence[Path], as_json: bool) -> None:
     }
     if as_json:
         comparison = {"runs": [record.to_dict() for record in records], "differences": differing}
-        typer.echo(json.dumps(comparison, ensure_ascii=False))
+        echo(json.dumps(comparison, ensure_ascii=False))
         return
     rows = [("", [str(folder) for folder in folders])]
     rows += [(key, ["(absent)" if value is None else value for value in values]) for key, values in differing.items()]
     if not differing:
-        typer.echo("the recipes are the same", err=True)
+        echo("the recipes are the same", err=True)
     rows.append(("step", [f"{record.step:,}" for record in records]))
     rows.append(("parameters", [_parameters(record) for record in records]))
     rows.append(("time", ["" if record.seconds is None else duration(record.seconds) for record in records]))
@@ -224,7 +225,7 @@ def _table(rows: Sequence[tuple[str, Sequence[str]]]) -> None:
     widths = [max(len(row[n]) for _, row in cut) for n in range(len(cut[0][1]))]
     for name, row in cut:
         cells = "  ".join(value.ljust(width) for value, width in zip(row, widths))
-        typer.echo(f"{name:<{first}}  {cells}".rstrip())
+        echo(f"{name:<{first}}  {cells}".rstrip())
 
 
 def _plot(folders: Sequence[Path], out: Path) -> None:
@@ -243,7 +244,7 @@ def _plot(folders: Sequence[Path], out: Path) -> None:
         out.write_bytes(content)
     except OSError as error:
         raise AtentoError(f"{out} cannot be written: {error.strerror}") from error
-    typer.echo(f"wrote {out}", err=True)
+    echo(f"wrote {out}", err=True)
 
 
 def _panels(records: Sequence["RunRecord"]) -> "list[Panel]":

@@ -13,6 +13,7 @@ from atento.cli.completion import metrics, words
 from atento.cli.gates import hold_gates, parse_gates
 from atento.cli.options import AsJson, check_seed
 from atento.cli.progress import announce_stdin
+from atento.terminal import echo
 
 if TYPE_CHECKING:
     from atento.metrics import PairedTest, Score
@@ -151,7 +152,7 @@ def _show(
             "seed": bootstrap.seed,
         }
         lines += [f"{other_line} ({against})", str(test)]
-    typer.echo(json.dumps(record, ensure_ascii=False) if as_json else "\n".join(lines))
+    echo(json.dumps(record, ensure_ascii=False) if as_json else "\n".join(lines))
 
 
 def _with_options(name: str, metric: "Metric", options: dict[str, Any]) -> "Callable[..., Score]":

@@ -8,6 +8,7 @@ import typer
 
 from atento.cli import completion
 from atento.cli.options import AsJson, Device, Seed, Threads, TrainingPrecision
+from atento.terminal import echo
 
 
 def register(app: typer.Typer) -> None:
@@ -76,7 +77,7 @@ def search(
         precision=precision,
         threads=threads,
     )
-    typer.echo(json.dumps(result.to_dict(), ensure_ascii=False) if as_json else str(result))
+    echo(json.dumps(result.to_dict(), ensure_ascii=False) if as_json else str(result))
     best, folder = result.best, shlex.quote(str(result.folder))
     assert best is not None
     equal = sum(trial.state == best.state and trial.score == best.score for trial in result.trials)
@@ -88,4 +89,4 @@ def search(
         f"  atento runs show {folder}/{best.name}",
         f"  atento train {folder}/best.yaml",
     ]
-    typer.echo("\n".join(lines), err=True)
+    echo("\n".join(lines), err=True)

@@ -1,7 +1,6 @@
 """`atento similarity`: how similar the two texts of each line are."""
 
 import json
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,6 +10,7 @@ from atento.cli.embed import Layer, Pooling
 from atento.cli.lines import answer_lines
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads
 from atento.cli.work import Cluster
+from atento.terminal import write
 
 if TYPE_CHECKING:
     from atento.model import Model
@@ -96,6 +96,6 @@ def _show(loaded: "Model", lines: list[str], options: dict[str, Any], as_json: b
     for row, parts in enumerate(texts):
         number = numbers.get(row)
         if as_json:
-            sys.stdout.write(json.dumps({"texts": parts, "similarity": number}, ensure_ascii=False) + "\n")
+            write(json.dumps({"texts": parts, "similarity": number}, ensure_ascii=False) + "\n")
         else:
-            sys.stdout.write("\n" if number is None else f"{number:.6f}\n")
+            write("\n" if number is None else f"{number:.6f}\n")

@@ -1,7 +1,6 @@
 """`atento tag`: the entities of each line, or a tag for each of its words."""
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +11,7 @@ from atento.cli.cluster import with_cluster
 from atento.cli.lines import answer_lines
 from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads
 from atento.cli.work import Cluster
+from atento.terminal import write
 
 if TYPE_CHECKING:
     from atento.model import Model
@@ -89,13 +89,13 @@ def _tagged(
 
 def _show_columns(tagged: "Iterator[tuple[str, list[Entity]]]") -> None:
     for _, tokens in tagged:
-        sys.stdout.write("".join(f"{token.text}\t{token.label}\n" for token in tokens) + "\n")
+        write("".join(f"{token.text}\t{token.label}\n" for token in tokens) + "\n")
 
 
 def _show_json(tagged: "Iterator[tuple[str, list[Entity]]]") -> None:
     for text, entities in tagged:
         record = {"text": text, "entities": [asdict(entity) for entity in entities]}
-        sys.stdout.write(json.dumps(record, ensure_ascii=False) + "\n")
+        write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
 def _show_text(tagged: "Iterator[tuple[str, list[Entity]]]") -> None:
@@ -105,4 +105,4 @@ def _show_text(tagged: "Iterator[tuple[str, list[Entity]]]") -> None:
             marked = f"[{entity.text}]" if " " in entity.text else entity.text
             parts += [text[end : entity.start].strip(), f"{marked}/{entity.label}"]
             end = entity.end
-        sys.stdout.write(" ".join(part for part in [*parts, text[end:].strip()] if part) + "\n")
+        write(" ".join(part for part in [*parts, text[end:].strip()] if part) + "\n")

@@ -10,6 +10,7 @@ from atento.cli.completion import models, words
 from atento.cli.options import AsJson
 from atento.cli.outputs import output_folder
 from atento.cli.progress import announce_stdin
+from atento.terminal import echo
 
 if TYPE_CHECKING:
     from atento.text import Tokenizer
@@ -74,7 +75,7 @@ def train(
     tokenizer = train_tokenizer(config, lines())
     tokenizer.save(target)
     record = {"kind": tokenizer.kind, "vocab_size": tokenizer.vocab_size, "fingerprint": tokenizer.fingerprint}
-    typer.echo(json.dumps(record) if as_json else " ".join(map(str, record.values())))
+    echo(json.dumps(record) if as_json else " ".join(map(str, record.values())))
 
 
 @tokenizer_app.command(epilog="Example:  echo 'bom dia' | atento tokenizer encode spm - --tokens")
@@ -98,11 +99,11 @@ def encode(
         if as_json:
             record = {"text": line, "ids": row, "tokens": tokenizer.tokens(row)}
             drop = {"tokens"} if ids and not tokens else {"ids"} if tokens and not ids else set()
-            typer.echo(json.dumps({k: v for k, v in record.items() if k not in drop}, ensure_ascii=False))
+            echo(json.dumps({k: v for k, v in record.items() if k not in drop}, ensure_ascii=False))
         elif tokens:
-            typer.echo(" ".join(token.replace(" ", SPACE) for token in tokenizer.tokens(row)))
+            echo(" ".join(token.replace(" ", SPACE) for token in tokenizer.tokens(row)))
         else:
-            typer.echo(" ".join(map(str, row)))
+            echo(" ".join(map(str, row)))
 
 
 def _load(model: str) -> "Tokenizer":
@@ -145,7 +146,7 @@ def decode(directory: Folder, file: Lines = "-", as_json: AsJson = False) -> Non
             raise DataError(f"{where}:{number}: {error}") from None
         except ValueError:
             raise DataError(f"{where}:{number}: a line must be ids separated by spaces: got {line[:60]!r}") from None
-        typer.echo(json.dumps({"ids": ids, "text": text}, ensure_ascii=False) if as_json else text)
+        echo(json.dumps({"ids": ids, "text": text}, ensure_ascii=False) if as_json else text)
 
 
 @tokenizer_app.command(epilog="Example:  atento tokenizer info spm valid.pt")
@@ -180,9 +181,9 @@ def info(
             "unknown": sum(row.count(unk) for row in rows) if unk is not None else 0,
         }
     if as_json:
-        typer.echo(json.dumps(record, ensure_ascii=False))
+        echo(json.dumps(record, ensure_ascii=False))
         return
     for key, value in record.items():
         if isinstance(value, dict):
             value = " ".join(f"{text}={i}" for text, i in value.items())
-        typer.echo(f"{key}: {value:.4f}" if isinstance(value, float) else f"{key}: {value}")
+        echo(f"{key}: {value:.4f}" if isinstance(value, float) else f"{key}: {value}")

@@ -12,6 +12,7 @@ import typer
 
 from atento.cli import completion
 from atento.cli.options import AsJson, Device, Threads, TrainingPrecision, TrainingSeed
+from atento.terminal import echo
 
 if TYPE_CHECKING:
     from atento.runs.train import TrainedRun
@@ -90,13 +91,13 @@ def _print(result: "TrainedRun", as_json: bool) -> None:
     from atento.config.tasks import verb_of
 
     if as_json:
-        typer.echo(json.dumps(asdict(result) | {"folder": str(result.folder)}, ensure_ascii=False))
+        echo(json.dumps(asdict(result) | {"folder": str(result.folder)}, ensure_ascii=False))
     if result.already_finished:
         return
     best = "" if result.best is None else f", best validation score {result.best:.2f} at step {result.best_step}"
-    typer.echo(f"finished {result.folder} at step {result.step}{best}", err=True)
+    echo(f"finished {result.folder} at step {result.step}{best}", err=True)
     lines = [f"  atento {words.format(run=shlex.quote(str(result.folder)))}" for words in NEXT[verb_of(result.task)]]
-    typer.echo("\n".join(["next:", *lines, f"  atento runs show {shlex.quote(str(result.folder))}"]), err=True)
+    echo("\n".join(["next:", *lines, f"  atento runs show {shlex.quote(str(result.folder))}"]), err=True)
 
 
 def _launch(processes: int) -> None:
@@ -123,7 +124,7 @@ def _cross_validate(recipe: str, overrides: list[str], from_: str | None, as_jso
     if from_ is not None:
         raise UsageError("--from begins one run at a checkpoint, and --folds trains several runs: give one of the two")
     result = cross_validate(recipe, overrides, **options)
-    typer.echo(json.dumps(result.to_dict(), ensure_ascii=False) if as_json else str(result))
+    echo(json.dumps(result.to_dict(), ensure_ascii=False) if as_json else str(result))
 
 
 NEXT: dict[str | None, tuple[str, ...]] = {  # by the verb of the task

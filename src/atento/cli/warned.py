@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-import typer
+from atento.terminal import echo
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def warnings_as_lines() -> Iterator[None]:
         if isinstance(message, LongTextWarning):
             long.append(message)
         if not isinstance(message, LongTextWarning) or len(long) == 1:
-            typer.echo(f"warning: {message}", err=True)
+            echo(f"warning: {message}", err=True)
 
     with warnings.catch_warnings():
         default_show: Any = warnings.showwarning
@@ -43,7 +43,7 @@ def warnings_as_lines() -> Iterator[None]:
         yield
     if len(long) > 1:
         texts, longest = sum(warning.long for warning in long), max(warning.longest for warning in long)
-        typer.echo(
+        echo(
             f"warning: in all {counted(texts, 'text')} of the input were longer than the {long[0].trained:,} tokens "
             f"that the model was trained on (the longest had {longest:,})",
             err=True,

@@ -17,6 +17,7 @@ from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, T
 from atento.cli.outputs import output_file
 from atento.cli.progress import Progress, announce_stdin, show_batches
 from atento.cli.work import Cluster, Work
+from atento.terminal import write
 
 if TYPE_CHECKING:
     from atento.decoding import Hypothesis
@@ -208,11 +209,11 @@ def _stream(loaded: "Model", lines: Iterable[str], request: _Request) -> None:
     number, progress = itertools.count(), Progress(request.command, bar=False)
     for done, line in enumerate(lines, start=1):
         for n, part in enumerate(_parts(line, request)):
-            sys.stdout.write(" " if n else "")
+            write(" " if n else "")
             for piece in loaded.stream(part, task=request.task, row=next(number), **request.options):
-                sys.stdout.write(one_line(piece))
+                write(one_line(piece))
                 sys.stdout.flush()
-        sys.stdout.write("\n")
+        write("\n")
         sys.stdout.flush()
         progress.count(counted(done, "line"))
 
@@ -305,9 +306,9 @@ def _show(outputs: Sequence[tuple[str, list[list["WrittenText"]]]], request: _Re
                 for part in parts
                 for output in part
             ]
-            sys.stdout.write(json.dumps({"source": line, request.name: hypotheses}, ensure_ascii=False) + "\n")
+            write(json.dumps({"source": line, request.name: hypotheses}, ensure_ascii=False) + "\n")
         elif "n_best" in request.options:
-            sys.stdout.write("\t".join(one_line(output.text).replace("\t", " ") for output in parts[0]) + "\n")
+            write("\t".join(one_line(output.text).replace("\t", " ") for output in parts[0]) + "\n")
         else:
-            sys.stdout.write(one_line(" ".join(part[0].text for part in parts)) + "\n")
+            write(one_line(" ".join(part[0].text for part in parts)) + "\n")
     sys.stdout.flush()

@@ -39,18 +39,17 @@ def collectable(path: Path) -> OutputFolder:
     return folder
 
 
-def join(folder: OutputFolder, stream: BinaryIO) -> None:
-    """Write the parts of a verified folder one after another; arrays become one array.
+def contents(folder: OutputFolder) -> Iterator[bytes]:
+    """The bytes of the parts of a verified folder one after another; arrays become one array.
 
     Raises:
         AtentoError: a part cannot be read, or its array does not fit those before it.
     """
     paths = [folder.part_path(block.number) for block in folder.blocks]
     if folder.ending == ".npy":
-        stream.write(_header(paths))
+        yield _header(paths)
     for path in paths:
-        for content in _content(path, folder.ending == ".npy"):
-            stream.write(content)
+        yield from _content(path, folder.ending == ".npy")
 
 
 def _content(path: Path, is_array: bool) -> Iterator[bytes]:
@@ -73,7 +72,7 @@ def write_joined(folder: OutputFolder, out: Path) -> None:
     """
     try:
         with replacement(out) as partial, partial.open("wb") as stream:
-            join(folder, stream)
+            stream.writelines(contents(folder))
     except OSError as error:
         raise AtentoError(f"{out} cannot be written: {error.strerror}") from error
 

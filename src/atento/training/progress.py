@@ -8,6 +8,8 @@ from typing import IO, Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from atento.terminal import echo, printable
+
 PACE_AFTER = 10.0  # seconds after which the pace is reported
 LONG = 7200.0  # seconds of training that are worth a warning
 
@@ -51,10 +53,9 @@ class Reporter:
         """
         try:
             if self.progress is not None:
-                self.console.print(text, markup=False, emoji=False)
+                self.console.print(printable(text), markup=False, emoji=False)
             elif sys.stderr is not None and not self.quiet:
-                sys.stderr.write(f"{text}\n")
-                sys.stderr.flush()
+                echo(text, err=True)
         except (OSError, SystemExit):  # rich ends the program on a closed pipe
             self.console.quiet = True
         self._write(text)
@@ -108,7 +109,7 @@ class Reporter:
                 self.log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
                 self.log.flush()
             except OSError as error:  # a full disk must not stop a run
-                print(f"warning: the log cannot be written: {error}", file=sys.stderr)  # noqa: T201
+                echo(f"warning: the log cannot be written: {error}", err=True)
                 self.log = None
 
     def close(self) -> None:

@@ -1,9 +1,11 @@
 """Logs: one JSON object a line on standard error, with lengths and times; users' texts only if allowed."""
 
 import json
-import sys
 import time
+from contextlib import suppress
 from typing import Any
+
+from atento.terminal import echo
 
 
 class Log:
@@ -22,11 +24,8 @@ class Log:
         now = time.time()
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
         fields = {"time": stamp, "event": name} | {key: value for key, value in values.items() if value is not None}
-        try:
-            sys.stderr.write(json.dumps(fields, ensure_ascii=False) + "\n")
-            sys.stderr.flush()
-        except (OSError, ValueError):
-            pass  # standard error is closed; the service goes on
+        with suppress(OSError, ValueError):  # standard error is closed; the service goes on
+            echo(json.dumps(fields, ensure_ascii=False), err=True)
 
     def request(self, status: int, **values: Any) -> None:
         """Write the event of one request."""

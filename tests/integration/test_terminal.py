@@ -1,0 +1,189 @@
+"""Text of models, data and arguments cannot steer a terminal; a pipe gets results as they are."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from atento.config.heads import HeadConfig
+from atento.config.network import NetworkConfig
+from atento.config.recipe import TokenizerConfig
+from atento.model import Model
+from atento.networks import build_network
+from atento.terminal import printable
+from atento.text import train_tokenizer
+
+EVIL = "a\x1b[31m\x9b2J\x07\u202eb"
+RUN = """
+import json, sys
+from atento.cli.main import main
+for argv in json.loads(sys.argv[1]):
+    sys.argv = ["atento", *argv]
+    try:
+        main()
+    except SystemExit:
+        pass
+    sys.stdout.write("\\x1eend\\n")  # not ours: it arrives as it is
+"""
+# what is typed, with {} where the text is steered from; FILE holds it in every line, the model in its labels
+WALK = [
+    ["classify", "model", "file.txt"],
+    ["classify", "model", "file.txt", "--json"],
+    ["classify", "model", EVIL],
+    ["classify", EVIL, "file.txt"],
+    ["classify", f"x/{EVIL}", "file.txt"],
+    ["tag", "model", "file.txt"],
+    ["tag", "model", "file.txt", "--conll"],
+    ["tokenizer", "encode", f"./{EVIL}", "file.txt"],
+    ["config", "show", "recipe.yaml"],
+    ["config", "check", f"{EVIL}.yaml"],
+    ["config", "check", "recipe.yaml", f"{EVIL}=1"],
+    ["config", "check", "recipe.yaml", f"task={EVIL}"],
+    ["config", "explain", EVIL],
+    ["data", "stats", "recipe.yaml"],
+    ["data", "peek", "recipe.yaml"],
+    ["data", "stats", EVIL],
+    ["score", EVIL, "file.txt", "file.txt"],
+    ["score", "report", "file.txt", "file.txt"],
+    ["evaluate", "model", "bad.tsv", "--task", "classification"],
+    ["runs", "show", EVIL],
+    ["recipes", "show", EVIL],
+    ["serve", EVIL],
+    ["notes", EVIL],
+    ["collect", EVIL],
+    [EVIL],
+    ["translate", "model", f"--{EVIL}"],
+    ["translate", "model", f"--beam={EVIL}"],
+]
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model, files and a recipe that hold the text wherever they can."""
+    folder = tmp_path_factory.mktemp("terminal")
+    tokenizer = train_tokenizer(TokenizerConfig(kind="byte"), ["a"])
+    heads = (
+        HeadConfig("classification", (EVIL, f"{EVIL}2"), pooling="first"),
+        HeadConfig("tagging", (f"B-{EVIL}", f"I-{EVIL}")),
+    )
+    sizes = {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1, "max_len": 128}
+    config = NetworkConfig(
+        architecture="encoder",
+        vocab_size=tokenizer.vocab_size,
+        tokenizer_fingerprint=tokenizer.fingerprint,
+        heads=heads,
+        **sizes,  # type: ignore[arg-type]
+    )
+    Model(build_network(config), tokenizer, {"name": "tiny", "task": "classification"}, None).save(folder / "model")
+    (folder / "file.txt").write_text(f"{EVIL}\n{EVIL} c\n", encoding="utf-8")
+    (folder / "bad.tsv").write_text(f"text\tlabel\nx\t{EVIL}9\n", encoding="utf-8")
+    (folder / "train.tsv").write_text(f"text\tlabel\n{EVIL}\t{EVIL}1\nc\t{EVIL}2\n" * 4, encoding="utf-8")
+    recipe = {
+        "task": "classification",
+        "name": EVIL,
+        "data": {"train": {"file": "train.tsv", "text": "text", "label": "label"}},
+        "tokenizer": {"kind": "byte"},
+        "network": {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1},
+        "training": {"steps": 1},
+    }
+    (folder / "recipe.yaml").write_text(json.dumps(recipe), encoding="utf-8")
+    return folder
+
+
+def on_terminal(here: Path, *commands: list[str], term: str = "dumb") -> list[str]:
+    """What a terminal gets from each command, as its standard output and standard error; a dumb one gets no bar."""
+    ours, theirs = pty.openpty()
+    argv = [sys.executable, "-c", RUN, json.dumps(commands)]
+    environment = os.environ | {"TERM": term, "COLUMNS": "500"}
+    process = subprocess.Popen(argv, cwd=here, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, env=environment)
+    os.close(theirs)
+    content = b""
+    while True:
+        try:
+            part = os.read(ours, 1 << 16)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        content += part
+    os.close(ours)
+    assert process.wait(60) == 0
+    return content.decode("utf-8").replace("\r\n", "\n").split("\x1eend\n")[:-1]
+
+
+def controls(text: str) -> set[str]:
+    return {
+        char for char in text if (unicodedata.category(char) == "Cc" or char in "\u202d\u202e") and char not in "\n\t"
+    }
+
+
+def test_no_command_lets_a_text_steer_the_terminal(here: Path) -> None:
+    seen = on_terminal(here, *WALK)
+    assert len(seen) == len(WALK)
+    wrong = [(argv, text) for argv, text in zip(WALK, seen) if controls(text)]
+    assert not wrong, wrong
+    hidden = [(argv, text) for argv, text in zip(WALK, seen) if "[31m" not in text and "x1b" not in text]
+    assert not hidden, hidden  # each of them shows the text
+
+
+def test_help_keeps_its_colours(here: Path) -> None:
+    (text,) = on_terminal(here, ["classify", "--help"], term="xterm")
+    assert "\x1b[" in text and "\\u001b" not in text
+
+
+def test_files_and_pipes_get_text_as_it_is(here: Path) -> None:
+    commands = [["classify", "model", "file.txt"], ["classify", EVIL, "file.txt"]]
+    argv = [sys.executable, "-c", RUN, json.dumps(commands)]
+    done = subprocess.run(argv, cwd=here, capture_output=True, encoding="utf-8", check=True, timeout=60)
+    labels = done.stdout.partition("\x1eend\n")[0].splitlines()
+    assert len(labels) == 2 and all(line.startswith(EVIL) for line in labels), done
+    assert EVIL in done.stderr
+
+
+def test_what_is_written_while_a_bar_is_drawn(here: Path) -> None:
+    program = f"""
+import io, logging
+from atento.cli.progress import Progress
+from atento.serve.http.logs import Log
+from atento.terminal import echo, show_log
+from atento.training.progress import Reporter
+show_log()
+log = io.StringIO()
+with Progress("x"):
+    echo("one " + {EVIL!r}, err=True)
+    logging.getLogger("x").warning("two %s", {EVIL!r})
+reporter = Reporter(10, bar=True, log=log)
+reporter.line("three " + {EVIL!r})
+echo("four " + {EVIL!r}, err=True)
+reporter.close()
+Reporter(10, bar=False, log=log).line("five " + {EVIL!r})
+Log(texts=True).event("six " + {EVIL!r})
+assert log.getvalue().count({EVIL!r}) == 2
+"""
+    ours, theirs = pty.openpty()
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=here, stdout=theirs, stderr=theirs, check=False, timeout=60
+    )
+    os.close(theirs)
+    text = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    assert done.returncode == 0, text
+    assert all(f"{word} {printable(EVIL)}" in text for word in ("one", "two", "three", "four", "five", "six")), text
+    assert "\x1b[?25h" in text  # the bars are drawn
+    assert not {"\x9b", "\x07", "\u202e"} & set(text) and "\x1b[31m" not in text
+
+
+@pytest.mark.parametrize("text", ["", "a\tb\nc", "مرحبا \u2067x\u2069", "😀\u200d👩", "日本"])
+def test_ordinary_text_is_shown_as_it_is(text: str) -> None:
+    assert printable(text) == text
+
+
+def test_every_control_character_is_escaped_and_json_stays_json() -> None:
+    every = "".join(map(chr, range(0x110000)))
+    assert not controls(printable(every))
+    assert json.loads(printable(json.dumps(EVIL, ensure_ascii=False))) == EVIL
