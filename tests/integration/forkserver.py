@@ -5,6 +5,7 @@ Requests and answers are one JSON object a line: {"argv": ..., "cwd": ...} -> {"
 """
 
 import faulthandler
+import gc
 import hashlib
 import json
 import os
@@ -35,6 +36,8 @@ def main() -> None:
 
     atento.cli.main.application()  # imports the module of every command
     assert torch.get_num_threads() == 1 and safetensors and sacrebleu
+    gc.collect()
+    gc.freeze()  # a collection in a child would copy every page of what is imported
     answer({"ready": True})
     for line in sys.stdin:
         request = json.loads(line)
