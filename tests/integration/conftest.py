@@ -1,12 +1,14 @@
 """What the tests of whole runs share: a fork server for command lines, small data, and tiny recipes."""
 
+import functools
+import inspect
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,6 +109,7 @@ class ForkServer:
         env: Mapping[str, str] | None = None,
         record: Path | None = None,
         fault: str | None = None,
+        test: str | None = None,
         **details: Any,
     ) -> Running:
         """Start a command. `record` gets every training batch; `fault` is a name of `forkserver.FAULTS`."""
@@ -130,6 +133,7 @@ class ForkServer:
             "env": dict(env or {}),
             "record": record and str(record),
             "fault": fault,
+            "test": test,
             "details": details,
         }
         return Running(self.ask(request)["pid"], self, out, err)
@@ -143,6 +147,24 @@ class ForkServer:
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait(timeout=30)
+
+
+def in_small_process(test: Callable[..., None]) -> Callable[..., None]:
+    """Run a test that forks often in a child of the fork server, which is smaller than the process of all tests.
+
+    Its arguments are folders and numbers.
+    """
+    signature = inspect.signature(test)
+
+    @functools.wraps(test)
+    def through(server: ForkServer, scratch: Path, **arguments: Any) -> None:
+        given = {name: str(value) if isinstance(value, Path) else value for name, value in arguments.items()}
+        done = server.start(cwd=scratch, test=f"{test.__module__}:{test.__name__}", **given).end(500.0)
+        assert done.status == 0, done.stderr
+
+    first = [*inspect.signature(through, follow_wrapped=False).parameters.values()][:2]
+    through.__signature__ = signature.replace(parameters=[*first, *signature.parameters.values()])  # type: ignore[attr-defined]
+    return through
 
 
 @pytest.fixture(scope="session")

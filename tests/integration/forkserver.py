@@ -1,12 +1,14 @@
 """A process that has imported torch once and forks a command line a request, some with a fault planted in it.
 
 Requests and answers are one JSON object a line: {"argv": ..., "cwd": ...} -> {"pid": ...}; {"wait": pid, "seconds": s}
--> {"status": ...}, negative for a signal, None while it runs. The server itself uses no thread, so forking it is safe.
+-> {"status": ...}, negative for a signal, None while it runs. With {"test": "module:name"} the child runs that test
+(`conftest.in_small_process`). The server itself uses no thread, so forking it is safe.
 """
 
 import faulthandler
 import gc
 import hashlib
+import importlib
 import json
 import os
 import signal
@@ -14,6 +16,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import replica_faults
@@ -88,9 +91,16 @@ def run(request: dict[str, Any]) -> int:
         if request["fault"]:
             FAULTS[request["fault"]](**request["details"])
         status = 1
-        from atento.cli.main import main as command
+        if request["test"]:
+            module, _, name = request["test"].partition(":")
+            arguments = {
+                key: Path(value) if isinstance(value, str) else value for key, value in request["details"].items()
+            }
+            getattr(importlib.import_module(module), name).__wrapped__(**arguments)
+        else:
+            from atento.cli.main import main as command
 
-        command()
+            command()
         status = 0
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)

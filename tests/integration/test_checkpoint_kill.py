@@ -21,6 +21,7 @@ from safetensors.torch import load_file
 from atento.errors import CheckpointError
 from atento.storage.checkpoint import clean, load_checkpoint, newest, save_checkpoint
 from atento.storage.retention import retain
+from conftest import in_small_process
 
 pytestmark = pytest.mark.integration
 
@@ -143,11 +144,13 @@ EVERY = pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.s
 
 
 @EVERY
+@in_small_process
 def test_r2_the_first_save_may_die_anywhere(folder: Path, every: int) -> None:
     assert every_death(folder, lambda _: None, lambda trial: save(trial, 1), old_or_new(None, 1.0), every) > 40 // every
 
 
 @EVERY
+@in_small_process
 def test_r2_a_later_save_may_die_anywhere(folder: Path, every: int) -> None:
     assert (
         every_death(folder, lambda trial: save(trial, 1), lambda trial: save(trial, 2), old_or_new(1.0, 2.0), every)
@@ -156,6 +159,7 @@ def test_r2_a_later_save_may_die_anywhere(folder: Path, every: int) -> None:
 
 
 @EVERY
+@in_small_process
 def test_r2_replacing_the_only_checkpoint_may_die_anywhere(folder: Path, every: int) -> None:
     deaths = every_death(
         folder, lambda trial: save(trial, 1), lambda trial: save(trial, 1, fill=7.0), old_or_new(1.0, 7.0), every
@@ -164,6 +168,7 @@ def test_r2_replacing_the_only_checkpoint_may_die_anywhere(folder: Path, every: 
 
 
 @EVERY
+@in_small_process
 def test_r2_saving_with_retention_may_die_anywhere(folder: Path, every: int) -> None:
     def work(trial: Path) -> None:
         save(trial, 2)
@@ -173,6 +178,7 @@ def test_r2_saving_with_retention_may_die_anywhere(folder: Path, every: int) -> 
 
 
 @EVERY
+@in_small_process
 def test_r2_cleaning_up_may_die_anywhere(folder: Path, every: int) -> None:
     def prepare(trial: Path) -> None:
         old = save(trial, 1).rename(trial / "step-00000001.old")  # a replacement cut between its renames
@@ -240,6 +246,7 @@ def naive_value(folder: Path) -> float | None:
     return None
 
 
+@in_small_process
 def test_r2_has_teeth_a_plain_save_dies_with_nothing(folder: Path) -> None:
     lost = []
 
@@ -262,6 +269,7 @@ def killed_at_random(folder: Path, work: Callable[[], object], source: random.Ra
     assert ended(pid) == -signal.SIGKILL
 
 
+@in_small_process
 def test_r1_twenty_random_kills_lose_nothing(folder: Path) -> None:
     source, last, cut_short = random.Random(1), 0.0, 0
 
@@ -286,6 +294,7 @@ def test_r1_twenty_random_kills_lose_nothing(folder: Path) -> None:
     assert cut_short >= 3  # kills did land inside saves
 
 
+@in_small_process
 def test_r1_has_teeth_random_kills_destroy_a_plain_save(folder: Path) -> None:
     source, lost = random.Random(2), 0
 
@@ -303,6 +312,7 @@ def test_r1_has_teeth_random_kills_destroy_a_plain_save(folder: Path) -> None:
     assert lost >= 1
 
 
+@in_small_process
 def test_r8_a_reader_beside_a_writer_sees_whole_states_only(folder: Path) -> None:
     """The writer saves, replaces and deletes as fast as it can; what the reader gets is whole, none is called bad."""
     save(folder, 1)
@@ -336,6 +346,7 @@ def test_r8_a_reader_beside_a_writer_sees_whole_states_only(folder: Path) -> Non
         ended(pid)
 
 
+@in_small_process
 def test_what_a_living_process_writes_is_not_cleaned_away(folder: Path) -> None:
     ready, say = os.pipe()
 
