@@ -39,20 +39,15 @@ def test_a_line_a_row_and_what_the_notes_have(app):
 
 
 def test_one_json_object_a_row(app):
-    result = call(app, "l3", "C18", "--json", "--seed", "3", "--threads", "1")
+    result = call(app, "l3", "A7", "--json", "--seed", "3", "--threads", "1")
     assert result.exit_code == 0
     first, second = (json.loads(line) for line in result.stdout.splitlines())
     assert list(first)[:6] == ["row", "title", "passed", "value", "expected", "seconds"]
     assert first["row"] == "L3" and first["passed"] is True and isinstance(first["seconds"], float)
     assert first["value"]["subwords"] == ["o", "gat", "##inho", "corre", "rapida", "##mente"]
     assert first["expected"]["subwords"] == first["value"]["subwords"]
-    assert second["missing"] == "training them side by side"
+    assert second["row"] == "A7" and "missing" not in second
     assert "2 of 2" in result.stderr
-
-
-def test_what_is_not_built_is_said(app):
-    lines = call(app, "C18").stdout.splitlines()
-    assert "      not built yet: training them side by side" in lines
 
 
 def test_list_runs_nothing(app, monkeypatch):

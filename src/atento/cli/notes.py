@@ -99,7 +99,5 @@ def result_text(result: "Result") -> str:
         lines.append(f"      notes: {one_line(finding.notes)}")
     if finding.remark:
         lines.append(f"      {finding.remark}")
-    if row.missing:
-        lines.append(f"      not built yet: {row.missing}")
     lines += [f"      {line}" for line in finding.drawing.splitlines()]
     return "\n".join(lines)

@@ -1,6 +1,7 @@
 """Figures of the notes as SVG and text: heat maps, links between tokens, captions."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -109,9 +110,32 @@ def wave(values: Any, title: str) -> Panel:
     return Panel(max(step * len(numbers), 7 * display_width(title)), middle + 60, parts)
 
 
-def arrow() -> Panel:
-    """Draw an arrow from the panel on its left to the panel on its right."""
-    return Panel(18, 0, [f'<path d="M0 76h16m-5 -5l5 5l-5 5" fill="none" stroke="{SOFT}" stroke-width="1.5"/>'])
+def boxes(table: Sequence[Sequence[str]], title: str, rows: Sequence[str] = ()) -> Panel:
+    """Draw rows of texts, each in a box; the boxes of a column have the width of its longest text."""
+    left = 7 * max(map(display_width, rows), default=0) + 6 if rows else 0
+    widths = [7 * max(map(display_width, column)) + 12 for column in zip(*table, strict=True)]
+    parts = [text_at(0, 12, title, 12, INK)]
+    for number, row in enumerate(table):
+        y, x = 22 + 26 * number, left
+        parts += [text_at(left - 6, y + 14, rows[number], anchor="end")] if rows else []
+        for width, text in zip(widths, row):
+            parts.append(
+                f'<rect x="{x}" y="{y}" width="{width - 4}" height="20" rx="4" fill="#eef3f9" stroke="#94a3b5"/>'
+            )
+            parts.append(text_at(x + width / 2 - 2, y + 14, text, 11, INK, "middle"))
+            x += width
+    return Panel(max(left + sum(widths), 7 * display_width(title)), 22 + 26 * len(table), parts)
+
+
+def inside(svg: str) -> Panel:
+    """Return a whole drawing as a part of another one."""
+    width, height = (float(size) for size in re.findall(r'(?:width|height)="(\d+)"', svg)[:2])
+    return Panel(width, height, [svg])
+
+
+def arrow(y: int = 76) -> Panel:
+    """Draw an arrow from the panel on its left to the panel on its right, `y` pixels below their top."""
+    return Panel(18, 0, [f'<path d="M0 {y}h16m-5 -5l5 5l-5 5" fill="none" stroke="{SOFT}" stroke-width="1.5"/>'])
 
 
 def sheet(title: str, rows: Sequence[Sequence[Panel]]) -> str:

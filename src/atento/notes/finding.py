@@ -51,12 +51,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the specification and its check; `missing` names the part of the row that is not built yet."""
+    """A row of the specification and its check."""
 
     id: str
     title: str
     check: Callable[[], Finding]
-    missing: str = ""
 
 
 def compare(

@@ -79,8 +79,6 @@ def _row(row: Row) -> list[str]:
     lines = [f"### {row.id}\n", f"**{row.title[0].upper()}{row.title[1:]}.** {text}\n"]
     for number, erratum in errata_of(row.id).items():
         lines.append(f"- Error {number}. The notes: {erratum.notes}. Right: {erratum.right}.")
-    if row.missing:
-        lines.append(f"- Not built yet: {row.missing}.")
     links = [f"[`{name}`](../src/{path})" for name, path in library_parts(row.check)]
     if links:
         lines.append(f"- In the library: {', '.join(links)}.")

@@ -13,6 +13,7 @@ import torch
 
 from atento.errors import UsageError, nearest
 from atento.notes.checks import (
+    arrangements,
     attention,
     blocks,
     cost,
@@ -37,6 +38,7 @@ from atento.notes.checks import (
     partly_trained,
     positions,
     pretraining,
+    pretraining_drawn,
     questions,
     relative,
     reordering,
@@ -46,6 +48,7 @@ from atento.notes.checks import (
     sparse,
     suites,
     summaries,
+    text_to_text,
     tokens,
     training,
     transfer,
@@ -113,7 +116,7 @@ ROWS: dict[str, Row] = {
         Row("C16", "published sizes", families.published_sizes),
         Row("C17", "RNN against Transformer", families.gradient_against_distance),
         Row("C17b", "recurrent language model", families.recurrent_language_model),
-        Row("C18", "three arrangements", families.three_arrangements, "training them side by side"),
+        Row("C18", "three arrangements", arrangements.three_arrangements),
         Row("D1", "WordPiece", tokens.word_piece),
         Row("D2", "Unigram language model", tokens.unigram),
         Row("D3", "a vocabulary of whole words", tokens.word_level),
@@ -137,7 +140,7 @@ ROWS: dict[str, Row] = {
         Row("F6", "features of a frozen network", transfer.frozen_features),
         Row("F7", "fine-tuning all weights or some", partly_trained.fine_tuning),
         Row("F8", "all positions trained in parallel", training.all_positions_at_once),
-        Row("F9", "many tasks as text, named by a prefix", transfer.tasks_by_prefix),
+        Row("F9", "many tasks as text, named by a prefix", text_to_text.tasks_by_prefix),
         Row("F10", "mixtures of data", mixtures.mixtures),
         Row("F11", "search for hyper-parameters", suites.hyper_parameters),
         Row("G1", "labels of texts", transfer.texts_classified),
@@ -176,13 +179,8 @@ ROWS: dict[str, Row] = {
         Row("J7", "figure: greedy misses the best path", search.paths_drawn),
         Row("J8", "figure: recurrent encoder-decoder and its alignment", diagrams.recurrent_drawn),
         Row("J9", "figure: the whole architecture", diagrams.whole_drawn),
-        Row("J10", "figure: families side by side", diagrams.families_drawn, "T5's tasks, MLM and NSP"),
-        Row(
-            "J11",
-            "figure: heads, span corruption, three masks",
-            diagrams.heads_spans_and_masks_drawn,
-            "T5's prefixes and fine-tuning",
-        ),
+        Row("J10", "figure: families side by side", pretraining_drawn.families_drawn),
+        Row("J11", "figure: heads, span corruption, masks, prefixes", pretraining_drawn.heads_spans_and_masks_drawn),
         Row("J12", "figure: F1 of BLEU and ROUGE", metrics.combined_scores_drawn),
         Row("K1", "listing: self_attention", listings.self_attention_listing),
         Row("K2", "listing: attention", listings.attention_listing),
@@ -216,13 +214,12 @@ class Result:
     seconds: float
 
     def record(self) -> dict[str, Any]:
-        """Return plain data; `notes`, `remark`, `drawing` and `missing` are present only if they are not empty."""
+        """Return plain data; `notes`, `remark` and `drawing` are present only if they are not empty."""
         finding = self.finding
         optional = {
             "notes": finding.notes,
             "remark": finding.remark,
             "drawing": finding.drawing,
-            "missing": self.row.missing,
         }
         return {
             "row": self.row.id,

@@ -1,19 +1,16 @@
-"""Checks of block diagrams, compared with the networks as they run (docs/notes.md#j3, #j8 to #j11)."""
+"""Checks of block diagrams, compared with the networks as they run (docs/notes.md#j3, #j8, #j9)."""
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from atento.attention import observe
-from atento.attention.masks import bidirectional, causal, prefix
 from atento.attention.multihead import MultiHeadAttention
 from atento.config import presets
-from atento.config.elmo import CBOWConfig, ELMoConfig
-from atento.config.heads import HeadConfig
 from atento.config.network import NetworkConfig
-from atento.config.tasks import TASKS, task_with
-from atento.data.objectives.span_corruption import corrupt
 from atento.inspection.network_figure import network_svg, network_text
-from atento.networks import Network, build_network, parameter_count
+from atento.networks import build_network, parameter_count
 from atento.networks.describe import Part, describe
 from atento.networks.heads import LinearHead, Pooler
 from atento.networks.layers import FeedForward, TokenEmbedding
@@ -22,8 +19,8 @@ from atento.notes.checks.families import reversing
 from atento.notes.drawing import heat, shaded, sheet
 from atento.notes.finding import AtMost, Finding, compare
 
-_SIZES = {"vocab_size": 50, "d_model": 12, "d_ff": 24, "n_heads": 3, "max_len": 16, "dropout": 0.0}
-_IDS = {"ids": dict.fromkeys(("pad", "bos", "eos", "unk", "start"), 0)}
+SIZES: dict[str, Any] = {"vocab_size": 50, "d_model": 12, "d_ff": 24, "n_heads": 3, "max_len": 16, "dropout": 0.0}
+SIZES["ids"] = dict.fromkeys(("pad", "bos", "eos", "unk", "start"), 0)
 
 
 def drawn_order(parts: tuple[Part, ...]) -> list[str]:
@@ -63,7 +60,9 @@ def running_order(network: nn.Module, *inputs: Tensor) -> list[str]:
         elif isinstance(module, LinearHead):
             register(module, f"{module.config.name} head")
     with torch.no_grad():
-        network(*inputs)
+        output = network(*inputs)
+        for name in [name for name in getattr(network, "heads", {}) if name != "vocabulary"]:
+            network.read(name, output, None)  # type: ignore[operator]
     for hook in hooks:
         hook.remove()
     return names
@@ -86,7 +85,7 @@ def block_drawn() -> Finding:
     """J3: a post-norm and a pre-norm block: the boxes are in the order in which the modules run."""
     same_order, figures, texts = {}, [], []
     for norm in ("post", "pre"):
-        config = NetworkConfig(architecture="decoder", n_layers=1, norm=norm, **_SIZES | _IDS)  # type: ignore[arg-type]
+        config = NetworkConfig(architecture="decoder", n_layers=1, norm=norm, **SIZES)
         network = build_network(config)
         columns = describe(network)
         same_order[norm] = drawn_order(columns[0].parts) == running_order(network, ids(1, 4))
@@ -102,7 +101,7 @@ def block_drawn() -> Finding:
 
 def whole_drawn() -> Finding:
     """J9: the Transformer of 2017, encoder and decoder; every parameter is counted in one box."""
-    network = build_network(presets.transformer_tiny(**_SIZES | _IDS, norm="post"))
+    network = build_network(presets.transformer_tiny(**SIZES, norm="post"))
     columns = describe(network)
     drawn = [name for column in columns for name in drawn_order(column.parts)]
     names = running_order(network, ids(1, 5), ids(1, 4))
@@ -113,52 +112,6 @@ def whole_drawn() -> Finding:
         remark="the embedding is drawn on both sides and is one matrix",
         drawing=network_text(columns),
         figure=network_svg(columns, "Transformer: encoder and decoder"),
-    )
-
-
-def families_drawn() -> Finding:
-    """J10: CBOW, ELMo, GPT, BERT and T5 side by side, as built here; BERT's input is the sum of three vectors."""
-    sizes = _SIZES | _IDS
-    cbow_config = CBOWConfig(window=2)
-    networks: dict[str, Network] = {
-        "CBOW": build_network(
-            NetworkConfig(architecture="cbow", vocab_size=50, d_model=12, n_heads=3, cbow=cbow_config)
-        ),
-        "ELMo": build_network(
-            NetworkConfig(
-                architecture="elmo",
-                vocab_size=50,
-                d_model=12,
-                n_heads=3,
-                n_layers=2,
-                elmo=ELMoConfig(characters=None, d_cell=16),
-            )
-        ),
-        "GPT": build_network(presets.gpt1(**sizes, n_layers=2)),
-        "BERT": build_network(presets.bert_base(**sizes, n_layers=2, heads=(HeadConfig("masked-language-model"),))),
-        "T5": build_network(presets.t5_small(**sizes, n_layers=2, attention={"d_head": 4})),
-    }
-    texts, columns, same_order = [], [], {}
-    for name, network in networks.items():
-        described = describe(network)
-        columns += [
-            Part(name if len(described) == 1 else f"{name}: {part.name}", parts=part.parts) for part in described
-        ]
-        texts.append(f"{name}, {parameter_count(network):,} parameters\n{network_text(described)}")
-    for name in ("GPT", "BERT"):
-        same_order[name] = drawn_order(describe(networks[name])[0].parts) == running_order(networks[name], ids(1, 4))
-    bert = networks["BERT"]
-    added = [part.name for part in describe(bert)[0].parts][:4]
-    return compare(
-        {"drawn as it runs": same_order, "BERT's input": added},
-        {
-            "drawn as it runs": {"GPT": True, "BERT": True},
-            "BERT's input": ["embedding", "+ positions", "+ segments", "norm"],
-        },
-        remark="T5 was pretrained to fill spans of C4, together with a mixture of tasks, and its prefix is English: "
-        '"translate English to French:" (error 48); its mixture counts at most K examples of a data set (error 51)',
-        drawing="\n\n".join(texts),
-        figure=network_svg(columns[:4], "CBOW, ELMo, GPT, BERT"),
     )
 
 
@@ -185,44 +138,4 @@ def recurrent_drawn() -> Finding:
         {"where it looks against what it writes": AtMost(-0.8), "boxes": ["encoder", "decoder"]},
         drawing=f"{network_text(columns)}\n\n{shaded(weights[0])}",
         figure=sheet("alignment of a recurrent encoder-decoder that reverses texts", [[panel]]),
-    )
-
-
-def heads_spans_and_masks_drawn() -> Finding:
-    """J11: one encoder with heads for texts, words and answers; the source and the target of span corruption; and the
-    pairs of positions that the masks of three arrangements let see each other.
-    """
-    of_text, of_words, of_answers = (TASKS[task_with(verb)].heads[0] for verb in ("classify", "tag", "answer"))
-    labels = {of_text: ("-", "+"), of_words: ("O", "B-PER")}
-    heads = tuple(HeadConfig(kind, labels.get(kind, ())) for kind in (of_text, of_words, of_answers))  # type: ignore[arg-type]
-    sizes = _SIZES | _IDS
-    network = build_network(presets.bert_base(**sizes, n_layers=2, heads=heads, pooler=True))
-    output = network(ids=ids(1, 5), project=False)
-    shapes = {head.name: list(network.read(head.name, output, None).shape) for head in heads}
-    words = ["o", "gato", "pulou", "no", "muro", "alto"]
-    source, target = corrupt(list(range(6)), [(1, 3), (5, 6)], (6, 7, 8))
-    names = [*words, "<X>", "<Y>", "<Z>"]
-    masks = {"encoder": bidirectional(), "language model": causal(), "prefix of 2": prefix(2)}
-    seen = {name: mask.dense(4)[0, 0].int() for name, mask in masks.items()}
-    drawn = describe(network)
-    panels = [heat(table, name, digits=0) for name, table in seen.items()]
-    return compare(
-        {
-            "outputs of the heads": shapes,
-            "source": " ".join(names[token] for token in source),
-            "target": " ".join(names[token] for token in target),
-            "seen": seen,
-        },
-        {
-            "outputs of the heads": {of_text: [1, 2], of_words: [1, 5, 2], of_answers: [1, 5, 2]},
-            "source": "o <X> no muro <Y>",
-            "target": "<X> gato pulou <Y> alto <Z>",
-            "seen": {
-                "encoder": [[1] * 4] * 4,
-                "language model": [[int(k <= q) for k in range(4)] for q in range(4)],
-                "prefix of 2": [[int(k <= q or k < 2) for k in range(4)] for q in range(4)],
-            },
-        },
-        drawing=network_text(drawn),
-        figure=sheet("Which positions each query (row) sees", [panels]),
     )

@@ -1,4 +1,4 @@
-"""Checks of the network families on small networks (docs/notes.md#c9, #c11 to #c13, #c16 to #c18)."""
+"""Checks of the network families on small networks (docs/notes.md#c9, #c11 to #c13, #c16, #c17, #c17b)."""
 
 import math
 from collections.abc import Mapping
@@ -11,10 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from atento.attention import attend
-from atento.attention.masks import bidirectional, causal, prefix
 from atento.config.network import NetworkConfig
 from atento.config.recurrent import RecurrentConfig
-from atento.inspection import mask_text
 from atento.networks import (
     Decoder,
     RecurrentLM,
@@ -318,28 +316,3 @@ def recurrent_language_model() -> Finding:
     expected = F.cross_entropy((states @ network.embedding.weight.T).flatten(0, 1), ids[:, 1:].flatten())
     loss = F.cross_entropy(network(ids[:, :-1]).logits.flatten(0, 1), ids[:, 1:].flatten())
     return compare({"perplexity": float(loss.exp())}, {"perplexity": float(expected.exp())}, within=1e-9)
-
-
-def three_arrangements() -> Finding:
-    """C18: encoder-decoder, language model and prefix LM of about the same size, and the positions that each may
-    see.
-    """
-    with torch.device("meta"):
-        sizes = {
-            "encoder-decoder": parameter_count(build_network(NetworkConfig(vocab_size=100, d_model=64, n_layers=3))),
-            "language model": parameter_count(
-                build_network(NetworkConfig(architecture="decoder", vocab_size=100, d_model=64, n_layers=6))
-            ),
-        }
-    sizes["prefix LM"] = sizes["language model"]  # the same network with another mask
-    masks = {"encoder": bidirectional(), "language model": causal(), "prefix LM": prefix(2)}
-    visible = {name: mask.dense(4)[0, 0].sum(dim=-1).tolist() for name, mask in masks.items()}
-    drawing = "\n".join(f"{name}:\n{mask_text(mask.dense(4))}" for name, mask in masks.items())
-    return compare(
-        {"seen": visible, "largest over smallest": max(sizes.values()) / min(sizes.values())},
-        {
-            "seen": {"encoder": [4, 4, 4, 4], "language model": [1, 2, 3, 4], "prefix LM": [2, 2, 3, 4]},
-            "largest over smallest": AtMost(1.1),
-        },
-        drawing=drawing,
-    )

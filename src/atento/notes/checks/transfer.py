@@ -1,11 +1,11 @@
 """Checks of features, fine-tuning and tasks on networks that are trained on files of a few sentences.
 
-See docs/notes.md#f6, #f9, #g1 to #g5, #g8, #l6.
+See docs/notes.md#f6, #g1 to #g5, #g8, #l6.
 """
 
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr
 from functools import cache
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from atento.config.tasks import TEXT_TO_TEXT, task_with
+from atento.config.tasks import task_with
 from atento.data.objectives.next_sentence import FOLLOWS
 from atento.data.special_tokens import special_tokens_of
 from atento.metrics import entity_f1, report, squad
@@ -25,8 +25,8 @@ from atento.notes.finding import AtLeast, AtMost, Finding, compare
 from atento.runs.train import train
 
 Records = Sequence[Mapping[str, Any]]
-_SIZES = {"n_layers": 1, "d_model": 32, "d_ff": 64, "n_heads": 2, "dropout": 0.0, "norm": "pre"}
-_NETWORK = {"preset": "bert-tiny", **_SIZES}
+SIZES = {"n_layers": 1, "d_model": 32, "d_ff": 64, "n_heads": 2, "dropout": 0.0, "norm": "pre"}
+_NETWORK = {"preset": "bert-tiny", **SIZES}
 DEEPER = _NETWORK | {"n_layers": 2, "norm": "post"}
 TRAINING = {"steps": 100, "batch_tokens": 24, "learning_rate": 1e-2, "warmup": 10, "precision": "float32"}
 _SLOWER = TRAINING | {"steps": 300, "learning_rate": 3e-3, "warmup": 30}
@@ -190,34 +190,6 @@ def _embedded(model: Model, text: str) -> Any:
     model.network(torch.tensor([template.apply(model.tokenizer.encode(text))[0]]))
     handle.remove()
     return states[0][0].numpy()
-
-
-def tasks_by_prefix() -> Finding:
-    """F9: one encoder-decoder learns three tasks; the prefix of a text says which one it is."""
-    words = ("gato", "casa", "trem", "livro", "peixe", "praia")
-    pairs = [(a, b) for a in words for b in words if a != b]
-    tasks: dict[str, Callable[[str, str], str]] = {
-        "first: ": lambda a, b: a,
-        "last: ": lambda a, b: b,
-        "swap: ": lambda a, b: f"{b} {a}",
-    }
-    records = [
-        {"source": f"{prefix}{a} {b}", "target": answer(a, b)}
-        for a, b in pairs[:-2]
-        for prefix, answer in tasks.items()
-    ]
-    model = trained_model(
-        TEXT_TO_TEXT,
-        records,
-        network={"preset": "transformer-tiny", **_SIZES},
-        training=TRAINING | {"steps": 300, "batch_tokens": 150},
-    )
-    outputs = {prefix.strip(): model.generate([f"{prefix}{a} {b}" for a, b in pairs[-2:]]) for prefix in tasks}
-    return compare(
-        outputs,
-        {prefix.strip(): [answer(a, b) for a, b in pairs[-2:]] for prefix, answer in tasks.items()},
-        remark="two pairs of words that training lacks",
-    )
 
 
 def texts_classified() -> Finding:
