@@ -307,8 +307,8 @@ OTHER_MEANINGS = {
         "an architecture",
         {
             *("cli/runs.py", "config/elmo.py", "config/fitting.py", "config/network.py", "config/objective.py"),
-            *("models/word_models.py", "networks/build.py", "notes/checks/pretraining_drawn.py", "notes/checks/objectives.py"),
-            *("notes/checks/word_models.py", "bench/words.py"),
+            *("models/word_models.py", "networks/build.py", "notes/checks/objectives.py"),
+            *("notes/checks/pretraining_drawn.py", "notes/checks/word_models.py", "bench/words.py"),
         },
     ),
     "classification": (
@@ -347,7 +347,8 @@ OTHER_MEANINGS = {
                 "models/exporting.py",
             ),
             *("models/migration.py", "models/read.py", "networks/describe.py", "networks/initial.py"),
-            *("networks/recurrent/cells.py", "networks/recurrent/elmo_hdf5.py", "notes/checks/pretraining_drawn.py"),
+            *("networks/recurrent/cells.py", "networks/recurrent/elmo_hdf5.py"),
+            *("notes/checks/diagrams.py", "notes/checks/pretraining_drawn.py"),
             *("serve/engine/verbs.py", "serve/http/openai.py"),
             *("notes/checks/families.py", "runs/model_config.py", "tasks/model_vectors.py", "tasks/options.py"),
         },

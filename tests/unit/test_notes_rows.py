@@ -38,7 +38,7 @@ from atento.training import losses
 
 SHARED = {"A15", "F4", "G6", "J6", "L2", "L7"}  # rows on the one trained network
 SHARED |= {"F6", "F7", "G2", "G8", "L6"}  # rows on the one pretrained network
-LONG = {"A19", "B3", "B9", "B12", "C18", "F9", "J11", "G3", "G4", "G5", "L9"}  # rows that train a little, or read a long text
+LONG = {"A19", "B3", "B9", "B12", "C18", "F9", "G3", "G4", "G5", "J11", "L9"}  # train a little, or read a long text
 
 
 @pytest.fixture(autouse=True)
