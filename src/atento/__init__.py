@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 from atento.precision import set_short_waits
+from atento.version import __version__
 
-__version__ = "0.1.0"
 __all__ = ["AtentoError", "Model", "Tokenizer", "__version__", "evaluate", "glue", "load", "search", "train"]
 
 if TYPE_CHECKING:

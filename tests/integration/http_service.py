@@ -138,9 +138,14 @@ class Served:
 
 
 @contextmanager
-def served(arguments: Sequence[str], *, environment: dict[str, str] | None = None) -> Iterator[Served]:
-    """A service with these arguments of `atento serve`, on a free port."""
-    command = [sys.executable, "-m", "atento.cli.start", "serve", *arguments, "--port", "0"]
+def served(
+    arguments: Sequence[str],
+    *,
+    environment: dict[str, str] | None = None,
+    program: Sequence[str] = ("-m", "atento.cli.start"),
+) -> Iterator[Served]:
+    """A service with these arguments of `atento serve`, on a free port; `program`: what Python runs."""
+    command = [sys.executable, *program, "serve", *arguments, "--port", "0"]
     process = subprocess.Popen(
         command,
         stderr=subprocess.PIPE,

@@ -1,8 +1,8 @@
 """The examples of CONTRIBUTING, run in their order as one module outside the package, and what they add put to use."""
 
-import ast
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ from typer import Typer
 from typer.testing import CliRunner
 
 import atento
-from atento.config import objective
+from atento.config import objective, verbs
 from atento.config.explaining import field_texts
 from atento.config.presets import PRESETS, preset
 from atento.config.tasks import TASKS, Field
@@ -35,12 +35,16 @@ from atento.model import Model
 from atento.networks.families import FAMILIES
 from atento.notes.table import ROWS, rows_named, run
 from atento.runs.train import TrainedRun
+from atento.serve.http.app import ROUTES
 from atento.tasks.table import VERBS
+from http_service import served
 
 ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "atento"
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 TABLES: tuple[dict[Any, Any], ...] = (
-    *(objective.OBJECTIVES, objectives.OBJECTIVES, METRICS, TASKS, VERBS, FAMILIES, PRESETS, STRATEGIES, ROWS),
+    *(objective.OBJECTIVES, objectives.OBJECTIVES, METRICS, TASKS, verbs.VERBS, VERBS, FAMILIES, PRESETS, STRATEGIES),
+    ROWS,
 )
 
 
@@ -58,7 +62,7 @@ def sections() -> dict[str, str]:
 @pytest.fixture(scope="module")
 def added(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
     """The examples as a module; the tables are as before afterwards."""
-    before = [dict(table) for table in TABLES]
+    before, routes = [dict(table) for table in TABLES], list(ROUTES)
     path = tmp_path_factory.mktemp("examples") / "examples_of_contributing.py"
     path.write_text("\n\n".join(blocks()), encoding="utf-8")
     sys.path.insert(0, str(path.parent))
@@ -71,6 +75,7 @@ def added(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
         for table, held in zip(TABLES, before):
             table.clear()
             table.update(held)
+        ROUTES[:] = routes
 
 
 def sentences(first: int, count: int) -> list[str]:
@@ -103,19 +108,49 @@ def model(trained: TrainedRun) -> Model:
     return atento.load(trained.folder)
 
 
+MOST = {  # the files to change in each section, at most
+    "An objective": 2,
+    "A metric": 2,
+    "A task": 4,
+    "A family": 2,
+    "A decoding strategy": 2,
+    "A decoding option": 5,
+    "An HTTP route": 1,
+    "A key of a recipe": 1,
+    "A row of the notes": 2,
+}
+
+
 def test_every_section_says_which_files_change_and_shows_a_small_example() -> None:
-    """Files to change, as the design counts them: the number it is to be at most."""
-    most = {"An objective": 2, "A metric": 2, "A task": 4, "A family": 2, "A decoding strategy": 2}
-    most |= {"A key of a recipe": 1, "A row of the notes": 2}
-    assert list(sections()) == list(most)
+    """And these are the files with the tables to which its example adds rows."""
+    assert list(sections()) == list(MOST)
     for title, text in sections().items():
-        (said,) = re.findall(r"^Files to change: (.*?\.)(?: New| To offer| Then make|$)", text, flags=re.M)
+        (said,) = re.findall(r"^Files to change: (.*?\.)(?: New| To offer| Then|$)", text, flags=re.M)
         named = re.findall(r"`([a-z_]+/(?:[a-z_]+/)?[a-z_]+\.py|model\.py)`", said)
-        assert all((ROOT / "src" / "atento" / name).is_file() for name in named), named
-        assert len(named) <= most[title] and (named or title == "A key of a recipe"), (title, named)
-        assert "```python\n" in text
-    for block in blocks():
-        ast.parse(block)
+        assert all((SOURCE / name).is_file() for name in named), named
+        assert len(named) <= MOST[title] and (named or title == "A key of a recipe"), (title, named)
+        examples = re.findall(r"^```python\n(.*?)^```", text, flags=re.M | re.S)
+        assert examples and tables_changed("\n".join(examples)) <= set(named), title
+
+
+def tables_changed(example: str) -> set[str]:
+    """The files of Atento with the tables to which an example adds rows."""
+    places = {
+        name.split(" as ")[-1]: f"{module}.{name.split(' as ')[0]}"
+        for module, names in re.findall(r"^from (\S+) import (.+)$", example, flags=re.M)
+        for name in names.split(", ")
+    }
+    tables = re.findall(r"^(\w+)((?:\.\w+)?)(?:\[.+?\] = |\.append\()", example, flags=re.M)
+    return {file_with(*f"{places[name]}{attribute}".split(".")) for name, attribute in tables}
+
+
+def file_with(*path: str) -> str:
+    """The file that defines a table of that dotted name, which a package may name again."""
+    home = ROOT / "src" / Path(*path[:-1])
+    for file in [home.with_suffix(".py"), *sorted(home.glob("*.py"))]:
+        if file.is_file() and re.search(rf"^{path[-1]}(: .+)? = ", file.read_text(encoding="utf-8"), flags=re.M):
+            return file.relative_to(SOURCE).as_posix()
+    raise AssertionError(f"no file defines {path}")
 
 
 def test_the_objective_shows_a_text_in_another_order_every_epoch(added: ModuleType, model: Model) -> None:
@@ -194,6 +229,59 @@ def test_the_command_prints_what_the_method_returns(
     done = CliRunner().invoke(app, ["order", str(trained.folder), str(tmp_path / "words.txt")])
     assert done.exit_code == 0, done.output
     assert done.stdout.splitlines() == added.order(model, lines)
+
+
+@pytest.fixture(scope="module")
+def program(added: ModuleType) -> list[str]:
+    """What Python runs to be the command `atento` with the examples."""
+    start = f"import sys; sys.path.insert(0, {str(Path(str(added.__file__)).parent)!r}); import {added.__name__}"
+    return ["-c", f"{start}; from atento.cli.main import main; main()"]
+
+
+def test_the_command_atento_train_trains_the_task_and_says_what_comes_next(program: list[str], tmp_path: Path) -> None:
+    """With the page's rows alone; it ended in a KeyError behind the last update."""
+    for split, lines in (("train", sentences(0, 60)), ("valid", sentences(100, 4))):
+        (tmp_path / f"{split}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    data = {"train": {"file": "train.txt"}, "valid": {"file": "valid.txt"}, "max_len": 16}
+    (tmp_path / "order.yaml").write_text(json.dumps(RECIPE | {"data": data}), encoding="utf-8")
+    command = [sys.executable, *program, "train", "order.yaml", "training.steps=2", "--out", "first run"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-3:] == [
+        "next:",
+        "  atento order 'first run' FILE",
+        "  atento runs show 'first run'",
+    ]
+
+
+def test_the_model_card_shows_the_verb(model: Model, tmp_path: Path) -> None:
+    card = (model.save(tmp_path / "saved") / "README.md").read_text(encoding="utf-8")
+    assert "model.order(['sees cat the'])" in card
+
+
+def test_the_route_counts_tokens_over_http(program: list[str], trained: TrainedRun, model: Model) -> None:
+    with served([str(trained.folder)], program=program) as service:
+        texts = sentences(0, 3)
+        assert model.tokenizer is not None
+        counts = [len(model.tokenizer.encode(text)) for text in texts]
+        assert service.post("/count", {"text": texts}).json() == {"counts": counts}
+        refused = service.post("/count", {"text": 3, "model": None})
+        assert refused.status_code == 422 and refused.json()["error"]["param"] == "/text", refused.text
+        assert "/count" in service.get("/openapi.json").json()["paths"]
+
+
+@pytest.mark.parametrize("bonus", [-1e4, 0.0, 1e4])
+def test_the_option_ends_outputs_early_or_never(added: ModuleType, model: Model, bonus: float) -> None:
+    ids = torch.randint(5, 14, (4, 5), generator=torch.Generator().manual_seed(2))
+    rules = (added.EndBonus(model.network.config.eos_id, bonus),)
+    written = [best for (best,) in generate(model, ids, Greedy(), max_new_tokens=6, rules=rules)]
+    plain = [best for (best,) in generate(model, ids, Greedy(), max_new_tokens=6)]
+    if bonus > 0:
+        assert all(best.finished and not best.ids for best in written)
+    elif bonus < 0:
+        assert all(not best.finished and len(best.ids) == 6 for best in written)
+    else:
+        assert written == plain
 
 
 def nanogpt(weights: dict[str, Tensor], ids: Tensor, n_heads: int, n_layers: int) -> Tensor:

@@ -67,7 +67,7 @@ def measure_sharing(
     *,
     jobs: Sequence[str] = (),
     situations: Sequence[str] = tuple(SITUATIONS),
-    rounds: int = 3,
+    rounds: int = 2,
 ) -> Iterator[dict[str, Any]]:
     """Yield rows of the units of each job per second and per second of processor time; the last rows are the ratios.
 
@@ -117,7 +117,7 @@ def jobs_in(folder: Path) -> dict[str, Job]:
 
     tuned = (folder / "classifier", precision)
     return {
-        "training tiny": updates(_TINY, 4),
+        "training tiny": updates(_TINY, 2),
         "training MiniLM": Job(
             finetuning_sides.OurTuning, finetuning_sides.TransformersLoop, tuned, tuned, texts, texts.tokens
         ),

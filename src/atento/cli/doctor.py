@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-import atento
 from atento.cli.options import AsJson, Device
 from atento.errors import install_hint
 from atento.terminal import echo
+from atento.version import __version__
 
 if TYPE_CHECKING:
     from atento.training.replica.health import Health
@@ -71,7 +71,7 @@ def _check_cluster(nproc: int | None, folder: str, device: str, as_json: bool) -
     kind = resolve_device(device)
     with joined(ParallelConfig(timeout=_PATIENCE), kind) as processes:
         assert isinstance(processes, Processes)
-        health = examine(processes, Path(folder), atento.__version__, kind)
+        health = examine(processes, Path(folder), __version__, kind)
     if environment.rank() == 0:
         echo(json.dumps(asdict(health), ensure_ascii=False) if as_json else _cluster_table(health))
     if health.differences:
@@ -120,7 +120,7 @@ def _check_machine(as_json: bool) -> None:
     device = resolve_device("auto")
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
     facts: dict[str, object] = {
-        "atento": atento.__version__,
+        "atento": __version__,
         "python": f"{platform.python_version()} ({sys.executable})",
         "torch": torch.__version__,
         "device": device if device == "cpu" else f"{device}: {torch.cuda.get_device_name()}",

@@ -11,11 +11,12 @@ from typing import Annotated
 
 import typer
 
-import atento
 from atento import terminal
 from atento.cli.messages import CommandLineError, sentence
+from atento.config.verbs import VERBS
 from atento.errors import AtentoError
 from atento.terminal import echo
+from atento.version import __version__
 
 # Each command and the module in `atento.cli` that registers it, in the order of `atento --help`.
 COMMANDS = {
@@ -23,15 +24,7 @@ COMMANDS = {
     "plan": "plan",
     "launch": "launch",
     "search": "search",
-    "translate": "writing",
-    "summarize": "writing",
-    "generate": "writing",
-    "fill": "fill",
-    "classify": "classify",
-    "tag": "tag",
-    "answer": "answer",
-    "embed": "embed",
-    "similarity": "similarity",
+    **{verb: spec.module or verb for verb, spec in VERBS.items()},
     "evaluate": "evaluate",
     "glue": "glue",
     "perplexity": "perplexity",
@@ -82,7 +75,7 @@ def application(command: str | None = None) -> typer.Typer:
 
 def _version(requested: bool) -> None:
     if requested:
-        echo(f"atento {atento.__version__}")
+        echo(f"atento {__version__}")
         raise typer.Exit
 
 

@@ -89,6 +89,7 @@ def train(
 def _print(result: "TrainedRun", as_json: bool) -> None:
     """Print the result as JSON if asked for, and what can be done with it; the first of several processes does."""
     from atento.config.tasks import verb_of
+    from atento.config.verbs import VERBS
 
     if as_json:
         echo(json.dumps(asdict(result) | {"folder": str(result.folder)}, ensure_ascii=False))
@@ -96,8 +97,9 @@ def _print(result: "TrainedRun", as_json: bool) -> None:
         return
     best = "" if result.best is None else f", best validation score {result.best:.2f} at step {result.best_step}"
     echo(f"finished {result.folder} at step {result.step}{best}", err=True)
-    lines = [f"  atento {words.format(run=shlex.quote(str(result.folder)))}" for words in NEXT[verb_of(result.task)]]
-    echo("\n".join(["next:", *lines, f"  atento runs show {shlex.quote(str(result.folder))}"]), err=True)
+    verb, run = verb_of(result.task), shlex.quote(str(result.folder))
+    lines = [f"  atento {words.format(run=run)}" for words in (VERBS[verb].next if verb else ())]
+    echo("\n".join(["next:", *lines, f"  atento runs show {run}"]), err=True)
 
 
 def _launch(processes: int) -> None:
@@ -125,16 +127,3 @@ def _cross_validate(recipe: str, overrides: list[str], from_: str | None, as_jso
         raise UsageError("--from begins one run at a checkpoint, and --folds trains several runs: give one of the two")
     result = cross_validate(recipe, overrides, **options)
     echo(json.dumps(result.to_dict(), ensure_ascii=False) if as_json else str(result))
-
-
-NEXT: dict[str | None, tuple[str, ...]] = {  # by the verb of the task
-    "translate": ("translate {run} FILE", "attend {run} TEXT --out page.html", "evaluate {run} FILE.tsv"),
-    "summarize": ("summarize {run} FILE", "evaluate {run} FILE.tsv"),
-    "generate": ("generate {run} FILE --top-p 0.9", "generate {run} FILE --beam 4"),
-    "classify": ("classify {run} FILE", "evaluate {run} FILE.tsv"),
-    "tag": ("tag {run} FILE", "evaluate {run} FILE.conll"),
-    "fill": ("fill {run} FILE", "embed {run} FILE", "similarity {run} PAIRS.tsv"),
-    "answer": ("answer {run} QUESTIONS.tsv", "evaluate {run} FILE.json"),
-    "similarity": ("similarity {run} PAIRS.tsv", "evaluate {run} FILE.tsv"),
-    "embed": ("embed {run} FILE", "similarity {run} PAIRS.tsv"),
-}

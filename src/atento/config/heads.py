@@ -20,6 +20,7 @@ HEAD_KINDS: dict[str, HeadKind] = {  # kind of a head -> kind of its labels
     "replaced-token": "detection",
     "generator": "generator",
 }
+OF_TEXT: tuple[HeadKind, ...] = ("class", "set", "number")  # one output for a whole text
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from atento.config.objective import TEXT_READERS, ObjectiveConfig
+from atento.config.verbs import VERBS
 from atento.metrics.outputs import Outputs
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class TaskSpec:
         evaluated: the metrics of `atento evaluate`, if they differ.
         plain_metrics: the usual ones where the tags of the data are plain, and name no entities.
         perplexity: whether a validation gives the perplexity.
-        verb: the method of `atento.Model`, and the command, that use such a model.
+        verb: the method of `atento.Model`, and the command, that use such a model (`atento.config.verbs`).
         template: the special tokens around its texts, where the tokenizer has none of its own.
         special_tokens: how many of them a text has.
         targets: what its targets are called in messages.
@@ -82,7 +83,7 @@ class TaskSpec:
     @property
     def writes(self) -> bool:
         """Whether a model of it writes texts."""
-        return self.verb in ("translate", "summarize", "generate", "fill")
+        return self.verb is not None and VERBS[self.verb].writes
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -349,10 +350,6 @@ _OF_HEAD = {
     "tagging": "tagging",
     "answer": "question-answering",
 }
-
-
-WRITING = tuple(dict.fromkeys(str(spec.verb) for spec in TASKS.values() if spec.writes and spec.verb != "fill"))
-"""The verbs whose outputs are texts that a model writes token by token."""
 
 
 def objectives_of(task: str, objectives: tuple[ObjectiveConfig, ...]) -> tuple[ObjectiveConfig, ...]:

@@ -4,24 +4,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import atento
 from atento.config.network import NetworkConfig
 from atento.config.tasks import EMBEDDING, verb_of
+from atento.config.verbs import VERBS
+from atento.version import __version__
 
 CARD = "README.md"
 _HEADING = "## Written by Atento"
 _SECTION = re.compile(rf"^{_HEADING}\n.*?(?=^##? |\Z)", re.MULTILINE | re.DOTALL)
-EXAMPLES = {
-    "translate": "model.translate('Hello.')\n",
-    "summarize": "model.summarize('A long text ...')\n",
-    "generate": "model.generate('Once')\n",
-    "classify": "print(model.classify('Olá.'))\n",
-    "tag": "print(model.tag('Ana mora em Lisboa.'))\n",
-    "fill": "mask = model.tokenizer.specials.roles['mask']\nprint(model.fill(f'Olá {mask}.'))\n",
-    "answer": "print(model.answer('Quem dorme?', 'O gato dorme.'))\n",
-    "similarity": "print(model.similarity('Olá.', 'Oi.'))\n",
-    "embed": "model.embed(['Olá.'])\n",
-}
 _SEQ2SEQ = (
     "from transformers import AutoModelForSeq2SeqLM, AutoTokenizer\n\n"
     "tokenizer, network = AutoTokenizer.from_pretrained('.'), AutoModelForSeq2SeqLM.from_pretrained('.')\n"
@@ -83,14 +73,14 @@ def _about(config: Mapping[str, Any], network: NetworkConfig) -> str:
         f"Task: {config.get('task')}. Architecture: {network.architecture}{family}, {network.d_model} wide, "
         f"{depth} layers, vocabulary {network.vocab_size}. "
         f"{f'Trained with Atento {trained}. ' if trained else ''}These files were written by Atento "
-        f"{atento.__version__}."
+        f"{__version__}."
     )
 
 
 def _usage(config: Mapping[str, Any], network: NetworkConfig, layout: str) -> str:
     """Code that uses the model: with Atento and, in the Hugging Face layout, with the libraries that read it."""
-    verb = verb_of(config.get("task")) or ""
-    example = EXAMPLES.get(verb, "")
+    verb = verb_of(config.get("task"))
+    example = VERBS[verb].example if verb else ""
     if verb == "fill" and network.architecture == "encoder-decoder":
         example = "print(model.fill('Olá <extra_id_0>.'))\n"
     blocks = [f"import atento\n\nmodel = atento.load('.')\n{example}"]

@@ -273,7 +273,7 @@ def _settings(
         "alpha_pattern": {name: lora.scale * own for name, own in others.items()},
         "target_modules": sorted(ranks),
         "modules_to_save": sorted(modules) or None,
-        "fan_in_fan_out": network.family in ("gpt2", "openai-gpt"),
+        "fan_in_fan_out": family.transposed,
         "bias": "none",
         "inference_mode": True,
     }

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import atento
 from atento.notes.errata import ERRATA, errata_of
 from atento.notes.finding import Row
 from atento.notes.table import CREDIT, ROWS
@@ -116,7 +115,7 @@ def _source_file(module: str) -> str:
     """Return the path of a module's file under `src`."""
     file = sys.modules[module].__file__
     assert file is not None
-    return Path(file).relative_to(Path(atento.__file__).parent.parent).as_posix()
+    return Path(file).relative_to(Path(__file__).parents[2]).as_posix()
 
 
 def _names(function: Callable[..., Any]) -> set[str]:

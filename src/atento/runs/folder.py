@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-import atento
 from atento.errors import DataError, UsageError
 from atento.storage.lock import RunLock
 from atento.storage.whole_file import write_whole
 from atento.training.journal import read_journal
+from atento.version import __version__
 
 OUTPUTS = "test-outputs.jsonl"  # outputs for the test records, and the right ones
 # Files that a command writes before `run.json`; one that was refused or killed early leaves them.
@@ -87,7 +87,7 @@ def scores_on_test(end: Mapping[str, Any]) -> dict[str, float] | None:
 def write_environment(folder: Path, **sizes: int) -> None:
     """Write `env.json`: versions, command, machine and sizes of the last start."""
     facts = {
-        "atento": atento.__version__,
+        "atento": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
         "system": platform.platform(),

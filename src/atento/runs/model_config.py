@@ -3,7 +3,6 @@
 from dataclasses import asdict
 from typing import Any
 
-import atento
 from atento.config.recipe import READING, Recipe, SourceConfig
 from atento.config.renamed import VERSION
 from atento.config.tasks import TASKS
@@ -12,6 +11,7 @@ from atento.metrics.tag_schemes import scheme_of
 from atento.models.configuration import LORA
 from atento.tasks.answering import learned_settings
 from atento.tasks.evaluation import prefixes_of
+from atento.version import __version__
 
 
 def model_config(recipe: Recipe, network: dict[str, Any], template: str | None = None) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def model_config(recipe: Recipe, network: dict[str, Any], template: str | None =
     config = {
         "model_type": "atento",
         "version": VERSION,
-        "atento_version": atento.__version__,
+        "atento_version": __version__,
         "task": recipe.task,
         "name": recipe.name,
         "network": network,

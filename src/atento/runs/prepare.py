@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from atento.config.heads import HEAD_KINDS, HeadConfig, new_head
+from atento.config.heads import HEAD_KINDS, OF_TEXT, HeadConfig, new_head
 from atento.config.initial import ClassifierConfig
 from atento.config.loading import LoadedRecipe
 from atento.config.network import NetworkConfig, changed
@@ -31,6 +31,7 @@ from atento.data.values import joined_labels, several_labels, shared_parts
 from atento.errors import DataError, RecipeError, UsageError
 from atento.models.configuration import network_config
 from atento.models.initial import fine_tuned, initial_model
+from atento.networks.families import FAMILIES
 from atento.runs.nothing_to_learn import check_labels, without_difference
 from atento.runs.tuning import with_rates
 from atento.text.specials import sentinels
@@ -259,8 +260,9 @@ def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> Net
         heads.append(replace(before or HeadConfig(kind, names, **options), labels=names))  # type: ignore[arg-type]
     if not head_kinds:
         return replace(network, heads=tuple(heads))
-    pooled = any(HEAD_KINDS[head.kind] in ("class", "set", "number") for head in heads)
-    pooler = (network.pooler or network.family == "bert") if pooled and classifier is None else False
+    pooled = any(HEAD_KINDS[head.kind] in OF_TEXT for head in heads)
+    usual = network.family in FAMILIES and FAMILIES[network.family].pooler
+    pooler = (network.pooler or usual) if pooled and classifier is None else False
     return replace(network, heads=tuple(heads), pooler=pooler)
 
 
@@ -277,14 +279,6 @@ def labels_by_record(recipe: Recipe, split: Split) -> list[tuple[str, ...]]:
     return []
 
 
-_HIDDEN_ACTIVATIONS = {  # families whose heads for texts have a dense layer -> its activation; None: tanh
-    **dict.fromkeys(("roberta", "xlm-roberta", "camembert", "mpnet")),
-    "electra": "gelu",
-    "distilbert": "relu",
-    "deberta-v2": "gelu",
-}
-
-
 def _head_options(network: NetworkConfig, kind: str, classifier: ClassifierConfig | None) -> dict[str, Any]:
     """Return the options of a new head of that kind: those of the published models of the network's family.
 
@@ -292,18 +286,10 @@ def _head_options(network: NetworkConfig, kind: str, classifier: ClassifierConfi
     """
     if classifier is not None:
         return {"pooling": None if HEAD_KINDS[kind] == "tag" else classifier.pooling, "dropout": 0.0}
-    of_text = HEAD_KINDS[kind] in ("class", "set", "number")
-    if network.family == "modernbert":  # as its classes, which read the mean of the tokens in the released models
-        inside = {"hidden": True, "hidden_bias": False, "hidden_norm": True, "activation": "gelu"}
-        return {**inside, "pooling": "mean" if of_text else None, "dropout": network.dropout}
-    if of_text and network.family == "bart":
-        return {"hidden": True, "pooling": "last", "side": "both", "dropout": network.dropout}
-    if network.family == "bart" and HEAD_KINDS[kind] == "span":
-        return {"side": "both"}
-    if of_text and network.family in _HIDDEN_ACTIVATIONS:
-        activation = _HIDDEN_ACTIVATIONS[network.family]
-        return {"hidden": True, "activation": activation, "pooling": "first", "dropout": network.dropout}
-    if of_text and network.architecture == "decoder":  # as in GPT's paper, and in the released classes
+    own = FAMILIES[network.family].new_head(HEAD_KINDS[kind], network) if network.family in FAMILIES else None
+    if own is not None:
+        return own
+    if HEAD_KINDS[kind] in OF_TEXT and network.architecture == "decoder":  # as in GPT's paper and the released classes
         return {"out_bias": False, "dropout": network.dropout}
     return {"dropout": network.dropout}
 
@@ -349,12 +335,8 @@ def tokenizer_and_network(loaded: LoadedRecipe, train: Split, report: Report) ->
 
 def _after_padding(network: NetworkConfig, pad_id: int) -> PositionConfig | tuple[PositionConfig, ...]:
     """Return the network's positions; RoBERTa's table begins after the id of padding, as in its published layout."""
-    scheme = network.positions
-    if (
-        network.family in ("roberta", "xlm-roberta", "camembert")
-        and isinstance(scheme, PositionConfig)
-        and scheme.real_only
-    ):
+    scheme, own = network.positions, FAMILIES.get(network.family)
+    if own is not None and own.from_padding and isinstance(scheme, PositionConfig) and scheme.real_only:
         return replace(scheme, shift=pad_id + 1)
     return scheme
 

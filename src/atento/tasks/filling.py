@@ -15,6 +15,7 @@ from atento.data.special_tokens import special_tokens_of
 from atento.decoding.mask_predict import mask_predict
 from atento.errors import AtentoWarning, CapabilityError, UsageError
 from atento.networks import EncoderDecoder, Network
+from atento.networks.families import FAMILIES
 from atento.tasks.grouping import by_length
 from atento.tasks.model_outputs import TaskModel, tokenizer_of
 from atento.tasks.options import decoding_for
@@ -325,7 +326,8 @@ def _fill_spans(model: TaskModel, network: EncoderDecoder, texts: Sequence[str],
 def _denoises(model: TaskModel) -> bool:
     """Whether an encoder-decoder was trained to write a text without its masks."""
     task = model.config.get("task")
-    return model.network.config.family == "bart" or (task in TASKS and TASKS[str(task)].verb == "fill")
+    family = FAMILIES.get(model.network.config.family)
+    return (family is not None and family.denoises) or (task in TASKS and TASKS[str(task)].verb == "fill")
 
 
 def _fill_by_writing(

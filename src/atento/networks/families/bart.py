@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from atento.config.heads import OF_TEXT, HeadKind
 from atento.config.network import NetworkConfig
 from atento.config.network_parts import AttentionConfig, FeedForwardConfig, InputConfig, OutputConfig, SpecialIds
 from atento.config.positions import PositionConfig
@@ -28,7 +29,8 @@ class Relative:
 
     `theirs` is the class; `pre`: norms stand before the sublayers and at the end of each stack; `input_norm`: the
     embeddings are normalised; `positions`: "learned", "sinusoidal", or "fairseq" (sinusoids of real tokens, behind the
-    id of padding); `bias`: the logits have one; `pad`, `unk`, `eos`: ids that a configuration may leave out.
+    id of padding); `bias`: the logits have one; `pad`, `unk`, `eos`: ids that a configuration may leave out;
+    `denoises`: trained to write a text without its masks.
     """
 
     model_type: str
@@ -41,6 +43,7 @@ class Relative:
     eos: int = 2
     unk: int = 3
     activation: str = "gelu"
+    denoises: bool = False
 
     def scheme(self, d_model: int, pad: int) -> PositionConfig:
         """The positions of its networks."""
@@ -208,6 +211,12 @@ def _layer(ours: str, theirs: str, reads_source: bool, config: NetworkConfig) ->
     ]
 
 
+def _new_head(kind: HeadKind, network: NetworkConfig) -> dict[str, Any] | None:
+    if kind in OF_TEXT:
+        return {"hidden": True, "pooling": "last", "side": "both", "dropout": network.dropout}
+    return {"side": "both"} if kind == "span" else None
+
+
 def _family(relative: Relative) -> Family:
     tables = [f"{side}.embed_positions.weight{plural}" for side in ("encoder", "decoder") for plural in ("", "s")]
     return Family(
@@ -218,13 +227,15 @@ def _family(relative: Relative) -> Family:
         rows=partial(_rows, relative),
         computed=("encoder.version", "decoder.version", *([] if relative.positions == "learned" else tables)),
         repeats=_repeats,
+        new_head=_new_head if relative.denoises else lambda kind, network: None,
+        denoises=relative.denoises,
     )
 
 
 BART_AND_RELATIVES = tuple(
     _family(relative)
     for relative in (
-        Relative("bart", "BartForConditionalGeneration"),
+        Relative("bart", "BartForConditionalGeneration", denoises=True),
         Relative("marian", "MarianMTModel", input_norm=False, positions="sinusoidal", unk=1),
         Relative("mbart", "MBartForConditionalGeneration", pre=True),
         Relative(

@@ -210,6 +210,9 @@ def _family(relative: Relative) -> Family:
         rows=partial(_rows, relative),
         computed=("embeddings.position_ids", "embeddings.token_type_ids"),
         repeats=relative.heads.repeats,
+        from_padding=relative.from_padding,
+        new_head=relative.heads.new_head,
+        pooler=not relative.heads.hidden,
     )
 
 

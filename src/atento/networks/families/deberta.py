@@ -29,6 +29,7 @@ _HEADS = HeadNames(
     matrix="cls.predictions.decoder.weight",
     bias="cls.predictions.bias",
     hidden="pooler.dense",
+    hidden_activation="gelu",
 )
 _SECOND_NAMES = {  # of the head for masked tokens, in files whose configuration has `legacy: false`
     "lm_predictions.lm_head.dense.weight": "cls.predictions.transform.dense.weight",
@@ -223,6 +224,7 @@ DEBERTA = Family(
     rows=_rows,
     computed=("embeddings.position_ids",),
     repeats=_repeats,
+    new_head=_HEADS.new_head,
     tied=None,
     ignored=(  # an absolute table or a norm that is switched off, and the second head of the pretraining of version 3
         "embeddings.position_embeddings.weight",

@@ -103,4 +103,5 @@ DISTILBERT = Family(
     rows=_rows,
     computed=("embeddings.position_ids",),
     repeats=_HEADS.repeats,
+    new_head=_HEADS.new_head,
 )

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from atento.config.heads import HeadKind
 from atento.config.network import DEEPEST, WIDEST, NetworkConfig
 from atento.errors import ModelError, nearest
 from atento.networks.families.rows import Row
@@ -49,6 +50,9 @@ _IDS = {  # theirs -> ours
 _SMALL = ("layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps", "rope_theta")
 
 
+NewHead = Callable[[HeadKind, NetworkConfig], dict[str, Any] | None]
+
+
 @dataclass(frozen=True)
 class Family:
     """One `model_type` of the Hugging Face layout.
@@ -60,6 +64,10 @@ class Family:
     `ignored` are ends of names of tensors that some files hold although their network does not use them. `tied` says
     whether a tensor that a file leaves out repeats another one, if the configuration has no `tie_word_embeddings`;
     None: it always does. `on_encoder` are the kinds of labels whose class is an encoder without its decoder.
+    `new_head` gives the options of a new head for fine-tuning, as the published classes have it; None: the usual ones.
+    `pooler` says whether a new head of a text reads a pooler, `from_padding` whether positions count the real tokens
+    from behind the id of padding, `transposed` whether linear layers are stored as (in, out), and `denoises` whether
+    its models were trained to write a text without its masks.
     """
 
     model_type: str
@@ -73,6 +81,11 @@ class Family:
     ignored: tuple[str, ...] = ()
     other_prefixes: Mapping[str, str] = field(default_factory=dict)
     on_encoder: tuple[str, ...] = ()
+    new_head: NewHead = lambda kind, network: None
+    pooler: bool = False
+    from_padding: bool = False
+    transposed: bool = False
+    denoises: bool = False
 
     def prefix_in(self, names: Collection[str]) -> str:
         """The prefix of the base model's names in a file with those tensors; empty: they have none."""

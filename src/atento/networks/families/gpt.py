@@ -130,6 +130,7 @@ def _family(model_type: str) -> Family:
         rows=partial(_rows, model_type),
         computed=(".attn.bias", ".attn.masked_bias", "position_ids"),
         repeats=lambda data: (Repeat("lm_head.weight", _HEADS[model_type].table),),
+        transposed=True,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from atento.config.heads import HeadConfig
+from atento.config.heads import OF_TEXT, HeadConfig, HeadKind
 from atento.config.network import NetworkConfig
 from atento.errors import ModelError
 from atento.networks.families.rows import Row, linear, norm
@@ -62,6 +62,13 @@ class HeadNames:
         second_bias = self.matrix.removesuffix("weight") + "bias"
         matrix = Repeat(self.matrix, self.table)
         return (matrix,) if second_bias == self.bias else (matrix, Repeat(second_bias, self.bias, replaces=True))
+
+    def new_head(self, kind: HeadKind, network: NetworkConfig) -> dict[str, Any] | None:
+        """The options of a new head of a text behind the layer `hidden`, which reads the first token."""
+        if not self.hidden or kind not in OF_TEXT:
+            return None
+        activation = self.hidden_activation
+        return {"hidden": True, "activation": activation, "pooling": "first", "dropout": network.dropout}
 
 
 @dataclass(frozen=True)

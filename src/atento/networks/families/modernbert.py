@@ -6,7 +6,7 @@ Pre-norm without biases, gated, rotary positions; layers with a window alternate
 from collections.abc import Mapping
 from typing import Any
 
-from atento.config.heads import HeadConfig
+from atento.config.heads import OF_TEXT, HeadConfig, HeadKind
 from atento.config.network import NetworkConfig
 from atento.config.network_parts import (
     AttentionConfig,
@@ -193,6 +193,12 @@ def _head_rows(head: HeadConfig, config: NetworkConfig) -> list[Row]:
     return [*rows, *matrix, Row(f"{ours}.output.bias", (_HEADS.bias,), head=True)]
 
 
+def _new_head(kind: HeadKind, network: NetworkConfig) -> dict[str, Any]:
+    """As its classes, which read the mean of the tokens in the released models."""
+    inside = {"hidden": True, "hidden_bias": False, "hidden_norm": True, "activation": "gelu"}
+    return {**inside, "pooling": "mean" if kind in OF_TEXT else None, "dropout": network.dropout}
+
+
 MODERNBERT = Family(
     "modernbert",
     prefix="model.",
@@ -201,4 +207,5 @@ MODERNBERT = Family(
     rows=_rows,
     computed=(".rotary_emb.inv_freq",),
     repeats=_HEADS.repeats,
+    new_head=_new_head,
 )

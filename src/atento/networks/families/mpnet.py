@@ -113,4 +113,5 @@ MPNET = Family(
     rows=_rows,
     computed=("embeddings.position_ids",),
     repeats=_HEADS.repeats,
+    new_head=_HEADS.new_head,
 )

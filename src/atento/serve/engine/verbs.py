@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from atento.config.tasks import TASKS, WRITING, verb_of
+from atento.config.tasks import TASKS, verb_of
+from atento.config.verbs import WRITING
 from atento.data.objectives.label_sets import KIND as SETS
 from atento.data.special_tokens import special_tokens_of
 from atento.errors import CapabilityError, TokenizerError, UsageError, nearest

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-import atento
+from atento.errors import AtentoError
 from atento.serve.http import chat, health, hugging_face, libretranslate, openai, rerank, tokens
 from atento.serve.http.body import read_object
 from atento.serve.http.errors import ServiceError, error_body
@@ -22,10 +22,14 @@ from atento.serve.http.hosts import Hosts
 from atento.serve.http.middleware import Observed, answer
 from atento.serve.http.routes_page import POLICY, routes_page
 from atento.serve.http.service import Service, note
+from atento.version import __version__
 
 if TYPE_CHECKING:
     from atento.serve.http.tracing import Tracing
 
+ROUTES: list[Callable[[FastAPI, Service], None]] = [  # each adds routes
+    module.add_routes for module in (openai, chat, libretranslate, rerank, tokens, hugging_face)
+]
 _MESSAGES = {404: "there is no such path; GET /docs lists the routes", 405: "this path does not take that method"}
 
 
@@ -67,15 +71,15 @@ def application(
 
     app = _Application(
         title="Atento",
-        version=atento.__version__,
+        version=__version__,
         lifespan=lifespan,
         redirect_slashes=False,
         docs_url=None,
         redoc_url=None,
     )
     _add_errors(app)
-    for routes in (openai, chat, libretranslate, rerank, tokens, hugging_face):
-        routes.add_routes(app, service)
+    for add_routes in ROUTES:
+        add_routes(app, service)
     health.add_routes(app, service, pulse)
 
     async def docs(_: Request) -> Response:
@@ -105,7 +109,7 @@ def admin_application(service: Service) -> ASGIApp:
         service.describe(fields.model)
         try:
             await service.engine.reload(fields.model)
-        except atento.AtentoError as error:
+        except AtentoError as error:
             raise ServiceError(409, f"the model was not replaced: {error}", "reload_failed") from None
         return JSONResponse({"model": fields.model, "status": "reloaded"})
 

@@ -9,11 +9,11 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-import atento
 from atento.serve.http.language_codes import pair_in
 from atento.serve.http.metrics import CONTENT_TYPE
 from atento.serve.http.service import Service
 from atento.serve.settings import limit_texts
+from atento.version import __version__
 
 LAG = 1.0  # seconds by which the event loop may be late while the process counts as alive
 
@@ -50,7 +50,7 @@ def add_routes(app: FastAPI, service: Service, pulse: Pulse) -> None:
         return JSONResponse({"status": status, "models": models}, 200 if status == "ok" else 503, headers)
 
     async def version(_: Request) -> Response:
-        return JSONResponse({"version": atento.__version__})
+        return JSONResponse({"version": __version__})
 
     async def limits(request: Request) -> Response:
         service.clients.authenticate(request)
@@ -68,7 +68,7 @@ def add_routes(app: FastAPI, service: Service, pulse: Pulse) -> None:
             del model["path"]  # of this machine
         return JSONResponse(
             {
-                "version": atento.__version__,
+                "version": __version__,
                 "uptime_seconds": round(time.time() - service.started, 1),
                 "models": models,
                 "limits": asdict(service.limits),

@@ -11,7 +11,8 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from atento.config.tasks import TASKS, WRITING, task_with
+from atento.config.tasks import TASKS, task_with
+from atento.config.verbs import VERBS, WRITING
 from atento.serve.http.body import read_object
 from atento.serve.http.decoding import NAMES
 from atento.serve.http.errors import HUGGING_FACE, ServiceError, wrong_field
@@ -33,14 +34,6 @@ from atento.serve.http.work import Pointers, Work, unless_gone
 
 Payload = Callable[[Call], Coroutine[Any, Any, Any]]
 ZERO_SHOT = "zero-shot-classification"
-_TAGS = {  # the names of Hugging Face for the tasks of a verb, where they are not ours
-    "fill": "fill-mask",
-    "classify": "text-classification",
-    "tag": "token-classification",
-    "generate": "text-generation",
-    "embed": "feature-extraction",
-    "similarity": "sentence-similarity",
-}
 _KEYS = {"inputs", "parameters", "options", "stream"}
 _SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -57,13 +50,13 @@ _SCHEMA: dict[str, Any] = {
 def names() -> dict[str, str]:
     """The names of tasks in paths, ours and Hugging Face's, and the verb of each."""
     verbs = {name: str(spec.verb) for name, spec in TASKS.items() if spec.verb is not None}
-    tags = {tag: verb for verb, tag in _TAGS.items()}
+    tags = {spec.hub: verb for verb, spec in VERBS.items() if spec.hub is not None}
     return verbs | tags | {ZERO_SHOT: "classify"}
 
 
 def tag_of(verb: str) -> str:
     """The name of Hugging Face for what a verb does: "fill-mask"; ours where it has the same."""
-    return _TAGS.get(verb) or task_with(verb)
+    return VERBS[verb].hub or task_with(verb)
 
 
 def add_routes(app: FastAPI, service: Service) -> None:

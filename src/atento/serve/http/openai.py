@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from atento.config.tasks import WRITING
+from atento.config.verbs import WRITING
 from atento.serve.http.body import read_object
 from atento.serve.http.completion import (
     NAMES,

@@ -18,8 +18,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExport
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from starlette.types import Scope
 
-import atento
 from atento.errors import UsageError
+from atento.version import __version__
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH")
 _ATTRIBUTES = {  # a value of the log -> its name in the conventions of OpenTelemetry, or ours
@@ -45,7 +45,7 @@ class Tracing:
 
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider
-        self._tracer = provider.get_tracer("atento", atento.__version__)
+        self._tracer = provider.get_tracer("atento", __version__)
 
     @classmethod
     def from_environment(cls, event: Callable[..., None]) -> "Tracing":

@@ -1,0 +1,78 @@
+"""The verbs, one row each: what a user sees of a use of a model. Their code is in `atento.tasks.table`."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class VerbSpec:
+    """One verb: a method of `atento.Model`, and the command of that name.
+
+    Attributes:
+        example: Python code with a loaded `model`, for a model card.
+        next: commands that use a trained model, with {run} for its folder.
+        hub: what Hugging Face calls the task; None: as Atento does.
+        module: the file in `atento.cli` that has the command; None: that of the verb's name.
+        writes: whether the outputs are texts.
+        by_token: whether they are written token by token, so that they can be streamed.
+    """
+
+    example: str
+    next: tuple[str, ...]
+    hub: str | None = None
+    module: str | None = None
+    writes: bool = False
+    by_token: bool = False
+
+
+VERBS: dict[str, VerbSpec] = {  # in the order of `atento --help`
+    "translate": VerbSpec(
+        "model.translate('Hello.')\n",
+        ("translate {run} FILE", "attend {run} TEXT --out page.html", "evaluate {run} FILE.tsv"),
+        module="writing",
+        writes=True,
+        by_token=True,
+    ),
+    "summarize": VerbSpec(
+        "model.summarize('A long text ...')\n",
+        ("summarize {run} FILE", "evaluate {run} FILE.tsv"),
+        module="writing",
+        writes=True,
+        by_token=True,
+    ),
+    "generate": VerbSpec(
+        "model.generate('Once')\n",
+        ("generate {run} FILE --top-p 0.9", "generate {run} FILE --beam 4"),
+        hub="text-generation",
+        module="writing",
+        writes=True,
+        by_token=True,
+    ),
+    "fill": VerbSpec(
+        "mask = model.tokenizer.specials.roles['mask']\nprint(model.fill(f'Olá {mask}.'))\n",
+        ("fill {run} FILE", "embed {run} FILE", "similarity {run} PAIRS.tsv"),
+        hub="fill-mask",
+        writes=True,
+    ),
+    "classify": VerbSpec(
+        "print(model.classify('Olá.'))\n", ("classify {run} FILE", "evaluate {run} FILE.tsv"), hub="text-classification"
+    ),
+    "tag": VerbSpec(
+        "print(model.tag('Ana mora em Lisboa.'))\n",
+        ("tag {run} FILE", "evaluate {run} FILE.conll"),
+        hub="token-classification",
+    ),
+    "answer": VerbSpec(
+        "print(model.answer('Quem dorme?', 'O gato dorme.'))\n",
+        ("answer {run} QUESTIONS.tsv", "evaluate {run} FILE.json"),
+    ),
+    "embed": VerbSpec(
+        "model.embed(['Olá.'])\n", ("embed {run} FILE", "similarity {run} PAIRS.tsv"), hub="feature-extraction"
+    ),
+    "similarity": VerbSpec(
+        "print(model.similarity('Olá.', 'Oi.'))\n",
+        ("similarity {run} PAIRS.tsv", "evaluate {run} FILE.tsv"),
+        hub="sentence-similarity",
+    ),
+}
+WRITING = tuple(name for name, spec in VERBS.items() if spec.by_token)
+"""The verbs whose outputs are texts that a model writes token by token."""

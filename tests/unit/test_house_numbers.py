@@ -1,0 +1,185 @@
+"""The size of the house in numbers: each is counted, printed, and no larger than in the table; `pytest -s` shows them.
+
+A number that has become smaller is written down here. One that must grow is argued for in the change that raises it.
+The files of a thing are those in which a function is entered while it is done once, on tiny examples.
+"""
+
+import ast
+import io
+import sys
+import tokenize
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+import torch
+
+import atento
+from atento.attention import attend
+from atento.decoding import Beam, generate
+from test_house_rules import FILES, ROOT, name_of, room_of, trees
+
+MOST: dict[str, float] = {
+    "lines of Python": 109_300,
+    "rooms": 31,
+    "files over 400 lines": 10,
+    "functions over 60 lines outside the commands": 26,
+    "parameters of a function outside the commands": 14,
+    "share of files whose name another file has": 0.36,
+    "`Any` in 100 lines": 1.59,
+    "`type: ignore`": 99,
+    "files of attention": 3,
+    "files of a step of a beam search": 4,
+    "files of an update": 36,
+    "files of a training run": 92,
+    "files of an evaluation": 72,
+    "files that load a folder of BERT": 58,
+    "files that save one": 30,
+}
+LEAST = {"comments in 100 lines": 1.8}
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@cache
+def counted() -> dict[str, float]:
+    """The numbers that are counted in the source."""
+    texts = {file: file.read_text(encoding="utf-8") for file in FILES}
+    lines = sum(text.count("\n") for text in texts.values())
+    functions = [
+        node
+        for file, tree in trees().items()
+        if room_of(file) != "cli"
+        for node in ast.walk(tree)
+        if isinstance(node, Function)
+    ]
+    names = Counter(file.name for file in FILES if file.name != "__init__.py")
+    any_names = sum(
+        isinstance(node, ast.Name) and node.id == "Any" for tree in trees().values() for node in ast.walk(tree)
+    )
+    comments = [
+        token.string
+        for text in texts.values()
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type == tokenize.COMMENT
+    ]
+    ignored = sum("type: ignore" in comment for comment in comments)
+    return {
+        "lines of Python": lines,
+        "rooms": len({room_of(file) for file in FILES}),
+        "files over 400 lines": sum(text.count("\n") > 400 for text in texts.values()),
+        "functions over 60 lines outside the commands": sum(length(node) > 60 for node in functions),
+        "parameters of a function outside the commands": max(len(parameters(node)) for node in functions),
+        "share of files whose name another file has": sum(n for n in names.values() if n > 1) / names.total(),
+        "`Any` in 100 lines": 1.59 * any_names / lines,
+        "`type: ignore`": ignored,
+        "comments in 100 lines": 100 * (len(comments) - ignored) / lines,
+    }
+
+
+def length(node: Function) -> int:
+    """Lines from the `def` to the end."""
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def parameters(node: Function) -> list[ast.arg]:
+    return [
+        one
+        for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+        if one.arg not in ("self", "cls")
+    ]
+
+
+def entered(call: Callable[[], Any], begin: str = "") -> tuple[set[str], Any]:
+    """The files of Atento in which a function is entered during a call, and its result.
+
+    `begin`: the file and function with which counting begins and ends, "training/loop.py:fit"; empty: at once.
+    """
+    files: set[str] = set()
+    inside: list[FrameType] = []
+
+    def seen(frame: FrameType, event: str, argument: object) -> None:
+        path = frame.f_code.co_filename
+        if not path.startswith(str(ROOT)) or frame.f_code.co_name == "<module>":
+            return
+        name = name_of(Path(path))
+        if event == "call" and begin and f"{name}:{frame.f_code.co_name}" == begin:
+            inside.append(frame)
+        if event == "call" and (inside or not begin):
+            files.add(name)
+        if event == "return" and frame in inside:
+            inside.remove(frame)
+
+    sys.setprofile(seen)
+    try:
+        result = call()
+    finally:
+        sys.setprofile(None)
+    return files, result
+
+
+RECIPE: dict[str, Any] = {
+    "task": "translation",
+    "data": {"train": {"memory": "train"}, "valid": {"memory": "valid"}, "test": {"memory": "valid"}},
+    "network": {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1},
+    "tokenizer": {"kind": "word"},
+    "training": {"steps": 2, "batch_tokens": 50, "validate_every": 2, "precision": "float32"},
+    "decoding": {"beam": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def walked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    """Files that one thing is done with, by the thing."""
+    folder = tmp_path_factory.mktemp("walked")
+    pairs = [{"source": f"a b {n}", "target": f"c {n} d"} for n in "efgh" * 5]
+    found: dict[str, set[str]] = {}
+    x = torch.randn(1, 2, 3, 4)
+    found["files of attention"], _ = entered(lambda: attend(x, x, x))
+    arguments: Any = {"data": {"train": pairs, "valid": pairs[:2]}, "device": "cpu"}
+    update = "training/faults.py:take_update"
+    found["files of an update"], run = entered(lambda: atento.train(RECIPE, out=folder / "a", **arguments), update)
+    found["files of a training run"], _ = entered(
+        lambda: atento.train(RECIPE, out=folder / "b", **arguments), "training/loop.py:fit"
+    )
+    model = atento.load(run.folder)
+    ids = torch.tensor([[5, 6, 7]])
+    step = "decoding/beam/search.py:extend"
+    found["files of a step of a beam search"], _ = entered(
+        lambda: generate(model.network, ids, Beam(2), max_new_tokens=2), step
+    )
+    found["files of an evaluation"], _ = entered(lambda: atento.evaluate(model, pairs[:2]))
+    bert = released(folder)
+    found["files that load a folder of BERT"], loaded = entered(lambda: atento.load(bert))
+    found["files that save one"], _ = entered(lambda: loaded.save(folder / "out", layout="huggingface"))
+    return found
+
+
+def released(folder: Path) -> Path:
+    """A small BERT as transformers writes it."""
+    from transformers import BertConfig, BertModel
+
+    config = BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+    BertModel(config).save_pretrained(folder / "bert")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmno"]
+    (folder / "bert" / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    return folder / "bert"
+
+
+def test_the_house_is_no_larger_than_it_was(walked: dict[str, set[str]]) -> None:
+    numbers = counted() | {name: float(len(files)) for name, files in walked.items()}
+    print()
+    for name, value in numbers.items():
+        print(f"{value:>10,.4g}  {name}  [{MOST.get(name, LEAST.get(name, 0)):,.4g}]")
+    rooms = Counter[str]()
+    for file in FILES:
+        rooms[room_of(file)] += file.read_text(encoding="utf-8").count("\n")
+    print(*(f"{lines:>10,}  {room}" for room, lines in sorted(rooms.items())), sep="\n")
+    for name, files in walked.items():
+        print(name, *sorted(files), sep="\n    ")
+    assert numbers.keys() == {*MOST, *LEAST}
+    assert {name: value for name, value in numbers.items() if value > MOST.get(name, value)} == {}
+    assert all(numbers[name] >= least for name, least in LEAST.items())
