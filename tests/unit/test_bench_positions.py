@@ -302,6 +302,20 @@ def test_b7_the_hybrid_is_compared_with_each_part() -> None:
     assert said.count("better than sinusoidal (20 %)") == said.count("worse than shaw (100 %)") == 2
 
 
+def test_networks_that_learned_nothing_answer_nothing() -> None:
+    """No scheme has learned a task: every question on it is answered with that, whatever the schemes differ in."""
+    rows = list(measure(Size(16, 2, 1, 16, 2, 2, 2, 0.001, 16, 0), "cpu", 1, schemes=("none", "learned", "shaw")))
+    for task in ("echo", "pairs", "reorder"):
+        for row in rows:
+            learned = 0.6 if row.get("task") == task else 1.0
+            for name, value in row.get("measures", {}).items():
+                if name.startswith("accuracy"):
+                    value |= {"mean": learned, "seeds": [learned, learned]}
+        no = f"No scheme learned {task} (60 %, 1 updates) at 16 tokens, so there is no conclusion"
+        for question, row in zip(QUESTIONS, answers(rows), strict=True):
+            assert (no in row["answer_en"]) == ("nada se conclui: `" in row["answer_pt"]) == (task in question.tasks)
+
+
 def test_questions_whose_tasks_were_not_measured_stay_unanswered() -> None:
     rows = [
         task_row("reorder", one, alignment_error_16=[0.1, 0.2], accuracy_16=[1.0, 1.0]) for one in ("learned", "t5")

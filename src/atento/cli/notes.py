@@ -39,6 +39,13 @@ def notes(
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Also write the figures of the rows, as SVG.")
     ] = None,
+    documents: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="For B12: documents and summaries of your own; JSONL or CSV with source and target, or a TSV of both.",
+        ),
+    ] = None,
     seed: Seed = 1,
     threads: Annotated[int, typer.Option(min=1, help="Number of CPU threads; one is fastest here.")] = 1,
     as_json: AsJson = False,
@@ -51,7 +58,7 @@ def notes(
     import time
 
     from atento.errors import UsageError
-    from atento.notes.table import CREDIT, rows_named, run
+    from atento.notes.table import CREDIT, rows_named, run, with_documents
     from atento.precision import threads as processor_threads
 
     if page:
@@ -62,6 +69,8 @@ def notes(
     if rows and every:
         raise UsageError(f"--all runs every row: got rows as well, {' '.join(rows)}")
     chosen = rows_named(rows or [])
+    if documents is not None:
+        chosen = with_documents(chosen, documents)
     if names_only or not (rows or every):
         for row in chosen:
             record = {"row": row.id, "title": row.title}

@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from atento.laboratory.networks import ABSOLUTE, HYBRID, RELATIVE
-from atento.laboratory.numbers import TOLERATED_LOSS, Language, Numbers, generalisation, lengths, percents, reached
+from atento.laboratory.numbers import (
+    LEARNED,
+    TOLERATED_LOSS,
+    Language,
+    Numbers,
+    generalisation,
+    lengths,
+    percents,
+    reached,
+)
 
 
 def periodicity(numbers: Numbers, language: Language) -> str:
@@ -320,15 +329,40 @@ QUESTIONS = (
 )
 
 
+def unlearned(numbers: Numbers, language: Language, tasks: Sequence[str]) -> str | None:
+    """Say which of the tasks no scheme has learned, so that their numbers mean nothing; None if each was learned."""
+    parts = []
+    for task in tasks:
+        best = numbers.best(task)
+        if best is not None and best < LEARNED:
+            steps = numbers.rows[task, numbers.schemes(task)[0]]["steps"]
+            parts.append(f"{task} ({language.percent(best)}, {steps} {language.text('atualizações', 'updates')})")
+    if not parts:
+        return None
+    return language.text(
+        f"Nenhum esquema aprendeu {language.series(parts)} com {numbers.length} tokens, e nada se conclui: `--seconds` "
+        "maior treina mais.",
+        f"No scheme learned {language.series(parts)} at {numbers.length} tokens, so there is no conclusion: a larger "
+        "`--seconds` trains longer.",
+    )
+
+
 def answers(rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield a row for each question whose tasks were measured: question and answer in both languages."""
+    """Yield a row for each question whose tasks were measured: question and answer in both languages.
+
+    Where no scheme has learned a task at the trained length, the answer says so.
+    """
     numbers = Numbers(rows)
+
+    def answer(question: Question, language: Language) -> str:
+        return unlearned(numbers, language, question.tasks) or question.answer(numbers, language)
+
     for question in QUESTIONS:
         if numbers.tasks.issuperset(question.tasks):
             yield {
                 "bench": "positions",
                 "question_pt": question.portuguese,
-                "answer_pt": question.answer(numbers, Language(True)),
+                "answer_pt": answer(question, Language(True)),
                 "question_en": question.english,
-                "answer_en": question.answer(numbers, Language(False)),
+                "answer_en": answer(question, Language(False)),
             }

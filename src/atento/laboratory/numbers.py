@@ -39,6 +39,12 @@ class Numbers:
         """Return the mean of a measure over seeds."""
         return float(self.rows[task, scheme]["measures"][name]["mean"])
 
+    def best(self, task: str) -> float | None:
+        """Return the highest accuracy of a scheme at the trained length; None for a task without accuracies."""
+        name = f"accuracy {self.length}"
+        schemes = [scheme for scheme in self.schemes(task) if name in self.rows[task, scheme].get("measures", {})]
+        return max((self.mean(task, scheme, name) for scheme in schemes), default=None)
+
     def seeds(self, task: str, scheme: str, name: str) -> list[float]:
         """Return the values of a measure, one per seed."""
         return [float(value) for value in self.rows[task, scheme]["measures"][name]["seeds"]]

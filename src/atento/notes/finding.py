@@ -51,11 +51,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the specification and its check."""
+    """A row of the specification and its check; `own_documents` returns one on (document, summary) pairs."""
 
     id: str
     title: str
     check: Callable[[], Finding]
+    own_documents: Callable[[Sequence[tuple[str, str]]], Callable[[], Finding]] | None = None
 
 
 def compare(

@@ -5,12 +5,14 @@ The rows follow five Portuguese lecture notes (see `CREDIT`). `atento.notes.erra
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from atento.config.recipe import SourceConfig
+from atento.data.records import SOURCE_AND_TARGET, read_records
 from atento.errors import UsageError, nearest
 from atento.notes.checks import (
     arrangements,
@@ -95,7 +97,12 @@ ROWS: dict[str, Row] = {
         Row("B9", "texts longer than in training", lengths.longer_texts),
         Row("B10", "the cost of relative positions", cost.cost_of_positions),
         Row("B11", "properties of sinusoids", positions.sinusoid_properties),
-        Row("B12", "positions in summaries of long documents", summaries.summaries_by_scheme),
+        Row(
+            "B12",
+            "positions in summaries of long documents",
+            summaries.summaries_by_scheme,
+            summaries.own_documents,
+        ),
         Row("B13", "a score decomposed into content and position", relative.score_split),
         Row("B14", "alignment between languages with different word order", reordering.alignment_by_scheme),
         Row("C1", "residual and layer norm", blocks.residual_and_norm),
@@ -251,6 +258,25 @@ def rows_named(names: Iterable[str]) -> list[Row]:
         if name not in ROWS:
             raise UsageError(f"unknown row {name!r}{nearest(name, list(ROWS))}")
     return [ROWS[name] for name in requested]
+
+
+def with_documents(rows: Iterable[Row], file: Path) -> list[Row]:
+    """Return the rows with checks on the documents and summaries of a file.
+
+    Args:
+        rows: rows with `own_documents`.
+        file: JSONL, JSON or CSV with the columns `source` and `target`, or a TSV of two columns.
+
+    Raises:
+        DataError, RecipeError: the file; it names the line. UsageError: a row that takes no documents.
+    """
+    for row in (row for row in rows if row.own_documents is None):
+        able = ", ".join(other.id for other in ROWS.values() if other.own_documents is not None)
+        raise UsageError(f"row {row.id} takes no documents: those that do are {able}")
+    columns = (0, 1) if ".tsv" in file.suffixes else ("source", "target")
+    source = SourceConfig(file=str(file), source=columns[0], target=columns[1])
+    pairs = list(read_records(source, SOURCE_AND_TARGET, Path()))
+    return [replace(row, check=row.own_documents(pairs)) for row in rows if row.own_documents is not None]
 
 
 def run(rows: Iterable[Row], seed: int = 1) -> Iterator[Result]:
