@@ -41,9 +41,13 @@ $(VENV)/installed: $(VENV)/torch pyproject.toml
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
 	touch $@
 
-# What tests run with has one version each, and files with these hashes alone.
+# What tests run with has one version each, and files with these hashes alone. Two packages have no wheels: they are
+# built last, with the locked setuptools.
 $(VENV)/installed-dev: $(VENV)/torch pyproject.toml requirements.lock
-	$(BIN)/python -m pip install --quiet --no-deps --require-hashes --requirement requirements.lock
+	awk '/^[a-z]/ { wheel = !/^(rouge-score|seqeval)==/ } wheel' requirements.lock > $(VENV)/wheels.lock
+	$(BIN)/python -m pip install --quiet --no-deps --require-hashes --only-binary :all: --requirement $(VENV)/wheels.lock
+	$(BIN)/python -m pip install --quiet --no-deps --require-hashes --no-build-isolation --use-pep517 \
+		--requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@ $(VENV)/installed
 

@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[1]
 LOCKS = {"requirements.lock": "dev", "deploy/requirements.lock": "serve"}
 """File -> the extra that it locks."""
 BUILD = ("hatchling", "editables")  # what builds Atento itself
+BUILD_OTHERS = {"dev": ("setuptools", "setuptools-scm")}  # what builds rouge-score and seqeval, which have no wheels
 ALONE = {"dev": ("mbrs>=0.1.8",)}  # a peer whose own requirements bring other models
 OMITTED = re.compile(r"torch|triton|(nvidia|cuda)-.*")
 
@@ -53,7 +54,7 @@ def write_lock(file: str, extra: str, options: list[str]) -> None:
     path = ROOT / file
     with tempfile.TemporaryDirectory() as folder:
         wanted, out = Path(folder) / "wanted.in", Path(folder) / "out.txt"
-        wanted.write_text("\n".join(BUILD))
+        wanted.write_text("\n".join((*BUILD, *BUILD_OTHERS.get(extra, ()))))
         kept = [ROOT / "constraints.txt", *(ROOT / name for name in list(LOCKS)[: list(LOCKS).index(file)])]
         constraints = [word for number, one in enumerate(kept) for word in ("-c", _pins(one, Path(folder), number))]
         text = path.read_text() if path.exists() else ""

@@ -60,6 +60,21 @@ def test_the_lock_names_no_registry_and_leaves_torch_to_the_constraints(file: st
     assert re.search(r"^torch==", (ROOT / "constraints.txt").read_text(encoding="utf-8"), flags=re.MULTILINE)
 
 
+def test_what_has_no_wheel_is_built_from_its_locked_source_by_locked_packages() -> None:
+    """Isolated builds fetched setuptools, and setuptools-scm of seqeval, without a version or a hash."""
+    recipe = re.sub(r"\\\n\s*", "", (ROOT / "Makefile").read_text(encoding="utf-8"))
+    steps = re.search(r"\$\(VENV\)/installed-dev: .*\n((?:\t.*\n)+)", recipe)
+    assert steps is not None
+    chosen, wheels, sources, *_ = steps[1].splitlines()
+    assert "--only-binary :all:" in wheels and "--no-build-isolation" in sources
+    built = re.search(r"!/\^\((.+?)\)==/", chosen)
+    assert built is not None
+    text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    hashes = {name: found.count("sha256") for name, _, _, found in ENTRY.findall(text)}
+    assert {hashes[name] for name in built[1].split("|")} == {1}  # the source alone
+    assert {"setuptools", "setuptools-scm"} <= hashes.keys()
+
+
 def test_the_image_and_the_service_have_the_versions_of_the_tests() -> None:
     for machine in MACHINES:
         assert locked("deploy/requirements.lock", machine).items() <= locked("requirements.lock", machine).items()
