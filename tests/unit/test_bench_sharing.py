@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from atento.bench import sharing
-from atento.bench.sharing import SETTINGS, SITUATIONS, Job, jobs_in, measure_sharing
+from atento.bench.sharing import SITUATIONS, Job, jobs_in, measure_sharing
 from atento.precision import LONG_WAITS, SHORT_WAITS, machine_environment
 
 NAMES = ("GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_WAIT_POLICY")
@@ -32,8 +32,27 @@ class Other(Toy):
     other_library = True
 
 
+TOYS = Job(Toy, Other, (), (), "work", 7)
+
+
 def test_each_setting_has_its_variables_and_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharing, "jobs_in", lambda folder: {"toy": Job(Toy, Other, (), (), "work", 7)})
+    made: list[dict[str, Any]] = []
+    monkeypatch.setattr(sharing, "Side", lambda kind, **options: made.append(options))
+    names = [name for name, _ in sharing._sides(TOYS)]
+    theirs = machine_environment()
+    assert dict(zip(names, made)) == {
+        "default": {"environment": theirs | SHORT_WAITS, "threads": None},
+        "long waits": {"environment": theirs | LONG_WAITS, "threads": None},
+        "no waits": {"environment": theirs | {"OMP_WAIT_POLICY": "passive"}, "threads": None},
+        "one thread": {"environment": theirs | SHORT_WAITS, "threads": 1},
+        "transformers": {},
+    }
+
+
+def test_the_processes_have_the_variables_and_threads_of_their_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = {"default": (SHORT_WAITS, None), "long waits": (LONG_WAITS, 1)}
+    monkeypatch.setattr(sharing, "SETTINGS", few)
+    monkeypatch.setattr(sharing, "jobs_in", lambda folder: {"toy": TOYS})
     monkeypatch.setattr(sharing.time, "sleep", lambda seconds: None)
     seen: dict[str, Any] = {}
     before = sharing.alternate
@@ -47,10 +66,9 @@ def test_each_setting_has_its_variables_and_threads(monkeypatch: pytest.MonkeyPa
     rows = list(measure_sharing(0.0, situations=("nothing",), rounds=1))
     threads = torch.get_num_threads()
     theirs = {name: value for name, value in machine_environment().items() if name in NAMES}
-    assert seen["default"] == (theirs | SHORT_WAITS, threads) and seen["one thread"] == (theirs | SHORT_WAITS, 1)
-    assert seen["long waits"] == (theirs | LONG_WAITS, threads) and seen["transformers"] == (theirs, threads)
-    assert seen["no waits"] == (theirs | {"OMP_WAIT_POLICY": "passive"}, threads)
-    assert [row["who"] for row in rows[1:-1]] == [*SETTINGS, "transformers"]
+    assert seen["default"] == (theirs | SHORT_WAITS, threads) and seen["transformers"] == (theirs, threads)
+    assert seen["long waits"] == (theirs | LONG_WAITS, 1)
+    assert [row["who"] for row in rows[1:-1]] == [*few, "transformers"]
     assert rows[-1]["goal"] == 1.15 and rows[-1]["beside"] == "nothing"
 
 

@@ -54,7 +54,10 @@ def stored_by_path(tree: ast.Module) -> Iterator[str]:
 def test_no_cache_is_keyed_by_a_path() -> None:
     seen, found = 0, []
     for file in sorted(ROOT.rglob("*.py")):
-        tree = ast.parse(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
+        if not any(word in text for word in ("cache", "dict[Path", "dict[str | Path")):
+            continue  # nothing that the two checks look for
+        tree = ast.parse(text)
         for node in caches(tree):
             seen += 1
             if keyed_by_path(node):

@@ -176,7 +176,11 @@ HEAVY = {
 }
 
 
-@pytest.mark.parametrize("name", HEAVY)
+@pytest.mark.parametrize(
+    "name",
+    # the gate waits two seconds for the power; loops run that long in `test_a_process_answers_after_a_refusal`
+    [pytest.param(name, marks=[pytest.mark.slow] * (name == "nested loops")) for name in HEAVY],
+)
 def test_a_template_that_is_wrong_or_passes_a_limit_is_refused_in_one_sentence(
     name: str, made: list[RenderingProcess]
 ) -> None:
