@@ -13,7 +13,7 @@ CHECKED = ["src", "tests", "tools"]
 BEFORE = [
     ("format", ["ruff", "format", "--check", "--quiet", *CHECKED]),
     ("lint", ["ruff", "check", "--quiet", *CHECKED]),
-    ("types", ["mypy"]),
+    ("types", ["mypy", "--num-workers", "2"]),
 ]
 # Work stealing keeps a file's tests on one worker until the other has none left, so that shared fixtures are made once.
 PYTEST = ["pytest", "-n", "2", "--dist", "worksteal", "--durations=40"]

@@ -112,7 +112,10 @@ class ForkServer:
         test: str | None = None,
         **details: Any,
     ) -> Running:
-        """Start a command. `record` gets every training batch; `fault` is a name of `forkserver.FAULTS`."""
+        """Start a command, or a function of a test. `record` gets every training batch.
+
+        `fault`: a name of `forkserver.FAULTS`. `test`: module:function, with `details` as its arguments.
+        """
         self.count += 1
         place = self.scratch / str(self.count)
         place.mkdir()

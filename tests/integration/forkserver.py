@@ -1,8 +1,8 @@
 """A process that has imported torch once and forks a command line a request, some with a fault planted in it.
 
 Requests and answers are one JSON object a line: {"argv": ..., "cwd": ...} -> {"pid": ...}; {"wait": pid, "seconds": s}
--> {"status": ...}, negative for a signal, None while it runs. With {"test": "module:name"} the child runs that test
-(`conftest.in_small_process`). The server itself uses no thread, so forking it is safe.
+-> {"status": ...}, negative for a signal, None while it runs. With {"test": "module:name"} the child runs that
+function of a test (`conftest.in_small_process`). The server itself uses no thread, so forking it is safe.
 """
 
 import faulthandler
@@ -96,7 +96,8 @@ def run(request: dict[str, Any]) -> int:
             arguments = {
                 key: Path(value) if isinstance(value, str) else value for key, value in request["details"].items()
             }
-            getattr(importlib.import_module(module), name).__wrapped__(**arguments)
+            function = getattr(importlib.import_module(module), name)
+            getattr(function, "__wrapped__", function)(**arguments)
         else:
             from atento.cli.main import main as command
 

@@ -7,12 +7,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import atento
+from atento.config.loading import load_recipe
 from atento.errors import DataError
+from atento.runs.token_data import make_store
+from atento.text import text_workers
+from conftest import ForkServer
 
 pytestmark = pytest.mark.integration
 
@@ -59,46 +64,49 @@ def test_train_makes_a_store_and_resumes_on_it(tmp_path: Path, monkeypatch: pyte
         atento.train("once/run", {"training.steps": 10})
 
 
-# The command with small shards, so that little text has many; it says the process of its worker.
-SHARDS = """
-from atento.config.loading import load_recipe
-from atento.runs.token_data import make_store
-from atento.text import text_workers
-start = text_workers._worker
-def started(program, arguments):
-    worker = start(program, arguments)
-    print(worker.pid, flush=True)
-    return worker
-text_workers._worker = started
-make_store(load_recipe("my.yaml", ["data.held_out=0"]), lambda line: None, processes=1, shard_tokens=5_000)
-"""
+def small_shards(said: Path) -> None:
+    """The command with small shards, so that little text has many; it writes the process of its worker to a file."""
+    start = text_workers._worker
+
+    def started(program: str, arguments: Any) -> Any:
+        worker = start(program, arguments)
+        (said / "writing").write_text(str(worker.pid))
+        (said / "writing").rename(said / "worker")
+        return worker
+
+    text_workers._worker = started
+    make_store(load_recipe("my.yaml", ["data.held_out=0"]), lambda line: None, processes=1, shard_tokens=5_000)
 
 
 @pytest.mark.parametrize("shard", [pytest.param(0, marks=pytest.mark.slow), 3])
-def test_a_killed_command_leaves_a_store_that_the_same_command_completes(tmp_path: Path, shard: int) -> None:
+def test_a_killed_command_leaves_a_store_that_the_same_command_completes(
+    server: ForkServer, tmp_path: Path, shard: int
+) -> None:
     """SIGKILL before the first shard or between two: no process is left over, and the result has the same bytes."""
     contents = []
     for name in ("undisturbed", "killed"):
         folder = tmp_path / name
         write(folder, 3_000)
-        command = [sys.executable, "-c", SHARDS]
+        command = {"cwd": folder, "test": f"{__name__}:small_shards", "said": str(folder)}
         if name == "killed":
-            process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
-            assert process.stdout is not None
-            worker = int(process.stdout.readline())
-            while shard and not (folder / "store" / f"shard-{shard:05}.json").exists():
-                assert process.poll() is None
+            running = server.start(**command)
+            while not (folder / "worker").exists() or (
+                shard and not (folder / "store" / f"shard-{shard:05}.json").exists()
+            ):
+                assert running.status() is None
                 time.sleep(0.002)
-            process.send_signal(signal.SIGKILL)
-            process.wait()
+            os.kill(running.pid, signal.SIGKILL)
+            assert running.end().status == -signal.SIGKILL
             assert not (folder / "store" / "manifest.json").exists()
+            worker = int((folder / "worker").read_text())
             for _ in range(500):
                 if not Path(f"/proc/{worker}").exists():
                     break
                 time.sleep(0.02)
             else:
                 raise AssertionError("the worker goes on without its parent")
-        subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        done = server.run(**command)
+        assert done.status == 0, done.stderr
         files = (path for path in (folder / "store").iterdir() if path.suffix in (".bin", ".json"))
         contents.append({path.name: path.read_bytes() for path in files})
         manifest = json.loads(contents[-1]["manifest.json"])
@@ -106,18 +114,9 @@ def test_a_killed_command_leaves_a_store_that_the_same_command_completes(tmp_pat
     assert contents[0] == contents[1]
 
 
-def test_the_command_prints_what_it_made(tmp_path: Path) -> None:
+def test_the_command_prints_what_it_made(server: ForkServer, tmp_path: Path) -> None:
     write(tmp_path, 300)
-    command = [
-        sys.executable,
-        "-c",
-        "from atento.cli.start import main; main()",
-        "data",
-        "tokenize",
-        "my.yaml",
-        "--json",
-    ]
-    said = json.loads(subprocess.run(command, cwd=tmp_path, check=True, capture_output=True).stdout)
+    said = json.loads(server.run("data", "tokenize", "my.yaml", "--json", cwd=tmp_path).stdout)
     assert said["texts"] == 280 and said["folder"].endswith("store") and said["tokens"] > 3000
 
 
