@@ -68,8 +68,11 @@ def blocks(page: Path) -> list[Block]:
 
 
 def shortened(text: str) -> str:
-    """`training.steps=6000`, `"steps": 300` and `runs/a@2000` with steps divided by 500, at least 2; fewer pairs."""
+    """`training.steps=6000`, `"steps": 300` and `runs/a@2000` with steps divided by 500, at least 2; fewer pairs; of a
+    search one trial, which is a process of its own.
+    """
     fewer = re.sub(r'(write\("\w+", |, )(?:\d+_000|\d00)\)', r"\g<1>40)", text)
+    fewer = re.sub(r"--trials \d+", "--trials 1", fewer)
     return re.sub(
         r"""(steps["']?\s*[=:]\s*|--steps |@)(\d+)""",
         lambda found: f"{found[1]}{max(2, int(found[2]) // 500)}",

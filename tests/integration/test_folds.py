@@ -1,9 +1,8 @@
 """Cross-validation: stratified folds, a run for each, pooled scores, resuming, refusals."""
 
 import json
+import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from atento.data.folds import fold_of
 from atento.errors import DataError, UsageError
 from atento.runs.folds import cross_validate
 from atento.tasks.table import VERBS
+from atento.training import loop
 from conftest import ForkServer
 from test_classification import recipe, records
 
@@ -73,33 +73,29 @@ def test_what_folds_refuse_and_a_label_of_one_example(tmp_path: Path, capsys: py
     assert "warning: label 'raro' has one training example" in (tmp_path / "b" / "train.log").read_text("utf-8")
 
 
-KILLED_IN_FOLD_2 = """
-import json, os, signal, sys
-from atento.runs.folds import cross_validate
-from atento.training import loop
+def killed_in_fold_2() -> None:
+    """The cross-validation of a process that is killed behind the first checkpoint of the second fold."""
+    save = loop.save
 
-save = loop.save
+    def killing(run: Any, **options: Any) -> None:
+        save(run)  # not beside the training, so that it is written before the kill
+        if run.folder.name == "fold-2":
+            os.kill(os.getpid(), signal.SIGKILL)
 
-def killing(run, **options):
-    save(run)  # not beside the training, so that it is written before the kill
-    if run.folder.name == "fold-2":
-        os.kill(os.getpid(), signal.SIGKILL)
-
-loop.save = killing
-cross_validate("recipe.yaml", folds=3, out="cv", threads=1)
-"""
+    loop.save = killing  # type: ignore[assignment]
+    cross_validate("recipe.yaml", folds=3, out="cv", threads=1)
 
 
 def test_a_kill_inside_a_fold_and_the_same_call_give_the_same_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = "".join(f"{text}\t{label}\n" for text, label in records())
     (tmp_path / "all.tsv").write_text(rows, encoding="utf-8")
     settings = recipe({"train": {"file": "all.tsv", "text": 0, "label": 1}}, steps=6, checkpoint_every=2)
     (tmp_path / "recipe.yaml").write_text(json.dumps(settings), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    done = subprocess.run([sys.executable, "-c", KILLED_IN_FOLD_2], capture_output=True, text=True, timeout=120)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    done = server.run(cwd=tmp_path, test=f"{__name__}:killed_in_fold_2")
+    assert done.status == -signal.SIGKILL, done.stderr
     assert [path.name for path in (tmp_path / "cv" / "fold-2" / "checkpoints").iterdir()] == ["step-00000002"]
     predictions: list[int] = []
     predict = VERBS["classify"].predict
