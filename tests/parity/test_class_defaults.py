@@ -5,8 +5,6 @@ The tables are those of the locked version; with another one installed, a differ
 
 import dataclasses
 import json
-import warnings
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +21,13 @@ pytest.importorskip("transformers", reason="transformers is not installed (extra
 
 import transformers as hf
 
+from locked import none_left
 from released import CASES, saved, theirs
 from test_families import compare
 
 pytestmark = pytest.mark.parity
-LOCKED = "5.24.0"
 DECODER = frozenset({"decoder.block.0", "encoder.embed_tokens.weight"})  # by which T5 is told from its encoder
 DERIVED = {"scale_decoder_outputs", "num_labels"}  # T5's class has it from `tie_word_embeddings`; BART's has labels
-
-
-def none_left(names: Collection[str], what: str) -> None:
-    """That there are no such names: a failure with the locked version, a warning with another one."""
-    if names and hf.__version__ != LOCKED:
-        warnings.warn(f"transformers {hf.__version__}: {what}: {sorted(names)}", stacklevel=2)
-        return
-    assert not names, f"{what}: {sorted(names)}"
 
 
 def class_keys(model_type: str) -> dict[str, Any]:
@@ -59,12 +49,14 @@ def read(model_type: str, data: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("model_type", FAMILIES)
 def test_every_key_of_a_configuration_class_has_a_row(model_type: str) -> None:
     table, keys = class_defaults(model_type), class_keys(model_type)
-    none_left((table.keys() ^ keys.keys()) - DERIVED, f"{model_type}: keys without a row")
-    none_left({key for key in table.keys() & keys.keys() if table[key] != keys[key]}, f"{model_type}: other defaults")
+    none_left((table.keys() ^ keys.keys()) - DERIVED, f"{model_type}: keys without a row", hf)
+    none_left(
+        {key for key in table.keys() & keys.keys() if table[key] != keys[key]}, f"{model_type}: other defaults", hf
+    )
     full = hf.CONFIG_MAPPING[model_type]().to_dict()
     data = ReadKeys(full)
     FAMILIES[model_type].read(data, frozenset(DECODER), FAMILIES[model_type].tying(full, ["x"]))
-    none_left(data.unread(), f"{model_type}: keys that are named in the load report of a default configuration")
+    none_left(data.unread(), f"{model_type}: keys that are named in the load report of a default configuration", hf)
 
 
 @pytest.mark.parametrize("model_type", FAMILIES)
@@ -81,7 +73,7 @@ def test_a_key_that_a_file_leaves_out_has_the_default_of_its_class(model_type: s
 
 def test_every_setting_of_generation_has_a_row() -> None:
     keys = FILES["generation_config.json"]
-    none_left([key for key in vars(hf.GenerationConfig()) if not keys.known(key)], "settings without a row")
+    none_left([key for key in vars(hf.GenerationConfig()) if not keys.known(key)], "settings without a row", hf)
     assert not keys.unread(hf.GenerationConfig().to_dict())
     assert keys.unread({"num_beams": 3, "sequence_bias": [[[1], 2.0]], "newest": 1}) == ["newest", "sequence_bias"]
 

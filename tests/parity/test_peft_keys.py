@@ -1,6 +1,7 @@
 """Every key of PEFT's LoraConfig: computed as PEFT does, without effect on a saved adapter, or refused by name (K2)."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,11 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import atento
+from atento.config.released_keys import FILES
 from atento.convert.reading import model_to_convert
 from atento.errors import ModelError
+from atento.models.peft import ADAPTER_CONFIG
+from locked import none_left
 from released import saved, theirs
 from test_peft import AUTO, compared, logits
 
@@ -85,6 +89,7 @@ WITHOUT_EFFECT: dict[str, Any] = {  # another value in the file of a saved adapt
     "fan_in_fan_out": True,
     "megatron_core": "elsewhere",
     "revision": "main",
+    "merge_weights": True,
     "corda_config": {"corda_method": "kpm"},
     "eva_config": {"rho": 2.0},
     "lora_ga_config": {"direction": "random"},
@@ -101,15 +106,19 @@ REFUSED: dict[str, Any] = {
     "target_parameters": ["mlp.weight"],
     "layer_replication": [[0, 2]],
     "megatron_config": {"hidden_size": 16},
+    "enable_lora": [True, False, True],
 }
-IN_TEST_PEFT = {"bias", "task_type", "base_model_name_or_path", "r", "lora_alpha"}
+IN_TEST_PEFT = {"bias", "task_type", "base_model_name_or_path", "r", "lora_alpha", "revision"}
 
 
-def test_every_key_of_the_library_has_a_decision() -> None:
-    """A key that a later version of PEFT adds is in no table, and fails here."""
-    computed = {key for _, settings in COMPUTED.values() for key in settings}
-    decided = [*computed, *WITHOUT_EFFECT.keys() - computed, *REFUSED, *IN_TEST_PEFT - computed]
-    assert sorted(decided) == sorted(peft.LoraConfig().to_dict())
+def test_every_key_of_the_library_has_a_row_and_every_row_a_case() -> None:
+    keys, written = FILES[ADAPTER_CONFIG], peft.LoraConfig().to_dict()
+    none_left([key for key in written if not keys.known(key)], "keys of LoraConfig without a row", peft)
+    tried = {key for _, settings in COMPUTED.values() for key in settings}
+    none_left(set(keys.computed) & written.keys() - tried - IN_TEST_PEFT, "computed keys without a case", peft)
+    none_left(set(keys.harmless) & written.keys() - WITHOUT_EFFECT.keys(), "keys without effect and a case", peft)
+    assert keys.refused.keys() == REFUSED.keys()
+    none_left(keys.unread(written | {"peft_type": "LORA"}), "keys that a default configuration refuses", peft)
 
 
 def _trained(name: str, settings: dict[str, Any], folder: Path) -> tuple[nn.Module, Path]:
@@ -157,6 +166,9 @@ def test_k2_keys_of_the_file_are_refused_by_name_or_change_nothing(tmp_path: Pat
         _configure(folder, **{key: value})
         assert torch.equal(logits(atento.load(folder).network, name), before), key
         _configure(folder, **settings)
+    _configure(folder, newest=1)
+    assert (report := atento.load(folder).load_report) is not None
+    assert report.unread == ["adapter_config.json: newest"]
     for key, value in REFUSED.items():
         _configure(folder, **{key: value})
         with pytest.raises(ModelError, match=f"`{key}`"):
@@ -216,6 +228,20 @@ def test_k2_an_older_file_of_an_adapter_is_converted(tmp_path: Path) -> None:
         atento.load(folder)
     with model_to_convert(folder, "float32") as model:
         torch.testing.assert_close(logits(model.network, name), logits(other, name), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_k2_an_adapter_in_the_folder_of_its_base_is_read(tmp_path: Path) -> None:
+    """Trainers write `config.json` beside an adapter; with a whole model in the folder, `from_pretrained` adapts it."""
+    name = "bert classification"
+    other, folder = _trained(name, _BERT, tmp_path)
+    shutil.copy(tmp_path / "base" / "config.json", folder)
+    expected = logits(other, name)
+    torch.testing.assert_close(logits(atento.load(folder).network, name), expected, rtol=1e-4, atol=1e-4)
+    shutil.copy(tmp_path / "base" / "model.safetensors", folder)
+    _configure(folder, base_model_name_or_path="owner/elsewhere")
+    torch.testing.assert_close(logits(AUTO[name][0].from_pretrained(folder).eval(), name), expected)
+    torch.testing.assert_close(logits(atento.load(folder).network, name), expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore")

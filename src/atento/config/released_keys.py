@@ -130,4 +130,50 @@ FILES: dict[str, Keys] = {
         harmless=("__version__", "model_type"),
         refused={"similarity_fn_name": ("cosine",)},
     ),
+    "adapter_config.json": Keys(
+        computed=_names(
+            """
+            task_type base_model_name_or_path revision r lora_alpha rank_pattern alpha_pattern use_rslora bias lora_bias
+            use_dora init_lora_weights target_modules exclude_modules layers_to_transform layers_pattern modules_to_save
+            trainable_token_indices ensure_weight_tying monteclora_config velora_config
+            """
+        ),
+        harmless=_names(
+            """
+            auto_mapping peft_version inference_mode lora_dropout fan_in_fan_out megatron_core corda_config eva_config
+            lora_ga_config loftq_config qalora_group_size runtime_config merge_weights unsloth_fixed
+            """
+        ),
+        refused={  # no adapter is read with another value
+            "peft_type": ("LORA",),
+            "use_qalora": (False,),
+            "use_bdlora": (False, {}),
+            "alora_invocation_tokens": ([],),
+            "arrow_config": ({},),
+            "kasa_config": ({},),
+            "target_parameters": ([],),
+            "layer_replication": ([],),
+            "megatron_config": ({},),
+            "enable_lora": ([],),
+        },
+    ),
+}
+
+_PLACES = {f"module_{side}_name": ("sentence_embedding",) for side in ("input", "output")}
+MODULES: dict[str, Keys] = {  # a row of `modules.json`, and `config.json` of each type of module behind the network
+    "modules.json": Keys(computed=("path", "type"), harmless=("idx", "name"), refused={"kwargs": ([],)}),
+    "Pooling": Keys(
+        computed=_names(
+            """
+            pooling_mode pooling_mode_cls_token pooling_mode_max_tokens pooling_mode_mean_tokens
+            pooling_mode_mean_sqrt_len_tokens pooling_mode_weightedmean_tokens pooling_mode_lasttoken include_prompt
+            """
+        ),
+        harmless=("word_embedding_dimension", "embedding_dimension"),
+    ),
+    "Dense": Keys(
+        computed=("activation_function", "bias", "in_features", "out_features"),
+        refused={**_PLACES, "use_residual": (False,)},
+    ),
+    "Normalize": Keys(refused=_PLACES),
 }

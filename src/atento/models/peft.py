@@ -16,6 +16,7 @@ from torch import Tensor
 from atento.config.initial import LoraConfig
 from atento.config.loading import load_recipe
 from atento.config.network import NetworkConfig, network_to_dict
+from atento.config.released_keys import FILES
 from atento.errors import AtentoError, CapabilityError, ModelError, UsageError
 from atento.models.configuration import CONFIG, LORA, lora_config, network_config, read_config
 from atento.models.find import find_model
@@ -33,10 +34,6 @@ ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetens
 _OURS = "atento.json"  # what PEFT has no place for: the names of labels, the task, special tokens around a text
 _NOT_KEPT = ("model_type", "version", "atento_version", "network", LORA)
 _PREFIX = "base_model.model."  # before the names of the model that PEFT wraps
-_NOT_BUILT = (
-    *("use_qalora", "use_bdlora", "alora_invocation_tokens", "arrow_config", "kasa_config"),
-    *("target_parameters", "layer_replication", "megatron_config"),
-)
 _CLASSES = {  # their name of a task -> what their class of such models is called
     "SEQ_CLS": "ForSequenceClassification",
     "TOKEN_CLS": "ForTokenClassification",
@@ -58,8 +55,8 @@ _TASKS = {
 
 
 def is_peft(folder: Path) -> bool:
-    """Whether a folder holds an adapter of PEFT and no model."""
-    return (folder / ADAPTER_CONFIG).exists() and not (folder / CONFIG).exists()
+    """Whether a folder holds an adapter of PEFT, as `from_pretrained` of transformers decides it."""
+    return (folder / ADAPTER_CONFIG).exists()
 
 
 def read_peft(
@@ -69,7 +66,7 @@ def read_peft(
 
     Args:
         folder: with `adapter_config.json`, whose `base_model_name_or_path` is a path (from this folder, or from the
-            working directory) or a hub name.
+            working directory) or a hub name; a folder that holds a whole model too is its own base.
         fetch: whether a base that is named so may be fetched; a folder does not cause requests that nobody asked for.
         allow_missing, allow_unused: as in `read_released`.
 
@@ -81,26 +78,7 @@ def read_peft(
     """
     settings = read_config(folder / ADAPTER_CONFIG)
     _check(settings, folder)
-    named = settings.get("base_model_name_or_path")
-    if not isinstance(named, str) or not named:
-        raise ModelError(
-            f"{folder / ADAPTER_CONFIG}: `base_model_name_or_path` must name the base model: got {named!r}"
-        )
-    local = next((path for path in (folder / named, Path(named)) if path.exists()), None)
-    if local is None and settings.get("revision") not in (None, "main"):
-        raise ModelError(
-            f"{folder / ADAPTER_CONFIG}: `revision` {settings['revision']!r} of the base {named} is not fetched here: "
-            "name a folder with that revision in `base_model_name_or_path`"
-        )
-    try:
-        base = find_model(local or named, fetch=fetch)
-    except UsageError as error:
-        if local or fetch or "/" not in named:
-            raise
-        raise UsageError(
-            f"{folder / ADAPTER_CONFIG}: the base model {named} is not on this machine, and a folder fetches nothing: "
-            f"`hf download {named}` fetches it, or name its folder in `base_model_name_or_path`"
-        ) from error
+    base = _base_of(settings, folder, fetch)
     data = read_config(base / CONFIG)
     with TensorFiles(folder, ADAPTER_WEIGHTS) as files:
         read = (name for name in files.entries if ".original_module." not in name and not is_of_training(name))
@@ -134,6 +112,32 @@ def read_peft(
     return base, data, network, weights, report
 
 
+def _base_of(settings: Mapping[str, Any], folder: Path, fetch: bool) -> Path:
+    """The folder of an adapter's base model: its own, where a whole model is in it."""
+    if (folder / CONFIG).exists() and any(folder.glob("model*.safetensors")):
+        return folder
+    named = settings.get("base_model_name_or_path")
+    if not isinstance(named, str) or not named:
+        raise ModelError(
+            f"{folder / ADAPTER_CONFIG}: `base_model_name_or_path` must name the base model: got {named!r}"
+        )
+    local = next((path for path in (folder / named, Path(named)) if path.exists()), None)
+    if local is None and settings.get("revision") not in (None, "main"):
+        raise ModelError(
+            f"{folder / ADAPTER_CONFIG}: `revision` {settings['revision']!r} of the base {named} is not fetched here: "
+            "name a folder with that revision in `base_model_name_or_path`"
+        )
+    try:
+        return find_model(local or named, fetch=fetch)
+    except UsageError as error:
+        if local or fetch or "/" not in named:
+            raise
+        raise UsageError(
+            f"{folder / ADAPTER_CONFIG}: the base model {named} is not on this machine, and a folder fetches nothing: "
+            f"`hf download {named}` fetches it, or name its folder in `base_model_name_or_path`"
+        ) from error
+
+
 def _plain(name: str) -> str:
     """The name of a weight in the base model; with `bias`, biases are saved by their names inside what PEFT wraps."""
     return name.removeprefix(_PREFIX).replace(".base_layer.", ".").replace(".modules_to_save.", ".")
@@ -158,8 +162,8 @@ def _check(settings: Mapping[str, Any], folder: Path) -> None:
         raise ModelError(
             f"{folder / ADAPTER_CONFIG}: only LoRA is read here: `peft_type` is {settings.get('peft_type')!r}"
         )
-    for key in _NOT_BUILT:
-        if settings.get(key):
+    for key, neutral in FILES[ADAPTER_CONFIG].refused.items():
+        if settings.get(key) is not None and settings[key] not in neutral:
             raise ModelError(f"{folder / ADAPTER_CONFIG}: `{key}` {settings[key]!r} is not read here")
     initialization(settings, folder / ADAPTER_CONFIG)
 

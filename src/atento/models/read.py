@@ -2,8 +2,9 @@
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
         UsageError, ModelError: there is nothing that can be loaded. CheckpointError: truncated or altered; names the
             file.
     """
-    path = find_model(model)
+    found = path = find_model(model)
     modules = sentence_folder(path)
     if modules is not None:
         path = modules.network
@@ -78,6 +79,7 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
             path, allow_missing=allow_missing, allow_unused=allow_unused, fetch=not Path(model).exists()
         )
         generation = read_generation(base, theirs, adapted)
+        load_report.unread += _unread((base, path), ())
         ours = with_ours(_translated(theirs, generation, path, None, load_report), generation.network, path)
         return ModelFiles(path if has_tokenizer(path) else base, ours, weights, load_report)
     if not (path / CONFIG).exists():
@@ -92,6 +94,7 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
     if modules is not None:
         network, weights = with_projections(network, weights, modules)
     generation, pooling = read_generation(path, config, network), None if modules is None else modules.embedding
+    load_report.unread += _unread((found, path), () if modules is None else modules.unread)
     return ModelFiles(path, _translated(config, generation, path, pooling, load_report), weights, load_report)
 
 
@@ -161,13 +164,18 @@ def _translated(
         ours["decoding"] = generation.decoding
         load_report.decoding = generation.decoding
     load_report.unread += [f"{GENERATION}: {key}" for key in generation.unread]
-    for name in sorted(FILES.keys() - {GENERATION}):
-        for file in dict.fromkeys((path / name, path.parent / name) if pooling is not None else (path / name,)):
-            data = read_config(file) if file.is_file() else {}
-            load_report.unread += [f"{name}: {key}" for key in FILES[name].unread(data)]
     ours |= {name: exported[name] for name in OUR_KEYS if name in exported and name != "embedding"}
     embedding = exported.get("embedding") if pooling is None else pooling
     return ours if embedding is None else ours | {"task": EMBEDDING, "embedding": embedding}
+
+
+def _unread(folders: Iterable[Path], modules: Iterable[str]) -> list[str]:
+    """The keys of the files of these folders that are not done, each behind its file; `modules`: those of modules."""
+    unread = list(modules)
+    for name, folder in product(sorted(FILES.keys() - {GENERATION}), folders):
+        data = read_config(folder / name) if (folder / name).is_file() else {}
+        unread += [f"{name}: {key}" for key in FILES[name].unread(data)]
+    return list(dict.fromkeys(unread))
 
 
 def with_token_ids(config: NetworkConfig, files: ModelFiles, tokenizer: Tokenizer | None) -> NetworkConfig:

@@ -1,7 +1,7 @@
 """Reads and writes the modules of sentence-transformers folders, so that `encode` pools as `Model.embed` does."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from torch import Tensor
 from atento.config.embedding import EmbeddingConfig
 from atento.config.network import NetworkConfig, changed
 from atento.config.network_parts import ProjectionConfig
+from atento.config.released_keys import MODULES as KEYS
 from atento.errors import CapabilityError, ModelError, nearest
 from atento.limits import read_plain_text
 from atento.networks.families.tensors import SINGLE, TensorFiles, check_finite
@@ -50,11 +51,13 @@ class SentenceModules:
         network: the folder of the network.
         embedding: the embedding configuration as data.
         dense: the folders of the linear maps behind the pooling.
+        unread: the keys of the modules' files that are not done, each behind the name of its file.
     """
 
     network: Path
     embedding: dict[str, Any]
     dense: tuple[Path, ...] = ()
+    unread: tuple[str, ...] = ()
 
 
 def sentence_folder(path: Path) -> SentenceModules | None:
@@ -93,7 +96,17 @@ def sentence_folder(path: Path) -> SentenceModules | None:
             config["max_len"] = limit
             break
     config |= _reading(path, network)
-    return SentenceModules(network, config, tuple(dense))
+    return SentenceModules(network, config, tuple(dense), _unread(path, rows, kinds))
+
+
+def _unread(path: Path, rows: Sequence[Mapping[str, Any]], kinds: Sequence[str]) -> tuple[str, ...]:
+    """The keys that are not done: of the rows of `modules.json`, and of the file of each module behind the network."""
+    unread = [f"{MODULES}: {key}" for row in rows for key in KEYS[MODULES].unread(row)]
+    for row, kind in zip(rows, kinds):
+        name = str(Path(str(row.get("path", ""))) / "config.json")
+        data = _read_json(path / name) if kind in KEYS and (path / name).is_file() else None
+        unread += [f"{name}: {key}" for key in KEYS[kind].unread(data)] if isinstance(data, Mapping) else []
+    return tuple(dict.fromkeys(unread))
 
 
 def _inside(path: Path, name: str) -> Path:
