@@ -800,3 +800,20 @@ def test_a_real_bert_vocabulary(tmp_path: Path) -> None:
         ours, peer = Tokenizer.load(folder), transformers.AutoTokenizer.from_pretrained(folder)
         assert ours.encode_batch(strings()) == peer(strings(), add_special_tokens=False)["input_ids"]
         assert ours.with_specials(ours.encode("o gato"))[0] == peer("o gato")["input_ids"]
+
+
+def test_k2_a_vocabulary_of_lines_with_gaps_and_pieces_twice(tmp_path: Path) -> None:
+    """The ids of BertTokenizer, whatever lines are empty, end in blanks, or stand twice; and the text of all ids."""
+    chance, front = random.Random(5), ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    letters = [*"abcé", *(f"##{letter}" for letter in "abc")]
+    for number in range(12):
+        body = [chance.choice([*letters, "", "  ", "a ", "##b\u00a0", "abc", "[MASK]"]) for _ in range(14)]
+        folder = tmp_path / str(number)
+        ends = chance.choice(["\n", "\r\n", "\n\n"])
+        put(folder, {"vocab.txt": "\n".join([*front, *body, "z"]) + ends, "tokenizer_config.json": {}})
+        theirs, ours = transformers.BertTokenizer.from_pretrained(folder), Tokenizer.load(folder)
+        texts = [" ".join("".join(chance.choices("abcz ", k=4)) for _ in range(3)) for _ in range(6)]
+        found = [ours.with_specials(ours.encode(text))[0] for text in texts]
+        assert found == theirs(texts).input_ids, body
+        for ids in [*found, [] if ends == "\n\n" else range(ours.vocab_size)]:  # whose last piece is that of all gaps
+            assert ours.decode(ids, skip_special=False) == theirs.decode(list(ids)), body

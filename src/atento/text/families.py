@@ -87,28 +87,17 @@ def numbered(content: bytes, path: Path) -> dict[str, int]:
 def listed(content: bytes, path: Path) -> dict[str, int]:
     """Read a vocabulary with one piece per line, from id 0 on.
 
+    Of a piece that is on several lines the last counts, as in transformers; the ids of the others have no piece.
+
     Raises:
-        TokenizerError: it is empty, has an empty line, or a piece twice; the message names the line.
+        TokenizerError: it is empty.
     """
-    lines = as_text(content, path).split("\n")
-    while lines and not lines[-1].strip():
+    lines = [line.rstrip() for line in as_text(content, path).split("\n")]
+    while lines and not lines[-1]:
         lines.pop()
     if not lines:
         raise TokenizerError(f"{path} must hold a vocabulary: it is empty")
-    vocabulary: dict[str, int] = {}
-    for number, line in enumerate(lines):
-        piece = line.rstrip() or line.rstrip("\r")
-        if not piece:
-            raise TokenizerError(
-                f"{path}, line {number + 1}: a vocabulary must have one piece a line: got an empty line"
-            )
-        if piece in vocabulary:
-            raise TokenizerError(
-                f"{path}, line {number + 1}: the pieces of a vocabulary must differ from one another: "
-                f"got {piece!r}, which is on line {vocabulary[piece] + 1} too"
-            )
-        vocabulary[piece] = number
-    return vocabulary
+    return {piece: number for number, piece in enumerate(lines)}
 
 
 def merged(content: bytes, path: Path, vocabulary: Mapping[str, int]) -> list[tuple[str, str]]:
