@@ -13,15 +13,22 @@ import pytest
 pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
 pytest.importorskip("sentencepiece", reason="sentencepiece is not installed (extra spm)")
 
+import numpy as np
 import torch
 import transformers as hf
 
 import atento
+from atento.attention.dropout import Randomness
 from atento.config.loading import load_recipe
-from atento.config.objective import OBJECTIVES
+from atento.config.objective import OBJECTIVES, ObjectiveConfig
 from atento.data.batches import Batch
+from atento.data.masking import masking_of
+from atento.data.objectives.next_sentence import NextSentence
 from atento.data.records import Split
+from atento.data.store import MemoryStore, Ragged
+from atento.networks.output import Replaced
 from atento.runs.prepare import tokenizer_and_network, training_batches
+from atento.text import Tokenizer
 from released_folders import TEXTS, _byte_level, _wordpiece
 from test_tokenizer_families import FAIRSEQ, FAMILIES, unigram
 
@@ -173,3 +180,34 @@ def test_e2_every_objective_trains_on_every_family(family: str, released: Any, t
     run = atento.train(given, out=tmp_path / "run", threads=1)
     assert run.step == 2
     assert atento.load(run.folder).fill(f"O gato {released(family, list(CHANGES)[-1])[1].mask_token} .", top=2)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "modernbert"])
+def test_k1_a_generator_samples_pieces_of_the_tokenizer_alone(family: str, released: Any, tmp_path: Path) -> None:
+    """Not the rows behind the vocabulary, also where they would be the likeliest, and not after updates either."""
+    folder, peer = released(family, list(CHANGES)[-1])
+    (tmp_path / "text.txt").write_text("\n".join(DOCUMENTS), encoding="utf-8")
+    given = recipe(folder, "replaced-token")
+    given["data"] = {"train": {"file": str(tmp_path / "text.txt")}, "max_len": 60}
+    run = atento.train(given, out=tmp_path / "run", threads=1)
+    network = atento.load(run.folder).network
+    bias, size = network.heads["generator"].bias, network.config.vocab_size
+    assert bias is not None and size == len(peer) + 9
+    with torch.no_grad():
+        bias[:-9] *= 0.0
+        network.embedding.weight[-9:] *= 50.0  # likeliest by their vectors
+    labels = torch.full((4, 30), 7)
+    inputs = {"ids": torch.full((4, 30), peer.mask_token_id)}
+    for step in range(3):
+        sampled = network.replaced("generator", inputs, labels, Randomness(1, step=step)).state
+        assert isinstance(sampled, Replaced) and int(sampled.ids.max()) < len(peer)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_k1_special_tokens_do_not_count_as_hidden_ones(family: str, released: Any) -> None:
+    """A pair of RoBERTa has four of them, one of BERT three."""
+    tokenizer = Tokenizer.load(released(family, next(iter(CHANGES)))[0])
+    masking = masking_of(tokenizer, ObjectiveConfig("next-sentence"))
+    objective = NextSentence(tokenizer.pad_id, masking, tokenizer.template(), 60, False)
+    pair = {"ids": Ragged([[9] * 20, [9] * 10]), "first": Ragged([[0]]), "second": Ragged([[1]])}
+    assert objective.sizes(MemoryStore(pair)).tolist() == (masking.share(np.array([30])) + 1).tolist()

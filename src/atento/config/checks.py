@@ -221,7 +221,7 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
         yield from _without_effect_on(recipe.init, written, no_effect)
     elif recipe.tokenizer.path is not None:
         for part in fields(TokenizerConfig):
-            if part.name != "path":
+            if part.name not in ("path", "markers"):
                 yield from no_effect(f"tokenizer.{part.name}", "tokenizer.path names a trained one")
     yield from mixing_warnings(recipe, written)
     for path, source in _sources(recipe.data):
@@ -239,7 +239,7 @@ def _without_effect_on(
     """Yield a warning for each key that has no effect beside an initial model."""
     for key, position in written.items():
         brought = key.startswith(("tokenizer.", "network.")) and not key.endswith("dropout")
-        brought = brought and not key.startswith("network.heads.")  # new heads are the recipe's
+        brought = brought and not key.startswith(("network.heads.", "tokenizer.markers"))  # those are the recipe's
         if brought and not position.startswith(("preset ", "task ")):
             yield from no_effect(key, "init names a trained model, which brings its own")
     if init.train != "lora":

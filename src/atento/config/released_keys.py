@@ -86,7 +86,7 @@ FILES: dict[str, Keys] = {
             additional_special_tokens extra_special_tokens added_tokens_decoder model_max_length chat_template
             add_bos_token add_eos_token add_prefix_space do_lower_case strip_accents tokenize_chinese_chars
             keep_accents split_by_punct extra_ids offset mask_token_sent src_lang language_codes separate_vocabs
-            clean_up_tokenization_spaces split_special_tokens truncation_side atento
+            clean_up_tokenization_spaces split_special_tokens truncation_side markers atento
             """
         ),
         harmless=_names(

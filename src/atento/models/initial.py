@@ -61,6 +61,9 @@ def fine_tuned(
             is neither an encoder nor a decoder.
     """
     config = network_config(initial.config, initial.path)
+    if tokenizer.markers and config.tokenizer_fingerprint is not None:  # of the tokenizer without the run's markers
+        same = Tokenizer.load(initial.path, markers=tokenizer.markers).fingerprint
+        config = replace(config, tokenizer_fingerprint=same)
     check_tokenizer(tokenizer, config, initial.path)
     tokenizer.pad_to(config.vocab_size, config.target_vocab_size)
     config = with_token_ids(config, initial, tokenizer)

@@ -16,6 +16,7 @@ from atento.networks.stack.stack import Stack
 from atento.networks.vocabulary import Head, Transform, VocabularyHead
 
 _BLOCK_LOGITS = 1 << 23  # logits in memory at a time
+_NEVER = -1e4  # a logit whose probability is 0, and so its gradient
 
 
 def generator_config(config: NetworkConfig, size: float) -> NetworkConfig:
@@ -58,6 +59,12 @@ class Generator(Head):
     def bias(self) -> Tensor | None:
         """The bias of the logits, (V,)."""
         return self.vocabulary.bias
+
+    @torch.no_grad()
+    def never(self, ids: list[int]) -> None:
+        """Never sample these ids, which no piece has: a network may have more rows than its tokenizer has pieces."""
+        assert self.bias is not None
+        self.bias[ids] = _NEVER
 
     def matrix(self, table: TokenEmbedding | None) -> Tensor:
         """The output matrix (V,E): that of the embedding `table`."""

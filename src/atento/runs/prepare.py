@@ -1,5 +1,6 @@
 """Prepare training: read and check records, make the tokenizer, configure the network, make batches."""
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -28,12 +29,13 @@ from atento.data.source_records import header_hint
 from atento.data.special_tokens import begin_of, template_for
 from atento.data.subsets import subset
 from atento.data.values import joined_labels, several_labels, shared_parts
-from atento.errors import DataError, RecipeError, UsageError
+from atento.errors import DataError, RecipeError, UsageError, counted
 from atento.models.configuration import network_config
 from atento.models.initial import fine_tuned, initial_model
 from atento.networks.families import FAMILIES
 from atento.runs.nothing_to_learn import check_labels, without_difference
 from atento.runs.tuning import with_rates
+from atento.text.markers import spelled
 from atento.text.specials import sentinels
 from atento.text.tokenizer import Tokenizer
 from atento.text.training import train_tokenizer
@@ -170,7 +172,9 @@ def tokenizer_for(recipe: Recipe, folder: Path, texts: Iterable[str], report: Re
     """Return the tokenizer of the recipe: loaded from its `path`, or trained on the training text."""
     config = recipe.tokenizer
     if config.path is not None:
-        return Tokenizer.load(folder / config.path)
+        return Tokenizer.load(folder / config.path, markers=config.markers)
+    if config.markers:
+        raise RecipeError("`tokenizer.markers` are tokens of a trained tokenizer: give `tokenizer.path` or `init`")
     count = max(OBJECTIVES[objective.kind].sentinels for objective in objectives_of(recipe.task, recipe.objective))
     tokenizer = train_tokenizer(config, texts, extra_specials=sentinels(count))
     report(f"tokenizer: {config.kind}, {tokenizer.vocab_size} pieces")
@@ -327,7 +331,7 @@ def tokenizer_and_network(loaded: LoadedRecipe, train: Split, report: Report) ->
         return tokenizer, network_for(recipe, tokenizer, train)
     initial = initial_model(recipe.init.model, loaded.home)
     recipe = with_rates(loaded, network_config(initial.config, initial.path)).recipe
-    tokenizer = Tokenizer.load(initial.path)
+    tokenizer = Tokenizer.load(initial.path, markers=recipe.tokenizer.markers)
     config = fine_tuned(initial, recipe.network, tokenizer, recipe.init)
     network = with_task_heads(config, recipe, train)
     return tokenizer, with_objective_heads(network, recipe)
@@ -349,5 +353,20 @@ def training_batches(
     Raises:
         DataError, RecipeError: no example is left, or an objective and the network do not fit.
     """
+    _warn_of_specials(recipe, tokenizer, train, report)
     preparation = Preparation(recipe, network, tokenizer, train, template_for(recipe.task, tokenizer), report=report)
     return batches_for(preparation, objectives_of(recipe.task, recipe.objective))
+
+
+def _warn_of_specials(recipe: Recipe, tokenizer: Tokenizer, train: Split, report: Report) -> None:
+    """Report a warning if training texts spell special tokens, which they are not."""
+    found = spelled(tokenizer.specials, train.texts(TASKS[recipe.task].texts))
+    if not found:
+        return
+    markers = [text for text in found if text not in tokenizer.specials.roles.values()]
+    way_out = f"; `tokenizer.markers: {json.dumps(markers[:8], ensure_ascii=False)}` lets them be tokens"
+    counts = (f"{text} stands in {counted(count, 'text')}" for text, count in found.most_common(5))
+    report(
+        f"warning: {', '.join(counts)}: a text never makes special tokens, so they are read as characters"
+        f"{way_out if markers else ''}"
+    )

@@ -12,6 +12,7 @@ from atento.config.fitting import FITTED
 from atento.config.inherited import INHERITED
 from atento.config.loading import load_recipe
 from atento.config.network import network_to_dict
+from atento.config.recipe import Recipe
 from atento.config.tasks import TASKS
 from atento.config.training import beyond_the_run, warmup_of
 from atento.data.records import Split
@@ -23,6 +24,7 @@ from atento.models.read import read_model
 from atento.models.write import terms
 from atento.networks import build_network, parameter_count
 from atento.networks.frozen import frozen
+from atento.networks.generator import Generator
 from atento.runs.classifier import classifier_of
 from atento.runs.divided import check_divided, check_processes
 from atento.runs.finish import RunResult, already_finished, finish_run
@@ -177,6 +179,12 @@ def find_initial_model(setup: Setup) -> None:
     setup.loaded = replace(setup.loaded, recipe=with_embedding(setup.recipe, setup.initial))
 
 
+def _load(folder: Path | None, recipe: Recipe) -> Tokenizer:
+    """The tokenizer of a folder with the markers of the recipe."""
+    assert folder is not None
+    return Tokenizer.load(folder, markers=recipe.tokenizer.markers)
+
+
 def make_tokenizer(setup: Setup) -> None:
     """Load the tokenizer of the run folder; the first time, train it or copy it from its path or the initial model."""
     recipe, folder, home = setup.recipe, setup.folder, setup.loaded.home
@@ -185,12 +193,12 @@ def make_tokenizer(setup: Setup) -> None:
         setup.tokenizer = Tokenizer.load(saved)
         recipe_tokenizer = None if recipe.tokenizer.path is None else home / recipe.tokenizer.path
         same = recipe_tokenizer is None or not recipe_tokenizer.exists()
-        if same or Tokenizer.load(recipe_tokenizer).fingerprint == setup.tokenizer.fingerprint:  # type: ignore[arg-type]
+        kept = set(recipe.tokenizer.markers) <= set(setup.tokenizer.markers)
+        if kept and (same or _load(recipe_tokenizer, recipe).fingerprint == setup.tokenizer.fingerprint):
             return
         if has_begun(folder) or not setup.replica.main:
-            raise TokenizerError(
-                f"{folder} was trained with another tokenizer: {recipe_tokenizer} has changed. Use --out or --force"
-            )
+            what = f"{recipe_tokenizer} has" if kept else "`tokenizer.markers` have"
+            raise TokenizerError(f"{folder} was trained with another tokenizer: {what} changed. Use --out or --force")
         shutil.rmtree(saved)
     # use the tokenizer of the model to start from, unless the recipe names one
     source = (
@@ -199,7 +207,7 @@ def make_tokenizer(setup: Setup) -> None:
     if source is None or (recipe.tokenizer.path is not None and recipe.init is None):
         setup.tokenizer = new_tokenizer(recipe, home, setup.data.train, setup.report)
     else:
-        setup.tokenizer = Tokenizer.load(source)
+        setup.tokenizer = _load(source, recipe)
     for leftover in folder.glob(".tokenizer-*"):  # of a command that was killed
         shutil.rmtree(leftover, ignore_errors=True)
     partial = folder / f".tokenizer-{os.getpid()}"
@@ -294,6 +302,10 @@ def make_network(setup: Setup) -> None:
         network = build_network(setup.config)
         if setup.initial is not None:
             first_weights(network, setup.initial, setup.recipe.network)
+            special = set(setup.tokenizer.specials.ids.values())
+            without_piece = [i for i in setup.tokenizer.other_ids(setup.config.vocab_size) if i not in special]
+            for generator in (module for module in network.modules() if isinstance(module, Generator)):
+                generator.never(without_piece)
         setup.trained = tune(setup.recipe, network, setup.batches.updates_per_epoch)
     setup.network = network.to(setup.device)
 

@@ -275,7 +275,7 @@ def _tokenizer(
     if tokenizer_from is None and recipe.tokenizer.path is not None:
         tokenizer_from = loaded.home / recipe.tokenizer.path
     if tokenizer_from is not None:
-        tokenizer = Tokenizer.load(tokenizer_from)
+        tokenizer = Tokenizer.load(tokenizer_from, markers=recipe.tokenizer.markers)
         if not saved.exists():
             _save(tokenizer, saved)
         return tokenizer, {}

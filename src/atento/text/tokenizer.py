@@ -11,6 +11,7 @@ from atento.errors import CapabilityError, TokenizerError, path_of
 from atento.text.encoded import Encoded, Span, original_offsets, trimmed_offsets, walk
 from atento.text.folder import folder_files, write_folder
 from atento.text.loading import read_tokenizer
+from atento.text.markers import with_markers
 from atento.text.normalization import normalize_with_spans, require_unicode
 from atento.text.pipelines import build, check_vocabulary, kind_named, library_backend, mask_backend
 from atento.text.sampling import Sampler, parsed
@@ -60,6 +61,7 @@ class Tokenizer:
         self.family = None if parts is None else parts.family
         self.native = parts is None or parts.native
         self.truncation_side = "right" if parts is None else parts.truncation_side  # where long texts are cut
+        self.markers = () if parts is None else parts.markers  # special tokens that texts may spell
         self._files: Mapping[str, bytes] = {} if parts is None else parts.files
         self._template = Template() if parts is None else parts.template
         self._target = None if parts is None or parts.target is None else Tokenizer._of(parts.target)
@@ -108,13 +110,17 @@ class Tokenizer:
         return cls(backend.to_str(pretty=True), kind, specials, lowercase=lowercase)
 
     @classmethod
-    def load(cls, directory: str | Path) -> "Tokenizer":
+    def load(cls, directory: str | Path, *, markers: Sequence[str] = ()) -> "Tokenizer":
         """Load a tokenizer folder.
 
         It has a `tokenizer.json`, of Atento or any in the Hugging Face layout, or the files of a released model:
         `vocab.txt` (BERT), `vocab.json` and `merges.txt` (GPT-1, GPT-2, RoBERTa, BART), `spiece.model` (T5),
         `sentencepiece.bpe.model` (XLM-R, mBART; with `vocab.json`: M2M-100), `tokenizer.model` (Llama),
         `source.spm` and two others (Marian).
+
+        Args:
+            directory: the folder.
+            markers: special tokens of it that texts may spell (`atento.text.markers`); `save` keeps them.
 
         Raises:
             TokenizerError: there is no tokenizer, or a file is malformed; the message names the file.
@@ -123,7 +129,7 @@ class Tokenizer:
         """
         parts = read_tokenizer(path_of(directory, "directory", "a folder"))
         try:
-            return cls._of(parts)
+            return cls._of(with_markers(parts, markers))
         except TokenizerError as error:
             raise TokenizerError(f"{directory}: {error}") from None
 

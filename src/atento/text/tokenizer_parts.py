@@ -50,6 +50,7 @@ class Parts:
         family: the model family whose classes in `transformers` give the same ids from these files; None if there is
             none.
         truncation_side: the side at which texts that are too long are cut, "right" or "left".
+        markers: the special tokens that texts may spell.
     """
 
     definition: str
@@ -63,3 +64,4 @@ class Parts:
     target: Parts | None = None
     family: str | None = None
     truncation_side: Literal["right", "left"] = "right"
+    markers: tuple[str, ...] = ()

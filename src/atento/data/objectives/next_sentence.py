@@ -55,7 +55,7 @@ class NextSentence:
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
         """Return the expected number of hidden tokens of each pair, plus one for the label of the pair."""
-        return self.masking.share(self._pair_lengths(store) - 3) + 1
+        return self.masking.share(self._pair_lengths(store) - self.template.added(True)) + 1
 
     def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the length of each pair, twice."""
