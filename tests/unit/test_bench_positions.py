@@ -304,7 +304,9 @@ def test_b7_the_hybrid_is_compared_with_each_part() -> None:
 
 def test_networks_that_learned_nothing_answer_nothing() -> None:
     """No scheme has learned a task: every question on it is answered with that, whatever the schemes differ in."""
-    rows = list(measure(Size(16, 2, 1, 16, 2, 2, 2, 0.001, 16, 0), "cpu", 1, schemes=("none", "learned", "shaw")))
+    rows = list(
+        measure(Size(16, 2, 1, 16, 2, 2, 2, 0.001, 16, 0), "cpu", 1, schemes=("none", "sinusoidal", "learned", "shaw"))
+    )
     for task in ("echo", "pairs", "reorder"):
         for row in rows:
             learned = 0.6 if row.get("task") == task else 1.0
