@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from atento.bench.race import measure_race, read_race
+from atento.bench.race_ngrams import DISCOUNT, NGrams
 from atento.bench.race_probes import (
     ANSWERS,
     Question,
@@ -14,6 +15,7 @@ from atento.bench.race_probes import (
     causal_scores,
     denoising_scores,
     masked_scores,
+    prefix_scores,
     questions,
     span_scores,
     window_scores,
@@ -21,7 +23,8 @@ from atento.bench.race_probes import (
 from atento.bench.race_report import report_race
 from atento.config import presets
 from atento.config.elmo import CBOWConfig, CharacterConfig, ELMoConfig
-from atento.config.network import NetworkConfig
+from atento.config.loading import load_recipe
+from atento.config.network import NetworkConfig, changed
 from atento.errors import RecipeError, UsageError
 from atento.model import Model
 from atento.networks import build_network
@@ -155,8 +158,61 @@ def test_a_family_without_a_scorer_has_no_accuracy() -> None:
     assert accuracy(marian, "sequence-to-sequence", [QUESTION], both=True) is None
 
 
+@pytest.mark.parametrize("both", [True, False])
+def test_a_prefix_model_reads_the_words_on_the_left_in_both_directions(both: bool) -> None:
+    """As its own steps of generation score the same words after the same prompt."""
+    lm = model("prefix-language-modeling", NetworkConfig(architecture="decoder", **sizes()))
+    words = tokenizer()
+    prompt = [words.bos_id, *(words.token_id(word) for word in QUESTION.words[:3])]
+    tail = [words.token_id(word) for word in QUESTION.words[4:]] if both else []
+    allowed = torch.ones(len(prompt) + 3, len(prompt) + 3).tril().bool()
+    allowed[:, : len(prompt)] = True
+    for answer, score in zip(QUESTION.answers, prefix_scores(lm, QUESTION, both).tolist()):
+        ids = [*prompt, words.token_id(answer), *tail, *([words.eos_id] if both else [])]
+        expected = 0.0
+        for end in range(len(prompt), len(ids)):
+            logits = lm.network(torch.tensor([ids[:end]]), mask=allowed[None, None, :end, :end]).logits[0, -1].detach()
+            expected += float(torch.log_softmax(logits, dim=-1)[ids[end]])
+        assert score == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_n_grams_are_those_of_nltk(order: int) -> None:
+    """Interpolated Kneser-Ney of NLTK on the same counts; single words are interpolated with 1/V here.
+
+    Behind BOS alone, NLTK takes the second BOS for a word that was predicted, and its probabilities do not sum to 1.
+    """
+    from nltk.lm import KneserNeyInterpolated
+    from nltk.util import everygrams
+
+    texts = [[3, 4, 5, 3, 4], [3, 5, 5], [4, 3, 4, 6], [5]]
+    padded = [[1] * (order - 1) + text + [2] for text in texts]
+    counted = NGrams(padded, order, 8)
+    theirs = KneserNeyInterpolated(order, discount=DISCOUNT)
+    named = [list(map(str, text)) for text in padded]
+    theirs.fit([everygrams(text, max_len=order) for text in named], [word for text in named for word in text])
+    theirs.estimator.unigram_score = lambda word: counted.probability((), int(word))
+    for history in ([], [1, 3], [3, 4], [5, 5], [6, 6], [7, 3]):
+        context = history[max(0, len(history) - order + 1) :]
+        assert sum(counted.probability([1, 1], word) for word in range(8)) == pytest.approx(1.0)
+        assert sum(counted.probability(history, word) for word in range(8)) == pytest.approx(1.0)
+        for word in range(2, 7):
+            expected = theirs.score(str(word), list(map(str, context)))
+            assert counted.probability(history, word) == pytest.approx(expected), (history, word)
+    assert counted.parameters == len({text[at : at + n] for text in map(tuple, padded) for n in range(1, order + 1)
+                                      for at in range(order - n, len(text) - n + 1)})  # fmt: skip
+
+
 def test_the_shipped_race_is_read_and_its_entrants_are_of_about_equal_size() -> None:
     race = read_race()
+    assert race.ngrams == {"trigrams": 3} and {"prefix-lm", "rnn-attention"} <= set(race.entrants)
+    sizes_by_name = {}
+    for name in race.entrants.keys() - race.ngrams.keys() - {"cbow"}:
+        config = load_recipe(race.entrants[name], environment={}).recipe.network
+        with torch.device("meta"):
+            shapes = [parameter.shape for parameter in build_network(changed(config, vocab_size=2000)).parameters()]
+        sizes_by_name[name] = sum(shape.numel() for shape in shapes if 2000 not in shape)
+    assert all(850_000 < size < 1_250_000 for size in sizes_by_name.values()), sizes_by_name
     assert {"rnn", "lstm", "cbow", "elmo", "gpt", "bert", "t5", "bart", "marian"} <= set(race.entrants)
     assert race.pairs is not None and race.classes == ["tense", "number", "question"]
 
@@ -169,6 +225,8 @@ def test_the_shipped_race_is_read_and_its_entrants_are_of_about_equal_size() -> 
          "needs `tokenizer.kind` word"),
         ("base: {tokenizer: {kind: word}}\nentrants: {x: {task: language-modeling, data: {train: {world: train}}}}",
          "`probes` needs `texts`"),
+        ("entrants: {x: {ngrams: 0}}", "`ngrams` is the only key of its entrant, a number from 1 to 9: got"),
+        ("entrants: {x: {ngrams: 2, task: language-modeling}}", "`ngrams` is the only key"),
     ],
 )  # fmt: skip
 def test_what_is_no_race_is_refused(tmp_path: Path, text: str, words: str) -> None:
@@ -179,7 +237,7 @@ def test_what_is_no_race_is_refused(tmp_path: Path, text: str, words: str) -> No
 
 
 def test_an_unknown_entrant_and_a_missing_file_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="this race has no entrant 'x': it has rnn, lstm"):
+    with pytest.raises(UsageError, match="this race has no entrant 'x': it has trigrams, rnn, lstm"):
         next(measure_race(1, only=["x"]))
     with pytest.raises(UsageError, match="cannot be read"):
         read_race(tmp_path / "none.yaml")
@@ -191,6 +249,7 @@ base:
   tokenizer: {kind: word, vocab_size: 60}
   training: {learning_rate: 1e-2, batch_tokens: 512, precision: float32}
 entrants:
+  bigrams: {ngrams: 2}
   gpt:
     task: language-modeling
     network: {d_model: 16, d_ff: 32, n_heads: 2, n_layers: 1, dropout: 0.0}
@@ -222,6 +281,9 @@ def test_a_race_on_own_text_has_rows_of_every_checkpoint_and_a_page(tmp_path: Pa
         assert set(own[0]["scores"]) == {"fill", "continue", "classes", "translate"}
         assert own[0]["questions"] == 39  # of the first 40 texts, without the one that is too long
     assert by_entrant["gpt"][-1]["scores"]["classes"] > 0.6  # "o" and "a" tell the classes apart
+    (counts,) = (row for row in rows if row["entrant"] == "bigrams")
+    assert counts["questions"] == 39 and counts["parameters"] > 60
+    assert 0.3 < counts["scores"]["continue"] <= counts["scores"]["fill"]  # it has read these texts
     report = report_race(rows)
     assert "| gpt | " in report.text and "<svg" in report.files["race.html"]
-    assert report.text.count("\n| ") == 3
+    assert report.text.count("\n| ") == 4

@@ -4,6 +4,7 @@ A race is a YAML file (`recipes/races/micro-world.yaml`); each entrant is a reci
 """
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass
@@ -13,17 +14,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from atento.bench.race_ngrams import ngram_scores
 from atento.bench.race_probes import Question, accuracy, feature_accuracy, questions, translation_score
 from atento.config.labellings import LABELLINGS
 from atento.config.loading import load_recipe
 from atento.config.recipe import SourceConfig
 from atento.config.schema import Reader
-from atento.config.tasks import TASKS, Field
+from atento.config.tasks import TASKS, Field, task_with
 from atento.config.yaml12 import Node, read_yaml
 from atento.data.records import read_records
 from atento.errors import RecipeError, UsageError
 from atento.model import Model, load
 from atento.networks import parameter_count
+from atento.runs.prepare import new_tokenizer, read_data
 from atento.runs.train import train
 from atento.storage.catalogue import list_checkpoints
 from atento.text.words import word_spans
@@ -32,6 +35,7 @@ from atento.world import labelled
 _RACES = files("atento.recipes") / "races"
 _TRIAL = 20  # updates that measure the speed of an entrant; the first half warms up
 _CHECKPOINTS = 4  # of an entrant, at which it is probed
+_LARGEST_ORDER = 9  # of n-grams
 _LABELLED = {"train": 1000, "combinations": 500}  # examples of a labelling, by split
 
 
@@ -42,6 +46,7 @@ class Race:
     Attributes:
         folder: the folder that relative paths start at.
         entrants: the recipe of each entrant.
+        ngrams: the order of each entrant that counts n-grams instead; its recipe says the data and the tokenizer.
         texts: held-out texts, in which words are left out.
         classes: labellings of the micro-world, or files with the texts of each class.
         pairs: sources and targets for entrants that translate; None: nothing is translated.
@@ -50,6 +55,7 @@ class Race:
     folder: Path
     entrants: Mapping[str, Mapping[str, Any]]
     texts: SourceConfig
+    ngrams: Mapping[str, int]
     classes: Sequence[str] | Mapping[str, str] = ()
     pairs: SourceConfig | None = None
 
@@ -72,7 +78,17 @@ def read_race(path: str | Path | None = None) -> Race:
         raise RecipeError(f"{file.name}: a race has the keys base, entrants and probes")
     base = {"data": {}, **content.get("base", {})}
     base["data"] = {"folder": str(folder), **base["data"]}
-    entrants = {name: _joined(base, changes) for name, changes in content["entrants"].items()}
+    entrants, ngrams = {}, {}
+    for name, changes in content["entrants"].items():
+        if isinstance(changes, dict) and "ngrams" in changes:
+            order = ngrams[name] = changes["ngrams"]
+            if len(changes) > 1 or not isinstance(order, int) or not 1 <= order <= _LARGEST_ORDER:
+                raise RecipeError(
+                    f"{file.name}: `ngrams` is the only key of its entrant, a number from 1 to {_LARGEST_ORDER}: got "
+                    f"{changes!r}, in {name}"
+                )
+            changes = {"task": task_with("generate")}
+        entrants[name] = _joined(base, changes)
     for name, recipe in entrants.items():
         loaded = load_recipe(recipe, environment={}).recipe
         if loaded.tokenizer is None or loaded.tokenizer.kind != "word":
@@ -81,7 +97,7 @@ def read_race(path: str | Path | None = None) -> Race:
     if "texts" not in probes:
         raise RecipeError(f"{file.name}: `probes` needs `texts`, a source of held-out texts")
     sources = {key: _source(tree.value["probes"].value[key]) for key in ("texts", "pairs") if key in probes}
-    return Race(folder, entrants, classes=probes.get("classes", ()), **sources)
+    return Race(folder, entrants, ngrams=ngrams, classes=probes.get("classes", ()), **sources)
 
 
 def measure_race(
@@ -112,11 +128,35 @@ def measure_race(
         for entrant, recipe in entered.entrants.items():
             if only and entrant not in only:
                 continue
+            if entrant in entered.ngrams:
+                yield _counted(entrant, recipe, entered, texts)
+                continue
             parsed = load_recipe(recipe, environment={}).recipe
             objective = parsed.objective[0].kind if parsed.objective else TASKS[parsed.task].objective
             run = _trained(recipe, seconds, Path(name) / entrant)
             for checkpoint in _checkpoints(run):
                 yield _row(entrant, objective, checkpoint, entered, texts, pairs)
+
+
+def _counted(entrant: str, recipe: Mapping[str, Any], race: Race, texts: Sequence[str]) -> dict[str, Any]:
+    """The row of an entrant that counts n-grams: one pass over the training text, however long that takes."""
+    loaded = load_recipe(recipe, environment={})
+    start = time.perf_counter()
+    train = read_data(loaded.recipe, Path(loaded.recipe.data.folder or ""), lambda warning: None).train
+    tokenizer = new_tokenizer(loaded.recipe, loaded.folder, train, lambda line: None)
+    asked = questions(tokenizer, texts)
+    counted = ngram_scores(train["text"], tokenizer, race.ngrams[entrant], asked)
+    parameters = counted.pop("parameters")
+    return {
+        "bench": "race",
+        "entrant": entrant,
+        "step": 1,
+        "seconds": round(time.perf_counter() - start, 1),
+        "parameters": parameters,
+        "without_word_vectors": parameters,
+        "questions": len(asked),
+        "scores": {name: round(score, 4) for name, score in counted.items()},
+    }
 
 
 def _texts(source: SourceConfig, race: Race) -> list[str]:

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from atento.attention.masks import Mask, prefix
 from atento.config.tasks import TASKS
 from atento.data.objectives.span_corruption import sentinel_ids
 from atento.data.special_tokens import special_tokens_of
@@ -71,13 +72,20 @@ def questions(tokenizer: Tokenizer, texts: Sequence[str], seed: int = 1) -> list
 Scorer = Callable[[Model, Question, bool], Tensor]  # a model, a question, with the words on the right -> (ANSWERS,)
 
 
-def causal_scores(model: Model, question: Question, both: bool) -> Tensor:
+def prefix_scores(model: Model, question: Question, both: bool) -> Tensor:
+    """As `causal_scores`, by a network that reads the words on the left in both directions."""
+    return causal_scores(model, question, both, mask=prefix(1 + question.position))  # with BOS
+
+
+def causal_scores(model: Model, question: Question, both: bool, mask: Mask | None = None) -> Tensor:
     """log p of each answer after the words on its left; with `both`, also of the words on its right after it."""
     tokenizer = _tokenizer(model)
-    left, answers, right = _ids(tokenizer, question)
+    left, answers, right = answer_ids(tokenizer, question)
     tail = [*right, tokenizer.eos_id] if both else []
     rows = torch.tensor([[tokenizer.bos_id, *left, answer, *tail] for answer in answers])
-    log_probs = torch.log_softmax(_logits(model.network(rows)).float(), dim=-1)
+    log_probs = torch.log_softmax(
+        _logits(model.network(rows, **({} if mask is None else {"mask": mask}))).float(), dim=-1
+    )
     taken = log_probs[:, :-1].gather(-1, rows[:, 1:].unsqueeze(-1)).squeeze(-1)  # (ANSWERS,L)
     return taken[:, len(left) :].sum(dim=1)
 
@@ -85,7 +93,7 @@ def causal_scores(model: Model, question: Question, both: bool) -> Tensor:
 def masked_scores(model: Model, question: Question, both: bool) -> Tensor:
     """log p of each answer at a mask token."""
     tokenizer = _tokenizer(model)
-    left, answers, right = _ids(tokenizer, question)
+    left, answers, right = answer_ids(tokenizer, question)
     ids, _ = tokenizer.template(model.config.get("template")).apply(
         [*left, tokenizer.mask_id, *(right if both else [])]
     )
@@ -97,7 +105,7 @@ def masked_scores(model: Model, question: Question, both: bool) -> Tensor:
 def span_scores(model: Model, question: Question, both: bool) -> Tensor:
     """log p of each answer after the first sentinel of the target, whose place in the source it has."""
     tokenizer = _tokenizer(model)
-    left, answers, right = _ids(tokenizer, question)
+    left, answers, right = answer_ids(tokenizer, question)
     first, *_ = sentinel_ids(tokenizer)
     source = torch.tensor([[*left, first, *(right if both else []), tokenizer.eos_id]])
     target = torch.tensor([[model.network.config.start_id, first]])
@@ -108,7 +116,7 @@ def denoising_scores(model: Model, question: Question, both: bool) -> Tensor:
     """log p of each answer, and of the words after it, as the output for a source with a mask in its place."""
     tokenizer, config = _tokenizer(model), model.network.config
     network: Any = model.network
-    left, answers, right = _ids(tokenizer, question)
+    left, answers, right = answer_ids(tokenizer, question)
     right = right if both else []
     source, _ = special_tokens_of(config, tokenizer).apply([*left, tokenizer.mask_id, *right])
     encoded = network.encode(torch.tensor([list(source)])).expand(len(answers), -1, -1)
@@ -123,7 +131,7 @@ def bidirectional_scores(model: Model, question: Question, both: bool) -> Tensor
     """log p of each answer after the words on its left, plus, with `both`, before the words on its right."""
     tokenizer, network = _tokenizer(model), model.network
     assert isinstance(network, ELMo) and network.config.elmo is not None
-    _, answers, _ = _ids(tokenizer, question)
+    _, answers, _ = answer_ids(tokenizer, question)
     words = question.words if both else question.words[: question.position + 1]
     ids = torch.tensor([[tokenizer.bos_id, *word_ids(tokenizer, list(words)), tokenizer.eos_id]])
     if network.characters is not None:
@@ -142,13 +150,14 @@ def window_scores(model: Model, question: Question, both: bool) -> Tensor:
     """The product of each answer's output vector with the mean of its neighbours' vectors."""
     options = model.network.config.cbow
     assert options is not None
-    left, answers, right = _ids(_tokenizer(model), question)
+    left, answers, right = answer_ids(_tokenizer(model), question)
     context = [*left[-options.window :], *(right[: options.window] if both else [])]
     return _logits(model.network(torch.tensor([context])))[0].float()[answers]
 
 
 SCORERS: Mapping[str, Scorer] = {
     "causal": causal_scores,
+    "prefix": prefix_scores,
     "masked": masked_scores,
     "span-corruption": span_scores,
     "denoising": denoising_scores,
@@ -197,7 +206,7 @@ def translation_score(model: Model, pairs: Sequence[tuple[str, str]]) -> float |
     return chrf(outputs, [target for _, target in pairs]).value
 
 
-def _ids(tokenizer: Tokenizer, question: Question) -> tuple[list[int], list[int], list[int]]:
+def answer_ids(tokenizer: Tokenizer, question: Question) -> tuple[list[int], list[int], list[int]]:
     """The ids of the words on the left, of the answers, and of the words on the right."""
     left, right = question.words[: question.position], question.words[question.position + 1 :]
     return (
