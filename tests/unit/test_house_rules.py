@@ -38,9 +38,10 @@ ROOMS: dict[str, set[str]] = {
     "precision": {"errors"},
     "limits": {"errors"},
     "terminal": set(),
+    "nfc": set(),
     "config": {"errors", "limits", "metrics"},
-    "text": {"errors", "limits"},
-    "metrics": {"errors"},
+    "text": {"errors", "limits", "nfc"},
+    "metrics": {"errors", "nfc"},
     "world": {"errors"},
     "attention": {"errors"},
     "networks": LOW | {"attention", "limits", "precision"},
@@ -67,7 +68,7 @@ ROOMS: dict[str, set[str]] = {
     "__init__": {"errors", "precision", "model", "runs", "text", "evaluation", "suites"},
     "__main__": {"cli"},
 }
-TORCH_FREE = ("errors", "limits", "terminal", "config", "text", "metrics", "world")
+TORCH_FREE = ("errors", "limits", "terminal", "nfc", "config", "text", "metrics", "world")
 
 # Our own modules imported inside a function, where the rule allows none: each with its reason.
 LATE = {
@@ -220,23 +221,23 @@ def test_files_are_read_under_limits() -> None:
     assert found - {"cli/recipes.py"} == READ_DIRECTLY.keys()  # that one writes
 
 
-# what writes to a standard stream without `terminal`, and why no text of others comes out of it
-UNSHOWN = {
-    "serve/engine/outbox.py": "the type and the lines of a fault in our code",
-    "bench/family_side.py": "numbers, for the process that started it",
+# calls that one module makes for all, why, and the files that may make them too
+ONE_PLACE = {
+    ("print", "typer.echo", "typer.secho", "click.echo", "sys.stdout.write", "sys.stderr.write"): (
+        "`terminal` keeps control characters of texts from a terminal",
+        {"serve/engine/outbox.py", "bench/family_side.py"},  # lines of our code; numbers for another process
+    ),
+    ("unicodedata.normalize",): (
+        "`nfc` takes no quadratic time for long runs of marks",
+        {"nfc.py", "notes/checks/tokens.py"},  # the second compares the forms of short words
+    ),
 }
 
 
-def test_texts_are_shown_by_one_module() -> None:
-    """What is printed is a text of `terminal`, which keeps control characters from a terminal."""
-    printing = ("print", "typer.echo", "typer.secho", "click.echo", "sys.stdout.write", "sys.stderr.write")
-    found = {
-        name_of(file)
-        for file, tree in trees().items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in printing
-    }
-    assert found == UNSHOWN.keys()
+@pytest.mark.parametrize("names", ONE_PLACE, ids=lambda names: names[0])
+def test_what_one_module_does_for_all_is_done_there(names: tuple[str, ...]) -> None:
+    why, files = ONE_PLACE[names]
+    assert {name_of(file) for file, call in calls() if ast.unparse(call.func) in names} == files, why
 
 
 def test_nobody_imports_the_command_line() -> None:

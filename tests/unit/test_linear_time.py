@@ -18,6 +18,9 @@ import pytest
 pytest.importorskip("fastapi", reason="the service needs the extra serve")
 
 from atento.config.recipe import TokenizerConfig
+from atento.metrics.label_names import class_name
+from atento.metrics.rouge import TOKENIZERS
+from atento.nfc import nfc
 from atento.serve.engine.verbs import _cut
 from atento.serve.http.body import _fields, _in_pairs, _in_parts
 from atento.serve.http.detection import detect
@@ -29,7 +32,6 @@ from atento.serve.http.openai import EmbeddingFields
 from atento.serve.http.passages import Passages, joined
 from atento.serve.http.strict_json import parse
 from atento.text import Tokenizer, train_tokenizer
-from atento.text.normalization import nfc
 from atento.text.sentences import split_sentences
 from atento.text.words import word_spans
 
@@ -120,6 +122,8 @@ READERS: dict[str, tuple[Reader, list[str | Callable[[int], str]]]] = {
     ),
     "translate fields": (lambda text: read(TranslateFields, {"q": text, "target": "x" * 10, text: 1}), ["a", "format"]),
     "nfc": (nfc, [lambda n: "a" + MARKS * (n // 4), *TEXTS]),
+    "label": (class_name, [lambda n: "a" + MARKS * (n // 4), *TEXTS]),
+    **{f"ROUGE {one}": (split, [lambda n: "a" + MARKS * (n // 4), *TEXTS]) for one, split in TOKENIZERS.items()},
     "words": (word_spans, TEXTS),
 }
 for kind in KINDS:

@@ -1,12 +1,12 @@
 """The names of labels: what looks the same, or is the same number, is one label to every reader and every metric."""
 
-import unicodedata
 from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import Any
 
 from atento.errors import UsageError
 from atento.metrics.text import reference_streams
+from atento.nfc import nfc
 
 _NUMBERS = {"True": "1", "False": "0"}
 
@@ -17,7 +17,7 @@ def class_name(label: str) -> str:
     Labels that look the same are the same class, however a file has written them.
     """
     label = label.strip()
-    return label if label.isascii() else unicodedata.normalize("NFC", label)
+    return nfc(label)
 
 
 def label_name(value: Any) -> str | None:

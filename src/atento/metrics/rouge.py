@@ -9,6 +9,7 @@ from importlib import import_module
 from atento.errors import MissingPartError, UsageError, nearest
 from atento.metrics.score import Score
 from atento.metrics.text import References, reference_streams
+from atento.nfc import nfc
 
 KINDS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 SIDES = ("precision", "recall", "f")
@@ -127,7 +128,7 @@ _CHARACTER = re.compile(f"[{_SPACELESS}]")
 
 def unicode_words(text: str) -> list[str]:
     """Runs of letters, marks and digits, in lower case and NFC; single characters in scripts without spaces."""
-    words = unicodedata.normalize("NFC", text.lower()).translate(_UNICODE)
+    words = nfc(text.lower()).translate(_UNICODE)
     spaceless = not words.isascii() and _CHARACTER.search(words) is not None
     return (_with_characters_apart(words) if spaceless else words).split()
 

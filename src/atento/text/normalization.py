@@ -9,11 +9,11 @@ marks, U+FEFF) are kept.
 import re
 import unicodedata
 from dataclasses import dataclass
-from itertools import groupby
 
 from tokenizers import Regex, normalizers
 
 from atento.errors import TokenizerError
+from atento.nfc import nfc
 
 # One class for both engines: Python's `re` and Oniguruma read it alike.
 _BLANK = (
@@ -31,8 +31,6 @@ _JOINING_STARTERS = frozenset(
         "\U00011127\U0001133e\U00011357\U000114b0\U000114ba\U000114bd\U000115af\U00011930"
     )
 )
-
-_LONG_RUN = 64  # characters that may be marks of one letter
 
 
 @dataclass(frozen=True)
@@ -71,17 +69,6 @@ def library_normalizer(lowercase: bool) -> normalizers.Normalizer:
     spelled = re.sub(r"\\u([0-9a-f]{4})", r"\\x{\1}", _BLANK)
     steps += [normalizers.NFC(), normalizers.Replace(Regex(f"[{spelled}]+"), " "), normalizers.Strip()]
     return normalizers.Sequence(steps)
-
-
-def nfc(text: str) -> str:
-    """The NFC form, in n log n: `unicodedata` orders a run of marks by exchanging neighbours, which is quadratic."""
-    if len(text) > _LONG_RUN:
-        codes = "".join(unicodedata.normalize("NFD", char) for char in text)
-        runs = groupby(codes, key=lambda char: unicodedata.combining(char) > 0)
-        text = "".join(
-            char for marks, run in runs for char in (sorted(run, key=unicodedata.combining) if marks else run)
-        )
-    return unicodedata.normalize("NFC", text)
 
 
 def normalize_with_spans(text: str, lowercase: bool = False) -> Normalized:
