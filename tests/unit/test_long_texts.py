@@ -2,22 +2,26 @@
 
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
+from atento.config.heads import HeadConfig
 from atento.config.network import NetworkConfig, changed
 from atento.config.positions import PositionConfig
 from atento.config.presets import preset
 from atento.config.recipe import TokenizerConfig
+from atento.config.tasks import TASKS
 from atento.decoding import Beam, generate
 from atento.decoding.trace import Trace
-from atento.errors import UsageError
+from atento.errors import DataError, UsageError
 from atento.model import Model
 from atento.networks import build_network
 from atento.tasks.lengths import LongTextWarning, trained_length
+from atento.tasks.table import VERBS
 from atento.text.tokenizer import Tokenizer
 from atento.text.training import train_tokenizer
 
@@ -128,3 +132,57 @@ def test_r5_a_long_odd_line_is_counted(tokenizer: Tokenizer) -> None:
     model = made(tokenizer, "translation")
     (said,) = warned(lambda: model.translate("🏏蟡§¶" * 100, length_penalty=-3.0))
     assert "1 text of 1 is longer than the 12 tokens" in said
+
+
+WORDS = "ab cd " * 100  # 600 tokens
+USES: dict[str, tuple[str, dict[str, Any], Callable[[Model], object]]] = {
+    "translate": ("encoder-decoder", {}, lambda model: model.translate([WORDS])),
+    "summarize": ("encoder-decoder", {}, lambda model: model.summarize([WORDS])),
+    "stream": ("encoder-decoder", {}, lambda model: list(model.stream(WORDS, beam=1))),
+    "score": ("encoder-decoder", {}, lambda model: model.score([WORDS], ["ab"])),
+    "attend to a source": ("encoder-decoder", {}, lambda model: model.attend(WORDS, "ab")),
+    "generate": ("decoder", {}, lambda model: model.generate([WORDS])),
+    "perplexity": ("decoder", {}, lambda model: model.perplexity([WORDS], window=50)),
+    "attend": ("encoder", {}, lambda model: model.attend(WORDS)),
+    "fill": ("encoder", {"kind": "masked-language-model"}, lambda model: model.fill([WORDS + "<mask>"])),
+    "embed": ("encoder", {}, lambda model: model.embed([WORDS])),
+    "features": ("encoder", {}, lambda model: model.features([WORDS])),
+    "similarity": ("encoder", {}, lambda model: model.similarity([WORDS], ["ab"])),
+    "classify": ("encoder", {"kind": "classification", "labels": ("a", "b")}, lambda model: model.classify([WORDS])),
+    "tag": ("encoder", {"kind": "tagging", "labels": ("O", "B-X")}, lambda model: model.tag([WORDS])),
+    "answer": ("encoder", {"kind": "answer"}, lambda model: model.answer(["ab"], [WORDS])),
+}
+READ_WHOLE = {"translate", "summarize", "stream", "score", "attend to a source", "generate", "attend", "fill"}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_no_use_compares_more_tokens_with_one_another_than_it_says(
+    tokenizer: Tokenizer, use: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line of 200,000 words ran for hours: it is refused, cut with a warning, or read in windows (K12)."""
+    monkeypatch.setattr("atento.tasks.lengths._LONGEST", 64)
+    monkeypatch.setattr("atento.tasks.attend._MOST", 2 * 64**2)
+    architecture, head, work = USES[use]
+    heads = (HeadConfig(**head),) if head else ()
+    task = next((name for name in TASKS if TASKS[name].verb == use), "translation")
+    model = made(tokenizer, task, None, architecture=architecture, heads=heads)
+    longest = [0]
+    embedding = torch.nn.functional.embedding
+
+    def noted(ids: torch.Tensor, *others: Any, **named: Any) -> torch.Tensor:
+        longest.append(ids.numel())
+        return embedding(ids, *others, **named)
+
+    monkeypatch.setattr(torch.nn.functional, "embedding", noted)
+    for windowed in ("tagging", "answering", "perplexity"):
+        monkeypatch.setattr(f"atento.tasks.{windowed}._TOKENS", 64)  # one window at a time
+    refused = pytest.raises((UsageError, DataError), match=r"59\d|60\d") if use in READ_WHOLE else nullcontext()
+    with warnings.catch_warnings(), refused:
+        warnings.simplefilter("ignore")
+        work(model)
+    assert max(longest) <= 64 + 4  # the other text of a pair
+    assert (max(longest) > 40) == (use not in READ_WHOLE)  # the others read as much as they may
+
+
+def test_every_verb_has_a_use_with_a_long_text() -> None:
+    assert VERBS.keys() <= USES.keys()

@@ -21,6 +21,7 @@ from atento.models.configuration import answering_config
 from atento.networks.network import Network, token_mask_of
 from atento.tasks.grouping import by_length
 from atento.tasks.heads import head_of
+from atento.tasks.lengths import most_read
 from atento.tasks.model_outputs import TaskModel, tokenizer_of
 from atento.tasks.options import refuse_options
 from atento.tasks.verbs import check_texts, listed
@@ -98,7 +99,7 @@ def answer_questions(
         CapabilityError: the network has no answer head. DataError: a question leaves no room for its context, or a
             context is too long.
     """
-    limit = network.config.position_limit
+    limit = most_read(network.config, search.longest)
     longest = min((size for size in (search.longest, limit) if size is not None), default=None)
     windows = context_windows(
         questions, contexts, tokenizer, tokenizer.template(template), network.config, longest, search.stride, where

@@ -12,6 +12,8 @@ from atento.inspection import AttentionRecord
 from atento.networks import Decoder, Encoder, EncoderDecoder, Network, RecurrentSeq2Seq
 from atento.text.tokenizer import Tokenizer
 
+_MOST = 1 << 30  # weights of all layers and heads, of 4 bytes each
+
 
 @torch.inference_mode()
 def attention_record(
@@ -51,6 +53,7 @@ def attention_record(
     output_tokenizer = tokenizer.target  # of another vocabulary in Marian's models, else the same
     target_ids = output_tokenizer.encode(target)
     source_ids, _ = special_tokens_of(config, tokenizer).apply(tokenizer.encode(text))
+    _refuse_size(config, len(source_ids), 1 + len(target_ids))
     source = torch.tensor([source_ids], device=device)
     shifted = torch.tensor([[config.start_id, *target_ids]], device=device)
     with observe(network) as recorded:
@@ -83,6 +86,7 @@ def _one_text(
 ) -> AttentionRecord:
     """Self-attention over one text, with the special tokens that training, `generate` and `embed` put around it."""
     ids, _ = special_tokens_of(network.config, tokenizer, template).apply(tokenizer.encode(text))
+    _refuse_size(network.config, len(ids), 0)
     with observe(network) as recorded:
         network(torch.tensor([ids], device=next(network.parameters()).device), project=False)
     kind = "encoder" if isinstance(network, Encoder) else "decoder"
@@ -96,6 +100,16 @@ def _one_text(
         title=text,
         model=model_name,
     )
+
+
+def _refuse_size(config: NetworkConfig, source: int, target: int) -> None:
+    """Raises UsageError: there are too many weights to look at for texts of so many tokens."""
+    weights = config.n_heads * (config.n_layers * source**2 + config.decoder_layers * target * (target + source))
+    if weights > _MOST:
+        raise UsageError(
+            f"attention has {weights:,} weights for {source + target:,} tokens, and {_MOST:,} can be looked at: give a "
+            "shorter text"
+        )
 
 
 def _mask_name(config: NetworkConfig) -> str:

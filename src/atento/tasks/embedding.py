@@ -15,7 +15,7 @@ from atento.errors import AtentoWarning, UsageError, counted, nearest
 from atento.networks import Network
 from atento.networks.heads import TEXT_POOLINGS, pool_text
 from atento.tasks.grouping import by_length
-from atento.tasks.lengths import warn_of_length
+from atento.tasks.lengths import most_read, warn_of_length
 from atento.text.lengths import pad_batch, truncate
 from atento.text.tokenizer import Tokenizer
 
@@ -99,7 +99,7 @@ def token_rows(
 
     A text longer than `max_len` (or the network's learned positions) is cut, with one warning that counts them.
     """
-    limit = min([limit for limit in (network.config.position_limit, max_len) if limit is not None], default=None)
+    limit = min([limit for limit in (most_read(network.config, trained), max_len) if limit is not None], default=None)
     special_tokens = special_tokens_of(network.config, tokenizer, template)
     rows, n_cut = [], 0
     for ids in tokenizer.encode_batch(list(texts)):

@@ -17,6 +17,7 @@ from atento.errors import AtentoWarning, CapabilityError, UsageError
 from atento.networks import EncoderDecoder, Network
 from atento.networks.families import FAMILIES
 from atento.tasks.grouping import by_length
+from atento.tasks.lengths import most_read
 from atento.tasks.model_outputs import TaskModel, tokenizer_of
 from atento.tasks.options import decoding_for
 from atento.tasks.strategies import ids_inside
@@ -171,7 +172,7 @@ def why_not_filled(model: TaskModel, text: str) -> str | None:
     if not set(filled) & set(ids):
         return f"has no {'<extra_id_0>' if sentinels else tokenizer.specials.roles['mask']} to fill"
     template = special_tokens_of(network.config, tokenizer, model.config.get("template"))
-    length, limit = len(template.apply(ids)[0]), network.config.position_limit
+    length, limit = len(template.apply(ids)[0]), most_read(network.config, model.trained_length)
     if network.config.architecture == "encoder" and limit is not None and length > limit:
         return f"has {length} tokens, and the model reads at most {limit}"
     return None

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from atento.config.network import NetworkConfig
-from atento.errors import AtentoWarning, counted
+from atento.errors import AtentoWarning, UsageError, counted
 
 T = TypeVar("T")
+_LONGEST = 65_536  # tokens that are compared with one another, unless a model was trained with more
 
 
 class LongTextWarning(AtentoWarning):
@@ -40,6 +41,30 @@ def trained_length(config: Mapping[str, Any], network: NetworkConfig) -> int | N
     if isinstance(max_len, int) and not isinstance(max_len, bool) and max_len > 0:
         return max_len
     return network.max_len if network.family else network.position_limit
+
+
+def most_read(network: NetworkConfig, trained: int | None) -> int | None:
+    """Return the most tokens of a text that a network reads at once; None: any number.
+
+    They are its learned positions. A Transformer without them compares each token with all others, in time that grows
+    with the square of the length: it reads 65,536, or as many as it was trained with if these are more.
+    """
+    compares_all = network.architecture in ("encoder", "decoder", "encoder-decoder") and (
+        network.attention.sparse is None and (network.mask is None or network.mask.kind != "window")
+    )
+    if network.position_limit is not None or not compares_all:
+        return network.position_limit
+    return max(_LONGEST, trained or 0)
+
+
+def refuse_length(lengths: Iterable[int], network: NetworkConfig, trained: int | None) -> None:
+    """Raises UsageError: a text has more tokens than `most_read` allows; learned positions refuse it themselves."""
+    limit, longest = most_read(network, trained), max(lengths, default=0)
+    if network.position_limit is None and limit is not None and longest > limit:
+        raise UsageError(
+            f"a text has {longest:,} tokens, and the network reads at most {limit:,} at once: divide it into parts, "
+            "one a line"
+        )
 
 
 def warn_of_length(lengths: Sequence[int], trained: int | None, result: str = "outputs") -> None:

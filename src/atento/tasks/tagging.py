@@ -29,6 +29,7 @@ from atento.metrics.tag_schemes import SCHEMES, entities
 from atento.networks.network import Network, token_mask_of
 from atento.tasks.grouping import by_length
 from atento.tasks.heads import head_of
+from atento.tasks.lengths import most_read
 from atento.tasks.model_outputs import TaskModel, tokenizer_of
 from atento.tasks.options import refuse_options
 from atento.tasks.tag_sequences import Transitions, best_sequence, scheme_of_labels, transitions
@@ -235,7 +236,7 @@ def tag_probabilities(
         CapabilityError: the network has no tagging head.
     """
     config = network.config
-    head, limit = tagging_head(config), config.position_limit
+    head, limit = tagging_head(config), most_read(config, longest)
     if limit is not None:
         longest = limit if longest is None else min(longest, limit)
     around = tokenizer.template(template)

@@ -12,6 +12,7 @@ from atento.data.objectives.labels import inputs_of, texts_as_store
 from atento.errors import AtentoWarning, UsageError, counted
 from atento.networks.network import Network, token_mask_of
 from atento.tasks.grouping import by_length, results_of
+from atento.tasks.lengths import most_read
 from atento.tasks.model_outputs import TaskModel
 from atento.tasks.verbs import listed
 from atento.text.tokenizer import Tokenizer
@@ -38,7 +39,7 @@ def text_outputs(
         template: the special tokens around a text; None: the tokenizer's own.
         longest: most tokens of a text, special ones with them; longer ones are cut, with one warning that counts them.
     """
-    limit = network.config.position_limit
+    limit = most_read(network.config, longest)
     if limit is not None:
         longest = limit if longest is None else min(longest, limit)
     store, cut = texts_as_store(tokenizer, tokenizer.template(template), texts, pairs, longest, network.config)

@@ -23,7 +23,7 @@ from atento.decoding.stream import Token, stream
 from atento.decoding.trace import Trace
 from atento.errors import AtentoWarning, UsageError, counted
 from atento.tasks.grouping import by_length, results_of
-from atento.tasks.lengths import warn_of_context, warn_of_length, watched
+from atento.tasks.lengths import refuse_length, warn_of_context, warn_of_length, watched
 from atento.tasks.strategies import NO_CONSTRAINTS, Constraints, ToText, Utility, constraints_of, rules_of, strategy_of
 from atento.text.streaming import stream_text
 from atento.text.tokenizer import Tokenizer
@@ -89,7 +89,8 @@ def write_all(
     """
     if trace is not None and len(inputs) != 1:
         raise UsageError(f"a trace is of one text: got {len(inputs)}")
-    warn_of_length(lengths := [len(ids) for ids in inputs], trained)
+    refuse_length(lengths := [len(ids) for ids in inputs], config, trained)
+    warn_of_length(lengths, trained)
     _warn_of_positions(lengths, decoding, config, is_prompt=is_prompt)
     writer = _Writer(
         network, config, inputs, decoding, text, device, n_special, is_prompt, constraints, first, trace, draft
@@ -346,6 +347,7 @@ def stream_one(
         raise UsageError(
             "a stream is one output of greedy search, sampling or a beam: no `mbr`, no `exact`, no `n_best`"
         )
+    refuse_length([len(ids)], config, trained)
     warn_of_length([len(ids)], trained)
     writing = writing_of(
         config, ids, decoding, tokenizer, n_special=n_special, is_prompt=is_prompt, row=row, draft=draft

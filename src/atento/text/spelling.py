@@ -85,17 +85,17 @@ class Spelling:
 
     def _joined_words(self, ids: Sequence[int]) -> str:
         """The text of pieces that do not encode spaces, which are added by rule."""
-        words: list[str] = []
+        words: list[list[str]] = []
         for token_id in ids:
             piece = self.piece(token_id)
             spelling = " " + piece if token_id in self._special_ids else self._spell(piece)
             if isinstance(spelling, bytes):
                 spelling = spelling.decode("utf-8", "replace")
             if spelling.startswith(" ") or not words:
-                words.append(spelling.removeprefix(" "))
+                words.append([spelling.removeprefix(" ")])
             else:
-                words[-1] += spelling
-        return detokenize(words)
+                words[-1].append(spelling)
+        return detokenize(["".join(word) for word in words])
 
     def _joined_bytes(self, ids: Sequence[int]) -> str:
         """The text of pieces, byte by byte; the library makes a whole run unreadable for one broken character."""
