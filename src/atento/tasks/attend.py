@@ -12,7 +12,7 @@ from atento.inspection import AttentionRecord
 from atento.networks import Decoder, Encoder, EncoderDecoder, Network, RecurrentSeq2Seq
 from atento.text.tokenizer import Tokenizer
 
-_MOST = 1 << 30  # weights of all layers and heads, of 4 bytes each
+_MOST = 1 << 28  # weights of all layers and heads, of 4 bytes each
 
 
 @torch.inference_mode()
