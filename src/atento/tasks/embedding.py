@@ -15,7 +15,7 @@ from atento.errors import AtentoWarning, UsageError, counted, nearest
 from atento.networks import Network
 from atento.networks.heads import TEXT_POOLINGS, pool_text
 from atento.tasks.grouping import by_length
-from atento.tasks.lengths import most_read, warn_of_length
+from atento.tasks.lengths import check_lengths, most_read
 from atento.text.lengths import pad_batch, truncate
 from atento.text.tokenizer import Tokenizer
 
@@ -107,7 +107,7 @@ def token_rows(
         ids, _, removed = truncate(ids, None, room, side=tokenizer.truncation_side)
         rows.append(list(special_tokens.apply(ids)[0]))
         n_cut += removed > 0
-    warn_of_length([len(row) for row in rows], trained, "vectors")
+    check_lengths([len(row) for row in rows], network.config, trained, "vectors")
     if n_cut:
         warnings.warn(f"{n_cut} of {counted(len(rows), 'text')} cut to {limit} tokens", AtentoWarning, stacklevel=4)
     return rows

@@ -57,25 +57,24 @@ def most_read(network: NetworkConfig, trained: int | None) -> int | None:
     return max(_LONGEST, trained or 0)
 
 
-def refuse_length(lengths: Iterable[int], network: NetworkConfig, trained: int | None) -> None:
-    """Raises UsageError: a text has more tokens than `most_read` allows; learned positions refuse it themselves."""
-    limit, longest = most_read(network, trained), max(lengths, default=0)
+def check_lengths(lengths: Sequence[int], network: NetworkConfig, trained: int | None, result: str = "outputs") -> None:
+    """Warn once, with counts, of texts (their tokens, special ones with them) that are longer than `trained`.
+
+    Texts of no tokens are not counted. `result` is what comes of them.
+
+    Raises:
+        UsageError: a text has more tokens than `most_read` allows; learned positions refuse it themselves.
+    """
+    real = [length for length in lengths if length]
+    limit, longest = most_read(network, trained), max(real, default=0)
     if network.position_limit is None and limit is not None and longest > limit:
         raise UsageError(
             f"a text has {longest:,} tokens, and the network reads at most {limit:,} at once: divide it into parts, "
             "one a line"
         )
-
-
-def warn_of_length(lengths: Sequence[int], trained: int | None, result: str = "outputs") -> None:
-    """Warn once, with counts, of texts (their tokens, special ones with them) that are longer than `trained`.
-
-    Texts of no tokens are not counted. `result` is what comes of them.
-    """
-    real = [length for length in lengths if length]
     long = sum(trained is not None and length > trained for length in real)
     if long and trained is not None:
-        warnings.warn(LongTextWarning(long, len(real), max(real), trained, result), stacklevel=3)
+        warnings.warn(LongTextWarning(long, len(real), longest, trained, result), stacklevel=3)
 
 
 def context_limit(network: NetworkConfig) -> int | None:

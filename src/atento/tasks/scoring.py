@@ -13,7 +13,7 @@ from atento.decoding.forced import forced_tokens
 from atento.networks import EncoderDecoder, RecurrentSeq2Seq
 from atento.tasks.generation import Continuing, plain_steps, prompt_ids
 from atento.tasks.grouping import by_length
-from atento.tasks.lengths import refuse_length, warn_of_length
+from atento.tasks.lengths import check_lengths
 from atento.text.tokenizer import Tokenizer
 
 _BATCH_TOKENS = 4096  # padded, of inputs and outputs
@@ -65,8 +65,7 @@ def score_texts(
     joined = isinstance(network, Continuing)  # prompt and output share the positions
     ends = [len(target) + 1 for target in outputs]
     read = [n + m - 1 if joined else max(n, m) for n, m in zip(map(len, inputs), ends)]
-    refuse_length(read, network.config, trained)
-    warn_of_length(read, trained, "scores")
+    check_lengths(read, network.config, trained, "scores")
     device, pad_id = next(network.parameters()).device, network.config.pad_id
     results: list[TokenScores] = [TokenScores([], [], 0.0)] * len(inputs)
     rows_of, lengths = Ragged(inputs), [len(source) + len(output) for source, output in zip(inputs, outputs)]

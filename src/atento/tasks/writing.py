@@ -23,7 +23,7 @@ from atento.decoding.stream import Token, stream
 from atento.decoding.trace import Trace
 from atento.errors import AtentoWarning, UsageError, counted
 from atento.tasks.grouping import by_length, results_of
-from atento.tasks.lengths import refuse_length, warn_of_context, warn_of_length, watched
+from atento.tasks.lengths import check_lengths, warn_of_context, watched
 from atento.tasks.strategies import NO_CONSTRAINTS, Constraints, ToText, Utility, constraints_of, rules_of, strategy_of
 from atento.text.streaming import stream_text
 from atento.text.tokenizer import Tokenizer
@@ -89,8 +89,7 @@ def write_all(
     """
     if trace is not None and len(inputs) != 1:
         raise UsageError(f"a trace is of one text: got {len(inputs)}")
-    refuse_length(lengths := [len(ids) for ids in inputs], config, trained)
-    warn_of_length(lengths, trained)
+    check_lengths(lengths := [len(ids) for ids in inputs], config, trained)
     _warn_of_positions(lengths, decoding, config, is_prompt=is_prompt)
     writer = _Writer(
         network, config, inputs, decoding, text, device, n_special, is_prompt, constraints, first, trace, draft
@@ -347,8 +346,7 @@ def stream_one(
         raise UsageError(
             "a stream is one output of greedy search, sampling or a beam: no `mbr`, no `exact`, no `n_best`"
         )
-    refuse_length([len(ids)], config, trained)
-    warn_of_length([len(ids)], trained)
+    check_lengths([len(ids)], config, trained)
     writing = writing_of(
         config, ids, decoding, tokenizer, n_special=n_special, is_prompt=is_prompt, row=row, draft=draft
     )
