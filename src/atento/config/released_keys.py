@@ -96,10 +96,11 @@ FILES: dict[str, Keys] = {
             pad_token_type_id cls_token_type_id return_token_type_ids truncation truncation_strategy max_length max_len
             stride model_specific_special_tokens add_prefix_space_char trim_offsets errors from_slow
             do_basic_tokenize never_split spaces_between_special_tokens num_madeup_words use_default_system_prompt
-            tgt_lang source_lang target_lang legacy legacy_behaviour sp_model_kwargs remove_space vocab_type do_split
+            tgt_lang source_lang target_lang legacy vocab_type do_split
             sep add_special_tokens special_tokens spm_file source_spm target_spm
             """
         ),
+        refused={"legacy_behaviour": (False,), "sp_model_kwargs": ({},), "remove_space": (True,)},
     ),
     "special_tokens_map.json": Keys(
         computed=_names(

@@ -56,6 +56,8 @@ def generation_settings(folder: Path, config: Mapping[str, Any]) -> dict[str, An
         data = read_config(folder / GENERATION)
         ids = ("eos_token_id", "decoder_start_token_id")
         return {key: config[key] for key in ids if config.get(key) is not None} | _given(data)
+    if config.get("force_bos_token_to_be_generated"):  # the name that BART's first files have for it
+        config = {**config, "forced_bos_token_id": config.get("bos_token_id")}
     of_class = {"forced_eos_token_id": class_defaults(str(config.get("model_type"))).get("forced_eos_token_id")}
     return _given({key: value for key, value in (of_class | dict(config)).items() if keys.known(key)})
 

@@ -32,10 +32,24 @@ _HARMLESS = frozenset(
         *("pruned_heads", "tie_encoder_decoder", "cross_attention_hidden_size", "sparse_prediction"),
         *("sparse_pred_ignore_index", "deterministic_flash_attn", "reorder_and_upcast_attn", "reference_compile"),
         *("save_step", "total_flos", "adapters", "adaptation_config", "gradient_checkpointing_kwargs"),
+        *("force_bos_token_to_be_generated", "extra_pos_embeddings", "normalize_embedding", "repad_logits_with_grad"),
+        "n_positions",  # T5's, which has no table of positions
     )
 )
 _HARMLESS_ENDS = ("dropout", "dropout_rate", "pdrop", "dropout_prob")
 _HARMLESS_STARTS = ("summary_", "pooler_", "_attn_implementation")
+_NEUTRAL: Mapping[str, tuple[Any, ...]] = {  # keys of older files, and the values that change nothing
+    "add_bias_logits": (False,),
+    "replacing_rate": (0,),
+    "tie_weights_": (True,),
+    "down_scale_factor": (1,),
+    "gap_size": (0,),
+    "net_structure_type": (0,),
+    "num_memory_blocks": (0,),
+    "position_embedding_type": ("absolute",),
+    "hidden_activation": ("gelu_pytorch_tanh",),
+}
+_ALIASES = {"num_hidden_layers": "encoder_layers", "layer_norm_eps": "norm_eps"}  # second names of keys
 # Keys that a family reads only together with another one, or under another name.
 _CONDITIONAL = frozenset(
     (
@@ -90,7 +104,12 @@ class ReadKeys(dict[str, Any]):
 
     def unread(self) -> list[str]:
         """The keys with a value that were not read, without those that change no computation."""
-        return sorted(key for key in self.keys() - self.read if self[key] is not None and _may_matter(key))
+        return sorted(key for key in self.keys() - self.read if _may_matter(key) and not self._is_neutral(key))
+
+    def _is_neutral(self, key: str) -> bool:
+        """Whether the value of a key changes nothing: that of its class, a neutral one, or that of its other name."""
+        value, same = super().get(key), super().get(_ALIASES.get(key, ""))
+        return value in (None, self.defaults.get(key), same) or value in _NEUTRAL.get(key, ())
 
 
 def _may_matter(key: str) -> bool:
