@@ -6,9 +6,10 @@ import io
 import os
 import stat
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from atento.errors import DataError, MissingPartError, install_hint
 
@@ -16,6 +17,7 @@ WINDOW = 32 << 20  # bytes between two checks
 _PACKED = 1 << 17  # compressed bytes that are read at a time
 _FROM_SHELL = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 SMALL = 64 << 20  # bytes of a file that is read whole: configurations, indexes, records of a run
+_PART = 16 << 20  # bytes; parts of this size may be compressed as much as they like
 RATIO = 200  # text is compressed 3 to 20 times, very repetitive tables about 100 times; deflate reaches 1,032
 
 
@@ -166,6 +168,41 @@ def limited(packed: BinaryIO, name: str, *, packed_as: str, streamed: bool = Fal
         streamed: whether the content may be larger than the memory, because it is not kept.
     """
     return io.BufferedReader(LimitedReader(packed, name, packed_as, streamed=streamed), 1 << 18)
+
+
+def refuse_swelling(name: str, parts: Iterable[tuple[str, int, int]]) -> None:
+    """Refuse a file whose parts are too large, by the sizes in its directory; parts below 16 MiB may be of any ratio.
+
+    Args:
+        name: its name in messages.
+        parts: what is unpacked together: the name of each part, its bytes unpacked, and its bytes in the file.
+
+    Raises:
+        DataError: a part grows more than 200 times, or all of them are more than the memory that is free.
+    """
+    total, free = 0, free_memory()
+    for part, unpacked, packed in parts:
+        total += unpacked
+        if unpacked > max(_PART, RATIO * packed):
+            raise DataError(
+                f"{name}: {part} grows more than {RATIO} times when it is unpacked "
+                f"({unpacked >> 20} MiB out of {packed >> 10} KiB), which texts and tables do not"
+            )
+    if free is not None and total > free:
+        raise DataError(f"{name}: does not fit into memory: {total >> 20} MiB unpacked, and {free >> 20} MiB are free")
+
+
+def refuse_swelling_rows(name: str, footer: Any) -> None:
+    """Refuse a Parquet file whose groups of rows are too large, by the sizes in its footer; a row has 8 bytes or more.
+
+    Raises:
+        DataError: as `refuse_swelling`.
+    """
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        columns = [group.column(place) for place in range(group.num_columns)]
+        sizes = [(max(one.total_uncompressed_size, 8 * one.num_values), one.total_compressed_size) for one in columns]
+        refuse_swelling(name, [(f"column {one.path_in_schema!r}", *size) for one, size in zip(columns, sizes)])
 
 
 def free_memory() -> int | None:

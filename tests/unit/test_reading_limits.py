@@ -15,6 +15,8 @@ from atento.data.records import TEXT, read_records
 from atento.data.source_lines import scan
 from atento.errors import DataError
 from atento.limits import RATIO, WINDOW, free_memory, limited
+from atento.scale.blocks import Reading
+from atento.scale.inputs import Input
 
 MIB = 1 << 20
 LINE = b"o gato pulou " * 100 + b"\n"
@@ -85,6 +87,26 @@ def test_r3_a_file_that_memory_cannot_hold(tmp_path: Path) -> None:
     said, peak, _ = read_capped(tmp_path, "big.txt.gz", None, cap=700 * MIB)
     assert said.startswith("big.txt.gz: does not fit into memory: ") and "MiB of memory are free" in said
     assert peak < 700
+
+
+SWOLLEN = {"equal rows": ["a"] * 2_500_000, "one long text": ["a" * (24 << 20), "b"]}
+
+
+@pytest.mark.parametrize("column", SWOLLEN)
+@pytest.mark.parametrize("reader", ["--cluster", "dataset", "dataset of a folder"])
+def test_r3_a_parquet_file_that_grows_is_refused_by_its_footer(reader: str, column: str, tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed (extra remote)")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    pytest.importorskip("datasets", reason="datasets is not installed (extra data)")
+    file = tmp_path / "set" / "a.parquet"
+    file.parent.mkdir()
+    parquet.write_table(arrow.table({"text": SWOLLEN[column]}), file, row_group_size=1 << 22, compression="zstd")
+    assert file.stat().st_size < 64 << 10
+    with pytest.raises(DataError, match=r"a\.parquet: column 'text' grows more than 200 times .* out of \d+ KiB"):
+        if reader == "--cluster":
+            Input(str(file)).plan(Reading())
+        else:
+            read_records(SourceConfig(dataset=str(file if reader == "dataset" else file.parent)), TEXT, tmp_path)
 
 
 def test_text_that_packs_well_is_read(tmp_path: Path) -> None:

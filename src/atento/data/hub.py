@@ -9,6 +9,7 @@ from atento.config.recipe import SourceConfig
 from atento.config.tasks import Field
 from atento.data.values import Converter
 from atento.errors import DataError, RecipeError, install_hint, nearest
+from atento.limits import refuse_swelling_rows
 
 _FILES = {".parquet": "parquet", ".arrow": "arrow"}  # ending: the library's reader of single files
 _ROWS = 1000  # read at a time
@@ -90,6 +91,7 @@ def _opened(source: SourceConfig, folder: Path) -> Any:
     """
     try:
         import datasets  # late: an extra
+        from pyarrow.parquet import read_metadata
     except ImportError:
         raise RecipeError(f"`dataset` needs the library datasets: {install_hint('data')}") from None
     name = str(source.dataset)
@@ -100,12 +102,17 @@ def _opened(source: SourceConfig, folder: Path) -> Any:
         raise DataError(f"{name}: is a file, and `dataset` is a folder, a .parquet file or a name; give it as `file`")
     datasets.disable_progress_bars()
     try:
+        for file in [path, *path.rglob("*.parquet")]:
+            if file.suffix == ".parquet" and file.is_file():
+                refuse_swelling_rows(f"{file}", read_metadata(file))
         if path.is_file():
             data = datasets.load_dataset(_FILES[path.suffix], data_files=str(path), split="train")
         elif any((path / file).is_file() for file in _SAVED):
             data = datasets.load_from_disk(str(path))
         else:
             data = datasets.load_dataset(str(path) if path.is_dir() else name)
+    except DataError:
+        raise
     except Exception as error:  # of many kinds: of the library, of Arrow, of the network
         reason = " ".join(str(error).split()) or type(error).__name__
         raise DataError(f"{name}: the data set cannot be read: {reason}") from None

@@ -6,9 +6,8 @@ from datetime import date, datetime, time
 from typing import Any, BinaryIO
 
 from atento.errors import DataError, MissingPartError, install_hint
-from atento.limits import RATIO, free_memory
+from atento.limits import refuse_swelling
 
-_SMALL = 16 << 20  # bytes; parts of this size may be compressed as much as they like
 _ROWS = 1_048_576  # of a sheet, by the format
 
 
@@ -33,7 +32,8 @@ def sheet_rows(
         raise MissingPartError(f"{name}: .xlsx needs openpyxl: {install_hint('data')}") from None
     try:
         reader = ExcelReader(io.BytesIO(stream.read()), read_only=True, data_only=True)
-        _check_parts(reader.archive.infolist(), name)
+        parts = reader.archive.infolist()
+        refuse_swelling(name, [(f"its part {part.filename}", part.file_size, part.compress_size) for part in parts])
         reader.read()
         yield from _rows(_chosen(reader.wb, name, sheet), name, decimal)
     except DataError:
@@ -41,20 +41,6 @@ def sheet_rows(
     except Exception as error:  # of many kinds: of the library, of zip, of XML
         reason = " ".join(str(error).split()) or type(error).__name__
         raise DataError(f"{name}: the workbook cannot be read: {reason}") from None
-
-
-def _check_parts(parts: list[Any], name: str) -> None:
-    """Refuse a workbook whose parts are too large, by the sizes in the directory of its archive."""
-    free = free_memory()
-    for part in parts:
-        if part.file_size > max(_SMALL, RATIO * part.compress_size):
-            raise DataError(
-                f"{name}: its part {part.filename} grows more than {RATIO} times when it is unpacked "
-                f"({part.file_size >> 20} MiB out of {part.compress_size >> 10} KiB), which tables do not"
-            )
-    total = sum(part.file_size for part in parts)
-    if free is not None and total > free:
-        raise DataError(f"{name}: does not fit into memory: {total >> 20} MiB unpacked, and {free >> 20} MiB are free")
 
 
 def _chosen(book: Any, name: str, sheet: str | None) -> Any:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 from atento.errors import DataError, MissingPartError, UsageError, install_hint
+from atento.limits import refuse_swelling_rows
 from atento.scale.columns import joined
 
 _ROWS = 4096  # rows that are converted at once
@@ -43,6 +44,7 @@ class ParquetTexts:
                 raise UsageError(f"{name}: --columns {column} must be a column of strings; the file has {shown}")
         if not columns and len(texts) != 1:
             raise UsageError(f"{name}: name the column of the texts by --columns; its columns of strings are {shown}")
+        refuse_swelling_rows(name, self._file.metadata)
         groups = [self._file.metadata.row_group(n).num_rows for n in range(self._file.num_row_groups)]
         self._starts = [sum(groups[:n]) for n in range(len(groups) + 1)]
         self._group: tuple[int, list[str]] | None = None
