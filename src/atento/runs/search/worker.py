@@ -9,6 +9,7 @@ A line of JSON on standard input is a request. The answers on standard output ar
 `trained`, and {"status": ...}, negative for a signal. All processes end when standard input ends.
 """
 
+import gc
 import json
 import os
 import signal
@@ -29,6 +30,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     results = os.dup(1)
     os.dup2(2, 1)  # nothing else may write to the search
+    gc.collect()
+    gc.freeze()  # a collection in a trial would copy every page of what is imported
     while line := _line():
         forks = sys.platform != "darwin"
         pid = os.fork() if forks else 0
