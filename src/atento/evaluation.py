@@ -13,6 +13,7 @@ from atento.config.formats import DATASETS, FORMATS, Column, columns_of_source, 
 from atento.config.recipe import READING, SourceConfig
 from atento.config.tasks import TASKS, scored
 from atento.data.memory import MemoryRecords
+from atento.data.objectives.sequence_to_sequence import within_positions
 from atento.data.records import Records, Split, joined, read_records, records_in_memory
 from atento.data.source_lines import iter_lines, open_binary
 from atento.data.source_records import columns_of, header_hint
@@ -205,6 +206,9 @@ def evaluate(
     assert split is not None and spec.verb is not None
     if skip_bad:
         split = _readable(model, split, say)
+    if not more and model.tokenizer is not None:  # further references are read by their lines
+        split, warning = within_positions(split, model.network.config, model.tokenizer)
+        _tell([] if warning is None else [warning], say)
     verb = VERBS[spec.verb]
     with thread_scope(threads):
         outputs = verb.call(model, split, decoding)

@@ -15,6 +15,7 @@ from atento.config.network import network_to_dict
 from atento.config.recipe import Recipe
 from atento.config.tasks import TASKS
 from atento.config.training import beyond_the_run, warmup_of
+from atento.data.objectives.sequence_to_sequence import within_positions
 from atento.data.records import Split
 from atento.data.special_tokens import template_for
 from atento.errors import DataError, TokenizerError, UsageError
@@ -254,13 +255,17 @@ def make_batches(setup: Setup) -> None:
     if recipe.data.skip_bad and "question" in setup.data.train.columns:
         setup.data = _without_unreadable(setup)
     setup.batches = training_batches(recipe, setup.config, setup.tokenizer, setup.data.train, setup.report)
-    valid = "data.held_out" if recipe.data.held_out else "data.valid"
-    for name, split in ((valid, setup.data.valid), ("data.test", setup.data.test)):
+    for part, name in (("valid", "data.held_out" if recipe.data.held_out else "data.valid"), ("test", "data.test")):
+        split: Split | None = getattr(setup.data, part)
         if split is not None:
             try:
+                split, warning = within_positions(split, setup.config, setup.tokenizer, recipe.data.truncate)
                 held_out_batches(recipe, setup.config, setup.tokenizer, split)
             except DataError as error:
                 raise DataError(f"{name}: {error}") from None
+            if warning is not None:
+                setup.report(f"warning: {name}: {warning}")
+                setup.data = replace(setup.data, **{part: split})  # type: ignore[arg-type]
 
 
 def set_caches(setup: Setup) -> None:

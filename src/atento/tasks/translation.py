@@ -19,8 +19,13 @@ from atento.text.tokenizer import Tokenizer
 
 
 def predict(network: Seq2Seq, tokenizer: Tokenizer, split: Split, recipe: Recipe) -> list[str]:
-    """The best output for each source of a split; weights are packed anew, since training has changed them."""
-    outputs = translate(network, tokenizer, split["source"], recipe.decoding, step_function=step_function(network))
+    """The best output for each source of a split; weights are packed anew, since training has changed them.
+
+    If `data.truncate` cuts sources, they are cut at the learned positions of the network.
+    """
+    longest = None if recipe.data.truncate == "none" else network.config.position_limit
+    steps = step_function(network)
+    outputs = translate(network, tokenizer, split["source"], recipe.decoding, step_function=steps, longest=longest)
     return [best[0].text for best in outputs]
 
 
@@ -42,17 +47,21 @@ def translate(
     trace: Trace | None = None,
     draft: Draft | None = None,
     special_tokens: Template | None = None,
+    longest: int | None = None,
 ) -> list[list[WrittenText]]:
     """The n best translations of each text, best first; a blank text has one empty translation.
 
-    `step_function` replaces the network's plain step function, and `special_tokens` the usual ones of the source; the
-    other arguments are those of `write_all`.
+    `step_function` replaces the network's plain step function, and `special_tokens` the usual ones of the source; a
+    source of more than `longest` tokens is cut before its last one, EOS. The other arguments are those of `write_all`.
     """
     special_tokens = special_tokens or special_tokens_of(network.config, tokenizer)
+    sources = source_ids(tokenizer, texts, special_tokens)
+    if longest is not None:
+        sources = [ids if len(ids) <= longest else [*ids[: longest - 1], ids[-1]] for ids in sources]
     results = write_all(
         network if step_function is None else step_function,
         network.config,
-        source_ids(tokenizer, texts, special_tokens),
+        sources,
         config,
         tokenizer.target.decode,
         device=next(network.parameters()).device,

@@ -17,8 +17,10 @@ from atento.config.tasks import TASKS
 from atento.data.batches import Batch, Draw, PlannedBatches
 from atento.data.objectives.preparation import Preparation, Report
 from atento.data.planning import Rows
+from atento.data.records import Split
 from atento.data.special_tokens import special_tokens_of
 from atento.data.store import EpochStores, MemoryStore, Ragged, Store
+from atento.data.subsets import subset
 from atento.errors import DataError, counted
 from atento.text.tokenizer import Tokenizer
 
@@ -59,6 +61,8 @@ class SequenceToSequence:
 def sequence_to_sequence(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     """Return batches of pairs. In training, pairs that are too long are left out, or cut with `data.truncate`.
 
+    Held-out pairs are cut at the learned positions of the network; `within_positions` leaves out the others.
+
     Raises:
         DataError: no pair is left.
     """
@@ -70,8 +74,11 @@ def sequence_to_sequence(preparation: Preparation, config: ObjectiveConfig) -> P
     if TASKS[recipe.task].several_tasks:  # else an update would hold targets of one length, and so of one task
         settings["random_updates"] = True
     if preparation.held_out:
+        limit = network.position_limit
+        if limit is not None:
+            source, target = _cut(source, target, preparation, limit)
         return PlannedBatches(_store(source, target), objective, **settings)
-    source, target = _cut(source, target, preparation, preparation.report)
+    source, target = _cut(source, target, preparation, preparation.longest, preparation.report)
     rows = _fitting(source, target, preparation)
 
     def encode(epoch: int) -> Store:
@@ -85,7 +92,7 @@ def sequence_to_sequence(preparation: Preparation, config: ObjectiveConfig) -> P
                 if side
                 else sources_of(network, tokenizer, chosen, **sampling)
             )
-        return _store(*_cut(encoded[0], encoded[1], preparation))
+        return _store(*_cut(encoded[0], encoded[1], preparation, preparation.longest))
 
     first = _store([source[row] for row in rows], [target[row] for row in rows])
     stores = EpochStores(first, encode if recipe.training.subword_dropout else None)
@@ -128,11 +135,46 @@ def _fitting(source: list[list[int]], target: list[list[int]], preparation: Prep
     return rows
 
 
+def within_positions(
+    split: Split, network: NetworkConfig, tokenizer: Tokenizer, truncate: str = "none"
+) -> tuple[Split, str | None]:
+    """Leave out the pairs of a held-out split that the learned positions of a network cannot hold.
+
+    Args:
+        split: validation or test data; one without sources and targets is returned as it is.
+        network: configuration of the network.
+        tokenizer: encodes the pairs.
+        truncate: `data.truncate`; a side that it names is cut, and leaves out no pair.
+
+    Returns:
+        The pairs that are left, and a warning that counts the others; None: none is left out.
+
+    Raises:
+        DataError: no pair is left.
+    """
+    limit = network.position_limit
+    if limit is None or not {"source", "target"} <= split.columns.keys():
+        return split, None
+    sides = [] if truncate == "both" else [tokenizer.target.encode_batch(split["target"])]
+    sides += [sources_of(network, tokenizer, split["source"])] if truncate == "none" else []
+    rows = [row for row in range(len(split)) if all(len(side[row]) < limit for side in sides)]
+    if len(rows) == len(split):
+        return split, None
+    why = f"{len(split) - len(rows)} of {len(split)} pairs left out: longer than the {limit} positions of the network"
+    if not rows:
+        raise DataError(why)
+    return subset(split, rows), why
+
+
 def _cut(
-    source: list[list[int]], target: list[list[int]], preparation: Preparation, report: Report | None = None
+    source: list[list[int]],
+    target: list[list[int]],
+    preparation: Preparation,
+    longest: int,
+    report: Report | None = None,
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Cut the sides that `data.truncate` names at `Preparation.longest`, EOS included; warn of those that are cut."""
-    sides, room = preparation.recipe.data.truncate, preparation.longest - 1
+    """Cut the sides that `data.truncate` names at `longest` tokens, EOS included; warn of those that are cut."""
+    sides, room = preparation.recipe.data.truncate, longest - 1
     if sides == "none":
         return source, target
     long = [sum(len(row) > room for row in side) for side in (source, target)]
