@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import atento
+from atento import load
 from atento.config.network import NetworkConfig
 from atento.config.recipe import DataConfig, Recipe
 from atento.config.tasks import scored
@@ -19,6 +20,7 @@ from atento.evaluation import evaluate, source_of
 from atento.runs.model_config import model_config
 from atento.runs.train import TrainedRun, train
 from atento.storage.whole_file import write_whole
+from atento.text import Tokenizer
 from atento.training.journal import read_journal
 from atento.world import write
 
@@ -197,6 +199,23 @@ def test_evaluate_scores_a_models_translations(trained: TrainedRun) -> None:
         found = atento.evaluate(model, data, metrics=("bleu", "chrf"), beam=2)
         assert {name: score.value for name, score in found.items()} == right
     assert set(evaluate(trained.folder, "data.tsv")) == {"bleu", "chrf", "exact-match"}
+
+
+def test_texts_without_a_letter_or_digit_are_their_own_translations(trained: TrainedRun) -> None:
+    """Alone, in a list, as several outputs, in pieces; letters of any script and digits are translated."""
+    model = load(trained.folder, device="cpu")
+    as_it_is = ["🙂 👍🏽", "...", " — ?!", "☆", "🇧🇷"]
+    assert model.translate(as_it_is) == as_it_is and model.translate(as_it_is[0]) == as_it_is[0]
+    assert model.translate(["a 🙂", " ", *as_it_is])[1:] == ["", *as_it_is]
+    assert model.translate("🙂", n_best=2, beam=2) == ["🙂"]
+    assert model.translate("... 🙂", split_sentences=True) == "... 🙂"
+    assert list(model.stream("🙂")) == ["🙂"] and list(model.stream(" ")) == []
+    sources: list[list[str]] = []
+    encode = Tokenizer.encode_batch
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Tokenizer, "encode_batch", lambda self, texts: sources.append(list(texts)) or encode(self, texts))
+        model.translate(["猫", "é", "7", "½", "a!", "ß", "कि", *as_it_is])
+    assert sources == [["猫", "é", "7", "½", "a!", "ß", "कि", *[""] * len(as_it_is)]]
 
 
 def test_evaluate_refuses_and_counts(trained: TrainedRun) -> None:

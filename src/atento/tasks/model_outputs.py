@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from atento.config.decoding import DecodingConfig, DecodingOptions
-from atento.config.tasks import TEXT_TO_TEXT, task_with
+from atento.config.tasks import TEXT_TO_TEXT, task_with, verb_of
 from atento.data.special_tokens import special_tokens_of
 from atento.decoding.trace import Trace
 from atento.errors import CapabilityError, TokenizerError, UsageError
@@ -119,7 +119,13 @@ def write_outputs(
         arguments["template"] = prompt_template(network, model.config)
         return continue_prompts(network, tokenizer_of(model), texts, decoding, **arguments)
     sources: Any = texts
-    return translate(network, tokenizer_of(model), sources, decoding, special_tokens=special_tokens, **arguments)
+    arguments |= {"special_tokens": special_tokens, "words_only": translates(task)}
+    return translate(network, tokenizer_of(model), sources, decoding, **arguments)
+
+
+def translates(task: str) -> bool:
+    """Whether a task translates: a text without a letter or digit is then its own output."""
+    return verb_of(task) == "translate"
 
 
 def writings(
@@ -131,7 +137,7 @@ def writings(
     options: DecodingOptions,
     decode: Callable[[DecodingConfig, int | None, DecodingOptions], DecodingConfig] = decoding_for,
 ) -> list[Writing | None]:
-    """What `write_outputs` searches for each text, each by itself; None for a blank source, whose output is blank.
+    """What `write_outputs` searches for each text, each by itself; None for a source whose output is `unsearched`.
 
     Arguments and errors are those of `write_outputs`; `decode` is `decoding_for`, or remembers what that returned.
     """
@@ -147,7 +153,7 @@ def writings(
     else:
         sources: Any = texts
         special_tokens = special_tokens or special_tokens_of(network.config, tokenizer)
-        inputs = source_ids(tokenizer, sources, special_tokens)
+        inputs = source_ids(tokenizer, sources, special_tokens, words_only=translates(task))
         n_special, writer = special_tokens.added(False), tokenizer.target
     return [
         writing_of(
@@ -209,7 +215,8 @@ def stream_output(model: WritingModel, task: str, text: str, row: int, options: 
     if isinstance(network, Continuing):
         arguments["template"] = prompt_template(network, model.config)
         return stream_continuation(network, tokenizer_of(model), text, decoding, **arguments)
-    return stream_translation(network, tokenizer_of(model), text, decoding, special_tokens=special_tokens, **arguments)
+    arguments |= {"special_tokens": special_tokens, "words_only": translates(task)}
+    return stream_translation(network, tokenizer_of(model), text, decoding, **arguments)
 
 
 def score_outputs(model: TaskModel, sources: Sequence[str], targets: Sequence[str], top: int = 0) -> list[TokenScores]:

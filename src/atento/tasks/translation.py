@@ -48,14 +48,17 @@ def translate(
     draft: Draft | None = None,
     special_tokens: Template | None = None,
     longest: int | None = None,
+    words_only: bool = False,
 ) -> list[list[WrittenText]]:
     """The n best translations of each text, best first; a blank text has one empty translation.
+
+    With `words_only`, a text without a letter or digit, such as emoji, has one output, itself.
 
     `step_function` replaces the network's plain step function, and `special_tokens` the usual ones of the source; a
     source of more than `longest` tokens is cut before its last one, EOS. The other arguments are those of `write_all`.
     """
     special_tokens = special_tokens or special_tokens_of(network.config, tokenizer)
-    sources = source_ids(tokenizer, texts, special_tokens)
+    sources = source_ids(tokenizer, texts, special_tokens, words_only=words_only)
     if longest is not None:
         sources = [ids if len(ids) <= longest else [*ids[: longest - 1], ids[-1]] for ids in sources]
     results = write_all(
@@ -73,12 +76,26 @@ def translate(
         trace=trace,
         draft=draft,
     )
-    blank = [WrittenText("", Hypothesis([], 0.0, 0.0, []))]
-    return [outputs or blank for outputs in results]
+    return [outputs or [unsearched(text, words_only)] for text, outputs in zip(texts, results)]
 
 
-def source_ids(tokenizer: Tokenizer, texts: Sequence[str], special_tokens: Template) -> list[list[int]]:
-    """Sources as the model reads them; empty for a blank text."""
+def has_words(text: str) -> bool:
+    """Whether a text has a letter, of any script, or a digit."""
+    return any(char.isalnum() for char in text)
+
+
+def unsearched(text: str, words_only: bool) -> WrittenText:
+    """The output of a source that has no ids: empty, or with `words_only` the text itself if it is not blank."""
+    as_it_is = words_only and bool(text.strip()) and not has_words(text)
+    return WrittenText(text if as_it_is else "", Hypothesis([], 0.0, 0.0, []))
+
+
+def source_ids(
+    tokenizer: Tokenizer, texts: Sequence[str], special_tokens: Template, *, words_only: bool = False
+) -> list[list[int]]:
+    """Sources as the model reads them; empty for a blank text, and with `words_only` for one without words."""
+    if words_only:
+        texts = [text if has_words(text) else "" for text in texts]
     return [special_tokens.apply(ids)[0] if ids else [] for ids in tokenizer.encode_batch(list(texts))]
 
 
@@ -93,8 +110,14 @@ def stream_translation(
     trained: int | None = None,
     special_tokens: Template | None = None,
     draft: Draft | None = None,
+    words_only: bool = False,
 ) -> Iterator[str]:
-    """The translation of text number `row` in pieces (`writing.stream_one`); none for a blank text."""
+    """The translation of text number `row` in pieces (`writing.stream_one`); none for a blank text.
+
+    With `words_only`, a text without a letter or digit is its own translation.
+    """
+    if words_only and not has_words(text):
+        return iter((text,) if text.strip() else ())
     ids = tokenizer.encode(text)
     if not ids:
         return iter(())

@@ -19,7 +19,6 @@ from atento.decoding.beam.groups import BeamRequest
 from atento.decoding.beam.lane import BeamLanes
 from atento.decoding.choosing import hypothesis
 from atento.decoding.contract import AnyStepFunction, Joining
-from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.lane import Lane, Output
 from atento.decoding.running import JoinedRows, RunningBatch
 from atento.decoding.sampling import Drawn
@@ -35,14 +34,14 @@ from atento.serve.engine.searches import Searches
 from atento.serve.engine.waiting import Waiting
 from atento.serve.jobs import Piece, Result, Usage
 from atento.tasks.generation import Continuing
-from atento.tasks.model_outputs import tokenizer_of, write_outputs
+from atento.tasks.model_outputs import tokenizer_of, translates, write_outputs
+from atento.tasks.translation import unsearched
 from atento.tasks.writing import Writing, WrittenText
 from atento.text.streaming import TextStream
 
 MOST_ROWS = 256  # outputs that are written at a time, unless one job alone has more
 REMEMBERED = 2048  # tokens of prompts whose keys and values are held, for prompts that begin alike
 PART = 256  # tokens of inputs that are read between two steps
-_BLANK = WrittenText("", Hypothesis([], 0.0, 0.0, []))
 
 
 @dataclass(eq=False)
@@ -196,8 +195,8 @@ class Writers:
     def _add_to_lane(self, written: _Written, inputs: Sequence[Writing | None]) -> None:
         assert self._lane is not None and self._searches is not None
         for number, writing in enumerate(inputs):
-            if writing is None:  # a blank source
-                self._finish(written, number, [_BLANK], [[]])
+            if writing is None:
+                self._finish_unsearched(written, number)
                 continue
             outputs = outputs_of(writing, written.job.job.log_probs or 0)
             item = _Item(written.job, number, writing, outputs)
@@ -206,6 +205,11 @@ class Writers:
                 item.stream = TextStream(writing.tokenizer, stop=writing.stop_strings)
             self._of_output |= {id(output): item for output in item.outputs}
             self._lane.add(item.outputs)
+
+    def _finish_unsearched(self, written: _Written, number: int) -> None:
+        """Send the output of a source that is blank, or has no words to translate."""
+        text, task = written.job.items[number], task_with(written.job.job.verb)
+        self._finish(written, number, [unsearched(text, translates(task))], [[]])
 
     def _take(self, output: Output, drawn: Drawn | None) -> None:
         """Take the token that an output got; whatever fails is a fault of its job alone."""
@@ -272,8 +276,8 @@ class Writers:
     def _beam(self, written: _Written, searches: Searches, number: int, asked: BeamRequest | None) -> None:
         """Write the output of an item by a beam in a lane; runs in a greenlet."""
         writing = written.inputs[number]
-        if asked is None or writing is None:  # a blank source
-            self._finish(written, number, [_BLANK], [[]])
+        if asked is None or writing is None:
+            self._finish_unsearched(written, number)
             return
         try:
             for _ in searches.beam_steps(asked, each=False):
@@ -300,8 +304,8 @@ class Writers:
 
         It runs in a greenlet.
         """
-        if writing is None:  # a blank source
-            self._finish(written, number, [_BLANK], [[]])
+        if writing is None:
+            self._finish_unsearched(written, number)
             return
         stream, drawn = TextStream(writing.tokenizer, stop=writing.stop_strings), list[Drawn]()
         item = _Item(written.job, number, writing, [])
