@@ -204,11 +204,7 @@ def evaluate(
     _check_metrics(names, task, language)
     split = joined([records])
     assert split is not None and spec.verb is not None
-    if skip_bad:
-        split = _readable(model, split, say)
-    if not more and model.tokenizer is not None:  # further references are read by their lines
-        split, warning = within_positions(split, model.network.config, model.tokenizer)
-        _tell([] if warning is None else [warning], say)
+    split = _readable(model, split, say, questions=skip_bad, pairs=not more)  # more references are read by their lines
     verb = VERBS[spec.verb]
     with thread_scope(threads):
         outputs = verb.call(model, split, decoding)
@@ -335,15 +331,19 @@ def _lines_of(records: Records, name: str, reading: Mapping[str, Any]) -> list[s
     return [lines[line - 1] for line in records.origins.lines]
 
 
-def _readable(model: Model, split: Split, say: Callable[[str], None] | None) -> Split:
-    """Return a split without the questions that are too long for the model, after a warning that counts them."""
-    if "question" not in split.columns or model.tokenizer is None:
+def _readable(model: Model, split: Split, say: Callable[[str], None] | None, *, questions: bool, pairs: bool) -> Split:
+    """Return a split without the questions or pairs that are too long for the model, after a warning that counts them.
+
+    Questions, and pairs of sources and targets, are left out where `questions` and `pairs` say so.
+    """
+    tokenizer, network = model.tokenizer, model.network.config
+    if tokenizer is None:
         return split
-    answering = answering_config(model.config, model.path or Path())
-    template, longest = model.config.get("template"), model.trained_length
-    readable, warning = readable_questions(
-        split, model.tokenizer, template, model.network.config, longest, answering.stride
-    )
+    readable, warning = within_positions(split, network, tokenizer) if pairs else (split, None)
+    if questions and "question" in split.columns:
+        stride = answering_config(model.config, model.path or Path()).stride
+        template, longest = model.config.get("template"), model.trained_length
+        readable, warning = readable_questions(split, tokenizer, template, network, longest, stride)
     if warning and say is None:
         warnings.warn(warning, AtentoWarning, stacklevel=3)
     elif warning and say is not None:

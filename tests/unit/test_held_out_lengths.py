@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from atento import evaluate, load, train
-from atento.errors import DataError
+from atento.errors import AtentoWarning, DataError
 
 SHORT = [("a b c", "c b a"), ("d e", "e d"), ("a c e g", "g e c a"), ("b", "b")]
 LONG = [(" ".join("abcdefgh" * 3), "a"), ("a", " ".join("hgfedcba" * 3))]  # 24 tokens: too long a source, a target
@@ -60,6 +60,6 @@ def test_networks_without_a_table_of_positions_read_every_pair(
 def test_evaluate_leaves_them_out_too(tmp_path: Path) -> None:
     run_of(tmp_path / "run", SHORT)
     model = load(tmp_path / "run", device="cpu")
-    with pytest.warns(UserWarning, match="2 of 6 pairs left out: longer than the 12 positions of the network"):
+    with pytest.warns(AtentoWarning, match="2 of 6 pairs left out: longer than the 12 positions of the network"):
         scores = evaluate(model, [*SHORT, *LONG], metrics="chrf")
     assert scores["chrf"].value == evaluate(model, SHORT, metrics="chrf")["chrf"].value

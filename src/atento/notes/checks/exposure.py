@@ -45,8 +45,9 @@ def scheduled_sampling() -> Finding:
     transformer = tiny_network(vocab_size=12)
     changes = {"architecture": "recurrent-seq2seq", "recurrent": RecurrentConfig("gru")}
     recurrent = RecurrentSeq2Seq(tiny_network(vocab_size=12, **changes).config).double().eval()
+    other = gold_batch("I love NLP", "PLN gostar Eu")
     for network in (transformer, recurrent):
-        _learn(network, replace(batch, labels=gold_batch("I love NLP", "PLN gostar Eu").labels))
+        _learn(network, replace(batch, labels=other.labels), other)  # after the right words, and after its own
     with torch.no_grad():
         two_passes, by_steps = (_sampled_loss(network, batch, 1.0) for network in (transformer, recurrent))
         predicted = transformer(**batch.inputs).logits.argmax(dim=-1)
@@ -78,11 +79,12 @@ def scheduled_sampling() -> Finding:
     )
 
 
-def _learn(network: torch.nn.Module, batch: Batch) -> None:
+def _learn(network: torch.nn.Module, *batches: Batch) -> None:
     """Train a network for a few steps, so that it does not predict the same word everywhere."""
-    adam = Adam(network.parameters(), 0.05)
-    for _ in range(20):
-        torch.autograd.backward(losses(network, batch, Call())[HEAD][0])  # type: ignore[arg-type]
+    adam = Adam(network.parameters(), 0.01)
+    for _ in range(40):
+        for batch in batches:
+            torch.autograd.backward(losses(network, batch, Call())[HEAD][0])  # type: ignore[arg-type]
         adam.step()
 
 
