@@ -76,9 +76,9 @@ def _spm(folder: Path, name: str, **settings: Any) -> Path:
     return folder / f"{name}.model"
 
 
-def _bert(folder: Path) -> Any:
+def _bert(folder: Path, **sizes: int) -> Any:
     _wordpiece().save_pretrained(folder)
-    return hf.BertForMaskedLM(hf.BertConfig(vocab_size=500, **_SMALL))
+    return hf.BertForMaskedLM(hf.BertConfig(vocab_size=500, **_SMALL | sizes))
 
 
 def _roberta(folder: Path) -> Any:
@@ -129,7 +129,7 @@ def _marian(folder: Path) -> Any:
     return hf.MarianMTModel(hf.MarianConfig(vocab_size=len(vocabulary), scale_embedding=True, **_SEQ2SEQ, **ids, **pad))
 
 
-RELEASED: dict[str, Callable[[Path], Any]] = {
+RELEASED: dict[str, Callable[..., Any]] = {
     "bert": _bert,
     "roberta": _roberta,
     "gpt2": _gpt2,
@@ -141,11 +141,14 @@ RELEASED: dict[str, Callable[[Path], Any]] = {
 
 
 @torch.no_grad()
-def write_released(name: str, folder: Path, seed: int = 0, *, padding: int = 0) -> Path:
-    """The folder of that family, with a card and a licence of its own; `padding` more rows than its tokenizer has."""
+def write_released(name: str, folder: Path, seed: int = 0, *, padding: int = 0, **sizes: int) -> Path:
+    """The folder of that family, with a card and a licence of its own; `padding` more rows than its tokenizer has.
+
+    `sizes` are those of BERT.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(seed)
-    network = RELEASED[name](folder)
+    network = RELEASED[name](folder, **sizes)
     if padding:
         network.resize_token_embeddings(network.config.vocab_size + padding, mean_resizing=False)
     for parameter in network.parameters():

@@ -91,57 +91,72 @@ def _changed(file: Path, **changes: Any) -> None:
     file.write_text(json.dumps(data), encoding="utf-8")
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Their folder of a network of one layer with a mean, a map of each width that the settings have beside it."""
+    path = tmp_path_factory.mktemp("small")
+    write_released("bert", path / "bert", num_hidden_layers=1)
+    parts = [modules.Transformer(str(path / "bert"), max_seq_length=24), modules.Pooling(16)]
+    library.SentenceTransformer(modules=parts, device="cpu").save(str(path / "theirs"), create_model_card=False)
+    torch.manual_seed(5)
+    for width in (32, 16 * len(MODES)):
+        (path / f"{width}").mkdir()
+        modules.Dense(width, 9).save(str(path / f"{width}"))
+    return path
+
+
+def _with_map(folder: Path, dense: Path) -> None:
+    """Put a map and a norm behind the pooling."""
+    shutil.copytree(dense, folder / "2_Dense")
+    (folder / "3_Normalize").mkdir()
+    rows = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+    start = "sentence_transformers.models."
+    rows += [{"idx": 2, "name": "2", "path": "2_Dense", "type": f"{start}Dense"}]
+    rows += [{"idx": 3, "name": "3", "path": "3_Normalize", "type": f"{start}Normalize"}]
+    (folder / "modules.json").write_text(json.dumps(rows), encoding="utf-8")
+
+
 @pytest.mark.parametrize("case", SETTINGS)
-def test_k2_every_setting_gives_their_vectors(case: str, tmp_path: Path) -> None:
+def test_k2_every_setting_gives_their_vectors(case: str, small: Path, tmp_path: Path) -> None:
     """Read, saved in both layouts, and trained on: the settings hold, and theirs reads what we save."""
     pooling, settings, limits, cutting = SETTINGS[case]
-    write_released("bert", tmp_path / "bert")
-    torch.manual_seed(5)
-    parts = [modules.Transformer(str(tmp_path / "bert"), max_seq_length=24), modules.Pooling(16)]
     named = pooling.get("pooling_mode", "mean") or ("cls", "mean")
-    width = 16 * (1 if isinstance(named, str) else len(named))
-    dense = width > 16
-    parts += [modules.Dense(width, 9), modules.Normalize()] if dense else []
-    library.SentenceTransformer(modules=parts, device="cpu").save(str(tmp_path / "theirs"))
-    folder = tmp_path / "theirs"
+    width, folder = 16 * (1 if isinstance(named, str) else len(named)), tmp_path / "theirs"
+    shutil.copytree(small / "theirs", folder)
+    if width > 16:
+        _with_map(folder, small / f"{width}")
     (pooled,) = folder.glob("*_Pooling/config.json")
     _changed(pooled, **pooling)
     _changed(folder / "config_sentence_transformers.json", **settings)
     _changed(folder / "sentence_bert_config.json", **limits)
     _changed(folder / "tokenizer_config.json", **cutting)
-    texts = [*SOME, SOME[0].upper(), " ".join(TEXTS[:8])]
-    peer = library.SentenceTransformer(str(folder), device="cpu")
-    expected = vectors(peer, texts)
+    texts = [*TEXTS[:4], "a", TEXTS[0].upper(), " ".join(TEXTS[:8])]
+    expected = vectors(library.SentenceTransformer(str(folder), device="cpu"), texts)
+    recipe = {
+        "task": "embedding",
+        "data": {"train": {"memory": "train"}},
+        "init": str(folder),
+        "network": {"dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}},
+        "training": {"steps": 1, "batch_tokens": 2, "learning_rate": 1e-9, "warmup": 0, "precision": "float32"}
+        | {"log_every": 1},
+    }
+    run, pairs = tmp_path / "run", list(zip(texts[:4:2], texts[1:4:2]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of texts that are cut
         model = atento.load(folder)
         np.testing.assert_allclose(model.embed(texts), expected, atol=5e-6)
         assert model.load_report is not None and not model.load_report.unread
-        for layout in ("atento", "huggingface"):
-            saved = model.save(tmp_path / layout, layout=layout)
-            np.testing.assert_allclose(atento.load(saved).embed(texts), expected, atol=5e-6)
-        again = library.SentenceTransformer(str(tmp_path / "huggingface"), device="cpu")
-        np.testing.assert_allclose(vectors(again, texts), expected, atol=5e-6)
-        training = {"steps": 1, "batch_tokens": 4, "learning_rate": 0.0, "warmup": 0, "precision": "float32"}
-        recipe = {
-            "task": "embedding",
-            "data": {"train": {"memory": "train"}},
-            "init": str(folder),
-            "network": {"dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}},
-            "training": training | {"learning_rate": 1e-9, "log_every": 1},
-        }
-        run, pairs = tmp_path / "run", list(zip(SOME[:8:2], SOME[1:8:2]))
-        atento.train(recipe, out=run, data={"train": pairs})
-        trained = atento.load(run)
-        np.testing.assert_allclose(trained.embed(texts), expected, atol=2e-5)
-        trained.save(tmp_path / "exported", layout="huggingface")
-        again = library.SentenceTransformer(str(tmp_path / "exported"), device="cpu")
-        np.testing.assert_allclose(vectors(again, texts), expected, atol=2e-5)
-    sides = [torch.from_numpy(vectors(peer, [pair[side] for pair in pairs])) for side in range(2)]
-    scores = 20 * torch.nn.functional.normalize(sides[0], dim=1) @ torch.nn.functional.normalize(sides[1], dim=1).T
-    loss = torch.nn.functional.cross_entropy(scores, torch.arange(len(pairs))).item()
+        again = atento.load(model.save(tmp_path / "atento"))
+        np.testing.assert_allclose(again.embed(texts), expected, atol=5e-6)
+        atento.train(recipe, out=run, data={"train": pairs}, threads=1)
+        atento.load(run).save(tmp_path / "exported", layout="huggingface")
+        exported = library.SentenceTransformer(str(tmp_path / "exported"), device="cpu")
+        for found in (vectors(exported, texts), atento.load(tmp_path / "exported").embed(texts)):
+            np.testing.assert_allclose(found, expected, atol=2e-5)
+    assert expected.shape[1] == (9 if width > 16 else width)
+    sides = [torch.nn.functional.normalize(torch.from_numpy(expected[side:4:2]), dim=1) for side in range(2)]
+    loss = torch.nn.functional.cross_entropy(20 * sides[0] @ sides[1].T, torch.arange(len(pairs))).item()
     events = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert expected.shape[1] == (9 if dense else width)
     assert next(event["loss"] for event in events if event["event"] == "train") == pytest.approx(loss, rel=1e-3)
 
 
