@@ -12,8 +12,11 @@ import torch
 from safetensors.torch import load_file
 
 import atento
+from atento.config.released_keys import FILES
+from atento.config.released_keys import MODULES as KEYS
 from atento.convert.layouts import convert
 from atento.errors import ModelError
+from locked import none_left
 from released_folders import TEXTS, write_released
 
 library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed (extra dev)")
@@ -237,3 +240,38 @@ def test_older_weight_files_of_modules_are_converted(theirs: tuple[Any, Path], t
         atento.load(folder)
     convert(folder, tmp_path / "new", "huggingface")
     np.testing.assert_allclose(atento.load(tmp_path / "new").embed(SOME), vectors(peer, SOME), atol=2e-6)
+
+
+def test_k2_every_key_that_they_write_has_a_row(theirs: tuple[Any, Path]) -> None:
+    """Of the modules that are read, of a row of `modules.json`, and of the whole model; older names too."""
+    older = [f"pooling_mode_{mode}_tokens" for mode in ("cls", "max", "mean", "mean_sqrt_len", "weightedmean")]
+    older = [name.replace("cls_tokens", "cls_token") for name in older] + ["pooling_mode_lasttoken"]
+    written: dict[str, list[str]] = {
+        "Pooling": [*modules.Pooling.config_keys, *modules.Pooling.config_key_renames, *older],
+        "Dense": modules.Dense.config_keys,
+        "Normalize": modules.Normalize.config_keys,
+        "sentence_bert_config.json": [*modules.Transformer.config_keys, "max_seq_length", "do_lower_case"],
+        "config_sentence_transformers.json": list(theirs[0]._get_model_config()),
+        "modules.json": [*json.loads((theirs[1] / "modules.json").read_text(encoding="utf-8"))[0], "kwargs"],
+    }
+    assert KEYS.keys() <= written.keys()
+    for file, names in written.items():
+        keys = KEYS.get(file) or FILES[file]
+        none_left([name for name in names if not keys.known(name)], f"{file}: keys without a row", library)
+
+
+def test_k2_keys_of_modules_are_named_in_the_load_report(theirs: tuple[Any, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "changed"
+    shutil.copytree(theirs[1], folder)
+    rows = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+    rows[1] |= {"kwargs": ["task"], "newest": 1}
+    (folder / "modules.json").write_text(json.dumps(rows), encoding="utf-8")
+    files = ("1_Pooling/config.json", "2_Dense/config.json", "4_Normalize/config.json", "sentence_bert_config.json")
+    for name in (*files, "config_sentence_transformers.json"):
+        _changed(folder / name, newest=1)
+    _changed(folder / "4_Normalize/config.json", module_input_name="token_embeddings")
+    report = atento.load(folder).load_report
+    assert report is not None
+    expected = [f"{name}: newest" for name in files] + ["config_sentence_transformers.json: newest"]
+    expected += ["modules.json: kwargs", "modules.json: newest", "4_Normalize/config.json: module_input_name"]
+    assert sorted(report.unread) == sorted(expected)
