@@ -508,6 +508,14 @@ def test_only_named_origins_may_read_answers(service: Served) -> None:
         assert done.headers.get("access-control-allow-origin") == allowed
 
 
+def test_the_log_has_no_text_of_a_user(service: Served) -> None:
+    before = len(service.events())
+    for path, body in (("/v1/completions", {"model": "lm", "prompt": "zebra"}), ("/translate", {"q": "zebra"})):
+        service.post(path, body)
+    service.post("/v1/completions", {"model": "lm", "prompt": "zebra", "zebra": 1})
+    assert len(service.events()) >= before + 3 and "zebra" not in "\n".join(service.lines)
+
+
 def test_the_server_process_loads_no_torch(service: Served) -> None:
     assert "libtorch" not in Path(f"/proc/{service.process.pid}/maps").read_text(encoding="utf-8")
     assert any("libtorch" in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8") for pid in service.workers())

@@ -4,21 +4,27 @@ import copy
 import json
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import atento
 from atento.config.elmo import CBOWConfig, CharacterConfig, ELMoConfig
-from atento.config.network import DEEPEST, NetworkConfig
+from atento.config.heads import HeadConfig
+from atento.config.network import DEEPEST, NetworkConfig, network_to_dict
 from atento.config.positions import PositionConfig
 from atento.config.presets import PRESETS
-from atento.errors import AtentoError
-from atento.networks.build import ARCHITECTURES
+from atento.errors import AtentoError, ModelError
+from atento.models.initial import fine_tuned
+from atento.models.read import ModelFiles, read_network
+from atento.networks.build import ARCHITECTURES, build_network
 from atento.networks.families import FAMILIES
 from atento.networks.families.config_keys import ReadKeys
+from atento.networks.families.load_report import LoadReport
 from tiny_families import OF_FAMILY, tiny_config, tiny_model
 
 HOSTILE = ("1000000000000", "-1", "0", "1e999", "true", "9" * 400, "[[3]]")
@@ -132,3 +138,31 @@ def test_s1_layers_are_counted_against_the_tensors_before_they_are_built(
     monkeypatch.setattr("atento.models.read.build_network", lambda config: pytest.fail("the network was built"))
     with pytest.raises(AtentoError, match=r"config\.json: .*(1,000 at most|a network of [\d,]+ layers)"):
         atento.load(folder)
+
+
+@pytest.mark.parametrize("key", ["vocab_size", "d_model", "d_ff", "max_len", "labels"])
+@pytest.mark.parametrize("use", ["load", "load without a head", "init"])
+def test_k12_sizes_are_compared_with_the_tensors_before_they_take_memory(
+    key: str, use: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network as wide as its configuration says was built in memory, and then its shapes were compared."""
+    ids = {"pad": 0, "unk": 1, "bos": 2, "eos": 3, "start": 2, "mask": 4}
+    head = HeadConfig("classification", ("a", "b"))
+    sizes = _SIZES | {"ids": ids, "heads": (head,), "positions": PositionConfig("learned")}
+    model = tiny_model(NetworkConfig(architecture="encoder", **sizes))
+    wide = {"heads": (replace(head, labels=tuple("abc")),)} if key == "labels" else {key: _SIZES[key] << 12}
+    config = replace(model.network.config, **wide)  # type: ignore[arg-type]
+    report = LoadReport(new=["pooler.weight"]) if use == "load without a head" else None
+    data = {"model_type": "atento", "network": network_to_dict(config)}
+    files = ModelFiles(tmp_path, data, dict(model.network.state_dict()), report)
+
+    def built(config: NetworkConfig) -> Any:
+        assert torch.get_default_device().type == "meta", "the network takes memory"
+        return build_network(config)
+
+    monkeypatch.setattr("atento.models.read.build_network", built)
+    with pytest.raises(ModelError, match=r"has shape \(.*config\.json says \("):
+        if use == "init":
+            fine_tuned(files, NetworkConfig(), model.tokenizer)
+        else:
+            read_network(files, config)

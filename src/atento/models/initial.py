@@ -17,7 +17,14 @@ from atento.config.recipe import Recipe
 from atento.config.tasks import TASKS
 from atento.errors import RecipeError, UsageError
 from atento.models.configuration import embedding_config, network_config
-from atento.models.read import ModelFiles, check_tokenizer, check_weights, read_model, with_token_ids
+from atento.models.read import (
+    ModelFiles,
+    check_tokenizer,
+    check_weights,
+    planned_network,
+    read_model,
+    with_token_ids,
+)
 from atento.networks.network import Network
 from atento.text.tokenizer import Tokenizer
 
@@ -56,11 +63,13 @@ def fine_tuned(
     may leave out upper layers, and add a mix of layers.
 
     Raises:
+        ModelError: its weights have other sizes than its configuration.
         TokenizerError: the tokenizer is not the one that the model was trained with.
         RecipeError: the model does not have so many layers; upper layers are left out, or layers mixed, of a model that
             is neither an encoder nor a decoder.
     """
     config = network_config(initial.config, initial.path)
+    planned_network(initial, config)  # before one of its sizes takes memory
     if tokenizer.markers and config.tokenizer_fingerprint is not None:  # of the tokenizer without the run's markers
         same = Tokenizer.load(initial.path, markers=tokenizer.markers).fingerprint
         config = replace(config, tokenizer_fingerprint=same)

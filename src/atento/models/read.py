@@ -1,6 +1,5 @@
 """Reads a model folder: configuration, weights, tokenizer and network, each checked against the others."""
 
-import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -203,8 +202,13 @@ def check_weights(network: nn.Module, files: ModelFiles) -> None:
             f"{files.path}: weights do not match config.json: {len(missing)} missing {missing[:5]}, "
             f"{len(unexpected)} unexpected {unexpected[:5]}"
         )
+    _check_shapes(expected, files)
+
+
+def _check_shapes(expected: Mapping[str, Tensor], files: ModelFiles) -> None:
+    """Raises ModelError: a weight of the folder has another shape than the one of that name in a network."""
     for name, value in expected.items():
-        if value.shape != files.weights[name].shape:
+        if name in files.weights and value.shape != files.weights[name].shape:
             theirs = () if files.load_report is None else files.load_report.loaded.get(name, ())
             description = f"{', '.join(theirs)}, here {name}," if theirs else name
             raise ModelError(
@@ -253,21 +257,32 @@ class _WithoutDraws(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+def planned_network(files: ModelFiles, config: NetworkConfig) -> Network:
+    """The network of that configuration without values, in no memory, after its sizes agree with those of the folder.
+
+    Raises:
+        ModelError: it has other sizes than the weights of the folder, or none that can be built.
+    """
+    check_depth(config, len(files.weights), str(files.path / CONFIG))
+    with torch.device("meta"), _WithoutDraws():
+        try:
+            network = build_network(config)
+        except (RuntimeError, OverflowError, MemoryError) as error:
+            reason = str(error).partition("\n")[0]
+            raise ModelError(f"{files.path / CONFIG}: no network of these sizes can be built: {reason}") from None
+    _check_shapes(network.state_dict(), files)
+    return network
+
+
 def read_network(files: ModelFiles, config: NetworkConfig) -> Network:
     """The network of that configuration with the weights of the folder; missing ones keep their initial values.
 
     Raises:
         ModelError: the weights are not those of the network.
     """
-    incomplete = bool(files.load_report and files.load_report.new)
-    check_depth(config, len(files.weights), str(files.path / CONFIG))
-    with torch.device("cpu" if incomplete else "meta"), contextlib.nullcontext() if incomplete else _WithoutDraws():
-        try:
-            network = build_network(config)
-        except (RuntimeError, OverflowError, MemoryError) as error:
-            reason = str(error).partition("\n")[0]
-            raise ModelError(f"{files.path / CONFIG}: no network of these sizes can be built: {reason}") from None
-    if incomplete:
+    network = planned_network(files, config)
+    if files.load_report and files.load_report.new:
+        network = build_network(config)
         files = replace(files, weights=network.state_dict() | files.weights)
     check_weights(network, files)
     network.load_state_dict(files.weights, assign=True)
