@@ -428,6 +428,7 @@ FAULTS: list[tuple[Fault, str]] = [
     (worse_reference, "K5"),
     (mean_of_both, "I3"),
     (nothing_by_nothing, "I3"),
+    (mean_of_both, "J12"),
     (rouge_precision_joined, "I3"),
     (articles_count, "G3"),
     (averages_by_support, "I4"),

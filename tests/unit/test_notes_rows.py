@@ -27,7 +27,7 @@ from atento.networks.stack import masks as stack_masks
 from atento.networks.stack import stack
 from atento.networks.surgery import decompose as network_decompose
 from atento.notes import PositionalEncoding, drawing, listing_bleu, listing_search
-from atento.notes.checks import figures
+from atento.notes.checks import exposure, figures
 from atento.notes.checks.trained import trained
 from atento.notes.errata import ERRATA, errata_of, errors_named
 from atento.notes.finding import Finding, Row
@@ -332,7 +332,13 @@ def fewer_lines(patch):
     patch.setattr(figures, "links", lambda weights, *named: real(weights * (weights > 0.3), *named))
 
 
+def own_prefix_is_the_right_one(patch):
+    patch.setattr(exposure, "_curves", exposure._curves.__wrapped__)  # not those of before
+    patch.setattr(exposure, "shifted", lambda written, gold_inputs: gold_inputs)
+
+
 SABOTAGE = [
+    (own_prefix_is_the_right_one, ["F3", "J5"]),
     (no_scale, ["A3", "A4", "A8", "A14", "K1", "K2", "L1"]),
     (sees_one_ahead, ["A1", "A7", "A16", "F8", "J2", "L2"]),
     (no_padding_mask, ["A9", "A16", "B8"]),

@@ -139,8 +139,12 @@ def exposure_drawn() -> Finding:
     title = "Nats of the right word by step, after the right words and after the network's own"
     figure = sheet("Teacher forcing and free running", [[heat([gold, own], title, _PREFIXES, steps)]])
     return compare(
-        {"numbers drawn": figure.count('text-anchor="middle">') - len(steps), "first step alike": gold[0] == own[0]},
-        {"numbers drawn": 2 * len(steps), "first step alike": True},
+        {
+            "numbers drawn": figure.count('text-anchor="middle">') - len(steps),
+            "first step alike": gold[0] == own[0],
+            "own prefix costs more, later": sum(own[1:]) > sum(gold[1:]),
+        },
+        {"numbers drawn": 2 * len(steps), "first step alike": True, "own prefix costs more, later": True},
         drawing=labelled([gold, own], _PREFIXES, steps),
         figure=figure,
     )

@@ -127,9 +127,9 @@ def recurrent_encoder() -> Finding:
 @torch.no_grad()
 def recurrent_decoder() -> Finding:
     """C12: the decoder starts at the start token; step by step it computes the logits of one pass over the whole
-    output.
+    output, and its state carries the first word to the last.
     """
-    errors = {}
+    errors, carried = {}, []
     for attention in ("none", "additive", "dot"):
         network: RecurrentSeq2Seq = tiny(
             "recurrent-seq2seq",
@@ -140,7 +140,12 @@ def recurrent_decoder() -> Finding:
         state = network.begin()
         steps = [network(source, target[:, t : t + 1], state=state).logits for t in range(5)]
         errors[attention] = apart(torch.cat(steps, dim=1), uncached)
-    return compare(errors, dict.fromkeys(errors, EXACT))
+        other = torch.cat([target[:, :1], (target[:, 1:2] + 1) % 11, target[:, 2:]], dim=1)
+        carried.append(apart(network(source, other).logits[:, -1], uncached[:, -1]))
+    return compare(
+        {**errors, "last logits moved by the first word, at least": min(carried)},
+        {**dict.fromkeys(errors, EXACT), "last logits moved by the first word, at least": AtLeast(1e-6)},
+    )
 
 
 def reversal_batch(rows: int, letters: int) -> tuple[Tensor, Tensor]:

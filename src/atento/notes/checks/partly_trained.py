@@ -28,13 +28,12 @@ def fine_tuning() -> Finding:
             changed[part] = [key for key in below if not torch.equal(before[key], after[key])]
             labels = model.classify([record["text"] for record in records])
             right[part] = sum(label.name == record["label"] for label, record in zip(labels, records)) / len(records)
-    changed["last-1"] = _changed_in_two_layers("last-1")
     return compare(
         {
             "changed by `head`": changed["head"],
             "changed by `bias`: biases alone": all(key.endswith("bias") for key in changed["bias"]),
             "some biases": len(changed["bias"]) > 0,
-            "changed by `last-1` of two layers: parts": sorted({key.split(".")[2] for key in changed["last-1"]}),
+            "changed by `last-1` of two layers: parts": layers_changed("last-1"),
             "changed by `all`: the embeddings too": "embedding.weight" in changed["all"],
             "right": right,
         },
@@ -49,8 +48,8 @@ def fine_tuning() -> Finding:
     )
 
 
-def _changed_in_two_layers(part: str) -> list[str]:
-    """Return the weights below the head that `init.train` changes in a network of two layers."""
+def layers_changed(part: str) -> list[str]:
+    """Return the numbers of the layers that `init.train` changes in a network of two layers."""
     records, few = reviews_of(TOPICS), TRAINING | {"steps": 2, "warmup": 0}
     texts = [{"text": record["text"]} for record in records]
     base = trained_model(task_with("fill"), texts, network=DEEPER, training=few)
@@ -58,8 +57,5 @@ def _changed_in_two_layers(part: str) -> list[str]:
         init = {"model": str(base.save(Path(name) / "base")), "train": part}
         model = trained_model(task_with("classify"), records, init=init, network={"dropout": 0.0}, training=few)
     before, after = base.network.state_dict(), model.network.state_dict()
-    return [
-        key
-        for key in after
-        if key in before and not key.startswith(("heads.", "pooler.")) and not torch.equal(before[key], after[key])
-    ]
+    below = [key for key in after if key in before and not key.startswith(("heads.", "pooler."))]
+    return sorted({key.split(".")[2] for key in below if not torch.equal(before[key], after[key])})
