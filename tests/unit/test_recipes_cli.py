@@ -1,7 +1,9 @@
 """`atento recipes` and `atento config`: what they print where, and what they refuse."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -10,9 +12,13 @@ from typer.testing import CliRunner, Result
 from atento.cli.completion import recipe_summary
 from atento.cli.config import config_app
 from atento.cli.recipes import recipes_app
+from atento.config.fitting import FITTED
+from atento.config.inherited import INHERITED
 from atento.config.layers import shipped, shipped_text
 from atento.config.loading import load_recipe, recipe_schema
+from atento.config.presets import PRESETS
 from atento.config.recipe import recipe_to_dict
+from atento.config.tasks import TASKS
 from atento.errors import RecipeError, UsageError
 
 NAME = "micro-world-en-pt"
@@ -129,3 +135,43 @@ def test_config_schema() -> None:
 def test_help_has_an_example(command: str) -> None:
     done = run(*command.split(), "--help")
     assert done.exit_code == 0 and f"Example: atento {command}" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize("name", sorted(shipped()))
+def test_what_show_prints_is_the_recipe_again(tmp_path: Path, name: str) -> None:
+    printed_again(tmp_path, name)
+
+
+def test_what_show_prints_leaves_open_what_the_data_decide(tmp_path: Path) -> None:
+    """Every task by itself, and every preset: the sizes that training chooses are named, and not written."""
+    fields = "source: source, target: target", "text: text", "text: text, label: label", "text: text, pair: pair"
+    fields += ("text: text, score: score", "tokens: tokens, tags: tags")
+    seen = {"tasks": set(), "presets": set()}
+    for task, preset in [*((task, None) for task in TASKS), *((None, preset) for preset in PRESETS)]:
+        for owner in [task] if task else TASKS:
+            for columns in fields if task else fields[:2]:
+                recipe: dict[str, Any] = {"task": owner, "data": f"{{train: {{file: a.jsonl, {columns}}}}}"}
+                text = f"task: {owner}\ndata: {recipe['data']}\n" + (
+                    f"network: {{preset: {preset}}}\n" if preset else ""
+                )
+                (tmp_path / "x.yaml").write_text(text, encoding="utf-8")
+                try:
+                    load_recipe(str(tmp_path / "x.yaml"))
+                except RecipeError:
+                    continue
+                printed_again(tmp_path, "x.yaml")
+                seen["presets" if preset else "tasks"].add(preset or task)
+                break
+            if preset in seen["presets"]:
+                break
+    assert seen["presets"] == set(PRESETS) and len(seen["tasks"]) > 10
+
+
+def printed_again(folder: Path, name: str) -> None:
+    printed = run("config", "show", name)
+    assert printed.exit_code == 0, printed.exception
+    (folder / "y.yaml").write_text(printed.stdout, encoding="utf-8")
+    loaded, again = load_recipe(name), load_recipe(str(folder / "y.yaml"))
+    open_keys = [{key for key, origin in of.origins.items() if origin in (FITTED, INHERITED)} for of in (loaded, again)]
+    assert open_keys[0] == open_keys[1], name
+    assert replace(again.recipe, name=loaded.recipe.name) == loaded.recipe, name

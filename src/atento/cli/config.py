@@ -72,23 +72,26 @@ def show(
 
     Example: atento config show micro-world-en-pt training.steps=500 --origins
     """
+    from atento.config.fitting import FITTED, beside
     from atento.config.inherited import INHERITED
     from atento.config.loading import dump_recipe, load_recipe
     from atento.config.recipe import recipe_to_dict
 
     loaded = load_recipe(recipe, overrides or [])
     _warn(loaded.warnings)
-    inherited = [key for key, origin in loaded.origins.items() if origin == INHERITED]
+    known_later = {INHERITED: "the initial model's", FITTED: "fitted to the data"}
+    later = {key: known_later[origin] for key, origin in loaded.origins.items() if origin in known_later}
+    later |= dict.fromkeys(beside([key for key in later if loaded.origins[key] == FITTED], loaded.origins), "left open")
     if as_json:
         record = {
-            "recipe": _without(recipe_to_dict(loaded.recipe), inherited),
+            "recipe": _without(recipe_to_dict(loaded.recipe), list(later)),
             "folder": str(loaded.folder),
             "origins": loaded.origins,
             "warnings": loaded.warnings,
         }
         echo(json.dumps(record, ensure_ascii=False))
     else:
-        echo(dump_recipe(loaded.recipe, loaded.origins if origins else None, inherited), nl=False)
+        echo(dump_recipe(loaded.recipe, loaded.origins if origins else None, later), nl=False)
 
 
 def _without(recipe: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:

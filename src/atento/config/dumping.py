@@ -14,25 +14,42 @@ from atento.config.network import NetworkConfig
 from atento.config.presets import PRESETS
 from atento.config.recipe import Recipe
 
-_INHERITED = re.compile(r"^( *)(\w+):.*")
+_KEY = re.compile(r"^( *)(\w+):.*")
 
 
-def dump_recipe(recipe: Recipe, origins: Mapping[str, str] | None = None, inherited: Sequence[str] = ()) -> str:
+def dump_recipe(
+    recipe: Recipe, origins: Mapping[str, str] | None = None, later: Mapping[str, str] | None = None
+) -> str:
     """The whole recipe as YAML, defaults and presets written out; `load_recipe` reads it back to an equal one.
 
     Args:
         recipe: what to write.
         origins: dotted key -> origin, as in `LoadedRecipe`; written as a comment at the end of each line.
-        inherited: the keys whose values training takes from the initial model; written as comments without a value.
+        later: the keys whose values are known when training begins, and what they are; written as comments without a
+            value, so that the recipe leaves them open as this one does.
     """
+    later = later or {}
     lines = [
-        (_INHERITED.sub(r"\1# \2: the initial model's", text), key) if key in inherited else (text, key)
+        (_KEY.sub(rf"\1# \2: {later[key]}", text), key) if key in later else (text, key)
         for text, key in _lines(recipe, "", "", "")
     ]
+    lines = [(text, key) for number, (text, key) in enumerate(lines) if key or not _is_empty(lines, number)]
     if origins is None:
         return "".join(f"{text}\n" for text, _ in lines)
     width = min(48, max(len(text) for text, key in lines if key))
     return "".join(f"{text:<{width}}  # {origins.get(key, 'default')}\n" if key else f"{text}\n" for text, key in lines)
+
+
+def _is_empty(lines: Sequence[tuple[str, str]], number: int) -> bool:
+    """Whether all lines of a section, whose name is line `number`, are comments."""
+    indent = len(lines[number][0]) - len(lines[number][0].lstrip())
+    for text, key in lines[number + 1 :]:
+        inner = text.lstrip(" -")
+        if len(text) - len(text.lstrip()) <= indent:
+            break
+        if key and not inner.startswith("#"):
+            return False
+    return True
 
 
 def recipe_schema() -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Choose sizes by the amount of data where a recipe sets none: width, depth, vocabulary, steps. No torch."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -65,6 +65,23 @@ SIZES = (
 )
 
 
+_TOGETHER = ("architecture", "family", "recurrent", "elmo", *_SIZES)  # a recipe that sets one sets all of these
+
+
+def beside(fitted_keys: Sequence[str], origins: Mapping[str, str]) -> list[str]:
+    """Return the dotted keys that a recipe may not write either, if training is to choose `fitted_keys`."""
+    keys = ["training.epochs"] if "training.steps" in fitted_keys else []
+    if any(key.startswith("network.") for key in fitted_keys):
+        together = tuple(f"network.{name}." for name in _TOGETHER)
+        keys += [key for key in origins if f"{key}.".startswith(together) or _places(key)]
+    return [key for key in keys if key not in fitted_keys]
+
+
+def _places(key: str) -> bool:
+    """Whether a key says the layers or heads of a part of the network."""
+    return key.startswith("network.") and key.endswith((".layers", ".heads"))
+
+
 def to_fit(recipe: Recipe, origins: Mapping[str, str]) -> list[str]:
     """Return the dotted keys that training chooses by the amount of data: those that the recipe leaves open.
 
@@ -81,12 +98,8 @@ def to_fit(recipe: Recipe, origins: Mapping[str, str]) -> list[str]:
         return all(where == "default" or where.startswith("task ") for where in parts)
 
     keys = []
-    placed = any(
-        key.startswith("network.") and key.endswith((".layers", ".heads")) and where != "default"
-        for key, where in origins.items()
-    )
-    network = ("architecture", "family", "recurrent", "elmo", *_SIZES)
-    if not placed and left_open(*(f"network.{name}" for name in network)):
+    placed = any(_places(key) and where != "default" for key, where in origins.items())
+    if not placed and left_open(*(f"network.{name}" for name in _TOGETHER)):
         sizes = ("d_model", "d_ff", "n_heads", "n_layers", "norm", *_OF_ELMO)
         keys += [f"network.{name}" for name in sizes if f"network.{name}" in origins]
         if recipe.tokenizer.path is None and left_open("tokenizer.vocab_size"):
