@@ -817,3 +817,19 @@ def test_k2_a_vocabulary_of_lines_with_gaps_and_pieces_twice(tmp_path: Path) -> 
         assert found == theirs(texts).input_ids, body
         for ids in [*found, [] if ends == "\n\n" else range(ours.vocab_size)]:  # whose last piece is that of all gaps
             assert ours.decode(ids, skip_special=False) == theirs.decode(list(ids)), body
+
+
+def test_k2_a_saved_tokenizer_with_markers_has_their_ids(tmp_path: Path) -> None:
+    """transformers takes special strings of a text for tokens; the marker is one here too, of ours as of theirs."""
+    pieces = ["o", "gato", "##o", "g", "##a"]
+    Tokenizer.from_vocabulary("wordpiece", pieces, extra_specials=["<num>", "<e1>"]).save(tmp_path / "ours")
+    front = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    settings = {"tokenizer_class": "BertTokenizer", "additional_special_tokens": ["<num>"]}
+    put(tmp_path / "bert", {"vocab.txt": "\n".join([*front, *pieces, "<num>"]), "tokenizer_config.json": settings})
+    for name in ("ours", "bert"):
+        marked = Tokenizer.load(tmp_path / name, markers=["<num>"])
+        marked.save(tmp_path / f"{name} marked")
+        theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / f"{name} marked")
+        for text in ("gato <num>o", "<num><num> go", "o<num>", "gato"):
+            assert theirs(text, add_special_tokens=False).input_ids == marked.encode(text)
+    assert theirs.convert_tokens_to_ids("<num>") in marked.encode("<num>")

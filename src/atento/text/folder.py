@@ -12,6 +12,7 @@ from atento.text.specials import STANDARD, SpecialTokens
 DEFINITION = "tokenizer.json"
 CONFIG = "tokenizer_config.json"
 MAP = "special_tokens_map.json"
+EXTRA = "extra_special_tokens"
 _MAX_BYTES = 256 * 2**20
 MOST_IDS = 1 << 24  # the library walks all ids from 0 to the last one
 
@@ -41,7 +42,7 @@ def special_strings(specials: SpecialTokens) -> dict[str, Any]:
     """The special tokens as the keys of `tokenizer_config.json`."""
     config: dict[str, Any] = {f"{role}_token": text for role, text in specials.roles.items()}
     extra = [text for text in specials.ids if text not in specials.roles.values()]
-    return config | {"extra_special_tokens": extra} if extra else config
+    return config | {EXTRA: extra} if extra else config
 
 
 def as_settings(files: Mapping[str, bytes]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from atento.errors import TokenizerError, nearest
-from atento.text.folder import CONFIG, as_settings
+from atento.text.folder import CONFIG, DEFINITION, EXTRA, as_settings, special_strings
 from atento.text.specials import SpecialTokens
 from atento.text.tokenizer_parts import Parts
 
@@ -42,11 +42,12 @@ def with_markers(parts: Parts, markers: Sequence[str] = ()) -> Parts:
             raise TokenizerError(f"`{KEY}`: {text!r} has a role of its own (padding, unknown, mask, or around a text)")
         added[text]["special"] = False
     specials = SpecialTokens(parts.specials.roles, {text: ids[text] for text in ids if text not in names})
-    config = (json.dumps(as_settings(parts.files) | {KEY: names}, ensure_ascii=False, indent=2) + "\n").encode()
-    definition = json.dumps(data, ensure_ascii=False)
-    return replace(
-        parts, definition=definition, specials=specials, files={**parts.files, CONFIG: config}, markers=names
-    )
+    definition, config, files = json.dumps(data, ensure_ascii=False), as_settings(parts.files), dict(parts.files)
+    if parts.native:  # whose settings keep special tokens out of texts in `transformers` too
+        config = {key: value for key, value in config.items() if key != EXTRA} | special_strings(specials)
+        files[DEFINITION] = definition.encode("utf-8")
+    files[CONFIG] = (json.dumps(config | {KEY: names}, ensure_ascii=False, indent=2) + "\n").encode("utf-8")
+    return replace(parts, definition=definition, specials=specials, files=files, markers=names)
 
 
 def spelled(specials: SpecialTokens, texts: Iterable[str]) -> Counter[str]:
