@@ -275,3 +275,26 @@ def test_k2_keys_of_modules_are_named_in_the_load_report(theirs: tuple[Any, Path
     expected = [f"{name}: newest" for name in files] + ["config_sentence_transformers.json: newest"]
     expected += ["modules.json: kwargs", "modules.json: newest", "4_Normalize/config.json: module_input_name"]
     assert sorted(report.unread) == sorted(expected)
+
+
+def test_k2_an_adapter_with_modules_gives_their_vectors(small: Path, tmp_path: Path) -> None:
+    """sentence-transformers keeps adapters beside the pooling: base, adapter and modules are read together."""
+    peft = pytest.importorskip("peft")
+    folder = tmp_path / "adapted"
+    shutil.copytree(small / "theirs", folder, ignore=shutil.ignore_patterns("config.json", "model.safetensors"))
+    (folder / "1_Pooling" / "config.json").write_text('{"embedding_dimension": 16, "pooling_mode": "max"}')
+    peer = library.SentenceTransformer(str(small / "theirs"), device="cpu")
+    adapted = peft.get_peft_model(peer[0].model, peft.LoraConfig(r=2, target_modules=["query", "output.dense"])).eval()
+    torch.manual_seed(2)
+    with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if "lora_" in name:
+                parameter.normal_(std=0.3)
+    adapted.save_pretrained(folder)
+    _changed(folder / "adapter_config.json", base_model_name_or_path=str(small / "theirs"))
+    peer[1] = modules.Pooling(16, pooling_mode="max")
+    model = atento.load(folder)
+    np.testing.assert_allclose(model.embed(SOME), vectors(peer, SOME), atol=5e-6)
+    assert model.load_report is not None and not model.load_report.unread
+    _changed(folder / "1_Pooling" / "config.json", pooling_mode="mean")
+    assert not np.allclose(atento.load(folder).embed(SOME), model.embed(SOME), atol=1e-2)

@@ -22,7 +22,7 @@ from atento.models.find import find_model
 from atento.models.generation import GENERATION, Generation, read_generation
 from atento.models.migration import migrated
 from atento.models.peft import is_peft, read_peft, with_ours
-from atento.models.sentence_transformers import sentence_folder, with_projections
+from atento.models.sentence_transformers import SentenceModules, sentence_folder, with_projections
 from atento.models.weight_files import read_weights
 from atento.networks import Network, build_network
 from atento.networks.adapters import join_adapters
@@ -77,9 +77,11 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
         base, theirs, adapted, weights, load_report = read_peft(
             path, allow_missing=allow_missing, allow_unused=allow_unused, fetch=not Path(model).exists()
         )
+        if modules is not None:
+            adapted, weights = with_projections(adapted, weights, modules)
         generation = read_generation(base, theirs, adapted)
-        load_report.unread += _unread((base, path), ())
-        ours = with_ours(_translated(theirs, generation, path, None, load_report), generation.network, path)
+        load_report.unread += _unread((found, base, path), modules)
+        ours = with_ours(_translated(theirs, generation, path, modules, load_report), generation.network, path)
         return ModelFiles(path if has_tokenizer(path) else base, ours, weights, load_report)
     if not (path / CONFIG).exists():
         raise UsageError(f"{path} is neither a run (no checkpoints) nor a model folder (no config.json)")
@@ -92,9 +94,9 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
     network, weights, load_report = read_released(path, config, allow_missing=allow_missing, allow_unused=allow_unused)
     if modules is not None:
         network, weights = with_projections(network, weights, modules)
-    generation, pooling = read_generation(path, config, network), None if modules is None else modules.embedding
-    load_report.unread += _unread((found, path), () if modules is None else modules.unread)
-    return ModelFiles(path, _translated(config, generation, path, pooling, load_report), weights, load_report)
+    generation = read_generation(path, config, network)
+    load_report.unread += _unread((found, path), modules)
+    return ModelFiles(path, _translated(config, generation, path, modules, load_report), weights, load_report)
 
 
 def _verify(path: Path, config: Mapping[str, Any]) -> None:
@@ -142,10 +144,10 @@ def _translated(
     config: Mapping[str, Any],
     generation: Generation,
     path: Path,
-    pooling: Mapping[str, Any] | None,
+    modules: SentenceModules | None,
     load_report: LoadReport,
 ) -> dict[str, Any]:
-    """Our `config.json` for a folder in the Hugging Face layout; `pooling` as its sentence-transformers modules say.
+    """Our `config.json` for a folder in the Hugging Face layout, with its sentence-transformers modules, if any.
 
     The load report says which default decoding the folder has, and which of its settings are not done.
     """
@@ -164,13 +166,13 @@ def _translated(
         load_report.decoding = generation.decoding
     load_report.unread += [f"{GENERATION}: {key}" for key in generation.unread]
     ours |= {name: exported[name] for name in OUR_KEYS if name in exported and name != "embedding"}
-    embedding = exported.get("embedding") if pooling is None else pooling
+    embedding = exported.get("embedding") if modules is None else modules.embedding
     return ours if embedding is None else ours | {"task": EMBEDDING, "embedding": embedding}
 
 
-def _unread(folders: Iterable[Path], modules: Iterable[str]) -> list[str]:
-    """The keys of the files of these folders that are not done, each behind its file; `modules`: those of modules."""
-    unread = list(modules)
+def _unread(folders: Iterable[Path], modules: SentenceModules | None) -> list[str]:
+    """The keys of the files of these folders, and of the modules, that are not done, each behind its file."""
+    unread = [] if modules is None else list(modules.unread)
     for name, folder in product(sorted(FILES.keys() - {GENERATION}), folders):
         data = read_config(folder / name) if (folder / name).is_file() else {}
         unread += [f"{name}: {key}" for key in FILES[name].unread(data)]
