@@ -61,7 +61,7 @@ ROOMS: dict[str, set[str]] = {
     "suites": USED | {"model"},
     "notes": USED | {"model", "suites"},
     "laboratory": USED,
-    "bench": USED | {"model", "notes", "laboratory", "convert"},
+    "bench": USED | {"model", "notes", "laboratory", "convert", "nfc", "serve"},
     "convert": USED | {"model"},
     "serve": USED | {"model", "terminal"},
     "cli": USED | {"model", "notes", "bench", "convert", "serve", "evaluation", "demo", "suites", "scale", "terminal"},

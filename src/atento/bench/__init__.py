@@ -16,6 +16,7 @@ from atento.bench.graphs import measure_graphs
 from atento.bench.labelling import measure_labelling
 from atento.bench.mbr import measure_mbr
 from atento.bench.observation import measure_observation
+from atento.bench.parsers import measure_parsers
 from atento.bench.pretraining import measure_pretraining
 from atento.bench.race import measure_race
 from atento.bench.race_report import report_race
@@ -37,6 +38,7 @@ BENCHES: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
     "pretraining": measure_pretraining,
     "processes": measure_processes,
     "data": measure_data,
+    "parsers": measure_parsers,
     "families": measure_families,
     "finetuning": measure_finetuning,
     "words": measure_words,

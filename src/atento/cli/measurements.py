@@ -22,6 +22,7 @@ MEASUREMENTS = {
     "data": Measurement(
         "text to a token store, and the store to batches: each part, in megabytes and tokens a second", 5
     ),
+    "parsers": Measurement("parsers of users' text: seconds for 1 MiB, ordinary and the hardest of its kind", 1),
     "families": Measurement(
         "forward pass and training step of each family compared with transformers, time and memory", 25
     ),
