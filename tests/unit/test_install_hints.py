@@ -1,6 +1,8 @@
 """How to install what is missing: what works from a clone, everywhere said in the same way."""
 
 import re
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -39,6 +41,15 @@ def test_make_serve_keeps_the_install_editable() -> None:
     installs = re.findall(r"pip install .*'?\.(?:\[\w+\])?'?$", makefile, re.M)
     assert len(installs) == 3 and all("--editable" in line for line in installs)
     assert "make serve" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_make_serve_says_what_it_would_run() -> None:
+    """A dry run, whatever is installed: its last command adds the service's extra to the editable install."""
+    done = subprocess.run(["make", "-n", "serve"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1].endswith(
+        "pip install --quiet --constraint constraints.txt --editable '.[serve]'"
+    )
 
 
 def test_the_first_command_of_the_readme_says_what_it_downloads() -> None:

@@ -279,6 +279,18 @@ def test_the_command_prints_one_line_or_each_text_or_json(folders: Path) -> None
     assert record["interval"]["low"] <= record["value"] <= record["interval"]["high"]
 
 
+def test_the_command_joins_the_lines_of_paragraphs(folders: Path) -> None:
+    """Lines of one width, two paragraphs: scored as two texts; not joined unless that is asked for."""
+    wrapped = f"{TEXTS[0]}\n{TEXTS[1]}\n\n{TEXTS[2]}\n"
+    (folders / "wrapped").write_text(wrapped, encoding="utf-8")
+    joined = run(folders / "decoder", folders / "wrapped", "--paragraphs")
+    assert joined.stdout == f"{decoder().perplexity([f'{TEXTS[0]} {TEXTS[1]}', TEXTS[2]])}\n"
+    assert "4 lines joined into 2 paragraphs" in joined.stderr
+    by_line = f"{decoder().perplexity([*TEXTS[:2], '', TEXTS[2]])}\n"
+    for flags in ((), ("--lines",)):
+        assert run(folders / "decoder", folders / "wrapped", *flags).stdout == by_line != joined.stdout
+
+
 def test_the_command_holds_gates(folders: Path) -> None:
     assert run(folders / "decoder", folders / "texts", "--fail-under", "perplexity=1e9").exit_code == 0
     missed = run(folders / "decoder", folders / "texts", "--fail-under", "bits=1")
