@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from atento.world import write
+from atento_world import write
 
 
 def timed(command: list[str], out: Path) -> tuple[float, float]:

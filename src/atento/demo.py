@@ -7,7 +7,7 @@ from typing import Any
 from atento.inspection import alignment_error_rate
 from atento.metrics import METRICS
 from atento.model import Model, load
-from atento.world import Pair, notes_sentences, write
+from atento_world import Pair, notes_sentences, write
 
 SPLITS = {"combinations": "adjectives and nouns never seen together", "structures": "longer clauses, two adjectives"}
 ATTENTION_EXAMPLE = "The white cat sleeps."

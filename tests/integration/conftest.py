@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from atento.world import write
+from atento_world import write
 
 CHROMIUM = Path("/usr/bin/chromium")
 SWITCHES = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]

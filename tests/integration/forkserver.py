@@ -35,7 +35,6 @@ def main() -> None:
     import atento.evaluation
     import atento.model
     import atento.runs.train
-    import atento.world
 
     atento.cli.main.application()  # imports the module of every command
     assert torch.get_num_threads() == 1 and safetensors and sacrebleu

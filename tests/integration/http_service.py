@@ -24,10 +24,10 @@ from atento.config.network_parts import InputConfig
 from atento.config.recipe import TokenizerConfig
 from atento.model import Model
 from atento.networks import build_network
-from atento.serve.chat.conversations import Conversations
 from atento.text.tokenizer import Tokenizer
 from atento.text.training import train_tokenizer
-from atento.world import write
+from atento_serve.chat.conversations import Conversations
+from atento_world import write
 
 PAIRS = write("train", 40)
 SOURCES = [pair.source for pair in PAIRS]
@@ -143,9 +143,10 @@ def served(
     *,
     environment: dict[str, str] | None = None,
     program: Sequence[str] = ("-m", "atento.cli.start"),
+    python: str | Path = sys.executable,
 ) -> Iterator[Served]:
-    """A service with these arguments of `atento serve`, on a free port; `program`: what Python runs."""
-    command = [sys.executable, *program, "serve", *arguments, "--port", "0"]
+    """A service with these arguments of `atento serve`, on a free port; `program`: what `python` runs."""
+    command = [str(python), *program, "serve", *arguments, "--port", "0"]
     process = subprocess.Popen(
         command,
         stderr=subprocess.PIPE,

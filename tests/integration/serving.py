@@ -17,12 +17,12 @@ from atento.config.recipe import TokenizerConfig
 from atento.decoding import Sample, sampling
 from atento.model import Model
 from atento.networks import build_network
-from atento.serve.engine.messages import decoded, event_of
-from atento.serve.engine.outbox import Outbox
-from atento.serve.jobs import Event, Failed, Job, Piece, Result, Usage
 from atento.text.tokenizer import Tokenizer
 from atento.text.training import train_tokenizer
-from atento.world import write
+from atento_serve.engine.messages import decoded, event_of
+from atento_serve.engine.outbox import Outbox
+from atento_serve.jobs import Event, Failed, Job, Piece, Result, Usage
+from atento_world import write
 
 PAIRS = write("train", 60)
 TEXTS = sorted({pair.source for pair in PAIRS}, key=lambda text: (len(text), text))

@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from atento import train
-from atento.bench.serving import WORKLOADS, measure_serving
 from atento.errors import UsageError
+from benchmarks.serving import WORKLOADS, measure_serving
 
 pytestmark = pytest.mark.integration
 pytest.importorskip("fastapi", reason="fastapi is not installed (extra serve)")

@@ -6,9 +6,9 @@ import time
 import pytest
 import torch
 
-from atento.bench import sizing
-from atento.bench.sizing import measure_sizing
 from atento.errors import UsageError
+from benchmarks import sizing
+from benchmarks.sizing import measure_sizing
 
 pytestmark = pytest.mark.integration
 pytest.importorskip("fastapi", reason="fastapi is not installed (extra serve)")

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import atento
-from atento.bench.transfer import _differences, measure_transfer, report_transfer
 from atento.errors import UsageError
+from atento_lab.studies.transfer import _differences, measure_transfer, report_transfer
 
 SIZES = {
     "tokenizer.vocab_size": 400,
@@ -24,7 +24,7 @@ SIZES = {
 def test_both_starts_have_one_network_and_the_pretrained_one_the_weights_of_the_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from atento.bench import transfer
+    from benchmarks import transfer
 
     run = atento.train("micro-world-mlm", SIZES | {"data.valid": [], "data.test": []}, out=tmp_path / "mlm", threads=1)
     embeddings = {}

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from atento.bench import BENCHES
 from atento.cli.measurements import MEASUREMENTS
 from atento.config.layers import shipped
 from atento.config.presets import PRESETS
 from atento.metrics import METRICS
 from atento.metrics.utilities import UTILITIES
-from atento.notes.table import ROWS
+from atento_lab.notes.table import ROWS
+from benchmarks import BENCHES
 from conftest import ForkServer
 
 pytestmark = pytest.mark.integration

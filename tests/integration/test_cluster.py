@@ -24,7 +24,7 @@ from atento.errors import DataError
 from atento.scale.blocks import Block, Plan, Reading
 from atento.scale.inputs import Input
 from atento.scale.workers import Answer
-from atento.world import write
+from atento_world import write
 from conftest import ForkServer, refused
 
 pytestmark = pytest.mark.integration

@@ -11,7 +11,7 @@ import torch
 
 import atento
 from atento.errors import CapabilityError, UsageError
-from atento.world import write
+from atento_world import write
 from conftest import ForkServer
 
 pytestmark = pytest.mark.integration

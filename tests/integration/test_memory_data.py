@@ -15,7 +15,7 @@ from atento.data.memory import records_in
 from atento.data.records import SOURCE_AND_TARGET, TEXT
 from atento.errors import DataError, RecipeError, UsageError
 from atento.metrics import bleu, chrf
-from atento.world import write
+from atento_world import write
 from runs import last, tensors
 
 pytestmark = pytest.mark.integration

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from atento.world import write
+from atento_world import write
 from conftest import ForkServer
 
 pytestmark = pytest.mark.integration

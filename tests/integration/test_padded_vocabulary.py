@@ -18,13 +18,13 @@ from atento.config.network_parts import InputConfig, OutputConfig
 from atento.config.recurrent import RecurrentConfig
 from atento.errors import TokenizerError
 from atento.model import Model
-from atento.serve.engine.verbs import values_of, verbs_of
-from atento.serve.engine.waiting import Waiting
-from atento.serve.engine.writing import Writers
-from atento.serve.jobs import Failed, Job, Result
 from atento.tasks.filling import fill_each
 from atento.text.specials import SpecialTokens
 from atento.text.tokenizer import Tokenizer
+from atento_serve.engine.verbs import values_of, verbs_of
+from atento_serve.engine.waiting import Waiting
+from atento_serve.engine.writing import Writers
+from atento_serve.jobs import Failed, Job, Result
 from http_service import CHAT, LABELS, TAGS, served
 from serving import TEXTS, Sent, alone, random_job, small_model, small_tokenizer, wrong
 

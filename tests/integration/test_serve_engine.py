@@ -19,10 +19,10 @@ import pytest
 from atento.config.heads import HeadConfig
 from atento.errors import ModelError, UsageError
 from atento.model import Model, load
-from atento.serve.engine.engine import Engine
-from atento.serve.engine.outbox import failure_of
-from atento.serve.jobs import Event, Failed, Job, Piece, QueueFull, Result, Usage
-from atento.serve.settings import Limits, ModelSettings
+from atento_serve.engine.engine import Engine
+from atento_serve.engine.outbox import failure_of
+from atento_serve.jobs import Event, Failed, Job, Piece, QueueFull, Result, Usage
+from atento_serve.settings import Limits, ModelSettings
 from serving import TEXTS, alone, random_job, real_faults, small_model, small_tokenizer, wrong
 
 LIMITS = Limits(in_flight=64, queue=400, input_tokens=128, output_tokens=1_000_000)

@@ -12,9 +12,9 @@ import pytest
 
 from atento.errors import ModelError
 from atento.model import Model, load
-from atento.serve.engine.process import WorkerProcess, threads_of
-from atento.serve.jobs import Failed, Job, Usage
-from atento.serve.settings import ModelSettings
+from atento_serve.engine.process import WorkerProcess, threads_of
+from atento_serve.jobs import Failed, Job, Usage
+from atento_serve.settings import ModelSettings
 from serving import TEXTS, small_model, small_tokenizer
 from test_serve_engine import LIMITS, Running, job, under_load, until
 

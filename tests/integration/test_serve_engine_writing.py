@@ -12,10 +12,10 @@ import torch
 from atento.config.recurrent import RecurrentConfig
 from atento.model import Model
 from atento.networks.steps.fast import FastStepFunction
-from atento.serve.engine.waiting import Waiting
-from atento.serve.engine.writing import MOST_ROWS, Writers
-from atento.serve.jobs import Job, Piece, Result, Usage
 from atento.text.tokenizer import Tokenizer
+from atento_serve.engine.waiting import Waiting
+from atento_serve.engine.writing import MOST_ROWS, Writers
+from atento_serve.jobs import Job, Piece, Result, Usage
 from serving import TEXTS, Sent, alone, random_job, small_model, small_tokenizer, wrong
 
 VERBS = {"encoder-decoder": "translate", "decoder": "generate", "recurrent-seq2seq": "translate"}

@@ -16,8 +16,8 @@ import pytest
 import atento
 from atento.config.tasks import TASKS
 from atento.model import Model
-from atento.serve.settings import limit_texts
 from atento.tasks.filling import fill_each
+from atento_serve.settings import limit_texts
 from http_service import MINILM, SOURCES, Served, conversation_ids, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -413,12 +413,12 @@ def test_hugging_face_text_generation(hub: Any, offline: dict[str, Model]) -> No
 
 
 def test_a_new_task_with_a_known_verb_has_a_route(monkeypatch: pytest.MonkeyPatch) -> None:
-    from atento.serve.http.app import application
-    from atento.serve.http.clients import Clients
-    from atento.serve.http.logs import Log
-    from atento.serve.http.metrics import Metrics
-    from atento.serve.http.service import Service
-    from atento.serve.settings import Limits
+    from atento_serve.app import application
+    from atento_serve.http.clients import Clients
+    from atento_serve.http.logs import Log
+    from atento_serve.http.metrics import Metrics
+    from atento_serve.http.service import Service
+    from atento_serve.settings import Limits
 
     monkeypatch.setitem(TASKS, "paraphrasing", TASKS["translation"])
     limits = Limits()

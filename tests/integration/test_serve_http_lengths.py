@@ -10,8 +10,8 @@ from atento.config.heads import HeadConfig
 from atento.config.positions import PositionConfig
 from atento.errors import UsageError
 from atento.model import Model
-from atento.serve.engine.verbs import describe, fitted
-from atento.serve.settings import Limits
+from atento_serve.engine.verbs import describe, fitted
+from atento_serve.settings import Limits
 from http_service import MINILM, Served
 from serving import small_model, small_tokenizer
 

@@ -16,13 +16,13 @@ import pytest
 import atento
 from atento.config.heads import HeadConfig
 from atento.model import Model
-from atento.serve.engine.engine import Engine
-from atento.serve.http.app import application
-from atento.serve.http.clients import Clients
-from atento.serve.http.logs import Log
-from atento.serve.http.metrics import Metrics
-from atento.serve.http.service import Service
-from atento.serve.settings import Limits, ModelSettings
+from atento_serve.app import application
+from atento_serve.engine.engine import Engine
+from atento_serve.http.clients import Clients
+from atento_serve.http.logs import Log
+from atento_serve.http.metrics import Metrics
+from atento_serve.http.service import Service
+from atento_serve.settings import Limits, ModelSettings
 from http_service import SOURCES, served, write_models
 from serving import small_model, small_tokenizer
 
@@ -64,7 +64,7 @@ def test_each_request_is_a_span_and_a_model_of_one_number_ranks(ranker: Path) ->
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
     from opentelemetry.trace import SpanKind, StatusCode
 
-    from atento.serve.http.tracing import Tracing
+    from atento_serve.http.tracing import Tracing
 
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))

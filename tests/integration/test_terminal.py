@@ -149,7 +149,7 @@ def test_what_is_written_while_a_bar_is_drawn(here: Path) -> None:
     program = f"""
 import io, logging
 from atento.cli.progress import Progress
-from atento.serve.http.logs import Log
+from atento_serve.http.logs import Log
 from atento.terminal import echo, show_log
 from atento.training.progress import Reporter
 show_log()

@@ -10,7 +10,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from atento.world import write
+from atento_world import write
 
 TEXTS = [text for pair in write("train", 60) for text in (pair.source, pair.target)]
 BYTES = [f"<0x{number:02X}>" for number in range(256)]

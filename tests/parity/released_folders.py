@@ -11,7 +11,7 @@ import torch
 import transformers as hf
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from atento.world import write
+from atento_world import write
 
 TEXTS = [text for pair in write("train", 120) for text in (pair.source, pair.target)]
 FAIRSEQ = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]

@@ -15,7 +15,7 @@ from atento.config.recipe import TokenizerConfig
 from atento.model import Model
 from atento.networks import build_network
 from atento.text import train_tokenizer
-from atento.world import write
+from atento_world import write
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
 pytestmark = pytest.mark.parity

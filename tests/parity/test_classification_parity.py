@@ -16,7 +16,7 @@ from atento.runs.prepare import read_data, training_batches
 from atento.runs.train import train
 from atento.storage.whole_file import write_whole
 from atento.training.journal import read_journal
-from atento.world import write
+from atento_world import write
 from fine_tuning import their_loop
 from released_folders import write_released
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from atento.tasks.evaluation import mean_losses
-from atento.world import write
+from atento_world import write
 
 pytestmark = pytest.mark.parity
 _FILE = Path(__file__).parents[2] / "tools" / "compare_pretraining.py"

@@ -26,7 +26,7 @@ from atento.networks import build_network
 from atento.runs.model_config import model_config
 from atento.runs.prepare import network_for, read_data
 from atento.text import Tokenizer, train_tokenizer
-from atento.world import write
+from atento_world import write
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
 pytestmark = [

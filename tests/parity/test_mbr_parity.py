@@ -9,9 +9,9 @@ import torch
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-from atento.bench.mbr import mbrs_metric, noisy_candidates
 from atento.decoding.risk import minimum_bayes_risk_choice
 from atento.metrics.utilities import UTILITIES, bleu_utility, chrf_utility
+from benchmarks.mbr import mbrs_metric, noisy_candidates
 
 pytestmark = pytest.mark.parity
 

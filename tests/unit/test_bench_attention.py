@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from atento.bench.attention import (
+from benchmarks.attention import (
     TOLERANCE,
     Forecast,
     check_agreement,
@@ -14,7 +14,7 @@ from atento.bench.attention import (
     measure,
     measure_attention,
 )
-from atento.bench.attention_layers import KERNELS, PEERS, SETTINGS, Case, Inputs, chosen, contenders, results
+from benchmarks.attention_layers import KERNELS, PEERS, SETTINGS, Case, Inputs, chosen, contenders, results
 
 MAKES = {**KERNELS, **PEERS}
 PEERS_HERE = [name for name in PEERS if name != "x-transformers" or importlib.util.find_spec("x_transformers")]

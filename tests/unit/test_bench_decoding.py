@@ -9,24 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from atento.bench import decoding, encoding, generation
-from atento.bench.agreement import measure_agreement, search, share, top_tokens
-from atento.bench.ctranslate2_side import Conversion, CTranslate2
-from atento.bench.decoding import compare, same_tokens
-from atento.bench.decoding_parts import measure_parts
-from atento.bench.decoding_sides import Ours, Transformers, Work, write_weights
-from atento.bench.encoding import natural_sentences, padding, relative_error
-from atento.bench.encoding_sides import (
-    OnnxExport,
-    OnnxRuntime,
-    OurEncoder,
-    SentenceTransformers,
-    vocabulary,
-    write_encoder,
-)
-from atento.bench.generation import prompt_lengths
-from atento.bench.graphs import bytes_a_step, measure_graphs
-from atento.bench.processes import Measurement, Side, alternate, best_seconds, median_seconds, peak_mib
 from atento.config import presets
 from atento.decoding import Beam, Greedy
 from atento.errors import AtentoError, CapabilityError
@@ -34,6 +16,24 @@ from atento.model import Model
 from atento.networks import EncoderDecoder
 from atento.networks.steps.packed_linear import Precision
 from atento.text import Tokenizer
+from benchmarks import decoding, encoding, generation
+from benchmarks.agreement import measure_agreement, search, share, top_tokens
+from benchmarks.ctranslate2_side import Conversion, CTranslate2
+from benchmarks.decoding import compare, same_tokens
+from benchmarks.decoding_parts import measure_parts
+from benchmarks.decoding_sides import Ours, Transformers, Work, write_weights
+from benchmarks.encoding import natural_sentences, padding, relative_error
+from benchmarks.encoding_sides import (
+    OnnxExport,
+    OnnxRuntime,
+    OurEncoder,
+    SentenceTransformers,
+    vocabulary,
+    write_encoder,
+)
+from benchmarks.generation import prompt_lengths
+from benchmarks.graphs import bytes_a_step, measure_graphs
+from benchmarks.processes import Measurement, Side, alternate, best_seconds, median_seconds, peak_mib
 
 CELLS = [Work((7,) * 3, beam, 9) for beam in (1, 4)]
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from atento.bench.finetuning import measure_finetuning, ratio
-from atento.bench.finetuning_sides import Operations, OurTuning, TransformersLoop, natural_texts, write_classifier
-from atento.bench.processes import Measurement
+from benchmarks.finetuning import measure_finetuning, ratio
+from benchmarks.finetuning_sides import Operations, OurTuning, TransformersLoop, natural_texts, write_classifier
+from benchmarks.processes import Measurement
 
 TRANSFORMERS = importlib.util.find_spec("transformers") is not None
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from atento.bench.encoding import SIZES, natural_sentences
-from atento.bench.labelling import VERBS, OurVerb, Transformers, _rows, write_labeller
-from atento.bench.processes import Measurement
+from benchmarks.encoding import SIZES, natural_sentences
+from benchmarks.labelling import VERBS, OurVerb, Transformers, _rows, write_labeller
+from benchmarks.processes import Measurement
 
 pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
 

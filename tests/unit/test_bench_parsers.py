@@ -2,7 +2,7 @@
 
 import pytest
 
-from atento.bench import parsers
+from benchmarks import parsers
 
 
 def test_each_parser_has_a_time_for_both_texts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,17 +12,17 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from atento.bench import REPORTS
 from atento.cli.bench import bench, show
 from atento.errors import UsageError
-from atento.laboratory.answers import QUESTIONS, answers
-from atento.laboratory.cost import LiveMemory, measure_cost
-from atento.laboratory.laboratory import Job, links, measure, relative_change, run
-from atento.laboratory.networks import HYBRID, RELATIVE, SCHEMES, Size, reader, stretched, train, translator
-from atento.laboratory.numbers import Numbers, reached
-from atento.laboratory.report import grid_svg, report_positions
-from atento.laboratory.seeds import interval
-from atento.laboratory.tasks import (
+from atento_lab.studies import REPORTS
+from atento_lab.studies.answers import QUESTIONS, answers
+from atento_lab.studies.cost import LiveMemory, measure_cost
+from atento_lab.studies.laboratory import Job, links, measure, relative_change, run
+from atento_lab.studies.networks import HYBRID, RELATIVE, SCHEMES, Size, reader, stretched, train, translator
+from atento_lab.studies.numbers import Numbers, reached
+from atento_lab.studies.report import grid_svg, report_positions
+from atento_lab.studies.seeds import interval
+from atento_lab.studies.tasks import (
     ADJECTIVES,
     ECHO_DISTANCES,
     FIRST,

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from atento.bench.pretraining import matrix_rate, measure_pretraining
-from atento.bench.pretraining_sides import SIZES, Ours, Theirs, batches_of, documents, weights_of
 from atento.networks import build_network
+from benchmarks.pretraining import matrix_rate, measure_pretraining
+from benchmarks.pretraining_sides import SIZES, Ours, Theirs, batches_of, documents, weights_of
 
 
 @pytest.mark.parametrize("kind", ["bert", "gpt2", "t5"])

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from atento.bench import replica_side, replicas
-from atento.bench.replica_side import NETWORKS, Rate, Work, measured
-from atento.bench.replicas import measure_processes
-from atento.bench.training import natural_lengths, padded, pairs_of
+from benchmarks import replica_side, replicas
+from benchmarks.replica_side import NETWORKS, Rate, Work, measured
+from benchmarks.replicas import measure_processes
+from benchmarks.training import natural_lengths, padded, pairs_of
 
 TOKENS = 4096
 

@@ -5,9 +5,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from atento.bench.race import measure_race, read_race
-from atento.bench.race_ngrams import DISCOUNT, NGrams
-from atento.bench.race_probes import (
+from atento.config import presets
+from atento.config.elmo import CBOWConfig, CharacterConfig, ELMoConfig
+from atento.config.loading import load_recipe
+from atento.config.network import NetworkConfig, changed
+from atento.errors import RecipeError, UsageError
+from atento.model import Model
+from atento.networks import build_network
+from atento.text import Tokenizer
+from atento.text.specials import sentinels
+from atento_lab.studies.race import measure_race, read_race
+from atento_lab.studies.race_ngrams import DISCOUNT, NGrams
+from atento_lab.studies.race_probes import (
     ANSWERS,
     Question,
     accuracy,
@@ -20,16 +29,7 @@ from atento.bench.race_probes import (
     span_scores,
     window_scores,
 )
-from atento.bench.race_report import report_race
-from atento.config import presets
-from atento.config.elmo import CBOWConfig, CharacterConfig, ELMoConfig
-from atento.config.loading import load_recipe
-from atento.config.network import NetworkConfig, changed
-from atento.errors import RecipeError, UsageError
-from atento.model import Model
-from atento.networks import build_network
-from atento.text import Tokenizer
-from atento.text.specials import sentinels
+from atento_lab.studies.race_report import report_race
 
 WORDS = ["o", "a", "gato", "menina", "dorme", "corre", "na", "casa", "rua", "e", "canta", "fala", "hoje"]
 QUESTION = Question(("o", "gato", "dorme", "na", "casa", "hoje"), 3, ("na", "e", "rua"))

@@ -2,8 +2,8 @@
 
 import torch
 
-from atento.bench.recurrence import readers, translators
 from atento.networks import build_network, parameter_count
+from atento_lab.studies.recurrence import readers, translators
 
 
 def test_w20_sizes_are_told_as_they_are() -> None:

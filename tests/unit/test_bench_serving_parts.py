@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from atento.bench.serving_comparison import answer_of, ratios, share
-from atento.bench.serving_gguf import _name
-from atento.bench.serving_load import Load, load, replies
-from atento.bench.serving_models import TRANSLATOR, texts_for, tiny, write_served
-from atento.bench.serving_peers import Computing
-from atento.bench.serving_sides import interpreter_with
 from atento.errors import AtentoError
 from atento.model import load as load_model
+from benchmarks.serving_comparison import answer_of, ratios, share
+from benchmarks.serving_gguf import _name
+from benchmarks.serving_load import Load, load, replies
+from benchmarks.serving_models import TRANSLATOR, texts_for, tiny, write_served
+from benchmarks.serving_peers import Computing
+from benchmarks.serving_sides import interpreter_with
 
 Reply = Callable[
     [int], tuple[int, bytes, bool] | None
@@ -82,8 +82,8 @@ def test_clients_count_answers_failures_and_what_is_given_up() -> None:
 
 WAITING = """
 import sys, time
-from atento.bench.serving_load import running
-from atento.bench.serving_sides import Server
+from benchmarks.serving_load import running
+from benchmarks.serving_sides import Server
 command = [sys.executable, "-m", "http.server", "PORT", "--bind", "127.0.0.1"]
 with running(Server(command, "/", {}, "inputs", "/")) as started:
     print(started.process, flush=True)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from atento.bench import sharing
-from atento.bench.sharing import SITUATIONS, Job, jobs_in, measure_sharing
 from atento.precision import LONG_WAITS, SHORT_WAITS, machine_environment
+from benchmarks import sharing
+from benchmarks.sharing import SITUATIONS, Job, jobs_in, measure_sharing
 
 NAMES = ("GOMP_SPINCOUNT", "KMP_BLOCKTIME", "OMP_WAIT_POLICY")
 

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from atento.bench import words as bench
-from atento.bench.processes import Contender, Measurement
-from atento.bench.words import Gensim, OurVectors, measure_words, similar_kinds
-from atento.world import lexicon
+from atento_world import lexicon
+from benchmarks import words as bench
+from benchmarks.processes import Contender, Measurement
+from benchmarks.words import Gensim, OurVectors, measure_words, similar_kinds
 
 pytest.importorskip("gensim")
 
@@ -44,7 +44,7 @@ def test_the_probe_is_the_share_of_nouns_next_to_one_of_their_kind() -> None:
 
 def test_both_sides_train_on_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "Side", InThisProcess)
-    monkeypatch.setattr("atento.bench.processes._PAUSE", 0.0)
+    monkeypatch.setattr("benchmarks.processes._PAUSE", 0.0)
     monkeypatch.setattr(bench, "_EPOCHS_A_SECOND", 300)
     about, *rows = measure_words(0.01, count=300)
     assert about["bench"] == "words" and "300 sentences" in about["size"]

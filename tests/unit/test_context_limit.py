@@ -8,11 +8,11 @@ import pytest
 from atento.config import presets
 from atento.errors import AtentoWarning
 from atento.model import Model
-from atento.serve.engine.requests import inputs_of
-from atento.serve.engine.verbs import TooLong, describe, fitted
-from atento.serve.jobs import Job
 from atento.tasks.lengths import context_limit
 from atento.text.tokenizer import Tokenizer
+from atento_serve.engine.requests import inputs_of
+from atento_serve.engine.verbs import TooLong, describe, fitted
+from atento_serve.jobs import Job
 from tiny_families import OF_FAMILY, tiny_config, tiny_model
 
 ROTARY = ["llama3-8b", "mistral-7b", "qwen2-0-5b", "qwen3-0-6b", "gemma-2b"]

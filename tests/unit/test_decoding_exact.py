@@ -13,7 +13,7 @@ from atento.decoding import Beam, Greedy, Hypothesis, generate
 from atento.decoding.exact import Exact, exact_search, search_error
 from atento.decoding.trace import BOUND, FINISHED, KEPT, Trace
 from atento.networks import EncoderDecoder
-from atento.notes.checks.tiny import tiny_network
+from atento_lab.notes.checks.tiny import tiny_network
 from test_decoding_beam_rules import dearer, dearer_by_hand
 from test_decoding_chains import EOS, START, Chain, Written, entry, ids
 

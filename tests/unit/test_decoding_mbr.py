@@ -12,7 +12,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atento.bench.mbr import agreement, measure_mbr, noisy_candidates
 from atento.decoding import MBR, Beam, Sample, generate
 from atento.decoding.mbr import spelled, strategy_seed
 from atento.decoding.risk import minimum_bayes_risk_choice
@@ -20,9 +19,10 @@ from atento.decoding.seeds import row_seed
 from atento.decoding.trace import Trace
 from atento.errors import AtentoError, UsageError
 from atento.metrics.utilities import UTILITIES, embedding_utility
-from atento.notes.checks.mbr import ORDER_EXAMPLE, mbr_listing, minimum_risk, smoothed_bleu
-from atento.notes.checks.toys import ToyLanguageModel, ToySeq2Seq, random_chain, table_chain
 from atento.notes.listing_mbr import calculate_bleu, from_function, minimum_bayes_risk
+from atento_lab.notes.checks.mbr import ORDER_EXAMPLE, mbr_listing, minimum_risk, smoothed_bleu
+from atento_lab.notes.checks.toys import ToyLanguageModel, ToySeq2Seq, random_chain, table_chain
+from benchmarks.mbr import agreement, measure_mbr, noisy_candidates
 
 Matrix = list[list[float]]
 
@@ -480,7 +480,7 @@ def test_k4_what_is_refused() -> None:
 
 def test_bench_rows_at_a_tiny_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every side runs and chooses alike; the last rows are the ratios."""
-    monkeypatch.setattr("atento.bench.mbr._mbrs_choosers", lambda name: {})  # its processes take seconds to start
+    monkeypatch.setattr("benchmarks.mbr._mbrs_choosers", lambda name: {})  # its processes take seconds to start
     rows = list(measure_mbr(0.01, sizes=(8,), sets=2, rounds=1))
     sides = {(row["utility"], row["who"]) for row in rows if "seconds" in row and "who" in row}
     assert sides == {(name, who) for name in ("bleu", "chrf") for who in ("atento", "sacrebleu")}
@@ -493,9 +493,9 @@ def test_bench_rows_at_a_tiny_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_bench_refuses_sides_that_choose_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("atento.bench.mbr._mbrs_choosers", lambda name: {})
-    monkeypatch.setattr("atento.bench.mbr._pairwise", lambda name: lambda candidates: 0)
-    monkeypatch.setattr("atento.bench.mbr.noisy_candidates", lambda count, seed: ["z", *["a b c"] * (count - 1)])
+    monkeypatch.setattr("benchmarks.mbr._mbrs_choosers", lambda name: {})
+    monkeypatch.setattr("benchmarks.mbr._pairwise", lambda name: lambda candidates: 0)
+    monkeypatch.setattr("benchmarks.mbr.noisy_candidates", lambda count, seed: ["z", *["a b c"] * (count - 1)])
     with pytest.raises(AtentoError, match="these sides chose another candidate than the best: sacrebleu"):
         list(measure_mbr(0.01, sizes=(9,), sets=1, rounds=1))
 

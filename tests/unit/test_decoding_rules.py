@@ -20,7 +20,7 @@ from atento.decoding.rules import (
     RepetitionPenalty,
     StopStrings,
 )
-from atento.notes.checks.toys import EOS, Chain
+from atento_lab.notes.checks.toys import EOS, Chain
 
 INF = float("inf")
 V = 5

@@ -20,7 +20,7 @@ from atento.decoding.seeds import row_seed, stream_key, uniform
 from atento.decoding.trace import Trace
 from atento.errors import AtentoError
 from atento.networks import Decoder, EncoderDecoder
-from atento.notes.checks.toys import EOS, Chain, random_chain
+from atento_lab.notes.checks.toys import EOS, Chain, random_chain
 from test_decoding_seeds import BITS, SIGNIFICANCE, chance, mixed
 
 INF = float("inf")

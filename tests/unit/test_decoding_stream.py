@@ -18,9 +18,9 @@ from atento.decoding import MBR, Beam, Greedy, Sample, generate
 from atento.decoding.rules import Banned, StopStrings
 from atento.decoding.stream import Token, stream
 from atento.networks import Decoder, EncoderDecoder
-from atento.notes.checks.toys import EOS, Chain
 from atento.text import Tokenizer, train_tokenizer
 from atento.text.streaming import TextStream, stream_text
+from atento_lab.notes.checks.toys import EOS, Chain
 
 KINDS = ["unigram", "bpe", "wordpiece", "word", "character", "byte"]
 

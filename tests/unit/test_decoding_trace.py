@@ -28,8 +28,8 @@ from atento.decoding.trace import (
     Trace,
     rule_name,
 )
-from atento.notes.checks.search import FRENCH
-from atento.notes.checks.toys import table_chain
+from atento_lab.notes.checks.search import FRENCH
+from atento_lab.notes.checks.toys import table_chain
 from test_decoding_chains import EOS, Chain, Written, ids
 
 A, C = 2, 3

@@ -12,7 +12,7 @@ import pytest
 from atento.cli.duplicates import deduplicate, overlap
 from atento.data.duplicates import Duplicate, marked, seen_ngrams, shared, shingles, signing_processes, similarity
 from atento.errors import DataError, UsageError
-from atento.world import write
+from atento_world import write
 
 
 def corpus() -> list[str]:

@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 import torch
 
-from atento.bench import REPORTS
 from atento.cli.bench import show
 from atento.config.network import NetworkConfig, changed
 from atento.config.recurrent import RecurrentConfig
 from atento.data.batches import Batch
 from atento.data.objectives.sequence_to_sequence import HEAD
-from atento.laboratory.exposure import (
+from atento.networks import build_network
+from atento.tasks.prefixes import free_running, losses_by_step, shifted
+from atento_lab.studies import REPORTS
+from atento_lab.studies.exposure import (
     PLANTED_AT,
     TEACHER_FORCING,
     Size,
@@ -22,9 +24,7 @@ from atento.laboratory.exposure import (
     world,
     wrong_words,
 )
-from atento.laboratory.exposure_report import panels, schedules
-from atento.networks import build_network
-from atento.tasks.prefixes import free_running, losses_by_step, shifted
+from atento_lab.studies.exposure_report import panels, schedules
 
 TINY = Size(d_model=8, sentences=40, texts=12, updates=3, batch_tokens=120, seeds=1)
 TRANSFORMER = NetworkConfig(vocab_size=19, d_model=16, d_ff=32, n_heads=2, n_layers=1, dropout=0.0)

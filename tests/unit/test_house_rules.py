@@ -23,15 +23,17 @@ from atento.tasks.table import VERBS
 from atento.training.losses import LOSSES
 
 ROOT = Path(atento.__file__).parent
-FILES = sorted(ROOT.rglob("*.py"))
+HOUSES = {name: ROOT.parent / name for name in ("atento", "atento_world", "atento_serve", "atento_lab")}
+HOUSES["benchmarks"] = ROOT.parents[1] / "benchmarks"
+FILES = sorted(file for house in HOUSES.values() for file in house.rglob("*.py"))
 
 LOW = {"errors", "config"}
 MODELS = LOW | {"attention", "networks"}
 SHOWN = MODELS | {
-    *("limits", "text", "metrics", "world", "data", "decoding", "storage", "training", "precision", "inspection"),
+    *("limits", "text", "metrics", "data", "decoding", "storage", "training", "precision", "inspection"),
 }
 USED = SHOWN | {"tasks", "models", "runs"}
-# room -> what it may import besides itself; the rooms of docs/architecture.md, lowest first
+# room -> what it may import besides itself; the rooms of docs/architecture.md, lowest first, then the other packages
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "version": set(),
@@ -42,10 +44,9 @@ ROOMS: dict[str, set[str]] = {
     "config": {"errors", "limits", "metrics"},
     "text": {"errors", "limits", "nfc"},
     "metrics": {"errors", "nfc"},
-    "world": {"errors"},
     "attention": {"errors"},
     "networks": LOW | {"attention", "limits", "precision"},
-    "data": LOW | {"attention", "limits", "metrics", "text", "world"},
+    "data": LOW | {"attention", "limits", "metrics", "text"},
     "decoding": LOW | {"metrics"},
     "storage": {"errors", "limits"},
     "training": MODELS | {"data", "limits", "metrics", "precision", "storage", "terminal"},
@@ -57,24 +58,26 @@ ROOMS: dict[str, set[str]] = {
     "recipes": set(),
     "model": USED,
     "evaluation": USED | {"model"},
-    "demo": USED | {"model"},
+    "demo": USED | {"model", "atento_world"},
     "suites": USED | {"model"},
-    "notes": USED | {"model", "suites"},
-    "laboratory": USED,
-    "bench": USED | {"model", "notes", "laboratory", "convert", "nfc", "serve"},
+    "notes": LOW | {"attention", "decoding", "metrics", "text"},
     "convert": USED | {"model"},
-    "serve": USED | {"model", "terminal"},
-    "cli": USED | {"model", "notes", "bench", "convert", "serve", "evaluation", "demo", "suites", "scale", "terminal"},
+    "atento_world": {"errors"},
+    "atento_serve": USED | {"model", "terminal"},
+    "atento_lab": USED | {"model", "suites", "notes", "terminal", "atento_world"},
+    "benchmarks": USED | {"model", "notes", "convert", "nfc", "atento_world", "atento_lab", "atento_serve"},
+    "cli": USED
+    | {"model", "convert", "evaluation", "demo", "suites", "scale", "terminal", "atento_serve", "atento_lab"},
     "__init__": {"errors", "precision", "model", "runs", "text", "evaluation", "suites"},
     "__main__": {"cli"},
 }
-TORCH_FREE = ("errors", "limits", "terminal", "nfc", "config", "text", "metrics", "world")
+TORCH_FREE = ("errors", "limits", "terminal", "nfc", "config", "text", "metrics", "atento_world")
 
 # Our own modules imported inside a function, where the rule allows none: each with its reason.
 LATE = {
     (
         "data/records.py",
-        "atento.world",
+        "atento_world",
     ): "the micro-world is built when a recipe asks for it, not by every reader of files",
     ("decoding/trace.py", "atento.inspection.decoding_page"): "a notebook asks a trace for its page, drawn from traces",
     ("decoding/trace.py", "atento.inspection.standalone"): "as the line above",
@@ -93,21 +96,28 @@ class Import:
 
     @property
     def room(self) -> str:
-        return room(self.module) if self.module.startswith("atento") else ""
+        return room(self.module) if self.module.split(".")[0] in HOUSES else ""
 
 
 def room(module: str) -> str:
-    """The room a dotted name of ours stands in."""
-    parts = module.split(".")
-    return parts[1] if len(parts) > 1 else "__init__"
+    """The room a dotted name of ours stands in: one of the library's, or another package."""
+    house, *parts = module.split(".")
+    return house if house != "atento" else parts[0] if parts else "__init__"
+
+
+def home_of(file: Path) -> Path:
+    """The folder that the package of a file is in."""
+    return ROOT.parent if ROOT.parent in file.parents else ROOT.parents[1]
 
 
 def name_of(file: Path) -> str:
-    return file.relative_to(ROOT).as_posix()
+    """Its path in the library, or with the name of another package."""
+    return file.relative_to(home_of(file)).as_posix().removeprefix("atento/")
 
 
 def room_of(file: Path) -> str:
-    return file.relative_to(ROOT).parts[0].removesuffix(".py")
+    """Its room; the command that another package adds to the command line is a part of that."""
+    return "cli" if file.name == "command.py" else name_of(file).split("/")[0].removesuffix(".py")
 
 
 def imports(file: Path, node: ast.AST, late: bool = False, typing: bool = False) -> Iterator[Import]:
@@ -119,7 +129,7 @@ def imports(file: Path, node: ast.AST, late: bool = False, typing: bool = False)
             assert child.level == 0, f"{name_of(file)}:{child.lineno}: imports are written from `atento` on"
             for alias in child.names:
                 submodule = f"{child.module}.{alias.name}"
-                ours = submodule.startswith("atento") and importlib_finds(submodule)
+                ours = submodule.split(".")[0] in HOUSES and importlib_finds(submodule)
                 yield Import(file, child.lineno, submodule if ours else str(child.module), late, typing)
         else:
             function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
@@ -128,7 +138,8 @@ def imports(file: Path, node: ast.AST, late: bool = False, typing: bool = False)
 
 
 def importlib_finds(module: str) -> bool:
-    path = ROOT.joinpath(*module.split(".")[1:])
+    house, *parts = module.split(".")
+    path = HOUSES[house].joinpath(*parts)
     return path.with_suffix(".py").exists() or (path / "__init__.py").exists()
 
 
@@ -212,7 +223,7 @@ def test_files_are_read_under_limits() -> None:
     """A pipe in the place of a file would be waited for, and a huge file would fill the memory."""
     found = set()
     for file, call in calls():
-        if isinstance(call.func, ast.Attribute) and room_of(file) not in ("bench", "notes"):
+        if isinstance(call.func, ast.Attribute) and room_of(file) not in ("benchmarks", "atento_lab"):
             first = call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else "r"
             on_os = isinstance(call.func.value, ast.Name) and call.func.value.id == "os"
             opens = call.func.attr == "open" and str(first).startswith("r") and not on_os
@@ -225,11 +236,14 @@ def test_files_are_read_under_limits() -> None:
 ONE_PLACE = {
     ("print", "typer.echo", "typer.secho", "click.echo", "sys.stdout.write", "sys.stderr.write"): (
         "`terminal` keeps control characters of texts from a terminal",
-        {"serve/engine/outbox.py", "bench/family_side.py"},  # lines of our code; numbers for another process
+        {
+            "atento_serve/engine/outbox.py",
+            "benchmarks/family_side.py",
+        },  # lines of our code; numbers
     ),
     ("unicodedata.normalize",): (
         "`nfc` takes no quadratic time for long runs of marks",
-        {"nfc.py", "notes/checks/tokens.py"},  # the second compares the forms of short words
+        {"nfc.py", "atento_lab/notes/checks/tokens.py"},  # the second compares the forms of short words
     ),
 }
 
@@ -250,7 +264,7 @@ def test_nobody_imports_the_command_line() -> None:
 
 def module(file: Path) -> str:
     """The dotted name of a file; that of a package is its `__init__.py`."""
-    parts = ["atento", *file.relative_to(ROOT).with_suffix("").parts]
+    parts = file.relative_to(home_of(file)).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
@@ -310,14 +324,23 @@ OTHER_MEANINGS = {
         "an architecture",
         {
             *("cli/runs.py", "config/elmo.py", "config/fitting.py", "config/network.py", "config/objective.py"),
-            *("models/word_models.py", "networks/build.py", "notes/checks/objectives.py"),
-            *("notes/checks/pretraining_drawn.py", "notes/checks/word_models.py", "bench/words.py"),
+            *("models/word_models.py", "networks/build.py", "atento_lab/notes/checks/objectives.py"),
+            *(
+                "atento_lab/notes/checks/pretraining_drawn.py",
+                "atento_lab/notes/checks/word_models.py",
+                "benchmarks/words.py",
+            ),
         },
     ),
     "classification": (
         "a kind of head",
         {
-            *("config/heads.py", "data/objectives/labels.py", "networks/families/heads.py", "bench/family_side.py"),
+            *(
+                "config/heads.py",
+                "data/objectives/labels.py",
+                "networks/families/heads.py",
+                "benchmarks/family_side.py",
+            ),
             "models/peft.py",
         },
     ),
@@ -333,10 +356,10 @@ OTHER_MEANINGS = {
         "a section of a configuration, a part of networks, and a field of OpenAI's replies",
         {
             *(
-                "bench/decoding_parts.py",
-                "bench/decoding_sides.py",
-                "bench/recurrence.py",
-                "bench/serving_comparison.py",
+                "benchmarks/decoding_parts.py",
+                "benchmarks/decoding_sides.py",
+                "atento_lab/studies/recurrence.py",
+                "benchmarks/serving_comparison.py",
                 "config/presets.py",
                 "config/checks.py",
                 "convert/onnx_graphs.py",
@@ -351,12 +374,20 @@ OTHER_MEANINGS = {
             ),
             *("models/migration.py", "models/read.py", "networks/describe.py", "networks/initial.py"),
             *("networks/recurrent/cells.py", "networks/recurrent/elmo_hdf5.py"),
-            *("notes/checks/diagrams.py", "notes/checks/pretraining_drawn.py"),
-            *("serve/engine/verbs.py", "serve/http/openai.py"),
-            *("notes/checks/families.py", "runs/model_config.py", "tasks/model_vectors.py", "tasks/options.py"),
+            *("atento_lab/notes/checks/diagrams.py", "atento_lab/notes/checks/pretraining_drawn.py"),
+            *("atento_serve/engine/verbs.py", "atento_serve/api/openai.py"),
+            *(
+                "atento_lab/notes/checks/families.py",
+                "runs/model_config.py",
+                "tasks/model_vectors.py",
+                "tasks/options.py",
+            ),
         },
     ),
-    "span-corruption": ("an objective", {"bench/race_probes.py", "config/objective.py", "data/objectives/__init__.py"}),
+    "span-corruption": (
+        "an objective",
+        {"atento_lab/studies/race_probes.py", "config/objective.py", "data/objectives/__init__.py"},
+    ),
 }
 
 
@@ -418,8 +449,8 @@ def test_each_head_that_an_objective_is_learned_by_has_a_loss() -> None:
 
 def test_late_imports_of_our_own_stand_only_where_allowed() -> None:
     """In the lazy door of `atento`, in commands, and in the few places listed here with a reason."""
-    found = {(name_of(one.file), one.module) for one in all_imports() if one.late and not one.typing and one.room}
-    found = {(file, module) for file, module in found if file != "__init__.py" and not file.startswith("cli/")}
+    late = [one for one in all_imports() if one.late and not one.typing and one.room]
+    found = {(name_of(one.file), one.module) for one in late if room_of(one.file) not in ("__init__", "cli")}
     listed = {(file, module if (file, module) in LATE else module.rpartition(".")[0]) for file, module in found}
     assert listed == LATE.keys(), f"not allowed: {sorted(listed - LATE.keys())}; gone: {sorted(LATE.keys() - listed)}"
 
@@ -446,9 +477,7 @@ def test_importing_the_light_rooms_loads_no_torch_and_reads_no_file_of_ours() ->
     modules = []
     for file in FILES:
         if room_of(file) in (*TORCH_FREE, "__init__", "cli"):
-            modules.append(
-                ".".join(["atento", *file.relative_to(ROOT).with_suffix("").parts]).removesuffix(".__init__")
-            )
+            modules.append(module(file))
     program = """
 import sys
 from importlib import import_module
@@ -463,7 +492,7 @@ for module in modules:
     assert "torch" not in sys.modules, module
 assert not opened, opened
 """
-    python(program, str(ROOT), *modules)
+    python(program, str(ROOT.parent), *modules)
 
 
 def test_importing_everything_reads_no_file_of_ours_and_touches_no_device() -> None:
@@ -485,11 +514,12 @@ assert not torch.cuda.is_initialized()
 assert before == (torch.get_num_threads(), torch.get_default_dtype(), torch.initial_seed())
 """
     modules = [
-        ".".join(["atento", *file.relative_to(ROOT).with_suffix("").parts]).removesuffix(".__init__")
+        module(file)
         for file in FILES
-        if room_of(file) not in ("bench", "serve") and file.name != "__main__.py"  # those need optional packages
+        if room_of(file) not in ("benchmarks", "atento_serve")
+        and file.name != "__main__.py"  # which need more packages
     ]
-    python(program, str(ROOT), *modules)
+    python(program, str(ROOT.parent), *modules)
 
 
 @pytest.mark.parametrize(
@@ -591,7 +621,7 @@ def test_files_and_functions_are_small_and_named_after_what_they_hold() -> None:
                 if node.end_lineno - node.lineno + 1 > 75:
                     large.append(f"{at(file, node.lineno)} {node.name}")
     vague = {"utils", "util", "helpers", "helper", "common", "misc"}
-    named = [name_of(file) for file in FILES if vague & set(file.relative_to(ROOT).with_suffix("").parts)]
+    named = [name_of(file) for file in FILES if vague & set(file.relative_to(home_of(file)).with_suffix("").parts)]
     assert large == [] and named == []
 
 

@@ -18,7 +18,7 @@ from atento.errors import UsageError
 from atento.inspection import decoding_page as page
 from atento.inspection.beam_figure import beam_svg, outputs_svg
 from atento.inspection.labels import visible
-from atento.notes.checks.toys import Chain, table_chain
+from atento_lab.notes.checks.toys import Chain, table_chain
 
 SVG = "{http://www.w3.org/2000/svg}"
 # greedy takes "o" (.6) and ends at .6·.4 = .24; "um" (.4) leads to .4·.9 = .36

@@ -24,21 +24,21 @@ from atento.config.recipe import TokenizerConfig
 from atento.metrics.label_names import class_name
 from atento.metrics.rouge import TOKENIZERS
 from atento.nfc import nfc
-from atento.serve.chat.rendering import Renderer
-from atento.serve.engine.verbs import _cut
-from atento.serve.http.body import _fields, _in_pairs, _in_parts
-from atento.serve.http.decoding import stop_strings
-from atento.serve.http.detection import detect
-from atento.serve.http.errors import ServiceError
-from atento.serve.http.fields import Fields, read
-from atento.serve.http.html_text import parts_of
-from atento.serve.http.libretranslate import TranslateFields
-from atento.serve.http.openai import EmbeddingFields
-from atento.serve.http.passages import Passages, joined
-from atento.serve.http.strict_json import parse
 from atento.text import Tokenizer, train_tokenizer
 from atento.text.sentences import split_sentences
 from atento.text.words import word_spans
+from atento_serve.api.decoding import stop_strings
+from atento_serve.api.detection import detect
+from atento_serve.api.html_text import parts_of
+from atento_serve.api.libretranslate import TranslateFields
+from atento_serve.api.openai import EmbeddingFields
+from atento_serve.api.passages import Passages, joined
+from atento_serve.chat.rendering import Renderer
+from atento_serve.engine.verbs import _cut
+from atento_serve.http.body import _fields, _in_pairs, _in_parts
+from atento_serve.http.errors import ServiceError
+from atento_serve.http.fields import Fields, read
+from atento_serve.http.strict_json import parse
 from test_released_tokenizers import BERT, GPT2, MERGES, T5, lines, model, put
 
 KINDS = ("unigram", "bpe", "wordpiece", "word", "character", "byte")

@@ -31,7 +31,7 @@ from atento.model import Model, load
 from atento.networks import build_network
 from atento.text.tokenizer import Tokenizer
 from atento.text.training import train_tokenizer
-from atento.world import write
+from atento_world import write
 
 NETWORK = NetworkConfig(d_model=16, d_ff=32, n_heads=2, n_layers=1, norm="pre")
 SENTENCES = [pair.source for pair in write("train", 60)]

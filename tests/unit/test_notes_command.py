@@ -6,10 +6,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from atento.cli.notes import register
 from atento.errors import UsageError
-from atento.notes import table
-from atento.notes.finding import Row, compare
+from atento_lab.notes import table
+from atento_lab.notes.command import register
+from atento_lab.notes.finding import Row, compare
 
 
 @pytest.fixture

@@ -31,9 +31,9 @@ from atento.networks.stack import masks as stack_masks
 from atento.networks.stack.inputs import InputLayer
 from atento.networks.surgery import position_ablation
 from atento.notes import listing_attention
-from atento.notes.checks import partly_trained
 from atento.runs import position_report
 from atento.training import scheduled_sampling
+from atento_lab.notes.checks import partly_trained
 from planting import Fault, Patch, assert_seen, everywhere, wrapped
 
 # The five that went unseen ------------------------------------------------------------------------------------------

@@ -19,10 +19,10 @@ from atento.decoding.beam import groups as beam
 from atento.networks.recurrent.cells import RecurrentStack
 from atento.networks.stack.inputs import InputLayer
 from atento.networks.stack.stack import Stack
-from atento.notes.checks import pretraining_drawn
-from atento.notes.checks.text_to_text import NEW, PREFIXES, UNSEEN
-from atento.notes.table import ROWS
 from atento.suites.scores import SuiteResult
+from atento_lab.notes.checks import pretraining_drawn
+from atento_lab.notes.checks.text_to_text import NEW, PREFIXES, UNSEEN
+from atento_lab.notes.table import ROWS
 from planting import Fault, Patch, assert_seen, everywhere, wrapped
 from test_notes_faults import FAULTS as FAULTS_OF_NETWORKS
 from test_notes_faults import prefix_one_too_short

@@ -8,11 +8,11 @@ import torch
 import typer
 from typer.testing import CliRunner
 
-from atento.cli.notes import register
 from atento.errors import UsageError
-from atento.notes.drawing import arrow, colour, heat, labelled, links, shaded, sheet, wave
-from atento.notes.finding import AtLeast, AtMost, agrees, compare, grid, one_line, plain
-from atento.notes.table import ROWS, run
+from atento_lab.notes.command import register
+from atento_lab.notes.drawing import arrow, colour, heat, labelled, links, shaded, sheet, wave
+from atento_lab.notes.finding import AtLeast, AtMost, agrees, compare, grid, one_line, plain
+from atento_lab.notes.table import ROWS, run
 
 FIGURES = ["J1", "J2", "J4"]
 

@@ -8,11 +8,11 @@ import torch
 from atento.decoding import sampling
 from atento.decoding.filters import shaped
 from atento.errors import UsageError
-from atento.notes.checks import sampling as rows
-from atento.notes.checks.toys import ToyLanguageModel
-from atento.notes.finding import Finding
 from atento.notes.listing_sampling import random_sampling_with_temperature
 from atento.notes.listing_search import greedy_decoding
+from atento_lab.notes.checks import sampling as rows
+from atento_lab.notes.checks.toys import ToyLanguageModel
+from atento_lab.notes.finding import Finding
 
 PROMPTS = torch.tensor([[1, 2, 3], [4, 5, 6], [3, 3, 1]])
 

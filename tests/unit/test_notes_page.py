@@ -6,11 +6,11 @@ from pathlib import Path
 import typer
 from typer.testing import CliRunner
 
-from atento.cli.notes import register
-from atento.notes.checks import attention, listings
-from atento.notes.errata import ERRATA
-from atento.notes.page import library_parts, page
-from atento.notes.table import ROWS
+from atento_lab.notes.checks import attention, listings
+from atento_lab.notes.command import register
+from atento_lab.notes.errata import ERRATA
+from atento_lab.notes.page import library_parts, page
+from atento_lab.notes.table import ROWS
 
 ROOT = Path(__file__).parents[2]
 NAMED = re.compile(r"docs/notes\.md((?:(?:, | and | to )?#[a-l]\d{1,2}b?\b)+)")  # one address, or several

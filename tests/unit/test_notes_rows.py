@@ -26,15 +26,16 @@ from atento.networks.layers import Residual
 from atento.networks.stack import masks as stack_masks
 from atento.networks.stack import stack
 from atento.networks.surgery import decompose as network_decompose
-from atento.notes import PositionalEncoding, drawing, listing_bleu, listing_search
-from atento.notes.checks import exposure, figures
-from atento.notes.checks.trained import trained
-from atento.notes.errata import ERRATA, errata_of, errors_named
-from atento.notes.finding import Finding, Row
-from atento.notes.table import CREDIT, ROWS, rows_named, run
+from atento.notes import PositionalEncoding, listing_bleu, listing_search
 from atento.precision import threads
 from atento.text import Tokenizer
 from atento.training import losses
+from atento_lab.notes import drawing
+from atento_lab.notes.checks import exposure, figures
+from atento_lab.notes.checks.trained import trained
+from atento_lab.notes.errata import ERRATA, errata_of, errors_named
+from atento_lab.notes.finding import Finding, Row
+from atento_lab.notes.table import CREDIT, ROWS, rows_named, run
 
 SHARED = {"A15", "F4", "G6", "J6", "L2", "L7"}  # rows on the one trained network
 SHARED |= {"F6", "F7", "G2", "G8", "L6"}  # rows on the one pretrained network

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from atento.errors import DataError, UsageError
-from atento.notes.checks import summaries
-from atento.notes.table import ROWS, run, with_documents
+from atento_lab.notes.checks import summaries
+from atento_lab.notes.table import ROWS, run, with_documents
 
 
 def lines(count: int) -> list[str]:

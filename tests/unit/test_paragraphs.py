@@ -12,7 +12,7 @@ from atento.config.recipe import SourceConfig
 from atento.data.paragraphs import paragraphs
 from atento.data.records import TEXT, read_records
 from atento.errors import DataError, RecipeError
-from atento.world import write
+from atento_world import write
 
 BOOK = """CAPÍTULO PRIMEIRO
 Aqui está o que contava, há muitos anos, um velho cônego da Capela

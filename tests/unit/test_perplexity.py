@@ -24,7 +24,7 @@ from atento.networks import build_network
 from atento.tasks.evaluation import mean_losses
 from atento.tasks.perplexity import Windows
 from atento.text.training import train_tokenizer
-from atento.world import write
+from atento_world import write
 
 PAIRS = write("train", 40)
 TEXTS = [pair.source for pair in PAIRS[:6]]

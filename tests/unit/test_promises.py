@@ -217,8 +217,8 @@ def test_the_service_is_alone_on_its_machine_by_default() -> None:
 def test_no_field_of_a_request_names_a_path() -> None:
     """A model is a name of the service's own table."""
     pytest.importorskip("fastapi", reason="the service needs the extra serve")
-    import atento.serve.http.app  # noqa: F401  with all classes of requests
-    from atento.serve.http.fields import Fields
+    import atento_serve.app  # noqa: F401  with all classes of requests
+    from atento_serve.http.fields import Fields
 
     names = {name for kind in Fields.__subclasses__() for name in kind.model_fields}
     assert not {name for name in names if re.search("path|file|folder|url|dir$|address", name)}

@@ -24,7 +24,7 @@ from atento.networks import build_network
 from atento.networks.families.load_report import LoadReport
 from atento.runs.train import TrainedRun
 from atento.text.training import train_tokenizer
-from atento.world import write
+from atento_world import write
 
 PAIRS = write("train", 60)
 NETWORK = NetworkConfig(d_model=16, d_ff=32, n_heads=2, n_layers=1, norm="pre")

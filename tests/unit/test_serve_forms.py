@@ -5,8 +5,8 @@ import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
-from atento.serve.http.body import _fields, _in_pairs, _in_parts
-from atento.serve.http.errors import ServiceError
+from atento_serve.http.body import _fields, _in_pairs, _in_parts
+from atento_serve.http.errors import ServiceError
 
 FIELDS = {"q": "Olá gato, não é?", "source": "pt", "target": "日本"}
 

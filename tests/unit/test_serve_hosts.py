@@ -4,8 +4,8 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the service needs the extra serve")
 
-from atento.serve.http.errors import ServiceError
-from atento.serve.http.hosts import Hosts
+from atento_serve.http.errors import ServiceError
+from atento_serve.http.hosts import Hosts
 
 LOCAL = [
     "localhost",

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from atento.serve.http.payloads import entailing_model
+from atento_serve.api.payloads import entailing_model
 
 
 def test_the_first_model_with_a_label_for_entailment_answers() -> None:

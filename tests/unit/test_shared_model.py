@@ -27,7 +27,7 @@ from atento.networks.steps.graphs import GraphStepFunction
 from atento.networks.steps.plain import DecoderStepFunction, RecurrentStepFunction, Seq2SeqStepFunction
 from atento.text.tokenizer import Tokenizer
 from atento.text.training import train_tokenizer
-from atento.world import write
+from atento_world import write
 
 THREADS, ROUNDS = 8, 1
 PAIRS = write("train", 60)

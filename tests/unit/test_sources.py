@@ -279,7 +279,7 @@ def test_overlap_counts_validation_pairs_that_stand_in_training(tmp_path: Path) 
 
 
 def test_the_micro_world_is_a_source(tmp_path: Path) -> None:
-    from atento.world import write
+    from atento_world import write
 
     pairs = read_records(SourceConfig(world="train", count=20, seed=3), SOURCE_AND_TARGET, tmp_path)
     again = read_records(SourceConfig(world="train", count=20, seed=3), SOURCE_AND_TARGET, tmp_path)

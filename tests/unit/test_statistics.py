@@ -13,7 +13,7 @@ from atento.config.tasks import Field
 from atento.data.records import SOURCE_AND_TARGET, TEXT, read_records, records_in_memory
 from atento.data.statistics import PERCENTILES, columns_seen, labels_of, lengths, over, percentiles, ratios, suspicious
 from atento.data.values import Span
-from atento.world import write
+from atento_world import write
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=200))

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from atento.bench import data as bench_data
 from atento.cli.statistics import measured, text_lines
 from atento.config.loading import LoadedRecipe, load_recipe
+from benchmarks import data as bench_data
 
 WORDS = ["o", "gato", "pulou", "alto", "a", "casa", "azul", "verde", "não", "é", "de", "que", "um", "céu", "mar", "sol"]
 

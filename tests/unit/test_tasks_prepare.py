@@ -27,7 +27,7 @@ from atento.runs.prepare import network_for, read_data, tokenizer_for, training_
 from atento.tasks.evaluation import evaluate, held_out_batches, mean_losses
 from atento.tasks.translation import translate
 from atento.text.tokenizer import Tokenizer
-from atento.world import write
+from atento_world import write
 
 PAIRS = write("train", 40)
 TEXTS = [text for pair in PAIRS for text in (pair.source, pair.target)]

@@ -22,7 +22,7 @@ from atento.runs.train import TrainedRun, train
 from atento.storage.whole_file import write_whole
 from atento.text import Tokenizer
 from atento.training.journal import read_journal
-from atento.world import write
+from atento_world import write
 
 RECIPE = """
 task: translation

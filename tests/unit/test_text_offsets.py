@@ -8,12 +8,12 @@ import pytest
 import tokenizers
 
 from atento.config.recipe import TokenizerConfig
-from atento.serve.engine.log_probs import entries
-from atento.serve.http.log_probs import completion_log_probs
 from atento.text.pipelines import BYTES
 from atento.text.tokenizer import Tokenizer
 from atento.text.training import train_tokenizer
-from atento.world import write
+from atento_serve.api.log_probs import completion_log_probs
+from atento_serve.engine.log_probs import entries
+from atento_world import write
 
 TEXTS = [pair.target for pair in write("train", 40)]
 

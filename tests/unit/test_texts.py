@@ -10,7 +10,7 @@ from atento.config.recipe import SourceConfig
 from atento.data.overlap import overlap
 from atento.data.records import TEXT, read_records
 from atento.errors import DataError
-from atento.world import write
+from atento_world import write
 
 LINES = ["o gato pulou", "", "a menina lê", "   ", "já é tarde"]
 KEPT = ["o gato pulou", "a menina lê", "já é tarde"]

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atento.errors import UsageError
-from atento.world import SPLITS, Pair, lexicon, notes_sentences, write
-from atento.world.patterns import HELD_OUT, PATTERNS
-from atento.world.sentence import held_out
-from atento.world.splits import collect
+from atento_world import SPLITS, Pair, lexicon, notes_sentences, write
+from atento_world.patterns import HELD_OUT, PATTERNS
+from atento_world.sentence import held_out
+from atento_world.splits import collect
 
 NOUN = {form: noun for noun in lexicon.NOUNS for form in (noun.english, noun.english_plural)}
 ADJECTIVE = {adjective.english: adjective for adjective in lexicon.ADJECTIVES}
@@ -196,7 +196,7 @@ def test_seeds_differ() -> None:
 
 _PRINT = """
 import hashlib, sys
-from atento.world import write
+from atento_world import write
 assert not any(name == "torch" or name.startswith("torch.") for name in sys.modules), "torch was imported"
 pairs = [pair for split in ("train", "valid", "combinations", "structures") for pair in write(split, 120)]
 print(hashlib.sha256(repr(pairs).encode()).hexdigest())

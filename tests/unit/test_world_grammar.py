@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from atento.world import Pair, lexicon, write
+from atento_world import Pair, lexicon, write
 
 UPOS = {"ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM", "PART", "PRON", "PROPN", "PUNCT"}
 UPOS |= {"SCONJ", "VERB"}

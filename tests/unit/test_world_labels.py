@@ -12,8 +12,8 @@ from atento.config.tasks import TASKS
 from atento.data.records import read_records
 from atento.data.values import Span
 from atento.errors import UsageError
-from atento.world import LABELLINGS, SPLITS, labelled, lexicon, write
-from atento.world.inflection import conjugate
+from atento_world import LABELLINGS, SPLITS, labelled, lexicon, write
+from atento_world.inflection import conjugate
 
 # Forms of the Portuguese verbs, from the conjugation tables: form -> the tenses and numbers that it may have.
 TENSES: dict[str, set[str]] = {}
@@ -192,8 +192,8 @@ def test_similarity_counted_by_hand() -> None:
     """Six roles, of which the doer's adjective and the place differ; then all but the verb."""
     from dataclasses import replace
 
-    from atento.world.labelling import similarity
-    from atento.world.scenes import Participant, Place, Scene
+    from atento_world.labelling import similarity
+    from atento_world.scenes import Participant, Place, Scene
 
     boy, cat, door = (Participant(noun=lexicon.noun(word)) for word in ("boy", "cat", "door"))
     tired, old = (entry for entry in lexicon.ADJECTIVES if entry.english in ("tired", "old"))

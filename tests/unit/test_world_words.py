@@ -5,10 +5,10 @@ from collections import Counter, defaultdict
 import pytest
 
 from atento.errors import UsageError
-from atento.world import inflection, lexicon
-from atento.world.inflection import conjugate
-from atento.world.pairs import Word, contract, spell
-from atento.world.sentence import adjectives_for, held_out
+from atento_world import inflection, lexicon
+from atento_world.inflection import conjugate
+from atento_world.pairs import Word, contract, spell
+from atento_world.sentence import adjectives_for, held_out
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,12 @@
 """`atento bench`: measurements of Atento and of other libraries, with ratios last."""
 
 import json
+import os
+import sys
 from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any
 
 import typer
@@ -121,11 +125,11 @@ def _list(as_json: bool) -> None:
 def _agreement(
     model: str, sources: Path, references: Path, out: Path | None, threads: int | None, as_json: bool
 ) -> None:
-    from atento.bench.agreement import measure_agreement
     from atento.precision import threads as thread_scope
 
+    measure = _code("agreement").BENCHES["agreement"]
     with thread_scope(threads):
-        show("agreement", measure_agreement(model, sources, references), out, as_json)
+        show("agreement", measure(model, sources, references), out, as_json)
 
 
 def _run(
@@ -136,12 +140,35 @@ def _run(
     threads: int | None,
     as_json: bool,
 ) -> None:
-    from atento.bench import BENCHES
     from atento.precision import threads as thread_scope
 
     for name in names:
+        measure = _code(name).BENCHES[name]
         with thread_scope(threads):
-            show(name, BENCHES[name](seconds, **options.get(name, {})), out, as_json)
+            show(name, measure(seconds, **options.get(name, {})), out, as_json)
+
+
+def _code(name: str) -> ModuleType:
+    """The package with the code of a measurement: the studies, or the benchmarks, which only a clone has.
+
+    Raises:
+        UsageError: Atento was not installed from a clone.
+    """
+    from atento.errors import UsageError
+
+    if MEASUREMENTS[name].study:
+        return import_module("atento_lab.studies")
+    clone = Path(__file__).parents[3]
+    if not (clone / "benchmarks" / "__init__.py").is_file():
+        studies = ", ".join(name for name, measurement in MEASUREMENTS.items() if measurement.study)
+        raise UsageError(
+            f"{name} is measured from a clone of the project, which has the folder benchmarks; without one: {studies}"
+        )
+    if str(clone) not in sys.path:
+        sys.path.insert(0, str(clone))
+        paths = [str(clone), *filter(None, [os.environ.get("PYTHONPATH")])]
+        os.environ["PYTHONPATH"] = os.pathsep.join(paths)  # for the processes that measure
+    return import_module("benchmarks")
 
 
 def show(name: str, measured: Iterable[dict[str, Any]], out: Path | None, as_json: bool) -> None:
@@ -159,11 +186,9 @@ def show(name: str, measured: Iterable[dict[str, Any]], out: Path | None, as_jso
 
 
 def _show_row(name: str, row: dict[str, Any], as_json: bool) -> None:
-    from atento.bench import REPORTS
-
     if as_json:
         echo(json.dumps(row, ensure_ascii=False))
-    elif name not in REPORTS:
+    elif name not in _code(name).REPORTS:
         echo("\t".join(f"{k} {v}" for k, v in row.items()))
     elif "scheme" in row:
         progress(f"{name}: {row['task']}, {row['scheme']}")
@@ -176,11 +201,10 @@ def _show_row(name: str, row: dict[str, Any], as_json: bool) -> None:
 
 
 def _show_report(name: str, rows: list[dict[str, Any]], out: Path | None, as_json: bool) -> None:
-    from atento.bench import REPORTS
-
     files = {f"{name}.jsonl": _lines(rows)}
-    if name in REPORTS:
-        report = REPORTS[name](rows)
+    reports = _code(name).REPORTS
+    if name in reports:
+        report = reports[name](rows)
         files |= report.files
         if not as_json:
             echo(report.text, nl=False)

@@ -119,7 +119,7 @@ def measurements() -> Offers:
 
 def note_rows() -> Offers:
     """The rows of `atento notes` with their titles, read from the source, since an import loads torch."""
-    package = importlib.util.find_spec("atento")
+    package = importlib.util.find_spec("atento_lab")
     assert package is not None and package.submodule_search_locations is not None
     table = Path(package.submodule_search_locations[0]) / "notes" / "table.py"
     for node in ast.walk(ast.parse(table.read_text(encoding="utf-8"))):

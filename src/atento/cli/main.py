@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from importlib import import_module
+from types import ModuleType
 from typing import Annotated
 
 import typer
@@ -18,7 +19,7 @@ from atento.errors import AtentoError
 from atento.terminal import echo
 from atento.version import __version__
 
-# Each command and the module in `atento.cli` that registers it, in the order of `atento --help`.
+# Each command and the module that registers it, in `atento.cli` or of another package, in the order of `atento --help`.
 COMMANDS = {
     "train": "train",
     "plan": "plan",
@@ -33,9 +34,9 @@ COMMANDS = {
     "attend": "attend",
     "average": "average",
     "convert": "convert",
-    "serve": "serve",
+    "serve": "atento_serve.command",
     "runs": "runs",
-    "notes": "notes",
+    "notes": "atento_lab.notes.command",
     "doctor": "doctor",
     "bench": "bench",
     "demo": "demo",
@@ -48,8 +49,14 @@ COMMANDS = {
 
 def command_function(command: str) -> Callable[..., None]:
     """The function of a command of `COMMANDS`, without the flags that decorators add to it."""
-    function: Callable[..., None] = getattr(import_module(f"atento.cli.{COMMANDS[command]}"), command)
+    function: Callable[..., None] = getattr(_module(command), command)
     return function
+
+
+def _module(command: str) -> ModuleType:
+    """The module that registers a command of `COMMANDS`."""
+    name = COMMANDS[command]
+    return import_module(name if "." in name else f"atento.cli.{name}")
 
 
 def application(command: str | None = None) -> typer.Typer:
@@ -67,9 +74,8 @@ def application(command: str | None = None) -> typer.Typer:
         epilog="Example:  atento demo",
     )
     app.callback()(options)
-    modules = [COMMANDS[command]] if command in COMMANDS else dict.fromkeys(COMMANDS.values())
-    for module in modules:
-        import_module(f"atento.cli.{module}").register(app)
+    for module in dict.fromkeys(map(_module, [command] if command in COMMANDS else COMMANDS)):
+        module.register(app)
     return app
 
 

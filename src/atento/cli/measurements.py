@@ -5,10 +5,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Measurement:
-    """What a measurement measures, and the minutes it takes on 2 cores with 30 seconds for each library."""
+    """What a measurement measures, and the minutes it takes on 2 cores with 30 seconds for each library.
+
+    `study`: a study of what networks learn, in the package; the others compare libraries, and need a clone.
+    """
 
     about: str
     minutes: int
+    study: bool = False
 
 
 MEASUREMENTS = {
@@ -31,7 +35,9 @@ MEASUREMENTS = {
     ),
     "words": Measurement("word vectors compared with gensim: words per second, and how similar similar words are", 5),
     "recurrence": Measurement(
-        "recurrent networks compared with a Transformer: gradients, steps, time, memory, quality", 10
+        "recurrent networks compared with a Transformer: gradients, steps, time, memory, quality",
+        10,
+        study=True,
     ),
     "sharing": Measurement(
         "training, decoding and reading alone and beside other programs, by how idle threads wait", 30
@@ -52,15 +58,21 @@ MEASUREMENTS = {
         "an attention layer by mask, length and kernel compared with other libraries, time and memory", 120
     ),
     "observation": Measurement("cost of observing attention in a training step", 2),
-    "positions": Measurement("position schemes compared on the same network: length, order, cost", 8),
+    "positions": Measurement("position schemes compared on the same network: length, order, cost", 8, study=True),
     "exposure": Measurement(
-        "loss after the right and the decoder's own prefix, before and after scheduled sampling", 5
+        "loss after the right and the decoder's own prefix, before and after scheduled sampling",
+        5,
+        study=True,
     ),
     "transfer": Measurement(
-        "tasks of the micro-world with 100 examples, from scratch and from a pretrained BERT (--model, --quick)", 20
+        "tasks of the micro-world with 100 examples, from scratch and from a pretrained BERT (--model, --quick)",
+        20,
+        study=True,
     ),
     "race": Measurement(
-        "families of equal size trained on the same text for the same time: who learns what, how fast (--race)", 10
+        "families of equal size trained on the same text for the same time: who learns what, how fast (--race)",
+        10,
+        study=True,
     ),
     "agreement": Measurement("agreement of outputs in reduced precision with those in float32 (needs --model)", 5),
 }

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from atento.config.tasks import Field
 
-# The fields of each labelling of `atento.world.LABELLINGS`.
+# The fields of each labelling of `atento_world.LABELLINGS`.
 LABELLINGS: dict[str, tuple[str, ...]] = {
     "tense": ("text", "label"),
     "negation": ("text", "label"),

@@ -260,7 +260,7 @@ def _path(folder: Path, name: str) -> Path:
 
 
 def _world(source: SourceConfig, fields: tuple[str, ...]) -> Records:
-    from atento.world import write  # late: reading files does not need the grammar
+    from atento_world import write  # late: reading files does not need the grammar
 
     split = str(source.world)
     pairs = write(split, source.count or _WORLD_COUNTS.get(split, _WORLD_COUNT), source.seed)
@@ -274,7 +274,7 @@ def _world(source: SourceConfig, fields: tuple[str, ...]) -> Records:
 
 def _labelled(source: SourceConfig, fields: Sequence[Field]) -> Records:
     """Write examples of the micro-world with gold labels."""
-    from atento.world import labelled  # late: reading files does not need the grammar
+    from atento_world import labelled  # late: reading files does not need the grammar
 
     labels, split = str(source.labels), str(source.world)
     present = tuple(field for field in fields if field.name in LABELLINGS[labels])

@@ -1,4 +1,4 @@
-"""The listings of the lecture notes as functions, corrected; `atento.notes.table` runs the rows of the notes."""
+"""The listings of the lecture notes as functions, corrected; `atento_lab.notes.table` runs the rows of the notes."""
 
 from atento.notes.listing_attention import attention, self_attention
 from atento.notes.listing_bleu import corpus_bleu, sentence_bleu

@@ -1,0 +1,183 @@
+"""Encoding speed of BERT-base compared with sentence-transformers and ONNX Runtime, run alternately.
+
+2,000 sentences of natural lengths, from text to vectors, with the same random weights; each contender runs in a
+separate process with the same number of threads. The vectors are compared, so all do the same work.
+"""
+
+import importlib.util
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from atento.config import presets
+from atento.config.network import NetworkConfig
+from atento.data.source_lines import read_lines
+from atento.errors import AtentoError, UsageError
+from atento.tasks.grouping import by_length
+from atento.text import Tokenizer
+from benchmarks.encoding_sides import (
+    BATCH_TOKENS,
+    PEER_BATCH,
+    OnnxExport,
+    OnnxRuntime,
+    OurEncoder,
+    SentenceTransformers,
+    Vectors,
+    vocabulary,
+    write_encoder,
+)
+from benchmarks.processes import (
+    Contender,
+    Measurement,
+    Side,
+    about,
+    alternate,
+    best_seconds,
+    median_seconds,
+    peak_mib,
+)
+
+SIZES: dict[str, NetworkConfig] = {
+    "bert-base": presets.bert_base(),
+    "tiny": presets.bert_base(vocab_size=300, d_model=32, d_ff=64, n_heads=4, n_layers=2, max_len=128),
+}
+_MAX_ERROR = 1e-3  # relative to a vector's norm, for float32
+_INT8_ERROR = 0.029  # of ONNX Runtime in int8, where it is not measured
+_PEER = "sentence-transformers float32"
+_GOALS = (  # ours ("fastest": with no greater error than int8 of ONNX Runtime), the peer, times as fast
+    ("fastest", "onnxruntime int8", 1.3),
+    ("atento float32", "onnxruntime float32", 1.1),
+    ("fastest", _PEER, 4.0),
+)
+
+
+def measure_encoding(
+    seconds: float, *, size: str = "bert-base", count: int = 2000, sentences: Path | None = None, rounds: int = 2
+) -> Iterator[dict[str, Any]]:
+    """Yield rows of sentences per second (of the best and the median round), padding and peak MiB; then the ratios.
+
+    Args:
+        seconds: about how long each contender is measured.
+        size: a name of `SIZES`.
+        count: the number of sentences.
+        sentences: a file with one sentence per line, of which the first `count` are used (a word or a sign is a token);
+            None uses random words, with log-normal lengths of median 24.
+        rounds: the minimum number of rounds.
+
+    Raises:
+        UsageError: the file has no sentence. AtentoError: an exact contender gives other vectors.
+    """
+    config = SIZES[size]
+    texts = natural_sentences(count, config) if sentences is None else _read(sentences, count)
+    words = [word for text in texts for word in re.findall(r"\w+|[^\w\s]", text.lower())] if sentences else []
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        folder = Path(name) / "model"
+        write_encoder(folder, config, words)
+        contenders: dict[str, tuple[type[Contender], tuple[Any, ...]]] = {
+            "atento float32": (OurEncoder, (folder, "float32")),
+            "atento bfloat16": (OurEncoder, (folder, "bfloat16")),
+            "atento int8": (OurEncoder, (folder, "int8")),
+        }
+        if importlib.util.find_spec("sentence_transformers") is None:
+            yield {"bench": "encoding", "who": _PEER, "skipped": "pip install sentence-transformers"}
+        else:
+            contenders[_PEER] = (SentenceTransformers, (folder,))
+        if any(importlib.util.find_spec(package) is None for package in ("onnx", "onnxruntime", "transformers")):
+            yield {"bench": "encoding", "who": "onnxruntime", "skipped": "pip install onnx onnxruntime transformers"}
+        else:
+            with Side(OnnxExport) as export:
+                export.run((folder, config, Path(name) / "onnx"))
+            for kind in ("float32", "int8"):
+                contenders[f"onnxruntime {kind}"] = (OnnxRuntime, (folder, Path(name) / "onnx" / f"{kind}.onnx"))
+        yield about("encoding", size, ("transformers", "sentence_transformers", "onnxruntime"))
+        sides = {who: stack.enter_context(Side(kind, *arguments)) for who, (kind, arguments) in contenders.items()}
+        measurements = alternate(sides, texts, seconds, rounds, warm_up=texts[:32])
+        yield from _rows(measurements, texts, Tokenizer.load(folder))
+
+
+def natural_sentences(count: int, config: NetworkConfig, seed: int = 1, *, median: int = 24) -> list[str]:
+    """Return random words with log-normal lengths, at most the maximum length with two special tokens."""
+    rng = np.random.default_rng(seed)
+    lengths = np.clip(median * rng.lognormal(0, 0.5, count), 3, config.max_len - 2).astype(int)
+    words = vocabulary(config.vocab_size, ())
+    return [" ".join(words[word] for word in rng.integers(104, config.vocab_size, length)) for length in lengths]
+
+
+def _read(file: Path, count: int) -> list[str]:
+    lines = [line for line in read_lines(file) if line.strip()][:count]
+    if not lines:
+        raise UsageError(f"{file} has no sentence")
+    return lines
+
+
+def padding(lengths: Sequence[int], batches: Sequence[Sequence[int]]) -> float:
+    """Return the share of padding among computed tokens; each batch is as wide as its longest row."""
+    computed = sum(len(batch) * max(lengths[row] for row in batch) for batch in batches)
+    return 1 - sum(lengths) / computed
+
+
+def relative_error(vectors: Vectors, expected: Vectors) -> float:
+    """Return the largest distance of a vector from the expected one, relative to the expected norm."""
+    distance = np.linalg.norm(vectors - expected, axis=1) / np.linalg.norm(expected, axis=1)
+    return float(distance.max())
+
+
+def _rows(
+    measurements: Mapping[str, list[Measurement]], texts: Sequence[str], tokenizer: Tokenizer
+) -> Iterator[dict[str, Any]]:
+    lengths = [len(tokenizer.with_specials(ids)[0]) for ids in tokenizer.encode_batch(list(texts))]
+    batches = padding(lengths, list(by_length(lengths, BATCH_TOKENS)))
+    by_size = sorted(range(len(texts)), key=lambda row: -len(texts[row]))  # sentence-transformers counts letters
+    theirs = padding(lengths, [by_size[at : at + PEER_BATCH] for at in range(0, len(by_size), PEER_BATCH)])
+    expected = measurements["atento float32"][0].result
+    errors = {who: relative_error(runs[0].result, expected) for who, runs in measurements.items()}
+    ours = [who for who in measurements if who.startswith("atento")]
+    for who, runs in measurements.items():
+        error = errors[who]
+        if who.endswith("float32") and not error <= _MAX_ERROR:
+            raise AtentoError(f"{who} gives vectors with a relative error of {error:.2g}: it does different work")
+        yield {
+            "bench": "encoding",
+            "who": who,
+            "sentences_per_second": round(len(texts) / best_seconds(runs), 1),
+            "middle_round": round(len(texts) / median_seconds(runs), 1),
+            "real_tokens_per_second": round(sum(lengths) / best_seconds(runs)),
+            "padding": 0.0 if who in ours else round(theirs if who == _PEER else batches, 4),
+            "peak_mib": peak_mib(runs),
+            "per_processor_second": round(len(texts) / _processor_seconds(runs), 1),
+            "rounds": len(runs),
+            "off_by": float(f"{error:.2g}"),
+        }
+    for who in ours:
+        for peer in measurements:
+            if peer not in ours:
+                yield _ratio(who, peer, measurements)
+    limit = errors.get("onnxruntime int8", _INT8_ERROR)
+    near = [who for who in ours if errors[who] <= limit]
+    for side, peer, goal in _GOALS:
+        if peer in measurements:
+            who = min(near, key=lambda name: best_seconds(measurements[name])) if side == "fastest" else side
+            yield _ratio(who, peer, measurements) | {"goal": goal, "fastest": side == "fastest"}
+
+
+def _ratio(who: str, peer: str, measurements: Mapping[str, list[Measurement]]) -> dict[str, Any]:
+    """How many times as fast `who` is as the peer: by best and by median rounds, and by processor time."""
+    ours, theirs = measurements[who], measurements[peer]
+    return {
+        "bench": "encoding",
+        "who": who,
+        "ratio_to": peer,
+        "ratio": round(best_seconds(theirs) / best_seconds(ours), 2),
+        "by_middle_rounds": round(median_seconds(theirs) / median_seconds(ours), 2),
+        "by_processor_time": round(_processor_seconds(theirs) / _processor_seconds(ours), 2),
+    }
+
+
+def _processor_seconds(runs: Sequence[Measurement]) -> float:
+    """The processor time of the run that took least."""
+    return min(run.processor_seconds for run in runs)

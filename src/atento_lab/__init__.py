@@ -1,0 +1,1 @@
+"""The laboratory: the notes, row by row, and studies of what networks learn. See README.md."""

@@ -1,0 +1,1 @@
+"""The lecture notes, row by row: what each says, checked against an independent value."""

@@ -1,0 +1,1 @@
+"""The routes: each reads requests of one API, and writes its answers."""

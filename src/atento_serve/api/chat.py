@@ -1,0 +1,257 @@
+"""`POST /v1/chat/completions`: a conversation by the chat template of the model's tokenizer."""
+
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from atento_serve.api.completion import (
+    MOST_LOG_PROBS,
+    NAMES,
+    PENALTIES,
+    CompletionFields,
+    Plan,
+    StreamOptions,
+    finish_reason,
+    planned,
+)
+from atento_serve.api.log_probs import chat_log_probs
+from atento_serve.http.body import read_object
+from atento_serve.http.errors import ServiceError, wrong_field
+from atento_serve.http.fields import Fields, Texts, bounded, described, read, unsupported
+from atento_serve.http.routes import accepts
+from atento_serve.http.service import Service
+from atento_serve.http.work import Pointers, Work, event_stream, unless_gone
+from atento_serve.jobs import Piece, Result, Usage
+
+_VERB = "generate"
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "logit_bias": ({},),
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "functions": ([],),
+    "function_call": ("none", "auto"),
+    "parallel_tool_calls": (True, False),
+    "response_format": ({"type": "text"},),
+    "modalities": (["text"],),
+    "audio": (),
+    "prediction": (),
+    "web_search_options": (),
+    "moderation": (),
+    "store": (False,),
+    "service_tier": ("auto", "default"),
+    "reasoning_effort": ("none", "medium"),
+    "verbosity": ("medium",),
+    "add_generation_prompt": (True,),
+    "continue_final_message": (False,),
+}
+_NEUTRAL_IN_MESSAGES: dict[str, tuple[Any, ...]] = {
+    "refusal": ("",),
+    "annotations": ([],),
+    "audio": (),
+    "function_call": (),
+    "tool_calls": ([],),
+}
+_TEXTS_IN_MESSAGES = ("role", "content", "name", "reasoning_content", "tool_call_id")
+_OWN_VARIABLES = ("messages", "add_generation_prompt")
+
+
+class ChatFields(Fields):
+    """The body of `POST /v1/chat/completions`; the fields from `top_k` to `draft` are ours.
+
+    Labels of a request, such as `metadata`, have no effect on its answer. The last fields are those of other servers
+    with chat templates.
+    """
+
+    model: str
+    messages: list[dict[str, Any]]
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    n: int | None = None
+    stop: Texts | None = None
+    seed: int | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    user: str | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    tools: list[Any] | None = None
+    tool_choice: Any = None
+    response_format: dict[str, Any] | None = None
+    functions: list[Any] | None = None
+    function_call: Any = None
+    parallel_tool_calls: bool | None = None
+    modalities: list[str] | None = None
+    audio: Any = None
+    prediction: Any = None
+    web_search_options: Any = None
+    moderation: Any = None
+    store: bool | None = None
+    metadata: dict[str, Any] | None = None
+    service_tier: str | None = None
+    reasoning_effort: str | None = None
+    verbosity: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_options: Any = None
+    prompt_cache_retention: str | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    draft: Texts | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+
+
+def add_routes(app: FastAPI, service: Service) -> None:
+    """Add the route."""
+
+    async def chat(request: Request) -> Response:
+        key = service.clients.authenticate(request)
+        with service.clients.share(request, key):
+            value = await read_object(request, service.limits)
+            if "id" in request.path_params and isinstance(value, dict):  # the path names the model
+                value = value | {"model": request.path_params["id"]}
+            fields = read(ChatFields, value)
+            unsupported(fields, _NEUTRAL)
+            _check_log_probs(fields)
+            model, conversation = fields.model, _conversation(service, fields)
+            plan = planned(_as_completion(fields, service.limits.output_tokens), service.limits)
+            items = [conversation] * plan.repeats
+            work = Work(service, request, Pointers("/messages", names=NAMES))
+            if fields.stream:
+                return await _streamed(work, fields, plan, items)
+            outcome = await unless_gone(request, work.run(model, _VERB, items, plan.options, log_probs=plan.log_probs))
+            outputs = [value[0] for value in outcome.values]
+            choices = [_choice(number, output, plan) for number, output in enumerate(outputs)]
+            usage = _usage(outcome.prompt_tokens // plan.repeats, outcome.new_tokens)
+            return JSONResponse(_head(work, model, "chat.completion") | {"choices": choices, "usage": usage})
+
+    for path in ("/v1/chat/completions", "/models/{id:path}/v1/chat/completions"):
+        app.add_api_route(
+            path,
+            chat,
+            methods=["POST"],
+            summary="Continue a conversation",
+            tags=["OpenAI"],
+            openapi_extra=accepts(ChatFields),
+        )
+
+
+def _conversation(service: Service, fields: ChatFields) -> dict[str, Any]:
+    """The conversation as an item of a job.
+
+    Raises:
+        ServiceError: 400, the tokenizer has no chat template; 422, a message or a variable is wrong.
+    """
+    description = service.describe(fields.model)
+    if not description.has_chat_template:
+        message = f"the tokenizer of the model {fields.model!r} has no chat template: use /v1/completions"
+        raise ServiceError(400, message, "no_chat_template", param="/model")
+    if not fields.messages:
+        raise wrong_field("/messages", "`messages` must have at least one message: got none")
+    messages = [_message(row, number) for number, row in enumerate(fields.messages)]
+    variables = fields.chat_template_kwargs or {}
+    for name in _OWN_VARIABLES:
+        if name in variables:
+            raise wrong_field("/chat_template_kwargs", f"`chat_template_kwargs` must not have `{name}`")
+    return {"messages": messages, "variables": variables}
+
+
+def _check_log_probs(fields: ChatFields) -> None:
+    """Raises ServiceError: 422, `top_logprobs` is out of its range, or without `logprobs`."""
+    bounded("top_logprobs", fields.top_logprobs, 0, MOST_LOG_PROBS)
+    if fields.top_logprobs and not fields.logprobs:
+        raise wrong_field("/top_logprobs", "`top_logprobs` takes `logprobs` true: got none")
+
+
+def _message(row: Mapping[str, Any], number: int) -> dict[str, str]:
+    """A message as texts; its content may be a list of parts of type text. Fields that are null are as if not there."""
+    where, given = f"/messages/{number}", {name: value for name, value in row.items() if value is not None}
+    known = sorted((*_TEXTS_IN_MESSAGES, *_NEUTRAL_IN_MESSAGES))
+    for name, value in given.items():
+        if name not in known:
+            raise wrong_field(f"{where}/{name}", f"unknown field `{name[:60]}`; known: {', '.join(known)}")
+        if name in _NEUTRAL_IN_MESSAGES and value not in _NEUTRAL_IN_MESSAGES[name]:
+            raise wrong_field(f"{where}/{name}", f"`{name}` is not supported: got {described(value)}")
+        if name in _TEXTS_IN_MESSAGES and name != "content" and not isinstance(value, str):
+            raise wrong_field(f"{where}/{name}", f"`{name}` must be a text: got {described(value)}")
+    role, content = row.get("role"), row.get("content")
+    if role is None:
+        raise wrong_field(f"{where}/role", "`role` must be a text: got null")
+    parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    texts = [part.get("text") for part in parts if isinstance(part, Mapping) and part.get("type") == "text"]
+    if len(texts) != len(parts) or not all(isinstance(text, str) for text in texts):
+        raise wrong_field(f"{where}/content", f"`content` must be a text or a list of texts: got {described(content)}")
+    if any("\0" in str(text) for text in texts):
+        raise wrong_field(f"{where}/content", "`content` must not have the character U+0000")
+    return {name: given[name] for name in _TEXTS_IN_MESSAGES if name in given} | {"content": "".join(map(str, texts))}
+
+
+def _as_completion(fields: ChatFields, most: int) -> CompletionFields:
+    """The completion that a conversation asks for; without `max_tokens` it may be as long as the service allows."""
+    names = ("temperature", "top_p", "n", "stop", "seed", "top_k", "min_p", "repetition_penalty", "draft", *PENALTIES)
+    max_tokens = fields.max_completion_tokens if fields.max_tokens is None else fields.max_tokens
+    return CompletionFields(
+        model=fields.model,
+        max_tokens=most if max_tokens is None else max_tokens,
+        logprobs=(fields.top_logprobs or 0) if fields.logprobs else None,
+        **{name: getattr(fields, name) for name in names},
+    )
+
+
+async def _streamed(work: Work, fields: ChatFields, plan: Plan, items: list[Any]) -> Response:
+    head = _head(work, fields.model, "chat.completion.chunk")
+    job = work.job(fields.model, _VERB, items, plan.options, stream=True, log_probs=plan.log_probs)
+
+    def chunk(index: int, delta: dict[str, str], end: str | None = None, logs: Any = None) -> dict[str, Any]:
+        return head | {"choices": [{"index": index, "delta": delta, "logprobs": logs, "finish_reason": end}]}
+
+    async def chunks() -> AsyncIterator[dict[str, Any]]:
+        begun: set[int] = set()
+        async for event in work.events(job):
+            if isinstance(event, Usage):
+                if fields.stream_options is not None and fields.stream_options.include_usage:
+                    usage = _usage(event.prompt_tokens // plan.repeats, event.new_tokens)
+                    yield head | {"choices": [], "usage": usage}
+                continue
+            if event.item not in begun:
+                begun.add(event.item)
+                yield chunk(event.item, {"role": "assistant", "content": ""})
+            if isinstance(event, Piece):
+                logs = None if plan.log_probs is None else chat_log_probs(event.log_probs)
+                yield chunk(event.item, {"content": event.text}, logs=logs)
+            elif isinstance(event, Result):
+                yield chunk(event.item, {}, finish_reason(event.value[0]))
+
+    first = work.service.metrics.first.labels("/v1/chat/completions")
+    begun_at = work.request.scope["atento"]["begun"]
+    return await event_stream(work, chunks(), began=lambda: first.observe(time.monotonic() - begun_at))
+
+
+def _choice(number: int, output: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
+    logs = None if plan.log_probs is None else chat_log_probs(output["log_probs"])
+    message = {"role": "assistant", "content": output["text"]}
+    return {"index": number, "message": message, "logprobs": logs, "finish_reason": finish_reason(dict(output))}
+
+
+def _head(work: Work, model: str, kind: str) -> dict[str, Any]:
+    number = work.request.scope["atento"]["id"]
+    return {"id": f"chatcmpl-{number}", "object": kind, "created": int(time.time()), "model": model}
+
+
+def _usage(prompt_tokens: int, new_tokens: int) -> dict[str, int]:
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": new_tokens,
+        "total_tokens": prompt_tokens + new_tokens,
+    }

@@ -1,0 +1,135 @@
+"""The decoding options of a request by Hugging Face names, as options of `atento.Model`, within limits."""
+
+from typing import Any
+
+from atento.config.decoding import NGRAMS
+from atento_serve.http.errors import wrong_field
+from atento_serve.http.fields import Fields, Texts, bounded, described, listed, unsupported
+from atento_serve.settings import Limits
+
+_OURS = {  # Hugging Face's name -> ours
+    "max_new_tokens": "max_new_tokens",
+    "min_new_tokens": "min_new_tokens",
+    "num_beams": "beam",
+    "num_return_sequences": "n_best",
+    "do_sample": "sample",
+    "temperature": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "typical_p": "typical_p",
+    "repetition_penalty": "repetition_penalty",
+    "no_repeat_ngram_size": "no_repeat_ngrams",
+    "length_penalty": "length_penalty",
+    "seed": "seed",
+    "prompt_lookup_num_tokens": "draft_tokens",
+}
+NAMES = {ours: theirs for theirs, ours in _OURS.items()}
+_NEUTRAL: dict[str, tuple[Any, ...]] = {  # of text-generation-inference; each with the values that ask for nothing
+    "adapter_id": (),
+    "best_of": (1,),
+    "decoder_input_details": (False,),
+    "frequency_penalty": (0.0,),
+    "grammar": (),
+    "watermark": (False,),
+    "clean_up_tokenization_spaces": (False, True),
+}
+SEED_LIMIT = 2**63
+_STOPS = 16  # most stop strings, and characters of one
+_STOP_LENGTH = 256
+_DRAFT_TOKENS = 64  # most tokens that a draft proposes at a time
+
+
+class DecodingFields(Fields):
+    """The options of decoding, by the names of `transformers.GenerationConfig`; `draft` is ours."""
+
+    max_new_tokens: int | None = None
+    min_new_tokens: int | None = None
+    num_beams: int | None = None
+    num_return_sequences: int | None = None
+    do_sample: bool | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
+    repetition_penalty: float | None = None
+    no_repeat_ngram_size: int | None = None
+    length_penalty: float | None = None
+    seed: int | None = None
+    stop: Texts | None = None
+    stop_strings: Texts | None = None
+    draft: Texts | None = None
+    prompt_lookup_num_tokens: int | None = None
+
+
+class GenerationFields(DecodingFields):
+    """The parameters of text generation, with those of text-generation-inference."""
+
+    return_full_text: bool | None = None
+    details: bool | None = None
+    adapter_id: str | None = None
+    best_of: int | None = None
+    decoder_input_details: bool | None = None
+    frequency_penalty: float | None = None
+    grammar: dict[str, Any] | None = None
+    top_n_tokens: int | None = None
+    truncate: int | None = None
+    watermark: bool | None = None
+    clean_up_tokenization_spaces: bool | None = None
+
+
+def decoding_options(fields: DecodingFields, limits: Limits) -> dict[str, Any]:
+    """The options of a request, as `atento.Model` takes them.
+
+    Raises:
+        ServiceError: 422, an option out of its range or not supported.
+    """
+    check_decoding(limits, max_new_tokens=fields.max_new_tokens, beam=("num_beams", fields.num_beams), seed=fields.seed)
+    bounded("min_new_tokens", fields.min_new_tokens, 0, limits.output_tokens)
+    bounded("num_return_sequences", fields.num_return_sequences, 1, limits.n)
+    bounded("prompt_lookup_num_tokens", fields.prompt_lookup_num_tokens, 1, _DRAFT_TOKENS)
+    if isinstance(fields, GenerationFields):
+        unsupported(fields, _NEUTRAL)
+    values = {ours: getattr(fields, theirs) for theirs, ours in _OURS.items()}
+    options = {name: value for name, value in values.items() if value is not None}
+    if options.get("temperature") == 0 or options.get("sample") is False:  # filters mean nothing there
+        for name in ("temperature", "top_k", "top_p", "min_p", "typical_p", "sample"):
+            options.pop(name, None)
+        options |= {} if "beam" in options else {"greedy": True}
+    stop = stop_strings(fields.stop, "stop") or stop_strings(fields.stop_strings, "stop_strings")
+    draft = drafts(fields.draft) or ([NGRAMS] if fields.prompt_lookup_num_tokens is not None else [])
+    return options | ({"stop": stop} if stop else {}) | ({"draft": draft} if draft else {})
+
+
+def check_decoding(
+    limits: Limits, *, max_new_tokens: int | None, beam: tuple[str, int | None], seed: int | None, least: int = 1
+) -> None:
+    """Raises ServiceError: 422, a number above the limits of the service."""
+    bounded("max_new_tokens", max_new_tokens, least, limits.output_tokens)
+    bounded(beam[0], beam[1], 1, limits.beam)
+    bounded("seed", seed, 0, SEED_LIMIT - 1)
+
+
+def stop_strings(value: object, name: str) -> list[str]:
+    """The texts that end an output. Raises ServiceError: 422, too many, too long or empty."""
+    stops = [] if value is None else listed(value)
+    if len(stops) > _STOPS:
+        raise wrong_field(f"/{name}", f"`{name}` must have at most {_STOPS} texts: got {len(stops):,}")
+    for number, text in enumerate(stops):
+        if not 1 <= len(text) <= _STOP_LENGTH:
+            raise wrong_field(
+                f"/{name}/{number}", f"a text of `{name}` must have 1 to {_STOP_LENGTH} characters: got {len(text):,}"
+            )
+    return stops
+
+
+def drafts(value: object) -> list[str]:
+    """What proposes tokens. Raises ServiceError: 422, too many names, or an empty one."""
+    names = [] if value is None else listed(value)
+    if len(names) > 2 or not all(1 <= len(name) <= _STOP_LENGTH for name in names):
+        raise wrong_field(
+            "/draft",
+            f"`draft` must be `{NGRAMS}`, the name of the draft of the model's recipe, or both: got {described(value)}",
+        )
+    return names

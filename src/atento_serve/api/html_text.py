@@ -1,0 +1,107 @@
+"""The parts of an HTML document: its markup, which stays as it is, and its texts; read in linear time.
+
+Tags are found as the tokenizer of the HTML standard finds them: no expression here can give back what it has read, so
+each character is read once. Which elements are open is in `html_elements.py`.
+"""
+
+import html
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+
+from atento_serve.api.html_elements import Kind, OpenElements
+
+_BLANK = "\\t\\n\\f\\r "
+_VALUE = f"""(?:"[^"]*+(?:"|\\Z)|'[^']*+(?:'|\\Z)|[^{_BLANK}>"'][^{_BLANK}>]*+)"""
+_ATTRIBUTE = f"[^{_BLANK}/>][^{_BLANK}/>=]*+(?:[{_BLANK}]*+=[{_BLANK}]*+{_VALUE}?+)?+"
+_ATTRIBUTES = re.compile(f"([^{_BLANK}/>][^{_BLANK}/>=]*+)(?:[{_BLANK}]*+=[{_BLANK}]*+({_VALUE}?+))?+")
+_TAG = re.compile(f"<(/?)([A-Za-z][^{_BLANK}/>]*+)((?:[{_BLANK}/]*+{_ATTRIBUTE})*+[{_BLANK}/]*+)(>|\\Z)")
+_MARKUP = re.compile("<[A-Za-z/!?]")
+_COMMENT_END = re.compile("--!?>")
+_SCRIPT = re.compile(f"<!--(?:-?>)?|-->|<(/?)script(?=[{_BLANK}/>])", re.IGNORECASE)
+_LONG_NUMBER = re.compile("&#([0-9]{9,}+)")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a document: markup as it stands there, or a text with its entities resolved."""
+
+    kind: Kind
+    text: str
+
+
+def parts_of(document: str) -> list[Part]:
+    """The parts of a document, in their order.
+
+    What has no words is markup: tags, comments, scripts, styles, code, and elements with `translate="no"` or the class
+    `notranslate`.
+    """
+    elements, begins, at = OpenElements(), list[tuple[int, Kind]](), 0
+
+    def add(kind: Kind, end: int) -> int:
+        if end > at and (not begins or begins[-1][1] != kind):
+            begins.append((at, kind))
+        return end
+
+    while at < len(document):
+        found = _MARKUP.search(document, at)
+        at = add(elements.kind, found.start() if found else len(document))
+        at = add("markup", _end_of_markup(document, at, elements) if found else at)
+        if raw := elements.raw:
+            at = add(elements.kind, _end_of_raw(document, at, raw))
+    slices = pairwise([*begins, (len(document), "markup")])
+    texts = [(kind, document[begin:end]) for (begin, kind), (end, _) in slices]
+    return [Part(kind, text if kind == "markup" else _unescaped(text)) for kind, text in texts]
+
+
+def _unescaped(text: str) -> str:
+    """A text with its entities resolved, those of numbers of any length too."""
+    return html.unescape(_LONG_NUMBER.sub(lambda number: f"&#{number[1].lstrip('0')[:9] or 0}", text))
+
+
+def _end_of_markup(document: str, begin: int, elements: OpenElements) -> int:
+    """The end of the tag or comment that begins here; elements begin and end by it."""
+    tag = _TAG.match(document, begin)
+    if tag is not None:
+        if tag[4] and tag[1]:
+            elements.end(tag[2].lower())
+        elif tag[4]:  # else the document ends within the tag, which is then none
+            elements.begin(tag[2].lower(), is_kept=_is_kept(tag[3]), is_closed=tag[3].endswith("/"))
+        return tag.end()
+    if document.startswith("<!--", begin):
+        if document.startswith((">", "->"), begin + 4):
+            return document.index(">", begin) + 1
+        closing = _COMMENT_END.search(document, begin + 4)
+        return closing.end() if closing else len(document)
+    mark = "]]>" if elements.is_foreign and document.startswith("<![CDATA[", begin) else ">"
+    end = document.find(mark, begin)
+    return len(document) if end < 0 else end + len(mark)
+
+
+def _is_kept(attributes: str) -> bool:
+    """Whether the attributes of a tag say that its element is not translated."""
+    values: dict[str, str] = {}
+    if "translate" in attributes.lower() or "class" in attributes.lower():
+        for name, value in _ATTRIBUTES.findall(attributes):
+            values.setdefault(name.lower(), _unescaped(value[1:-1] if value[:1] in ("'", '"') else value))
+    return values.get("translate", "").lower() == "no" or "notranslate" in values.get("class", "").split()
+
+
+def _end_of_raw(document: str, begin: int, tag: str) -> int:
+    """The beginning of the end tag of an element without tags inside."""
+    if tag == "plaintext":
+        return len(document)
+    if tag != "script":
+        closing = re.compile(f"</{tag}(?=[{_BLANK}/>])", re.IGNORECASE).search(document, begin)
+        return closing.start() if closing else len(document)
+    depth = 0  # 1: in a comment of the script; 2: in a script of the comment, whose end tag does not count
+    for mark in _SCRIPT.finditer(document, begin):
+        if mark[1] == "/":
+            if depth < 2:
+                return mark.start()
+            depth = 1
+        elif mark[1] == "":
+            depth = 2 if depth else 0
+        else:
+            depth = 0 if mark[0].endswith(">") else max(depth, 1)
+    return len(document)

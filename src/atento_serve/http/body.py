@@ -1,0 +1,125 @@
+"""The body of a request: its type, read under the limits of size and time, as JSON or as a form."""
+
+import asyncio
+import re
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+from starlette.types import Receive
+
+from atento_serve.http.errors import ServiceError, too_long
+from atento_serve.http.strict_json import parse
+from atento_serve.settings import Limits
+
+_SHORT = 1 << 14  # bytes that are parsed in less time than a thread needs to begin
+_FORM, _PARTS = "application/x-www-form-urlencoded", "multipart/form-data"
+FORMS = (_FORM, _PARTS)
+_MOST_FIELDS = 256
+_NAME = re.compile(
+    rb'^content-disposition:\s*form-data;(?:[^\r\n]*;)?\s*name="([^"\r\n]*)"', re.IGNORECASE | re.MULTILINE
+)
+
+
+async def read_object(request: Request, limits: Limits, *, form: bool = False) -> Any:
+    """The body of a request, parsed.
+
+    Args:
+        request: the request.
+        limits: of the service.
+        form: whether a form is accepted too; its values are texts, a list where a field is repeated.
+
+    Raises:
+        ServiceError: 415 another type; 413 too large, without reading on; 408 too slow; 400 not JSON.
+    """
+    kind = content_type(request)
+    accepted = ("application/json", *FORMS) if form else ("application/json",)
+    if kind not in accepted:
+        raise ServiceError(
+            415, f"`Content-Type` must be {' or '.join(accepted)}: got {kind[:60] or 'none'}", "wrong_content_type"
+        )
+    encoding = request.headers.get("content-encoding", "identity").lower()
+    if encoding != "identity":
+        raise ServiceError(415, f"`Content-Encoding` must be identity: got {encoding[:60]}", "wrong_content_type")
+    body = await _read(request, limits)
+    read = partial(_parsed, body, kind, request.headers["content-type"], limits)
+    return await asyncio.to_thread(read) if len(body) > _SHORT else read()
+
+
+def _parsed(body: bytes, kind: str, header: str, limits: Limits) -> Any:
+    if kind == _PARTS:
+        return _fields(_in_parts(body, header))
+    return _fields(_in_pairs(body)) if kind == _FORM else parse(body, limits.json_depth)
+
+
+def content_type(request: Request) -> str:
+    """The type of the body, without its parameters."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def _read(request: Request, limits: Limits) -> bytes:
+    declared = request.headers.get("content-length", "")
+    if declared.isascii() and declared.isdigit() and (len(declared) > 18 or int(declared) > limits.body_bytes):
+        raise too_long(f"the body must have at most {limits.body_bytes:,} bytes: got {declared[:24]}")
+    parts, size = [], 0
+    try:
+        async with asyncio.timeout(limits.body_seconds):
+            async for part in request.stream():
+                size += len(part)
+                if size > limits.body_bytes:
+                    raise too_long(f"the body must have at most {limits.body_bytes:,} bytes: got {size:,} or more")
+                parts.append(part)
+    except TimeoutError:
+        raise ServiceError(
+            408, f"the body must arrive in {limits.body_seconds:g} seconds: {size:,} bytes came", "slow_request"
+        ) from None
+    return b"".join(parts)
+
+
+def _in_pairs(body: bytes) -> list[tuple[str, str]]:
+    """The fields of a form, percent-encoded or UTF-8 as it stands. Raises ServiceError: 400."""
+    try:
+        return parse_qsl(body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
+    except ValueError:  # UnicodeDecodeError is one
+        raise _bad_form() from None
+
+
+def _in_parts(body: bytes, kind: str) -> list[tuple[str, str]]:
+    """The fields of a form in parts (RFC 7578). Raises ServiceError: 400."""
+    boundary = re.search(r'boundary="?([^";,]{1,70})"?', kind)
+    if boundary is None:
+        raise _bad_form()
+    _, *parts = (b"\r\n" + body).split(b"\r\n--" + boundary[1].encode())
+    if not parts or not parts[-1].startswith(b"--") or len(parts) > _MOST_FIELDS + 1:
+        raise _bad_form()
+    pairs = []
+    for part in parts[:-1]:
+        head, end, value = part.partition(b"\r\n\r\n")
+        name = _NAME.search(head)
+        if name is None or not end:
+            raise _bad_form()
+        try:
+            pairs.append((name[1].decode("utf-8"), value.decode("utf-8")))
+        except UnicodeDecodeError:
+            raise _bad_form() from None
+    return pairs
+
+
+def _bad_form() -> ServiceError:
+    return ServiceError(400, f"the form must be UTF-8, well formed, of at most {_MOST_FIELDS} fields", "invalid_form")
+
+
+def _fields(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """The fields of a form: a list where one is repeated."""
+    values: dict[str, list[str]] = {}
+    for name, value in pairs:
+        values.setdefault(name, []).append(value)
+    return {name: row[0] if len(row) == 1 else row for name, row in values.items()}
+
+
+async def gone(receive: Receive) -> None:
+    """Return when the client has closed the connection; for a request whose body was read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,98 @@
+"""JSON as the service reads it: UTF-8, finite numbers of 64 bits, little nesting, whole characters, each key once."""
+
+import json
+import math
+from collections import Counter
+from typing import Any
+
+from atento_serve.http.errors import ServiceError
+
+_DIGITS = 20  # of the longest integer of 64 bits, with its sign
+
+
+def parse(body: bytes, depth: int) -> Any:
+    """The value of a JSON body.
+
+    Args:
+        body: the bytes.
+        depth: the most levels of nesting.
+
+    Raises:
+        ServiceError: 400, which says what is wrong and where.
+    """
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _bad(f"the body must be UTF-8: byte {error.start} is not") from None
+    try:
+        value = json.loads(
+            text,
+            parse_constant=_constant,
+            parse_int=_integer,
+            parse_float=_number,
+            object_pairs_hook=_object,
+        )
+    except json.JSONDecodeError as error:
+        raise _bad(f"the body must be JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+    except RecursionError:
+        raise _bad(f"the body must not be nested more than {depth} levels deep") from None
+    _check(value, depth)
+    return value
+
+
+def _bad(message: str) -> ServiceError:
+    return ServiceError(400, message, "invalid_json")
+
+
+def _constant(name: str) -> Any:
+    raise _bad(f"numbers must be finite: got {name}")
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _DIGITS or not -(2**63) <= int(digits) < 2**64:
+        raise _bad(f"integers must have at most 64 bits: got one of {len(digits.lstrip('-'))} digits")
+    return int(digits)
+
+
+def _number(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise _bad(f"numbers must be finite: got {digits[:20]}")
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        repeated = next(name for name, count in counts.items() if count > 1)
+        raise _bad(f"an object must have each key once: got {repeated[:40]!r} again")
+    return fields
+
+
+def _check(value: Any, depth: int) -> None:
+    """Raises ServiceError: nested too deep, or a text that is not Unicode."""
+    level: list[Any] = [value]
+    for _ in range(depth + 1):
+        inner: list[Any] = []
+        for item in level:
+            if isinstance(item, str):
+                _check_text(item)
+            elif isinstance(item, dict):
+                for key in item:
+                    _check_text(key)
+                inner += item.values()
+            elif isinstance(item, list):
+                inner += item
+        if not inner:
+            return
+        level = inner
+    raise _bad(f"the body must not be nested more than {depth} levels deep")
+
+
+def _check_text(text: str) -> None:
+    if not text.isascii():
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise _bad(f"a text must be Unicode: character {error.start} is half of a surrogate pair") from None
