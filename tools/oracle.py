@@ -99,8 +99,10 @@ def plain(text: str, folder: Path) -> str:
 
 
 def trained(folder: Path, name: str, steps: int) -> dict[str, object]:
-    """Train a recipe, and return its messages, its files, and what its commands say."""
-    out = f"runs/{name}"
+    """Train a recipe, and return its messages, its files, and what its commands say; what is recorded is kept."""
+    out, kept = f"runs/{name}", folder / f"record-{name}.json"
+    if kept.exists():
+        return dict(json.loads(kept.read_text(encoding="utf-8")))
     changes = [f"training.steps={steps}", "training.log_every=1", f"training.validate_every={steps // 2}"]
     text, commands = WAYS[name]
     record: dict[str, object] = {
@@ -113,6 +115,7 @@ def trained(folder: Path, name: str, steps: int) -> dict[str, object]:
         for json_or_not in ([], ["--json"]):
             words = [command[0], out, "-", *command[1:], "--seed", "1", "--threads", "1", *json_or_not]
             record[" ".join(words)] = run(folder, *words, text=text)
+    kept.write_text(json.dumps(record, ensure_ascii=False), encoding="utf-8")
     print(name, flush=True)
     return record
 
@@ -127,11 +130,11 @@ def content(path: Path, folder: Path) -> str:
 def record(folder: Path, steps: int) -> None:
     """Record everything into FOLDER/record.json; two programs of one thread run at a time."""
     folder = folder.resolve()
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "in.txt").write_text(PORTUGUESE, encoding="utf-8")
     with ThreadPoolExecutor(2) as pool:
         runs = dict(zip(WAYS, pool.map(lambda name: trained(folder, name, steps), WAYS)))
-    said = {line: run(folder, *shlex.split(line)) for line in re.split(r"[|\n] *", ALONE.strip())}
+    said = {line: run(folder, *shlex.split(line)) for line in re.split(r" *[|\n] *", ALONE.strip())}
     helps = {line.split()[1] for line in str(said["--help"]["output"]).splitlines() if re.match(r"│ [a-z]+ ", line)}
     said |= {f"{name} --help": run(folder, name, "--help") for name in sorted(helps)}
     (folder / "record.json").write_text(
