@@ -16,11 +16,11 @@ from atento.attention.dropout import (
     dropout,
     dropout_mask,
     fresh,
-    mix,
     pair_dropout,
     random_bytes,
 )
 from atento.precision import threads
+from atento.splitmix import mix, signed
 
 CPU = torch.device("cpu")
 WORD = (1 << 64) - 1
@@ -107,7 +107,7 @@ def test_the_same_place_gives_the_same_mask_and_any_other_place_another() -> Non
 
 @given(st.lists(st.integers(-(1 << 63), (1 << 64) - 1), min_size=1, max_size=5))
 def test_a_key_is_a_signed_64_bit_number(numbers: list[int]) -> None:
-    assert -(1 << 63) <= mix(*numbers) < 1 << 63
+    assert -(1 << 63) <= signed(mix(*numbers)) < 1 << 63
 
 
 @given(

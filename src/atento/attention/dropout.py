@@ -1,8 +1,8 @@
 """Dropout as a function of (seed, step, slot, use): the same mask on any device, thread count or after a resume.
 
-PyTorch's `F.dropout` takes no generator and is slow on a CPU. Here a 64-bit counter is hashed (the finaliser of
-SplitMix64, Steele et al. 2014) and each of its eight bytes decides one element. The probability is therefore a
-multiple of 1/256, and kept elements are scaled by the inverse of exactly that probability.
+PyTorch's `F.dropout` takes no generator and is slow on a CPU. Here a 64-bit counter is hashed and each of its eight
+bytes decides one element. The probability is therefore a multiple of 1/256, and kept elements are scaled by the inverse
+of exactly that probability.
 """
 
 from dataclasses import dataclass
@@ -10,21 +10,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-_MASK = (1 << 64) - 1
-_ODD = -7046029254386353131  # the increment of SplitMix64
+from atento.splitmix import INCREMENT, mix, mix_, signed
+from atento.splitmix import uniform as as_uniform
+
+_ODD = signed(INCREMENT)
 
 Key = int | Tensor  # of a mask: 64 bits; a tensor () in compiled code
-
-
-def mix(*numbers: int) -> int:
-    """Hash several integers, in order, to one signed 64-bit integer."""
-    value = 0
-    for number in numbers:
-        value = (value + (number & _MASK) + 0x9E3779B97F4A7C15) & _MASK
-        value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-        value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
-        value ^= value >> 31
-    return value - (1 << 64) if value >> 63 else value
 
 
 @dataclass
@@ -50,12 +41,12 @@ class Randomness:
         """A new 64-bit key for the next mask."""
         self.use += 1
         if self.traced is None:
-            return mix(self.seed, self.step, self.slot, self.use)
-        return _hashed(self.traced[0] + self.traced[1] + (self.use + _ODD))  # the last round of `mix`
+            return signed(mix(self.seed, self.step, self.slot, self.use))
+        return mix_(self.traced[0] + self.traced[1] + (self.use + _ODD))  # the last round of `mix`
 
     def as_tensor(self, device: torch.device) -> "Randomness":
         """The same randomness for compiled code, which draws the same masks."""
-        numbers = [mix(self.seed, self.step, self.slot), self.use]
+        numbers = [signed(mix(self.seed, self.step, self.slot)), self.use]
         return Randomness(0, traced=torch.tensor(numbers, dtype=torch.int64, device=device))
 
 
@@ -74,26 +65,14 @@ def _counter(count: int, device: torch.device) -> Tensor:
     return cached[:count]
 
 
-def _shifted(x: Tensor, by: int) -> Tensor:
-    """Logical right shift. PyTorch's shift copies the sign bit, so the bits that it fills in are cleared."""
-    return (x >> by).bitwise_and_((1 << (64 - by)) - 1)
-
-
 def random_bytes(count: int, key: Key, device: torch.device) -> Tensor:
     """`count` uniformly distributed bytes (uint8), a function of `key` alone."""
-    return _hashed(_counter((count + 7) // 8, device) + key).view(torch.uint8)[:count]
+    return mix_(_counter((count + 7) // 8, device) + key).view(torch.uint8)[:count]
 
 
 def uniform(count: int, key: Key, device: torch.device) -> Tensor:
     """`count` uniformly distributed numbers in [0, 1) (float64), a function of `key` alone."""
-    return _shifted(_hashed(_counter(count, device) + key), 11).double() * 2.0**-53
-
-
-def _hashed(x: Tensor) -> Tensor:
-    """The finaliser of SplitMix64, in place: int64 of any shape."""
-    x.bitwise_xor_(_shifted(x, 30)).mul_(-4658895280553007687)
-    x.bitwise_xor_(_shifted(x, 27)).mul_(-7723592293110705685)
-    return x.bitwise_xor_(_shifted(x, 31))
+    return as_uniform(mix_(_counter(count, device) + key))
 
 
 # The integer type of each floating-point type's width. Masks are computed as integers and then viewed as floats; to
@@ -175,7 +154,7 @@ def pair_dropout(
         first_query, first_query + t, device=device
     )
     index = lines.unsqueeze(-1) * ((key_len + 7) // 8) + words  # (B*H,t,words)
-    random = _hashed(index.mul_(_ODD).add_(key)).view(torch.uint8).view(n_rows, n_heads, t, 8 * len(words))
+    random = mix_(index.mul_(_ODD).add_(key)).view(torch.uint8).view(n_rows, n_heads, t, 8 * len(words))
     if isinstance(keys, Tensor):
         random = random.index_select(-1, word_index * 8 + keys.to(device) % 8)
     else:

@@ -5,7 +5,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+from atento.splitmix import BITS, INCREMENT, mixed
+
+_GOLDEN = np.uint64(INCREMENT)
 _ROUNDS, _FEISTEL_KEY = 6, 31
 
 
@@ -19,7 +21,7 @@ def hashes_of(numbers: NDArray[np.uint64], *key: int) -> NDArray[np.uint64]:
     with np.errstate(over="ignore"):
         x = numbers * _GOLDEN
         for number in key:
-            x = _mixed(x, np.uint64(number & 0xFFFFFFFFFFFFFFFF))
+            x = _mixed(x, np.uint64(number & BITS))
     return x
 
 
@@ -35,7 +37,7 @@ def grid_hashes(rows: NDArray[np.int64], count: int, *key: int, after: tuple[int
     with np.errstate(over="ignore"):
         x = _mixed(hashes(count, *key)[np.newaxis], rows.astype(np.uint64)[:, np.newaxis])
         for number in after:
-            x = _mixed(x, np.uint64(number & 0xFFFFFFFFFFFFFFFF))
+            x = _mixed(x, np.uint64(number & BITS))
         return x
 
 
@@ -46,10 +48,7 @@ def uniform(drawn: NDArray[np.uint64]) -> NDArray[np.float64]:
 
 def _mixed(x: NDArray[np.uint64], number: NDArray[np.uint64] | np.uint64) -> NDArray[np.uint64]:
     """Mix a number into hashes; arithmetic is modulo 2**64 by design."""
-    x = (x ^ number) + _GOLDEN
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    return mixed((x ^ number) + _GOLDEN)
 
 
 def permutation(count: int, *key: int) -> NDArray[np.int64]:

@@ -1,0 +1,58 @@
+"""SplitMix64 (Steele, Lea and Flood 2014): pseudo-random numbers as a function of a key and a place, without a state.
+
+A 64-bit number is hashed by a fixed mixing. So the number at any place of a stream is known without those before it,
+and is the same on every device and after a resume.
+"""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+BITS = (1 << 64) - 1
+INCREMENT = 0x9E3779B97F4A7C15  # 2 ** 64 over the golden ratio
+_FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
+
+def signed(value: int) -> int:
+    """The lowest 64 bits as a signed number, as PyTorch has them."""
+    value &= BITS
+    return value - (1 << 64) if value >> 63 else value
+
+
+def mix(*numbers: int) -> int:
+    """Hash several integers, in order, to one of 64 bits."""
+    value = 0
+    for number in numbers:
+        value = (value + number + INCREMENT) & BITS
+        value = (value ^ value >> 30) * _FIRST & BITS
+        value = (value ^ value >> 27) * _SECOND & BITS
+        value ^= value >> 31
+    return value
+
+
+def mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The finaliser, for an array of any shape; arithmetic is modulo 2**64 by design."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(_FIRST)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(_SECOND)
+    return x ^ (x >> np.uint64(31))
+
+
+def mix_(x: Tensor) -> Tensor:
+    """The finaliser in place, for a tensor int64 of any shape."""
+    x.bitwise_xor_(shifted(x, 30)).mul_(_SIGNED_FIRST)
+    x.bitwise_xor_(shifted(x, 27)).mul_(_SIGNED_SECOND)
+    return x.bitwise_xor_(shifted(x, 31))
+
+
+_SIGNED_FIRST, _SIGNED_SECOND = signed(_FIRST), signed(_SECOND)
+
+
+def shifted(x: Tensor, by: int) -> Tensor:
+    """Logical right shift. PyTorch's copies the sign bit, so the bits that it fills in are cleared."""
+    return (x >> by).bitwise_and_((1 << (64 - by)) - 1)
+
+
+def uniform(hashed: Tensor) -> Tensor:
+    """Hashes int64 as numbers in [0, 1), by their upper 53 bits, which are exact in a float64."""
+    return shifted(hashed, 11).to(torch.float64) * 2.0**-53
