@@ -10,7 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 BIN = Path(sys.executable).parent
-CHECKED = ["src", "tests", "tools"]
+CHECKED = ("src", "benchmarks", "examples", "tests", "tools")
 BEFORE = [
     ("format", ["ruff", "format", "--check", "--quiet", *CHECKED]),
     ("lint", ["ruff", "check", "--quiet", *CHECKED]),
