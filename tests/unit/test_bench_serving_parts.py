@@ -93,7 +93,9 @@ with running(Server(command, "/", {}, "inputs", "/")) as started:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_servers_too(number: int, tmp_path: Path) -> None:
-    process = subprocess.Popen([sys.executable, "-c", WAITING], stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-c", WAITING]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=environment)
     assert process.stdout is not None
     server = int(process.stdout.readline())
     process.send_signal(number)
