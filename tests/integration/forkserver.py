@@ -26,9 +26,12 @@ FAILED_TO_START = 99
 
 def main() -> None:
     """Import what commands need, then serve until standard input ends."""
+    import numpy.ma  # which the first interval of a score imports
+    import pydantic.dataclasses
     import sacrebleu
     import safetensors.torch
     import torch._dynamo  # which making the first optimiser imports
+    import typer.rich_utils  # for help
 
     import atento.cli.main
     import atento.demo
@@ -37,7 +40,9 @@ def main() -> None:
     import atento.runs.train
 
     atento.cli.main.application()  # imports the module of every command
-    assert torch.get_num_threads() == 1 and safetensors and sacrebleu
+    assert torch.get_num_threads() == 1 and all(
+        (numpy.ma, pydantic.dataclasses, sacrebleu, safetensors, typer.rich_utils)
+    )
     gc.collect()
     gc.freeze()  # a collection in a child would copy every page of what is imported
     answer({"ready": True})
