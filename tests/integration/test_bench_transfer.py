@@ -24,7 +24,7 @@ SIZES = {
 def test_both_starts_have_one_network_and_the_pretrained_one_the_weights_of_the_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from benchmarks import transfer
+    from atento_lab.studies import transfer
 
     run = atento.train("micro-world-mlm", SIZES | {"data.valid": [], "data.test": []}, out=tmp_path / "mlm", threads=1)
     embeddings = {}

@@ -14,6 +14,7 @@ from atento.config.presets import PRESETS
 from atento.metrics import METRICS
 from atento.metrics.utilities import UTILITIES
 from atento_lab.notes.table import ROWS
+from atento_lab.studies import BENCHES as STUDIES
 from benchmarks import BENCHES
 from conftest import ForkServer
 
@@ -81,7 +82,9 @@ def test_models_and_runs_are_offered_and_what_is_none_is_not(server: ForkServer,
 
 
 def test_the_measurements_that_are_listed_are_those_that_run() -> None:
-    assert list(MEASUREMENTS) == [*BENCHES, "agreement"]
+    studies = [name for name, measurement in MEASUREMENTS.items() if measurement.study]
+    assert sorted(studies) == sorted(STUDIES)
+    assert sorted(MEASUREMENTS.keys() - studies) == sorted(BENCHES)
 
 
 LIGHT = """
