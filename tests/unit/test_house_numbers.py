@@ -24,13 +24,13 @@ from atento.decoding import Beam, generate
 from test_house_rules import FILES, ROOT, name_of, room_of, trees
 
 MOST: dict[str, float] = {
-    "lines of Python": 109_300,
-    "rooms": 31,
-    "files over 400 lines": 10,
-    "functions over 60 lines outside the commands": 26,
+    "lines of Python": 110_100,
+    "rooms": 34,
+    "files over 400 lines": 12,
+    "functions over 60 lines outside the commands": 25,
     "parameters of a function outside the commands": 14,
     "share of files whose name another file has": 0.36,
-    "`Any` in 100 lines": 1.59,
+    "`Any` in 100 lines": 1.53,
     "`type: ignore`": 99,
     "files of attention": 3,
     "files of a step of a beam search": 4,
@@ -74,7 +74,7 @@ def counted() -> dict[str, float]:
         "functions over 60 lines outside the commands": sum(length(node) > 60 for node in functions),
         "parameters of a function outside the commands": max(len(parameters(node)) for node in functions),
         "share of files whose name another file has": sum(n for n in names.values() if n > 1) / names.total(),
-        "`Any` in 100 lines": 1.59 * any_names / lines,
+        "`Any` in 100 lines": 100 * any_names / lines,
         "`type: ignore`": ignored,
         "comments in 100 lines": 100 * (len(comments) - ignored) / lines,
     }
