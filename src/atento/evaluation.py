@@ -16,7 +16,7 @@ from atento.data.memory import MemoryRecords
 from atento.data.objectives.sequence_to_sequence import within_positions
 from atento.data.records import Records, Split, joined, read_records, records_in_memory
 from atento.data.source_lines import iter_lines, open_binary
-from atento.data.source_records import columns_of, header_hint
+from atento.data.source_records import columns_of, header_hint, header_warning
 from atento.errors import AtentoWarning, CapabilityError, DataError, UsageError, counted, listed
 from atento.metrics import METRICS, Score, metric_named
 from atento.model import Model, load
@@ -198,9 +198,11 @@ def evaluate(
     columns = _chosen_columns(model, data, task, columns, reading, say)
     files, more = _references(data, task)
     records = _records(files, task, skip_bad, columns, reading)
-    _tell([*records.warnings(), *_unknown_labels(records, task, labels_of(model.network.config))], say)
+    labels = labels_of(model.network.config)
+    warnings = [*records.warnings(), *header_warning(records.columns, records.where)]
+    _tell([*warnings, *_unknown_labels(records, task, labels)], say)
     spec = TASKS[task]
-    names = list(chosen or usual_metrics(spec, labels_of(model.network.config), records.columns))
+    names = list(chosen or usual_metrics(spec, labels, records.columns))
     _check_metrics(names, task, language)
     split = joined([records])
     assert split is not None and spec.verb is not None

@@ -200,7 +200,7 @@ def _models(words: list[str], languages: list[str], options: dict[str, Any]) -> 
     for word in words:
         name, equals, path = word.partition("=")
         if not equals:
-            name, path = Path(word).resolve().name if Path(word).exists() else word, word
+            name, path = _folder_name(Path(word)) if Path(word).exists() else word, word
         if not name or not path:
             raise UsageError(f"MODEL must be a folder, a hub name or NAME=MODEL: got {word!r}")
         if name in models:
@@ -209,6 +209,11 @@ def _models(words: list[str], languages: list[str], options: dict[str, Any]) -> 
     if pairs:
         raise UsageError(f"--languages names no model {next(iter(pairs))!r}: there are {', '.join(models)}")
     return models
+
+
+def _folder_name(path: Path) -> str:
+    """The last part of a path, as it was typed; that of `.` and `..` is where they lead."""
+    return (path.resolve() if path.name in ("", "..") else path).name
 
 
 def _language_pair(word: str) -> tuple[str, tuple[str, str]]:

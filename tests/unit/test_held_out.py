@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from atento.config.loading import dump_recipe, load_recipe
 from atento.config.recipe import DataConfig, Recipe, SourceConfig
-from atento.data.held_out import held_out
+from atento.data.held_out import held_out, held_out_lines
 from atento.data.records import Split
 from atento.errors import DataError, RecipeError
 from atento.runs.prepare import read_data
@@ -112,7 +112,7 @@ def test_reading_says_how_many_are_held_out(tmp_path: Path) -> None:
     said: list[str] = []
     read = read_data(Recipe(task="language-modeling", data=data), tmp_path, said.append)
     assert read.valid is not None and len(read.valid) == 10
-    assert len(said) == 1 and said[0].startswith("10 of 100 training texts held out for validation")
+    assert len(said) == 2 and said[0].startswith("10 of 100 training texts held out for validation")
     same = "same" in read.valid["text"]
     assert ("equal to one of them" in said[0]) == same and read.train["text"].count("same") == (0 if same else 40)
     other = read_data(Recipe(task="language-modeling", data=DataConfig(train=data.train)), tmp_path, said.append)
@@ -159,3 +159,10 @@ def test_a_rare_label_trains_and_held_out_records_know_their_lines(tmp_path: Pat
     assert data.valid is not None and "rare" in data.train["label"] and "rare" in data.valid["label"]
     assert data.train.where(data.train["label"].index("rare")) == f"a.tsv:{number + 1}"
     assert Split({"text": ["a"]}, "").where(0) == "record 1"
+
+
+def test_a_run_says_that_less_is_held_out_than_was_asked_for() -> None:
+    assert list(held_out_lines(10, 100, "texts", 10, 0)) == ["10 of 100 training texts held out for validation"]
+    first, second = held_out_lines(30, 300, "examples", 200, 1)
+    assert first.endswith("held out for validation; 1 equal to one of them is not trained on")
+    assert second == "`data.held_out` 200 holds out at most a tenth; `data.valid` takes records of your own"

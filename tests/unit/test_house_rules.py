@@ -52,7 +52,7 @@ ROOMS: dict[str, set[str]] = {
     "decoding": LOW | {"metrics", "splitmix"},
     "storage": {"errors", "limits"},
     "training": MODELS | {"data", "limits", "metrics", "precision", "storage", "terminal"},
-    "inspection": LOW | {"attention", "decoding"},
+    "inspection": LOW | {"attention", "decoding", "storage"},
     "models": MODELS | {"data", "limits", "precision", "storage", "text"},
     "scale": {"errors", "limits", "precision", "text", "data", "storage", "models"},
     "tasks": SHOWN | {"models"},
@@ -232,6 +232,32 @@ def test_files_are_read_under_limits() -> None:
             if opens or call.func.attr in ("read_text", "read_bytes"):
                 found.add(name_of(file))
     assert found - {"cli/recipes.py"} == READ_DIRECTLY.keys()  # that one writes
+
+
+# Files that are written in place and not whole (`storage.whole_file`): each with its reason.
+WRITTEN_IN_PLACE = {
+    "storage/whole_file.py": "the file beside, which replaces the other",
+    "text/folder.py": "a new folder, which is moved into its place",
+    "convert/engines.py": "as the line above",
+    "convert/onnx_engine.py": "as the line above",
+    "convert/unpickling.py": "a folder of our own, which is deleted",
+    "models/peft.py": "a new folder, which is moved into its place",
+    "scale/ray_texts.py": "a folder of our own on another machine",
+    "training/replica/joined.py": "a status, for the process that waits for it",
+    "training/replica/lost.py": "what is known of a process that is gone",
+}
+
+
+def test_files_that_a_user_named_are_written_whole() -> None:
+    """A full disk leaves the old file."""
+    found = {
+        name_of(file)
+        for file, call in calls()
+        if isinstance(call.func, ast.Attribute) and call.func.attr in ("write_text", "write_bytes")
+    }
+    assert {
+        name for name in found if not name.startswith(("atento_lab/notes/checks/", "benchmarks/"))
+    } == WRITTEN_IN_PLACE.keys()
 
 
 # calls that one module makes for all, why, and the files that may make them too

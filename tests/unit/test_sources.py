@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from atento.config.recipe import SourceConfig
 from atento.data.overlap import overlap
 from atento.data.records import SOURCE_AND_TARGET, Records, read_records
+from atento.data.source_records import header_warning
 from atento.errors import DataError, RecipeError
 
 EN = ["The cat sleeps.", "He jumps high.", "Good morning."]
@@ -294,3 +295,14 @@ def test_reading_and_fetching_load_no_torch() -> None:
 
     code = "import sys, atento.data.records, atento.data.fetch, atento.cli.score; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"False\n"
+
+
+def test_a_header_that_is_read_as_a_record_is_a_warning() -> None:
+    def told(first: tuple[str, str], *others: tuple[str, str]) -> list[str]:
+        columns = dict(zip(("source", "target"), zip(first, *others)))
+        return list(header_warning(columns, lambda row: f"pairs.tsv:{row + 1}"))
+
+    sentence = ("The cat sleeps.", "O gato dorme.")
+    (said,) = told(("English", "Portuguese"), sentence, sentence)
+    assert said.startswith("pairs.tsv:1: 'English' and 'Portuguese' are read as a record; if line 1 is a header")
+    assert told(("The cat", "O gato"), sentence) == [] == told(("cat", "gato"), ("dog", "cão")) == told(("cat", "gato"))

@@ -1,36 +1,39 @@
-"""Files that are replaced whole, or not at all."""
+"""Files that a user named are written whole: a disk that is full in the middle leaves the old one."""
 
+import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from atento.storage.whole_file import replacement
+from atento.errors import AtentoError
+from atento.storage.whole_file import write_output
 
 
-def test_a_file_is_replaced_when_its_replacement_is_whole(tmp_path: Path) -> None:
-    path, link = tmp_path / "a.txt", tmp_path / "link"
-    link.symlink_to("a.txt")
-    with replacement(path) as partial:
-        partial.write_text("old")
-        assert not path.exists()
-    with pytest.raises(RuntimeError), replacement(link) as partial:
-        partial.write_text("ne")
-        raise RuntimeError
-    assert path.read_text() == link.read_text() == "old" and {*tmp_path.iterdir()} == {path, link}
-    with replacement(link) as partial:
-        partial.write_text("new")
-    assert link.is_symlink() and path.read_text() == "new" and {*tmp_path.iterdir()} == {path, link}
+@pytest.mark.parametrize("old", [None, "the old page"])
+def test_r3_a_full_disk_leaves_the_old_file_and_nothing_beside_it(
+    old: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "page.html"
+    if old is not None:
+        path.write_text(old, encoding="utf-8")
+
+    def full(self: Path, content: bytes) -> Any:
+        with self.open("wb") as file:
+            file.write(content[:4])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(AtentoError, match=rf"could not write '{path}': No space left on device"):
+        write_output(path, "a new page")
+    assert [file.name for file in tmp_path.iterdir()] == ([] if old is None else ["page.html"])
+    assert old is None or path.read_text(encoding="utf-8") == old
 
 
-def test_what_is_no_file_is_written_itself(tmp_path: Path) -> None:
-    with replacement(Path("/dev/null")) as partial:
-        partial.write_text("gone")
-    assert partial == Path("/dev/null") and partial.is_char_device()
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    with replacement(pipe) as partial:
-        partial.write_text("read")
-    assert os.read(reader, 10) == b"read" and pipe.is_fifo()
-    os.close(reader)
+def test_a_link_stays_a_link_and_a_device_is_written_to(tmp_path: Path) -> None:
+    (tmp_path / "link.html").symlink_to(tmp_path / "page.html")
+    write_output(tmp_path / "link.html", "página")
+    assert (tmp_path / "link.html").is_symlink() and (tmp_path / "page.html").read_text(encoding="utf-8") == "página"
+    write_output(Path(os.devnull), b"gone")
+    assert Path(os.devnull).is_char_device()

@@ -51,6 +51,7 @@ def attend(
     from atento.inspection.page import attention_page
     from atento.inspection.record import check_view
     from atento.model import load
+    from atento.storage.whole_file import write_output
 
     head_choice: Any = int(head) if head.lstrip("-").isdigit() else head
     view: dict[str, Any] = {"layer": layer, "head": head_choice, "kind": kind, "words": words}
@@ -62,7 +63,7 @@ def attend(
     if len(records) == 1:
         records[0].save(out, **view)
     else:
-        Path(out).write_text(attention_page(records, **view), encoding="utf-8")
+        write_output(Path(out), attention_page(records, **view))
     echo(f"wrote {out}", err=True)
     if as_json:
         for record in records:

@@ -217,10 +217,7 @@ def _lines(rows: list[dict[str, Any]]) -> str:
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:
-    from atento.errors import AtentoError
+    from atento.storage.whole_file import write_output
 
     for name, text in files.items():
-        try:
-            (folder / name).write_text(text, encoding="utf-8", newline="\n")
-        except OSError as error:
-            raise AtentoError(f"could not write {str(folder / name)!r}: {error.strerror}") from error
+        write_output(folder / name, text)

@@ -209,18 +209,7 @@ def _texts(lines: Iterable[str], name: str, column: str | None) -> Iterator[tupl
 @contextmanager
 def _written(path: Path) -> Iterator[TextIO]:
     """Open a file that replaces `path` at the end, so that IN and OUT may be the same; a device is written to."""
-    from atento.errors import AtentoError
+    from atento.storage.whole_file import output
 
-    target = path.resolve()
-    in_place = target.exists() and not target.is_file()
-    partial = target if in_place else target.with_name(f".{target.name}-{os.getpid()}")
-    try:
-        with partial.open("w", encoding="utf-8", newline="\n") as file:
-            yield file
-        if not in_place:
-            partial.replace(target)
-    except OSError as error:
-        raise AtentoError(f"could not write {str(path)!r}: {error.strerror}") from error
-    finally:
-        if not in_place:
-            partial.unlink(missing_ok=True)
+    with output(path) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
+        yield file

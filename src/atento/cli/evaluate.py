@@ -188,9 +188,9 @@ def _tables(task: str, *, report: bool, confusion: bool) -> list[str]:
 
 def _draw(scores: "dict[str, Score]", path: Path, title: str) -> None:
     """Write the confusion matrix of the report among the scores as a picture."""
-    from atento.errors import AtentoError
     from atento.inspection.confusion_figure import confusion_png, confusion_svg
     from atento.metrics import confusion_of
+    from atento.storage.whole_file import write_output
 
     matrix = confusion_of(scores["report"])
     png = path.suffix.lower() == ".png"
@@ -199,10 +199,7 @@ def _draw(scores: "dict[str, Score]", path: Path, title: str) -> None:
         if png
         else confusion_svg(matrix.labels, matrix.counts, title).encode()
     )
-    try:
-        path.write_bytes(content)
-    except OSError as error:
-        raise AtentoError(f"{path} cannot be written: {error.strerror}") from error
+    write_output(path, content)
     echo(f"wrote {path}", err=True)
 
 

@@ -71,7 +71,7 @@ def runs(
     else:
         folder = Path(words[0]) if words else Path("runs")
         if arguments or not folder.is_dir():
-            raise UsageError(f"{' '.join(words or ['runs'])} is not a folder of runs")
+            raise UsageError(f"{' '.join(words or ['runs'])} is not a folder of runs; `atento runs` lists the runs")
         _list(folder, as_json)
 
 
@@ -230,9 +230,10 @@ def _table(rows: Sequence[tuple[str, Sequence[str]]]) -> None:
 
 def _plot(folders: Sequence[Path], out: Path) -> None:
     """Draw loss, validation score and learning rate of every run."""
-    from atento.errors import AtentoError, UsageError
+    from atento.errors import UsageError
     from atento.inspection.curves import curves_page, curves_picture
     from atento.runs.record import read_run
+    from atento.storage.whole_file import write_output
 
     panels = _panels([read_run(folder) for folder in folders])
     if not panels:
@@ -240,10 +241,7 @@ def _plot(folders: Sequence[Path], out: Path) -> None:
     kind = out.suffix.lower().removeprefix(".")
     title = "Runs: " + ", ".join(folder.name for folder in folders)
     content = curves_page(panels, title) if kind == "html" else curves_picture(panels, kind)
-    try:
-        out.write_bytes(content)
-    except OSError as error:
-        raise AtentoError(f"{out} cannot be written: {error.strerror}") from error
+    write_output(out, content)
     echo(f"wrote {out}", err=True)
 
 

@@ -252,6 +252,7 @@ def _write_traced(loaded: "Model", lines: Sequence[str], request: _Request, file
     """Write the output of each line, and a page that shows its search; an empty line has no page."""
     from atento.errors import AtentoError, UsageError
     from atento.inspection.decoding_page import decoding_page
+    from atento.storage.whole_file import write_output
 
     if len(lines) > TRACED:
         raise UsageError(f"--trace takes at most {TRACED} lines, one page for each: got more")
@@ -265,7 +266,7 @@ def _write_traced(loaded: "Model", lines: Sequence[str], request: _Request, file
             page = decoding_page(trace, title=line)
         except UsageError as error:  # too many steps, known only after decoding
             raise AtentoError(f"line {number + 1} has no page: {error}") from None
-        output_file(path, option="--trace").write_text(page, encoding="utf-8", newline="\n")
+        write_output(output_file(path, option="--trace"), page)
         progress(f"wrote {path}")
 
 

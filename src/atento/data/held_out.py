@@ -1,6 +1,6 @@
 """Hold out training records for validation; the choice is a function of the data."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from atento.data.shuffle import permutation
@@ -39,6 +39,14 @@ def held_out(
             f"{counted(len(records), 'training record')}; give more data, or `data.valid`"
         )
     return train, valid
+
+
+def held_out_lines(valid: int, total: int, noun: str, asked: int, equal: int) -> Iterator[str]:
+    """What a run says of its held-out records: `valid` of `total`, of `asked`; `equal` are equal to one of them."""
+    also = f"; {equal} equal to one of them {'are' if equal > 1 else 'is'} not trained on" if equal else ""
+    yield f"{valid:,} of {total:,} training {noun} held out for validation{also}"
+    if asked > max(1, total // 10):
+        yield f"`data.held_out` {asked} holds out at most a tenth; `data.valid` takes records of your own"
 
 
 def _of_known_labels(

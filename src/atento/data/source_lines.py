@@ -191,7 +191,7 @@ def open_binary(path: Path, name: str, *, streamed: bool = False, encoding: str 
     if stat.S_ISDIR(mode):
         raise DataError(f"{name}: is a directory, and a file is needed")
     if not stat.S_ISREG(mode):
-        raise DataError(f"{name}: is a pipe or a device, and a regular file is needed; `-` reads standard input")
+        raise DataError(f"{name}: is a pipe or a device, and a regular file is needed; what reads lines takes `-`")
     try:
         raw = path.open("rb")
     except OSError as error:
@@ -314,7 +314,8 @@ def _not_utf8(raw: bytes, name: str, number: int, start: int, at: int) -> DataEr
 
 
 def _convert(encoding: str) -> str:
-    return f" (`encoding: {encoding.lower()}` in the source reads it, or `iconv -f {encoding} -t UTF-8` converts it)"
+    way = f"`encoding: {encoding.lower()}` in a recipe's source reads it"
+    return f" ({way}, or `iconv -f {encoding} -t UTF-8` converts it)"
 
 
 def _wide(raw: bytes) -> str | None:

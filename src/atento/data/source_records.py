@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 from atento.data.assin import pairs_in
@@ -12,7 +12,7 @@ from atento.data.source_json import json_objects, jsonl_objects
 from atento.data.source_lines import LINE_LIMIT, read_text, scan
 from atento.data.spreadsheets import sheet_rows
 from atento.data.squad import is_document, questions_in
-from atento.data.values import Converter
+from atento.data.values import Converter, shortened
 from atento.errors import DataError, counted, listed
 
 Column = int | str
@@ -84,6 +84,15 @@ def header_hint(where: str) -> str:
     return "; if line 1 is a header, give the columns by its names instead of by number" if where.endswith(":1") else ""
 
 
+def header_warning(columns: Mapping[str, Sequence[Any]], where: Callable[[int], str]) -> Iterator[str]:
+    """Yield a warning if line 1 has one word a column and most lines have not: a header may be read as a record."""
+    texts = [values for values in columns.values() if all(isinstance(value, str) for value in values)]
+    short = [all(len(value.split()) < 2 for value in row) for row in zip(*texts)]
+    if len(texts) > 1 and short and short[0] and sum(short) < len(short) / 2 and where(0).endswith(":1"):
+        names = " and ".join(repr(shortened(values[0])) for values in texts)
+        yield f"{where(0)}: {names} are read as a record{header_hint(where(0))}"
+
+
 _DELIMITERS = {"csv": ",", "tsv": "\t", "xlsx": ""}  # between the columns of a line
 
 # Tables -----------------------------------------------------------------------------------------------------------
@@ -110,7 +119,8 @@ def _other(text: str) -> str:
     It is only named in the message.
     """
     found = max(";\t,|", key=text.count)
-    return f"; `delimiter: {json.dumps(found)}` in the source separates columns by that sign" if found in text else ""
+    way = f"`delimiter: {json.dumps(found)}` in the source, `--reading` of a command, separates columns by that sign"
+    return f"; {way}" if found in text else ""
 
 
 def _table(rows: Iterator[Row], name: str, separated: str, columns: Sequence[Column]) -> Iterator[Row]:

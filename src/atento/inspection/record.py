@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from atento.errors import AtentoError, UsageError, nearest
+from atento.errors import UsageError, nearest
 from atento.inspection.alignment import strongest_sources
 from atento.inspection.figures import attention_png, attention_svg
 from atento.inspection.heads import HeadReport, describe_head
@@ -16,6 +16,7 @@ from atento.inspection.maps import Head, Side, WordWeights
 from atento.inspection.page import attention_page
 from atento.inspection.standalone import framed, plain
 from atento.inspection.words import Matrix, merge_words
+from atento.storage.whole_file import write_output
 
 KINDS = ("encoder", "decoder", "cross")
 NOTEBOOK_WEIGHTS = 1_000_000  # limit of a page inside a notebook, whose file it is saved in: about 6 MB
@@ -228,10 +229,7 @@ class AttentionRecord:
             raise UsageError(f"the file must end in {', '.join(_WRITERS)}: got {str(path)!r}")
         self.weights(layer, head, kind)  # raises before any work
         content = _WRITERS[path.suffix.lower()](self, layer=layer, head=head, kind=kind, words=words)
-        try:
-            path.write_bytes(content)
-        except OSError as error:
-            raise AtentoError(f"could not write {str(path)!r}: {error.strerror}") from error
+        write_output(path, content)
 
 
 def check_view(path: Path, *, layer: int, head: Head, kind: str | None, words: bool) -> None:

@@ -21,12 +21,15 @@ def class_name(label: str) -> str:
 
 
 def label_name(value: Any) -> str | None:
-    """Return the name of a label: a string, a whole number, or True or False, of NumPy and PyTorch too; else None."""
+    """Return the name of a label: a string, a whole number, or True or False, of NumPy and PyTorch too; else None.
+
+    A column of whole numbers with a gap comes from pandas as 1.0, which is 1.
+    """
     if not isinstance(value, str) and callable(getattr(value, "item", None)) and getattr(value, "ndim", 0) == 0:
         value = value.item()
     if isinstance(value, bool):
         return str(value)
-    if isinstance(value, Integral):
+    if isinstance(value, Integral) or (isinstance(value, float) and value.is_integer()):
         return str(int(value))
     return class_name(value) if isinstance(value, str) else None
 

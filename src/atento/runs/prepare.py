@@ -18,7 +18,7 @@ from atento.config.recipe import Recipe, SourceConfig
 from atento.config.tasks import TASKS, objectives_of
 from atento.data.batches import Batches
 from atento.data.folds import fold_of
-from atento.data.held_out import held_out
+from atento.data.held_out import held_out, held_out_lines
 from atento.data.memory import MemoryRecords, argument_name
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
@@ -156,8 +156,8 @@ def _held_out(train: Split, recipe: Recipe, report: Report) -> tuple[Split, Spli
     noun, labels = TASKS[recipe.task].records, labels_by_record(recipe, train)
     remaining, valid = (subset(train, rows) for rows in held_out(train.columns, recipe.data.held_out, labels))
     equal = len(train) - len(remaining) - len(valid)
-    also = f"; {equal} equal to one of them {'are' if equal > 1 else 'is'} not trained on" if equal else ""
-    report(f"{len(valid):,} of {len(train):,} training {noun} held out for validation{also}")
+    for line in held_out_lines(len(valid), len(train), noun, recipe.data.held_out, equal):
+        report(line)
     return remaining, valid
 
 

@@ -11,6 +11,7 @@ from atento.runs.plan import plan_run
 from atento.runs.setup import Setup
 from atento.runs.tuning import sizes
 from atento.storage.catalogue import newest
+from atento.storage.checkpoint import check_space
 from atento.training.faults import is_out_of_memory
 from atento.training.journal import changed_since
 from atento.training.run import Run
@@ -75,6 +76,8 @@ def _start(setup: Setup, run: Run) -> None:
     )
     if estimate:
         setup.report(estimate)
+    if setup.replica.size == 1:
+        _check_disk(run)
     report_mixing(run.batches, setup.data.train, recipe, run.steps, setup.report)
     run.journal.cut(0)
     if setup.branch is not None:
@@ -82,6 +85,14 @@ def _start(setup: Setup, run: Run) -> None:
         check_optimizer(setup.branch, recipe.training.optimizer)
         begin_at(run, setup.branch)
         setup.report(f"starting from step {setup.branch.step} of {setup.branch.name.rpartition('@')[0]}")
+
+
+def _check_disk(run: Run) -> None:
+    """Raises CheckpointError: the weights, and two moments of those that AdamW trains, do not fit on the disk."""
+    weights = [weight.numel() * weight.element_size() for weight in run.updater.network.parameters()]
+    moments = [8 * run.updater.parameters[name].numel() for name in run.updater.trained.begins]
+    sizes = [sum(weights), sum(moments) if run.config.optimizer == "adamw" else 0]
+    check_space(run.checkpoints if run.checkpoints.exists() else run.folder, run.checkpoints, run.steps, sizes)
 
 
 def _processes(setup: Setup, run: Run) -> str:

@@ -18,7 +18,7 @@ from atento.config.loading import LoadedRecipe
 from atento.config.objective import OBJECTIVES
 from atento.config.recipe import Recipe
 from atento.config.tasks import TASKS, objectives_of
-from atento.data.held_out import held_out_rows
+from atento.data.held_out import held_out_lines, held_out_rows
 from atento.data.memory import MemoryRecords
 from atento.data.paragraphs import wrapped_sentence
 from atento.data.records import Split, fingerprint, joined
@@ -220,8 +220,8 @@ def data_of(
     elif stored.held_out:
         columns = {"text": list(stored.held_out)}
         valid = Split(columns, fingerprint(*columns.values()))
-        also_equal = f"; {stored.equal} equal to one of them are not trained on" if stored.equal else ""
-        report(f"{len(valid):,} of {store.texts:,} training texts held out for validation{also_equal}")
+        for line in held_out_lines(len(valid), store.texts, "texts", recipe.data.held_out, stored.equal):
+            report(line)
     names = [str(source.file or source.dataset or f"the micro-world's {source.world}") for source in recipe.data.train]
     sources = tuple((name, len(store.of_source(number))) for number, name in enumerate(names))
     train = Split({"text": []}, store.fingerprint, sources=sources, tokens=store)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from atento.errors import TrainingError
+from atento.errors import AtentoError, TrainingError
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -19,6 +19,26 @@ def write_whole(path: Path, text: str) -> None:
             partial.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
         raise TrainingError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def write_output(path: Path, content: str | bytes) -> None:
+    """Write a file that a user named; a disk that is full leaves the old one.
+
+    Raises:
+        AtentoError: it cannot be written.
+    """
+    with output(path) as partial:
+        partial.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+
+
+@contextmanager
+def output(path: Path) -> Iterator[Path]:
+    """`replacement` of a file that a user named. Raises AtentoError: it cannot be written."""
+    try:
+        with replacement(path) as partial:
+            yield partial
+    except OSError as error:
+        raise AtentoError(f"could not write {str(path)!r}: {error.strerror}") from error
 
 
 @contextmanager

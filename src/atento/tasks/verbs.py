@@ -5,7 +5,7 @@ A verb is a method that takes a list of texts and returns a list of results. `pe
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, cast, get_args, get_type_hints, overload
 
@@ -151,7 +151,7 @@ def listed(value: object) -> list[str]:
     """
     if is_frame(value):
         value = frame_texts(value)
-    if not isinstance(value, Iterable) or isinstance(value, bytes | Mapping):
+    if not isinstance(value, Iterable) or isinstance(value, bytes | Mapping | Set):  # in no order
         raise UsageError(f"give a text or a list of texts: got {type(value).__name__}")
     texts = [value] if isinstance(value, str) else list(value)
     check_texts(texts)

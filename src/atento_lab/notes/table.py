@@ -14,6 +14,7 @@ import torch
 from atento.config.recipe import SourceConfig
 from atento.data.records import SOURCE_AND_TARGET, read_records
 from atento.errors import UsageError, nearest
+from atento.storage.whole_file import write_output
 from atento_lab.notes.checks import (
     arrangements,
     attention,
@@ -242,7 +243,7 @@ class Result:
         if not self.finding.figure:
             return None
         path = folder / f"{self.row.id}.svg"
-        path.write_text(self.finding.figure, encoding="utf-8", newline="\n")
+        write_output(path, self.finding.figure)
         return path
 
 
