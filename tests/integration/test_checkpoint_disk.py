@@ -178,3 +178,32 @@ def test_r5_a_full_disk(tmp_path: Path) -> None:
     assert seen["after"] == [5, [5.0], [5.0]]
     assert seen["names after"] == ["step-00000005"]
     assert seen["journal after"] == [1, 5]
+
+
+TRAINING = """
+import sys
+from pathlib import Path
+import atento
+from atento.errors import CheckpointError
+
+said = []
+try:
+    recipe = {
+        "task": "translation",
+        "data": {"train": {"world": "train", "count": 40}, "valid": {"world": "valid", "count": 4}},
+        "tokenizer": {"kind": "word"},
+        "network": {"d_model": 64, "d_ff": 128, "n_heads": 4, "n_layers": 2},
+        "training": {"steps": 2000, "batch_tokens": 100},
+    }
+    atento.train(recipe, out=Path(sys.argv[1]) / "run", device="cpu")
+except CheckpointError as error:
+    print(error)
+print((Path(sys.argv[1]) / "run" / "metrics.jsonl").read_text() == "")
+"""
+
+
+def test_r5_a_disk_too_small_for_one_checkpoint_is_said_before_training(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    said, nothing_trained = on_a_small_disk(disk, TRAINING, 1_000_000).splitlines()
+    assert said.startswith("cannot save step 2000 to ") and "bytes are needed (1.2 times the checkpoint)" in said
+    assert nothing_trained == "True"
