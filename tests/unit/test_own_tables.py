@@ -64,7 +64,7 @@ def test_pandas_reads_the_same_file(tmp_path: Path) -> None:
     ("more", "content", "said"),
     [
         ({}, excel(ROWS).encode("windows-1252"), '`delimiter: ";"` in the source'),
-        ({"delimiter": ";"}, excel(ROWS).encode("windows-1252"), "`encoding: iso-8859-1` in the source"),
+        ({"delimiter": ";"}, excel(ROWS).encode("windows-1252"), "`encoding: iso-8859-1` in a recipe's source"),
         ({"delimiter": ";"}, excel(ROWS).encode("windows-1252").replace(b"\xe3", b"\x93"), "`encoding: windows-1252`"),
         ({"delimiter": ";", "encoding": "latin-1"}, excel(ROWS).encode("latin-1"), "`decimal: ','` reads"),
         ({"delimiter": ";", "decimal": ","}, excel(ROWS, decimal=".").encode(), "`decimal: '.'` reads"),
