@@ -70,10 +70,10 @@ plan micro-world-en-pt --json | notes --page | tokenizer info runs/en-pt | token
 train micro-world-en-pt training.steps=200 --out runs/en-pt | average runs/en-pt | glue nowhere runs/en-pt
 """  # commands without a run of their own, most of them refused
 TIMES = re.compile(
-    r"\d[\d,.]* ?(?:ms|s|seconds?|minutes?|min|h|hours?|tokens/s|pairs/s|GB|GiB|MiB|MB|%)\b|\d+:\d\d(?::\d\d)?|"
-    r'"(?:[a-z_]*seconds|tokens_per_second|time|created|date|started|finished)": ?[^,}\n]+|\d{4}-\d\d-\d\d[T ][\d:.+Z]*'
+    r"\d[\d,.]* ?(?:ms|s|seconds?|minutes?|min|h|hours?|[a-z]+/s|GB|GiB|MiB|MB|%)\b|\d+:\d\d(?::\d\d)?|"
+    r'"(?:[a-z_]*seconds|tokens_per_second|time|created|date|started|finished|run_id|bytes|pid)": ?[^,}\n]+|\d{4}-\d\d-\d\d[T ][\d:.+Z]*'
 )
-UNTOLD = {"optimizer.safetensors"}  # follows the losses
+UNTOLD = {"optimizer.safetensors", "MANIFEST.json", ".lock"}  # follow the losses, the files, the process
 
 
 def run(folder: Path, *arguments: str, text: str = "") -> dict[str, object]:
