@@ -71,7 +71,8 @@ train micro-world-en-pt training.steps=200 --out runs/en-pt | average runs/en-pt
 """  # commands without a run of their own, most of them refused
 TIMES = re.compile(
     r"\d[\d,.]* ?(?:ms|s|seconds?|minutes?|min|h|hours?|[a-z]+/s|GB|GiB|MiB|MB|%)\b|\d+:\d\d(?::\d\d)?|"
-    r'"(?:[a-z_]*seconds|tokens_per_second|time|created|date|started|finished|run_id|bytes|pid)": ?[^,}\n]+|\d{4}-\d\d-\d\d[T ][\d:.+Z]*'
+    r'"(?:[a-z_]*seconds|tokens_per_second|time|created|date|started|finished|run_id|bytes|pid)": ?[^,}\n]+|'
+    r"\d{4}-\d\d-\d\d[T ][\d:.+Z]*"
 )
 UNTOLD = {"optimizer.safetensors", "MANIFEST.json", ".lock"}  # follow the losses, the files, the process
 
