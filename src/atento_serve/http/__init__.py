@@ -1,1 +1,1 @@
-"""The HTTP side of the service: routes, limits, errors, metrics, logs. It computes nothing and never imports torch."""
+"""What every request passes: limits, clients, hosts, errors, logs. It computes nothing and never imports torch."""
