@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from atento.config.recipe import SourceConfig
-from atento.data.records import SOURCE_AND_TARGET, read_records
+from atento.data.records.reader import SOURCE_AND_TARGET, read_records
 from atento.decoding import Beam, Greedy, generate
 from atento.decoding.contract import AnyStepFunction
 from atento.errors import CapabilityError

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from atento.config.loading import LoadedRecipe, load_recipe
-from atento.config.tasks import TASKS
-from atento.data.text_sources import texts_of
+from atento.config.reading.loading import LoadedRecipe, load_recipe
+from atento.config.tables.tasks import TASKS
+from atento.data.files.text_sources import texts_of
 from atento.networks import build_network
 from atento.precision import available_cores
 from atento.runs.prepare import network_for, training_batches

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from atento.config import presets
-from atento.config.network import NetworkConfig
+from atento.config.sections.network import NetworkConfig
 from atento.errors import AtentoError, CapabilityError
 from atento.networks.steps.packed_linear import Precision
 from benchmarks.ctranslate2_side import Conversion, CTranslate2

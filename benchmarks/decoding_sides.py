@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from atento.config.network import NetworkConfig, network_to_dict
+from atento.config.sections.network import NetworkConfig, network_to_dict
 from atento.decoding import Beam, Greedy, generate
 from atento.model import load
 from atento.models.write import write_model

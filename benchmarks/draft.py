@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from atento.config import presets
-from atento.config.network import NetworkConfig, changed
 from atento.config.recipe import TokenizerConfig
+from atento.config.sections.network import NetworkConfig, changed
 from atento.decoding import Greedy, Hypothesis, generate
 from atento.decoding.contract import AnyStepFunction
 from atento.decoding.draft import Draft

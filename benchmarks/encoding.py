@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from atento.config import presets
-from atento.config.network import NetworkConfig
-from atento.data.source_lines import read_lines
+from atento.config.sections.network import NetworkConfig
+from atento.data.files.source_lines import read_lines
 from atento.errors import AtentoError, UsageError
 from atento.tasks.grouping import by_length
 from atento.text import Tokenizer

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atento.config.network import NetworkConfig, network_to_dict
-from atento.config.tasks import EMBEDDING
+from atento.config.sections.network import NetworkConfig, network_to_dict
+from atento.config.tables.tasks import EMBEDDING
 from atento.convert.onnx_engine import quantize, write_graph
 from atento.convert.onnx_graphs import graphs_of
 from atento.model import load

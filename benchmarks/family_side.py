@@ -13,12 +13,12 @@ import torch
 import torch.nn.functional as F
 
 from atento.config import presets
-from atento.config.heads import HeadConfig
-from atento.config.network import NetworkConfig, changed
-from atento.config.training import TrainingConfig
-from atento.data import batches
+from atento.config.sections.network import NetworkConfig, changed
+from atento.config.sections.training import TrainingConfig
+from atento.config.tables.heads import HeadConfig
+from atento.data.batches import batch as batches
 from atento.networks import build_network
-from atento.networks.families import FAMILIES
+from atento.released import FAMILIES
 from atento.training.allocator import keep_freed_memory
 from atento.training.step import Updater
 

@@ -10,14 +10,14 @@ import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from atento.config import presets
-from atento.config.heads import HeadConfig
-from atento.config.initial import InitConfig
-from atento.config.network import NetworkConfig, network_to_dict
-from atento.config.tasks import task_of
-from atento.config.training import TrainingConfig
-from atento.data.batches import PlannedBatches
+from atento.config.sections.initial import InitConfig
+from atento.config.sections.network import NetworkConfig, network_to_dict
+from atento.config.sections.training import TrainingConfig
+from atento.config.tables.heads import HeadConfig
+from atento.config.tables.tasks import task_of
+from atento.data.batches.batch import PlannedBatches
+from atento.data.batches.store import MemoryStore, Ragged
 from atento.data.objectives.labels import KIND, Labels, text_head
-from atento.data.store import MemoryStore, Ragged
 from atento.model import load
 from atento.models.write import write_model
 from atento.networks import build_network

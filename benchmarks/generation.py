@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from atento.config import presets
-from atento.config.network import NetworkConfig
+from atento.config.sections.network import NetworkConfig
 from benchmarks.decoding import PRECISIONS, Comparison, compare
 from benchmarks.decoding_sides import Ours, Transformers, Work, write_weights
 from benchmarks.processes import Contender, about

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from atento.config.network import NetworkConfig
+from atento.config.sections.network import NetworkConfig
 from atento.networks import build_network
 from atento.networks.stack.encoder_decoder import EncoderDecoder
 from atento.networks.steps.graphs import ROOM

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atento.config.network import NetworkConfig
+from atento.config.sections.network import NetworkConfig
 from atento.model import load
 from benchmarks.encoding import SIZES, natural_sentences
 from benchmarks.encoding_sides import vocabulary

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from atento.attention import multihead, observe
-from atento.config.training import TrainingConfig
+from atento.config.sections.training import TrainingConfig
 from atento.data.objectives.sequence_to_sequence import parallel
 from atento.networks import build_network
 from atento.precision import best_precision

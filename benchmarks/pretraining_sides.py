@@ -9,16 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from atento.config import presets
-from atento.config.heads import HeadConfig
-from atento.config.network import NetworkConfig
-from atento.config.training import TrainingConfig
-from atento.data.batches import Batch, Draw, PlannedBatches
-from atento.data.masking import Masking
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.training import TrainingConfig
+from atento.config.tables.heads import HeadConfig
+from atento.data.batches.batch import Batch, Draw, PlannedBatches
+from atento.data.batches.masking import Masking
+from atento.data.batches.store import MemoryStore, Ragged
 from atento.data.objectives.causal import Causal, PackedCausal, packed
 from atento.data.objectives.masked import Masked
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
 from atento.data.objectives.span_corruption import SpanCorruption
-from atento.data.store import MemoryStore, Ragged
 from atento.networks import build_network
 from atento.training.allocator import keep_freed_memory
 from atento.training.step import Updater

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from atento.config.network import NetworkConfig
-from atento.data.source_lines import read_lines
+from atento.config.sections.network import NetworkConfig
+from atento.data.files.source_lines import read_lines
 from atento.errors import AtentoError, UsageError, nearest
 from atento.model import load
 from benchmarks.processes import about

@@ -5,8 +5,8 @@ from pathlib import Path
 import torch
 
 from atento.config import presets
-from atento.config.network import NetworkConfig, changed
-from atento.config.tasks import task_with
+from atento.config.sections.network import NetworkConfig, changed
+from atento.config.tables.tasks import task_with
 from atento.model import Model
 from atento.text import Tokenizer
 from benchmarks.decoding_sides import random_network

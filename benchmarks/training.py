@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atento.config.network import NetworkConfig
-from atento.config.training import TrainingConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.training import TrainingConfig
+from atento.data.batches.store import Ragged
 from atento.data.objectives.sequence_to_sequence import HEAD, parallel
-from atento.data.store import Ragged
 from atento.networks import build_network
 from atento.precision import best_precision
 from atento.training.allocator import keep_freed_memory

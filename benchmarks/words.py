@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atento.config.elmo import CBOWConfig
-from atento.config.network import NetworkConfig
-from atento.config.training import TrainingConfig
+from atento.config.sections.elmo import CBOWConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.training import TrainingConfig
+from atento.data.batches.windows import Windows
 from atento.data.objectives.window import WindowBatches
-from atento.data.windows import Windows
-from atento.networks.cbow import CBOW
+from atento.networks.words.cbow import CBOW
 from atento.text.words import word_spans
 from atento.training.allocator import keep_freed_memory
 from atento.training.step import Updater

@@ -22,10 +22,10 @@ import torch
 from torch import Tensor, nn
 
 import atento
-from atento.config.loading import load_recipe
+from atento.config.reading.loading import load_recipe
 from atento.config.recipe import Recipe
-from atento.config.tasks import TASKS
-from atento.data.records import Split
+from atento.config.tables.tasks import TASKS
+from atento.data.records.reader import Split
 from atento.runs.prepare import read_data
 from atento.tasks.evaluation import metric_scores
 from atento.tasks.table import VERBS

@@ -23,16 +23,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from atento.config.loading import load_recipe
-from atento.config.objective import ObjectiveConfig
+from atento.config.reading.loading import load_recipe
 from atento.config.recipe import Recipe
-from atento.data.batches import Batch, PlannedBatches
+from atento.config.tables.objective import ObjectiveConfig
+from atento.data.batches.batch import Batch, PlannedBatches
 from atento.models.read import read_model
 from atento.networks import Network, build_network, parameter_count
-from atento.networks.families import release
 from atento.networks.recurrent.elmo import ELMo, ProjectedLSTM
 from atento.precision import best_precision
-from atento.runs.plan import new_shapes
+from atento.released import release
+from atento.runs.plans.plan import new_shapes
 from atento.runs.prepare import network_for, new_tokenizer, read_data, training_batches
 from atento.tasks.evaluation import held_out_batches, mean_losses
 from atento.training.allocator import KERNELS, KERNELS_OF_NEW_SHAPES, keep_freed_memory, keep_kernels

@@ -2,6 +2,6 @@
 
 from pathlib import Path
 
-from atento.config.explaining import reference
+from atento.config.reading.explaining import reference
 
 Path(__file__).parents[1].joinpath("docs", "recipe.md").write_text(reference(), encoding="utf-8")

@@ -8,15 +8,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeGuard, Unpack
 
-from atento.config.decoding import DecodingOptions
-from atento.config.formats import DATASETS, FORMATS, Column, columns_of_source, format_of
 from atento.config.recipe import READING, SourceConfig
-from atento.config.tasks import TASKS, scored
-from atento.data.memory import MemoryRecords
+from atento.config.sections.decoding import DecodingOptions
+from atento.config.tables.formats import DATASETS, FORMATS, Column, columns_of_source, format_of
+from atento.config.tables.tasks import TASKS, scored
+from atento.data.files.source_lines import iter_lines, open_binary
+from atento.data.files.source_records import columns_of, header_hint, header_warning
 from atento.data.objectives.sequence_to_sequence import within_positions
-from atento.data.records import Records, Split, joined, read_records, records_in_memory
-from atento.data.source_lines import iter_lines, open_binary
-from atento.data.source_records import columns_of, header_hint, header_warning
+from atento.data.records.memory import MemoryRecords
+from atento.data.records.reader import Records, Split, joined, read_records, records_in_memory
 from atento.errors import AtentoWarning, CapabilityError, DataError, UsageError, counted, listed
 from atento.metrics import METRICS, Score, metric_named
 from atento.model import Model, load

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atento.config.decoding import DecodingConfig, DecodingOptions
-from atento.config.network import network_to_dict
-from atento.config.renamed import VERSION
-from atento.config.tasks import task_with
+from atento.config.sections.decoding import DecodingConfig, DecodingOptions
+from atento.config.sections.network import network_to_dict
+from atento.config.tables.renamed import VERSION
+from atento.config.tables.tasks import task_with
 from atento.decoding.trace import Trace
 from atento.errors import CapabilityError, UsageError, path_of
 from atento.inspection import AttentionRecord
@@ -25,9 +25,9 @@ from atento.models.weight_files import MAX_SHARD_SIZE, in_types
 from atento.models.word_models import WordModel
 from atento.models.write import save_model
 from atento.networks import Network, parameter_count
-from atento.networks.families.load_report import LoadReport
 from atento.networks.steps.choose import NetworkStepFunction, reader, step_function, why_no_int8
 from atento.precision import resolve_device
+from atento.released.load_report import LoadReport
 from atento.tasks.answering import answer, answers
 from atento.tasks.attend import attention_record
 from atento.tasks.classification import classifications, classify
@@ -215,9 +215,9 @@ class Model:
             n_best: return a list of that many translations for each text.
             split_sentences: translate each sentence of a text by itself, and join the outputs with spaces; not with
                 `n_best`.
-            options: the fields of `atento.config.decoding.DecodingConfig`, the recipe's where not given, and `greedy`.
-                `mbr` also takes a function of two lists of texts that returns the matrix of their utilities. For a
-                multilingual model also `source_language` and `target_language`, by the names of its tokenizer.
+            options: the fields of `atento.config.sections.decoding.DecodingConfig`, the recipe's where not given, and
+                `greedy`. `mbr` also takes a function of two lists of texts that returns the matrix of their utilities.
+                For a multilingual model also `source_language` and `target_language`, by the names of its tokenizer.
 
         Raises:
             UsageError: an option or a language that does not exist, or options that exclude each other.

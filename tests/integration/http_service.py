@@ -18,10 +18,10 @@ from typing import Any
 import httpx
 import torch
 
-from atento.config.heads import HeadConfig
-from atento.config.network import NetworkConfig, network_to_dict
-from atento.config.network_parts import InputConfig
 from atento.config.recipe import TokenizerConfig
+from atento.config.sections.network import NetworkConfig, network_to_dict
+from atento.config.sections.network_parts import InputConfig
+from atento.config.tables.heads import HeadConfig
 from atento.model import Model
 from atento.networks import build_network
 from atento.text.tokenizer import Tokenizer

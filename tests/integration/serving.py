@@ -12,8 +12,8 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from atento.config.network import NetworkConfig, network_to_dict
 from atento.config.recipe import TokenizerConfig
+from atento.config.sections.network import NetworkConfig, network_to_dict
 from atento.decoding import Sample, sampling
 from atento.model import Model
 from atento.networks import build_network

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import atento
-from atento.data.source_lines import read_lines
+from atento.data.files.source_lines import read_lines
 from atento.errors import CapabilityError, DataError, ModelError, UsageError
 from atento.runs.train import TrainedRun
 from atento.tasks import answering

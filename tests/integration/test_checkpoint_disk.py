@@ -101,7 +101,7 @@ VECTORS = """
 import os, sys
 from pathlib import Path
 import numpy as np
-from atento.cli.embed import _write
+from atento.cli.commands.embed import _write
 from atento.errors import AtentoError
 
 disk = Path(sys.argv[1])

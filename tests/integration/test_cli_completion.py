@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from atento.cli.measurements import MEASUREMENTS
-from atento.config.layers import shipped
 from atento.config.presets import PRESETS
+from atento.config.reading.layers import shipped
 from atento.metrics import METRICS
 from atento.metrics.utilities import UTILITIES
 from atento_lab.notes.table import ROWS

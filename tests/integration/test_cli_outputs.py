@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from atento.cli.attend import ENDINGS
+from atento.cli.commands.attend import ENDINGS
 from atento.inspection import record
 from conftest import ForkServer, refused
 

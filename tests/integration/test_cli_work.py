@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import atento
-from atento.config import tasks
+from atento.config.tables import tasks
 from atento.metrics import chrf
 from atento.text import Tokenizer
 from conftest import ENVIRONMENT, ForkServer, refused

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from atento.config import presets
-from atento.config.heads import HeadConfig
-from atento.config.network import NetworkConfig, changed
-from atento.config.positions import PositionConfig
+from atento.config.sections.network import NetworkConfig, changed
+from atento.config.sections.positions import PositionConfig
+from atento.config.tables.heads import HeadConfig
 from atento.model import Model
 from atento.networks import build_network
 from atento.precision import cpu_features

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import atento
-from atento.config.loading import load_recipe
+from atento.config.reading.loading import load_recipe
 from atento.errors import DataError
 from atento.runs.token_data import make_store
 from atento.text import text_workers
@@ -124,8 +124,8 @@ def test_the_command_prints_what_it_made(server: ForkServer, tmp_path: Path) -> 
 PEAK = """
 import resource, sys
 import numpy as np
-from atento.config.loading import load_recipe
-from atento.data.shuffle import permuted
+from atento.config.reading.loading import load_recipe
+from atento.data.batches.shuffle import permuted
 from atento.runs.token_data import make_store
 loaded = load_recipe("my.yaml", ["data.held_out=0", "tokenizer={path: pieces}"])
 store = make_store(loaded, lambda line: None, shard_tokens=1 << 20).store

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import atento
-from atento.config.tasks import TASKS
+from atento.config.tables.tasks import TASKS
 from atento.errors import AtentoError, DataError
 from atento.metrics import METRICS, paired_test, report_table
 from atento.tasks.score_files import read_items

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import atento
-from atento.config.loading import load_recipe
+from atento.config.reading.loading import load_recipe
 from conftest import ForkServer, lines_of
 from released_folders import write_released
 

@@ -19,20 +19,20 @@ from typer import Typer
 from typer.testing import CliRunner
 
 import atento
-from atento.config import objective, verbs
-from atento.config.explaining import field_texts
 from atento.config.presets import PRESETS, preset
-from atento.config.tasks import TASKS, Field
+from atento.config.reading.explaining import field_texts
+from atento.config.tables import objective, verbs
+from atento.config.tables.tasks import TASKS, Field
 from atento.data import objectives
-from atento.data.batches import Draw
-from atento.data.memory import records_in
-from atento.data.store import MemoryStore, Ragged
+from atento.data.batches.batch import Draw
+from atento.data.batches.store import MemoryStore, Ragged
+from atento.data.records.memory import records_in
 from atento.decoding.generate import STRATEGIES, generate
 from atento.decoding.strategies import Greedy
 from atento.errors import RecipeError, UsageError
 from atento.metrics import METRICS, paired_test
 from atento.model import Model
-from atento.networks.families import FAMILIES
+from atento.released import FAMILIES
 from atento.runs.train import TrainedRun
 from atento.tasks.table import VERBS
 from atento_lab.notes.table import ROWS, rows_named, run

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import atento
-from atento.config.loading import load_recipe
+from atento.config.reading.loading import load_recipe
 from atento.errors import RecipeError
 from atento.networks.frozen import FrozenVectors
 from runs import events

@@ -10,9 +10,9 @@ import torch
 import yaml
 
 import atento
-from atento.config.loading import load_recipe
-from atento.data.memory import records_in
-from atento.data.records import SOURCE_AND_TARGET, TEXT
+from atento.config.reading.loading import load_recipe
+from atento.data.records.memory import records_in
+from atento.data.records.reader import SOURCE_AND_TARGET, TEXT
 from atento.errors import DataError, RecipeError, UsageError
 from atento.metrics import bleu, chrf
 from atento_world import write

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import atento
-from atento.config.loading import load_recipe
+from atento.config.reading.loading import load_recipe
 from atento.runs.prepare import read_data
 from atento.tasks.evaluation import held_out_batches, mean_losses
 

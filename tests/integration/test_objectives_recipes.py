@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import atento
-from atento.config.loading import load_recipe
-from atento.data.masking import Masking
+from atento.config.reading.loading import load_recipe
+from atento.data.batches.masking import Masking
+from atento.data.files.source_lines import read_lines
 from atento.data.objectives.span_corruption import restored, sentinel_ids
-from atento.data.source_lines import read_lines
 from atento.decoding import Greedy, generate
 from atento.errors import RecipeError, UsageError
 from atento.networks.steps.prefix import PrefixStepFunction

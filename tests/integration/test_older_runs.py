@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 import atento
-from atento.config.loading import load_recipe
+from atento.config.reading.loading import load_recipe
 from atento.errors import UsageError
 
 TINY = {

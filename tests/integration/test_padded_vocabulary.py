@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from atento.config.heads import HeadConfig
-from atento.config.network_parts import InputConfig, OutputConfig
-from atento.config.recurrent import RecurrentConfig
+from atento.config.sections.network_parts import InputConfig, OutputConfig
+from atento.config.sections.recurrent import RecurrentConfig
+from atento.config.tables.heads import HeadConfig
 from atento.errors import TokenizerError
 from atento.model import Model
 from atento.tasks.filling import fill_each

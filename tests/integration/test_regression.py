@@ -10,10 +10,10 @@ import torch
 import transformers
 
 import atento
-from atento.config.loading import load_recipe
-from atento.data.batches import Draw, PlannedBatches
+from atento.config.reading.loading import load_recipe
+from atento.data.batches.batch import Draw, PlannedBatches
+from atento.data.batches.store import Ragged
 from atento.data.objectives.labels import Labels, texts_as_store
-from atento.data.store import Ragged
 from atento.errors import DataError, UsageError
 from atento.networks import build_network
 from atento.runs.prepare import read_data, tokenizer_and_network, training_batches

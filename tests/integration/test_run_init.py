@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import atento
-from atento.config.loading import load_recipe
+from atento.config.reading.loading import load_recipe
 from conftest import ForkServer, refused
 from runs import differences, last, tensors
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from atento.config.recurrent import RecurrentConfig
+from atento.config.sections.recurrent import RecurrentConfig
 from atento.model import Model
 from atento.networks.steps.fast import FastStepFunction
 from atento.text.tokenizer import Tokenizer

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import atento
-from atento.config.tasks import TASKS
+from atento.config.tables.tasks import TASKS
 from atento.model import Model
 from atento.tasks.filling import fill_each
 from atento_serve.settings import limit_texts

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import atento
-from atento.config.heads import HeadConfig
-from atento.config.positions import PositionConfig
+from atento.config.sections.positions import PositionConfig
+from atento.config.tables.heads import HeadConfig
 from atento.errors import UsageError
 from atento.model import Model
 from atento_serve.engine.verbs import describe, fitted

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from atento.config.heads import HeadConfig
-from atento.config.network import NetworkConfig
 from atento.config.recipe import TokenizerConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.tables.heads import HeadConfig
 from atento.model import Model
 from atento.networks import build_network
 from atento.terminal import printable

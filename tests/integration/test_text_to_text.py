@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import atento
-from atento.config.loading import load_recipe
-from atento.config.tasks import TASKS
-from atento.data.records import read_records
+from atento.config.reading.loading import load_recipe
+from atento.config.tables.tasks import TASKS
+from atento.data.records.reader import read_records
 from atento.errors import CapabilityError, RecipeError
 from atento.runs.prepare import read_data
 from atento.runs.train import TrainedRun

@@ -80,6 +80,6 @@ def test_what_samples_cannot_show_is_said_and_training_goes_on(
 
 def test_a_task_that_writes_nothing_says_that_samples_have_no_effect(tmp_path: Path) -> None:
     recipe = {"task": "tagging", "data": {"train": {"world": "train", "labels": "pos"}}, "training": {"samples": 2}}
-    from atento.config.loading import load_recipe
+    from atento.config.reading.loading import load_recipe
 
     assert any("training.samples has no effect: this task writes no text" in w for w in load_recipe(recipe).warnings)

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import atento
-from atento.config.labellings import LABELLINGS
-from atento.config.loading import load_recipe
+from atento.config.reading.loading import load_recipe
+from atento.config.tables.labellings import LABELLINGS
 
 SMALL = {
     "tokenizer.vocab_size": 400,

@@ -5,8 +5,8 @@ from torch import Tensor, nn
 from transformers import MarianConfig, MarianMTModel
 
 from atento.attention.multihead import MultiHeadAttention
-from atento.config.network import NetworkConfig
-from atento.config.network_parts import FeedForwardConfig, SpecialIds
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import FeedForwardConfig, SpecialIds
 from atento.networks import EncoderDecoder
 
 PAD, EOS = 1, 3

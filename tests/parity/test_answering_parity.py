@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import atento
-from atento.config.loading import load_recipe
-from atento.data.batches import PlannedBatches
+from atento.config.reading.loading import load_recipe
+from atento.data.batches.batch import PlannedBatches
 from atento.runs.prepare import read_data, training_batches
 from atento.runs.train import train
 from atento.storage.whole_file import write_whole

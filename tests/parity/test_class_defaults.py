@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import atento
-from atento.config.network import by_key
-from atento.config.released_keys import FILES
+from atento.config.sections.network import by_key
+from atento.config.tables.released_keys import FILES
 from atento.errors import ModelError
-from atento.networks.families import FAMILIES
-from atento.networks.families.config_keys import ReadKeys, class_defaults
+from atento.released import FAMILIES
+from atento.released.config_keys import ReadKeys, class_defaults
 
 pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
 

@@ -11,9 +11,9 @@ import torch
 
 import atento
 from atento.attention.dropout import Randomness
-from atento.config.loading import load_recipe
-from atento.config.network import changed
-from atento.data.batches import Batch, Batches
+from atento.config.reading.loading import load_recipe
+from atento.config.sections.network import changed
+from atento.data.batches.batch import Batch, Batches
 from atento.data.objectives.multiple_negatives import PairBatches
 from atento.model import Model
 from atento.runs.prepare import read_data, tokenizer_and_network, training_batches

@@ -63,7 +63,7 @@ def test_d5_tokenizers_alone_gives_the_ids_that_the_model_reads(family: str, tmp
     model = atento.load(write_released(family, tmp_path), device="cpu")
     assert model.tokenizer is not None
     theirs = tokenizers.Tokenizer.from_str(tokenizer_files(model)["tokenizer.json"].decode())
-    from atento.data.special_tokens import special_tokens_of
+    from atento.data.batches.special_tokens import special_tokens_of
 
     template = special_tokens_of(model.network.config, model.tokenizer)
     for text in [*TEXTS[:20], "ação", "naïve café ☕", ""]:

@@ -13,7 +13,7 @@ import torch
 
 import atento
 from atento.config import presets
-from atento.config.network import network_to_dict
+from atento.config.sections.network import network_to_dict
 from atento.errors import CapabilityError
 from atento.model import Model
 from atento.networks import build_network

@@ -16,10 +16,10 @@ import pytest
 import torch
 
 import atento
-from atento.config.loading import load_recipe
-from atento.config.network import network_to_dict
+from atento.config.reading.loading import load_recipe
 from atento.config.recipe import TokenizerConfig
-from atento.data.special_tokens import template_for
+from atento.config.sections.network import network_to_dict
+from atento.data.batches.special_tokens import template_for
 from atento.errors import CapabilityError
 from atento.model import Model
 from atento.networks import build_network

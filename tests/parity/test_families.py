@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 import atento
+from atento.data.batches.store import MemoryStore, Ragged
 from atento.data.objectives.labels import inputs_of
-from atento.data.store import MemoryStore, Ragged
 from atento.errors import ModelError
 from atento.networks import Decoder, Encoder, EncoderDecoder, Output, build_network, parameter_count, presets
 from released import CASES, Inputs, saved, theirs
@@ -208,7 +208,7 @@ def test_c16_presets_are_the_sizes_of_transformers(name: str) -> None:
     """Their class, built of the configuration that we write for the preset, has as many parameters (error 7)."""
     import transformers
 
-    from atento.networks.families import FAMILIES
+    from atento.released import FAMILIES
 
     config = getattr(presets, name)()
     data = FAMILIES[config.family].write(config)

@@ -19,13 +19,13 @@ import transformers as hf
 
 import atento
 from atento.attention.dropout import Randomness
-from atento.config.loading import load_recipe
-from atento.config.objective import OBJECTIVES, ObjectiveConfig
-from atento.data.batches import Batch
-from atento.data.masking import masking_of
+from atento.config.reading.loading import load_recipe
+from atento.config.tables.objective import OBJECTIVES, ObjectiveConfig
+from atento.data.batches.batch import Batch
+from atento.data.batches.masking import masking_of
+from atento.data.batches.store import MemoryStore, Ragged
 from atento.data.objectives.next_sentence import NextSentence
-from atento.data.records import Split
-from atento.data.store import MemoryStore, Ragged
+from atento.data.records.reader import Split
 from atento.networks.output import Replaced
 from atento.runs.prepare import tokenizer_and_network, training_batches
 from atento.text import Tokenizer

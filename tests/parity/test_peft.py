@@ -8,8 +8,8 @@ import torch
 import transformers as hf
 from torch import Tensor, nn
 
-from atento.config.initial import LoraConfig
-from atento.config.network import network_to_dict
+from atento.config.sections.initial import LoraConfig
+from atento.config.sections.network import network_to_dict
 from atento.errors import UsageError
 from atento.model import load
 from atento.models.peft import save_adapter

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import atento
-from atento.config.released_keys import FILES
+from atento.config.tables.released_keys import FILES
 from atento.convert.reading import model_to_convert
 from atento.errors import ModelError
 from atento.models.peft import ADAPTER_CONFIG

@@ -10,7 +10,7 @@ from torch import nn
 
 import atento
 from atento.convert.reading import model_to_convert
-from atento.networks.families import FAMILIES
+from atento.released import FAMILIES
 from published import FORMS, NAMES, published
 from released import CASES, saved, theirs
 from released_folders import RELEASED, write_released

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from atento.config.network import NetworkConfig
-from atento.config.released_keys import FILES, MODULES
+from atento.config.sections.network import NetworkConfig
+from atento.config.tables.released_keys import FILES, MODULES
 from atento.models.generation import Generation, read_generation
-from atento.networks.families import FAMILIES
-from atento.networks.families.config_keys import ReadKeys, class_defaults
+from atento.released import FAMILIES
+from atento.released.config_keys import ReadKeys, class_defaults
 from published_keys import CONFIG, GENERATION, PUBLISHED
 
 pytestmark = pytest.mark.parity

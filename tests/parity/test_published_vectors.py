@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 
 import atento
-from atento.config.elmo import ELMoConfig
+from atento.config.sections.elmo import ELMoConfig
 from atento.errors import MissingPartError, ModelError
-from atento.networks.recurrent.elmo_hdf5 import load_published, published_config
+from atento.released.elmo_hdf5 import load_published, published_config
 from atento.text.characters import character_batch
 from atento.text.vectors import (
     Vectors,

@@ -9,7 +9,7 @@ import torch
 
 import atento
 from atento.model import Model
-from atento.networks.surgery.transplant import to_decoder
+from atento.models.transplant import to_decoder
 from atento_world import write
 
 pytestmark = pytest.mark.parity

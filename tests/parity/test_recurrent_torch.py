@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from atento.attention import observe
 from atento.attention.additive import AdditiveScore, BilinearScore
-from atento.config.network import NetworkConfig, changed
-from atento.config.network_parts import SpecialIds
-from atento.config.recurrent import CellName, RecurrentConfig
+from atento.config.sections.network import NetworkConfig, changed
+from atento.config.sections.network_parts import SpecialIds
+from atento.config.sections.recurrent import CellName, RecurrentConfig
 from atento.networks.cross_entropy import cross_entropy
 from atento.networks.recurrent.cells import CELLS, RecurrentStack
 from atento.networks.recurrent.language_model import RecurrentLM

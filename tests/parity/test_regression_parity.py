@@ -9,8 +9,8 @@ import torch
 import transformers
 
 import atento
-from atento.config.loading import load_recipe
-from atento.data.batches import PlannedBatches
+from atento.config.reading.loading import load_recipe
+from atento.data.batches.batch import PlannedBatches
 from atento.runs.prepare import read_data, training_batches
 from atento.runs.train import train
 from atento.training.journal import read_journal

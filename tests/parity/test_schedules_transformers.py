@@ -7,7 +7,7 @@ import pytest
 import torch
 import transformers
 
-from atento.config.training import TrainingConfig
+from atento.config.sections.training import TrainingConfig
 from atento.training.schedule import SCHEDULES, learning_rate
 
 STEPS, WARMUP = 59, 10

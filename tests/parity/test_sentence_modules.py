@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import load_file
 
 import atento
-from atento.config.released_keys import FILES
-from atento.config.released_keys import MODULES as KEYS
+from atento.config.tables.released_keys import FILES
+from atento.config.tables.released_keys import MODULES as KEYS
 from atento.convert.layouts import convert
 from atento.errors import ModelError
 from locked import none_left

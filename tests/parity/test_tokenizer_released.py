@@ -21,9 +21,9 @@ from atento.errors import CapabilityError
 from atento.text import Tokenizer
 from atento.text.exporting import exported_files
 from atento.text.lengths import pad_batch, truncate
-from atento.text.sentencepiece_families import MBART_LANGUAGES
-from atento.text.sentencepiece_ids import M2M_LANGUAGES
-from atento.text.spm import read_model
+from atento.text.released.sentencepiece_families import MBART_LANGUAGES
+from atento.text.released.sentencepiece_ids import M2M_LANGUAGES
+from atento.text.released.spm import read_model
 from atento_world import write
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")

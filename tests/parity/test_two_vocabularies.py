@@ -10,10 +10,10 @@ import torch
 import transformers as hf
 
 import atento
-from atento.config.network import NetworkConfig
-from atento.config.network_parts import InputConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import InputConfig
 from atento.errors import CapabilityError, ModelError, RecipeError, TokenizerError
-from atento.networks.surgery.transplant import extended
+from atento.models.transplant import extended
 from released_folders import _SEQ2SEQ, TEXTS, _spm
 
 pytestmark = pytest.mark.parity

@@ -10,7 +10,7 @@ import sentencepiece
 import torch
 import transformers as hf
 
-from atento.text.sentencepiece_families import MBART_LANGUAGES
+from atento.text.released.sentencepiece_families import MBART_LANGUAGES
 from released_folders import _SEQ2SEQ, TEXTS, _byte_level, _spm
 from test_tokenizer_families import FAIRSEQ, unigram
 

@@ -5,10 +5,10 @@ import re
 import pytest
 import torch
 
-from atento.attention.ablation import ablate, ablation_effects, attentions
 from atento.attention.multihead import MultiHeadAttention
-from atento.config.network import NetworkConfig
+from atento.config.sections.network import NetworkConfig
 from atento.errors import UsageError
+from atento.inspection.ablation import ablate, ablation_effects, attentions
 from atento.networks import EncoderDecoder, build_network
 
 SOURCE, TARGET = torch.tensor([[5, 6, 7, 3]]), torch.tensor([[2, 5, 6]])

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from atento.config.recipe import SourceConfig
-from atento.config.tasks import Field
-from atento.data import assin
-from atento.data.records import Records, read_records
+from atento.config.tables.tasks import Field
+from atento.data.files import assin
+from atento.data.records.reader import Records, read_records
 from atento.errors import DataError
 
 CLASSES = (Field("text"), Field("pair", optional=True), Field("label", "class"))

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from atento.attention import attention_weights, observe
 from atento.attention.masks import causal, padding, window
 from atento.attention.multihead import MultiHeadAttention
-from atento.config.network import NetworkConfig
+from atento.config.sections.network import NetworkConfig
 from atento.decoding import Beam, Greedy, generate
 from atento.errors import UsageError
 from atento.networks import EncoderDecoder, build_network

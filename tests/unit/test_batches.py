@@ -9,14 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atento.config import presets
-from atento.config.heads import HeadConfig
-from atento.data import planning
-from atento.data.batches import PlannedBatches
+from atento.config.tables.heads import HeadConfig
+from atento.data.batches.batch import PlannedBatches, planning
+from atento.data.batches.planning import least_parts, plan, round_cuts, round_length
+from atento.data.batches.shuffle import hashes, permutation
+from atento.data.batches.store import EpochStores, MemoryStore, Ragged
 from atento.data.objectives.labels import Labels
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence, parallel
-from atento.data.planning import least_parts, plan, round_cuts, round_length
-from atento.data.shuffle import hashes, permutation
-from atento.data.store import EpochStores, MemoryStore, Ragged
 
 PAD, EOS, START = 0, 3, 2
 rows_of_ids = st.lists(st.lists(st.integers(0, 30_000), max_size=12), max_size=20)

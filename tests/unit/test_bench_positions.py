@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from atento.cli.bench import bench, show
+from atento.cli.commands.bench import bench, show
 from atento.errors import UsageError
 from atento_lab.studies import REPORTS
 from atento_lab.studies.answers import QUESTIONS, answers

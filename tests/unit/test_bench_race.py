@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from atento.config import presets
-from atento.config.elmo import CBOWConfig, CharacterConfig, ELMoConfig
-from atento.config.loading import load_recipe
-from atento.config.network import NetworkConfig, changed
+from atento.config.reading.loading import load_recipe
+from atento.config.sections.elmo import CBOWConfig, CharacterConfig, ELMoConfig
+from atento.config.sections.network import NetworkConfig, changed
 from atento.errors import RecipeError, UsageError
 from atento.model import Model
 from atento.networks import build_network
@@ -84,7 +84,7 @@ def test_a_causal_model_scores_an_answer_by_the_words_after_it_too(architecture:
 
 
 def test_a_masked_model_scores_answers_at_the_mask_and_by_the_right_side_only_if_it_may() -> None:
-    from atento.config.heads import HeadConfig
+    from atento.config.tables.heads import HeadConfig
 
     bert = model(
         "masked-language-modeling",

@@ -12,7 +12,7 @@ NAMES = {"path", "folder", "directory", "file", "url", "model", "where", "locati
 HELD = {  # keyed by what the files hold, not by where they are: each with its reason
     "models/configuration.py _decoding_of": "the values are in the key; the path is named in errors alone",
     "scale/ray_texts.py _encoder": "the bytes of the files are the key",
-    "networks/families/config_keys.py class_defaults": "a table of the package, by the name of a family",
+    "released/config_keys.py class_defaults": "a table of the package, by the name of a family",
 }
 KINDS = {"Path", "PathLike", "StrPath"}
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from atento.attention import attend, attention_weights, observe
-from atento.cli.doctor import missing_packages
+from atento.cli.commands.doctor import missing_packages
 from atento.decoding import MBR, Beam, Sample, generate
 
 

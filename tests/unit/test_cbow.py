@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from atento.attention.dropout import Randomness
-from atento.config.elmo import CBOWConfig
-from atento.config.network import NetworkConfig
+from atento.config.sections.elmo import CBOWConfig
+from atento.config.sections.network import NetworkConfig
+from atento.data.batches.windows import WindowBatch, Windows
 from atento.data.objectives.window import WindowBatches
-from atento.data.windows import WindowBatch, Windows
 from atento.errors import DataError, RecipeError
-from atento.networks.cbow import CBOW, train_vectors
+from atento.networks.words.cbow import CBOW, train_vectors
 from atento.text.vectors import Vectors
 
 PLAIN = CBOWConfig(window=2, negatives=0, subsample=0.0)

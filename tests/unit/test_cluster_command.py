@@ -9,7 +9,7 @@ import typer
 
 from atento.cli import cluster_run, lines
 from atento.cli.cluster import with_cluster
-from atento.cli.collect import collect
+from atento.cli.commands.collect import collect
 from atento.cli.main import COMMANDS, application
 from atento.cli.work import Cluster, Work
 from atento.errors import AtentoWarning, UsageError

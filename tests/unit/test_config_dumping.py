@@ -10,12 +10,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atento.config.decoding import DecodingConfig
-from atento.config.initial import InitConfig, LoraConfig
-from atento.config.loading import dump_recipe, load_recipe, recipe_difference, recipe_schema
-from atento.config.network import NetworkConfig
-from atento.config.positions import PositionConfig
 from atento.config.presets import preset
+from atento.config.reading.loading import dump_recipe, load_recipe, recipe_difference, recipe_schema
 from atento.config.recipe import (
     DataConfig,
     Recipe,
@@ -24,6 +20,10 @@ from atento.config.recipe import (
     TrainingConfig,
     recipe_to_dict,
 )
+from atento.config.sections.decoding import DecodingConfig
+from atento.config.sections.initial import InitConfig, LoraConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.positions import PositionConfig
 
 TRICKY = [
     "no",

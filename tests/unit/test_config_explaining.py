@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from atento.cli.config import config_app
-from atento.config.explaining import KeyHelp, explain, field_texts, reference, section_classes, sections
-from atento.config.loading import recipe_schema
-from atento.config.schema import Reader, as_node, keys_of
+from atento.cli.commands.config import config_app
+from atento.config.reading.explaining import KeyHelp, explain, field_texts, reference, section_classes, sections
+from atento.config.reading.loading import recipe_schema
+from atento.config.reading.schema import Reader, as_node, keys_of
 from atento.errors import RecipeError
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipe.md"

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from atento.config import loading
-from atento.config.loading import load_recipe
+from atento.config.reading import loading
+from atento.config.reading.loading import load_recipe
 from atento.config.recipe import Recipe
 from atento.errors import RecipeError
 
@@ -181,8 +181,8 @@ def test_any_text_on_the_command_line_is_taken_or_refused(overrides: list[str]) 
 @given(st.data())
 def test_a_damaged_recipe_is_taken_or_refused(data: st.DataObject) -> None:
     """One cut, one repetition or one foreign character anywhere in a right recipe."""
-    from atento.config.layers import RecipeFile, read_files, shipped_text
-    from atento.config.schema import Reader
+    from atento.config.reading.layers import RecipeFile, read_files, shipped_text
+    from atento.config.reading.schema import Reader
 
     text = shipped_text(SHIPPED)
     at, length = data.draw(st.integers(0, len(text))), data.draw(st.integers(0, 30))

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from atento.config.decoding import UTILITIES
-from atento.config.initial import InitConfig
-from atento.config.loading import LoadedRecipe, load_recipe
-from atento.config.network import NetworkConfig
-from atento.config.positions import PositionConfig
 from atento.config.presets import preset
+from atento.config.reading.loading import LoadedRecipe, load_recipe
 from atento.config.recipe import SourceConfig
+from atento.config.sections.decoding import UTILITIES
+from atento.config.sections.initial import InitConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.positions import PositionConfig
 from atento.errors import RecipeError
 from atento.metrics import utilities
 
@@ -277,7 +277,7 @@ def test_a_folder_of_a_shipped_recipes_name_does_not_hide_it(write: Write) -> No
 
 
 def test_the_shipped_recipes_are_right_and_short() -> None:
-    from atento.config.layers import shipped, shipped_text
+    from atento.config.reading.layers import shipped, shipped_text
 
     assert "micro-world-en-pt" in shipped()
     for name in shipped():
@@ -287,7 +287,9 @@ def test_the_shipped_recipes_are_right_and_short() -> None:
 
 
 def test_standard_input() -> None:
-    command = "from atento.config.loading import load_recipe; print(load_recipe('-').recipe.data.train[0].source)"
+    command = (
+        "from atento.config.reading.loading import load_recipe; print(load_recipe('-').recipe.data.train[0].source)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", command], input=MINIMAL, capture_output=True, text=True, encoding="utf-8", check=True
     )
@@ -296,9 +298,10 @@ def test_standard_input() -> None:
 
 def test_reading_a_recipe_loads_no_torch() -> None:
     command = (
-        "import sys; from atento.config.loading import load_recipe, dump_recipe, recipe_schema;"
+        "import sys; from atento.config.reading.loading import load_recipe, dump_recipe, recipe_schema;"
         "dump_recipe(load_recipe('micro-world-en-pt').recipe); recipe_schema();"
-        "import atento.cli.config, atento.cli.recipes; print('torch' in sys.modules, 'numpy' in sys.modules)"
+        "import atento.cli.commands.config, atento.cli.commands.recipes;"
+        "print('torch' in sys.modules, 'numpy' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, encoding="utf-8", check=True)
     assert done.stdout == "False False\n"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from atento.config.loading import load_recipe
-from atento.config.network import NetworkConfig
-from atento.config.network_parts import AttentionConfig, FeedForwardConfig, SparseConfig
-from atento.config.positions import PositionConfig
-from atento.config.tasks import TASKS
+from atento.config.reading.loading import load_recipe
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import AttentionConfig, FeedForwardConfig, SparseConfig
+from atento.config.sections.positions import PositionConfig
+from atento.config.tables.tasks import TASKS
 from atento.errors import RecipeError
 
 BUILT = ", ".join(TASKS)

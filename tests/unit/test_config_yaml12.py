@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atento.config.yaml12 import MAX_BYTES, Node, read_yaml
+from atento.config.reading.yaml12 import MAX_BYTES, Node, read_yaml
 from atento.errors import RecipeError
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from atento.config.recipe import SourceConfig
-from atento.config.tasks import Field
-from atento.data import conll
-from atento.data.records import Records, read_records
+from atento.config.tables.tasks import Field
+from atento.data.files import conll
+from atento.data.records.reader import Records, read_records
 from atento.errors import DataError, RecipeError
 from atento.evaluation import source_of
 

@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 import torch
 
-from atento.config.elmo import CharacterConfig, ELMoConfig
-from atento.config.heads import HeadConfig
-from atento.config.loading import load_recipe
-from atento.config.network import NetworkConfig
-from atento.config.network_parts import InputConfig
-from atento.config.positions import PositionConfig
+from atento.config.reading.loading import load_recipe
 from atento.config.recipe import TokenizerConfig
-from atento.data import contexts as windows_module
-from atento.data.batches import Batch
-from atento.data.contexts import ContextWindows, context_windows
+from atento.config.sections.elmo import CharacterConfig, ELMoConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import InputConfig
+from atento.config.sections.positions import PositionConfig
+from atento.config.tables.heads import HeadConfig
+from atento.data.batches.batch import Batch
+from atento.data.batches.batch import contexts as windows_module
+from atento.data.batches.contexts import ContextWindows, context_windows
+from atento.data.batches.whole_words import CHARACTERS
 from atento.data.objectives.spans import NO_ANSWER, answer_head, answer_tokens, label_windows
-from atento.data.values import Span
-from atento.data.whole_words import CHARACTERS
+from atento.data.records.values import Span
 from atento.errors import CapabilityError, DataError, UsageError
 from atento.networks import Network, build_network
 from atento.tasks.answering import AnswerSearch, answer_questions, span_scores

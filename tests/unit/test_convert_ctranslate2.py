@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from atento.config.heads import HeadConfig
-from atento.config.network import NetworkConfig, changed
-from atento.config.network_parts import MaskConfig
-from atento.config.positions import PositionConfig, StretchConfig
+from atento.config.sections.network import NetworkConfig, changed
+from atento.config.sections.network_parts import MaskConfig
+from atento.config.sections.positions import PositionConfig, StretchConfig
+from atento.config.tables.heads import HeadConfig
 from atento.convert import ctranslate2_engine
 from atento.convert.ctranslate2_limits import why_not_held
 from atento.convert.vocabulary import vocabulary_of

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from atento.cli.convert import _comparison_lines
-from atento.config.heads import HeadConfig
-from atento.config.network import NetworkConfig, changed
-from atento.config.network_parts import MaskConfig, ProjectionConfig, SparseConfig
-from atento.config.positions import PositionConfig, StretchConfig
+from atento.cli.commands.convert import _comparison_lines
+from atento.config.sections.network import NetworkConfig, changed
+from atento.config.sections.network_parts import MaskConfig, ProjectionConfig, SparseConfig
+from atento.config.sections.positions import PositionConfig, StretchConfig
+from atento.config.tables.heads import HeadConfig
 from atento.convert import onnx_engine
 from atento.convert.comparison import Comparison
 from atento.convert.onnx_sessions import Session

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from atento.config.network import NetworkConfig
-from atento.config.recurrent import RecurrentConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.recurrent import RecurrentConfig
 from atento.decoding import Beam, Hypothesis, generate
 from atento.decoding.beam.groups import BeamRequest
 from atento.decoding.beam.lane import WIDEST, BeamLane, BeamLanes

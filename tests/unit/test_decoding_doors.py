@@ -11,12 +11,12 @@ import torch
 from typer.testing import CliRunner
 
 from atento.cli.main import application
-from atento.config.decoding import DecodingConfig
-from atento.config.effects import unused_options
-from atento.config.loading import load_recipe
-from atento.config.network import NetworkConfig
-from atento.config.network_parts import SpecialIds
+from atento.config.reading.effects import unused_options
+from atento.config.reading.loading import load_recipe
 from atento.config.recipe import TokenizerConfig
+from atento.config.sections.decoding import DecodingConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import SpecialIds
 from atento.errors import AtentoWarning, RecipeError, UsageError
 from atento.model import Model, load
 from atento.models.exporting import _generation_files

@@ -10,11 +10,11 @@ import torch
 from scipy.stats import chisquare
 from torch import Tensor
 
-from atento.config.network import NetworkConfig, changed
-from atento.config.network_parts import AttentionConfig, InputConfig, MaskConfig, OutputConfig
-from atento.config.positions import PositionConfig
 from atento.config.presets import preset
-from atento.config.recurrent import RecurrentConfig
+from atento.config.sections.network import NetworkConfig, changed
+from atento.config.sections.network_parts import AttentionConfig, InputConfig, MaskConfig, OutputConfig
+from atento.config.sections.positions import PositionConfig
+from atento.config.sections.recurrent import RecurrentConfig
 from atento.decoding import Beam, Greedy, Hypothesis, Sample, drafted, generate
 from atento.decoding.choosing import apply_rules
 from atento.decoding.contract import Request

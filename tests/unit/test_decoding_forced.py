@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from atento.config.network import NetworkConfig
-from atento.config.network_parts import OutputConfig
-from atento.config.recurrent import RecurrentConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import OutputConfig
+from atento.config.sections.recurrent import RecurrentConfig
 from atento.decoding import Beam, Greedy, generate
 from atento.decoding.forced import forced_scores
 from atento.networks import build_network

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from atento.config.heads import HeadConfig
-from atento.config.network import NetworkConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.tables.heads import HeadConfig
 from atento.decoding.mask_predict import mask_predict
 from atento.networks import Encoder
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from atento.config.network import NetworkConfig
-from atento.config.network_parts import OutputConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import OutputConfig
 from atento.decoding import Beam, Greedy, Hypothesis, generate
 from atento.networks import EncoderDecoder, build_network
 

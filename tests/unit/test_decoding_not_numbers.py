@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from atento.config.network import NetworkConfig
-from atento.config.recurrent import RecurrentConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.recurrent import RecurrentConfig
 from atento.decoding import MBR, Beam, Greedy, Sample, generate
 from atento.decoding.exact import exact_search
 from atento.decoding.forced import forced_scores

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from atento.cli.decoding import _chosen
-from atento.config.decoding import FILTERS, DecodingConfig
-from atento.config.effects import unused_options
-from atento.config.loading import load_recipe
-from atento.config.network import NetworkConfig
+from atento.config.reading.effects import unused_options
+from atento.config.reading.loading import load_recipe
 from atento.config.recipe import TokenizerConfig
+from atento.config.sections.decoding import FILTERS, DecodingConfig
+from atento.config.sections.network import NetworkConfig
 from atento.errors import RecipeError, UsageError
 from atento.model import Model
 from atento.models.configuration import decoding_config

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from atento.config.network import NetworkConfig
+from atento.config.sections.network import NetworkConfig
 from atento.decoding import Greedy, Hypothesis, Sample, generate
 from atento.decoding.filters import shaped
 from atento.decoding.rules import Banned, NoRepeatNGrams, RepetitionPenalty

@@ -12,8 +12,8 @@ from tokenizers import Tokenizer as LibraryTokenizer
 from tokenizers import decoders, models, pre_tokenizers
 from torch import Tensor
 
-from atento.config.network import NetworkConfig
 from atento.config.recipe import TokenizerConfig
+from atento.config.sections.network import NetworkConfig
 from atento.decoding import MBR, Beam, Greedy, Sample, generate
 from atento.decoding.rules import Banned, StopStrings
 from atento.decoding.stream import Token, stream

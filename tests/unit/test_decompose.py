@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from atento.attention.decompose import decompose, parts_by_word
 from atento.attention.multihead import MultiHeadAttention
-from atento.config.network import NetworkConfig
-from atento.config.positions import PositionConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.positions import PositionConfig
 from atento.errors import UsageError
+from atento.inspection.decompose import decompose, parts_by_word
+from atento.inspection.network_scores import score_parts
 from atento.networks import EncoderDecoder
-from atento.networks.surgery.decompose import score_parts
 
 SOURCE, TARGET = torch.tensor([[5, 6, 7, 8, 9], [4, 9, 5, 7, 6]]), torch.tensor([[2, 5, 6], [2, 8, 4]])
 SCHEMES = {

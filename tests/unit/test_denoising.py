@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import chisquare
 
-from atento.config.loading import load_recipe
-from atento.config.network import NetworkConfig
-from atento.config.objective import ObjectiveConfig
+from atento.config.reading.loading import load_recipe
 from atento.config.recipe import TokenizerConfig
-from atento.data.batches import Draw, PlannedBatches
+from atento.config.sections.network import NetworkConfig
+from atento.config.tables.objective import ObjectiveConfig
+from atento.data.batches.batch import Draw, PlannedBatches
 from atento.data.objectives import batches_for
 from atento.data.objectives.denoising import Noise, sentence_numbers
 from atento.data.objectives.preparation import Preparation
-from atento.data.records import Split
+from atento.data.records.reader import Split
 from atento.errors import RecipeError
 from atento.text.training import train_tokenizer
 

@@ -8,16 +8,16 @@ import torch
 from torch import Tensor
 
 from atento.attention import attend, blocked, observe
-from atento.attention.decompose import decompose
 from atento.attention.dropout import Randomness
 from atento.attention.masks import Mask, causal, padding, window
 from atento.attention.multihead import MultiHeadAttention, PositionTerms
 from atento.attention.relative_disentangled import Disentangled, log_buckets
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
-from atento.config.network import NetworkConfig
-from atento.config.network_parts import ConvolutionConfig
-from atento.config.positions import PositionConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import ConvolutionConfig
+from atento.config.sections.positions import PositionConfig
 from atento.errors import RecipeError
+from atento.inspection.decompose import decompose
 from atento.networks import Encoder
 from atento.networks.steps.fast import why_not_fast
 

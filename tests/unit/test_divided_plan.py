@@ -10,12 +10,12 @@ import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from atento.config.network import NetworkConfig
-from atento.config.training import TrainingConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.training import TrainingConfig
 from atento.networks import build_network
 from atento.networks.network import Network
-from atento.runs.plan import Plan, memory_of_weights
-from atento.runs.world_plan import memory_of_process, sent_by_process
+from atento.runs.plans.plan import Plan, memory_of_weights
+from atento.runs.plans.world_plan import memory_of_process, sent_by_process
 from atento.training.optimizer import Optimizer
 from atento.training.replica.divided import DividedSum, DividedWeights, gathered_sizes, shards_of
 from atento.training.trained import all_weights

@@ -9,8 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from atento.cli.duplicates import deduplicate, overlap
-from atento.data.duplicates import Duplicate, marked, seen_ngrams, shared, shingles, signing_processes, similarity
+from atento.cli.commands.duplicates import deduplicate, overlap
+from atento.data.corpus.duplicates import (
+    Duplicate,
+    marked,
+    seen_ngrams,
+    shared,
+    shingles,
+    signing_processes,
+    similarity,
+)
 from atento.errors import DataError, UsageError
 from atento_world import write
 

@@ -5,18 +5,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from atento.config.heads import HeadConfig
-from atento.config.loading import load_recipe
-from atento.config.network import NetworkConfig
-from atento.config.network_parts import InputConfig
-from atento.config.objective import ObjectiveConfig
-from atento.config.positions import PositionConfig
+from atento.config.reading.loading import load_recipe
 from atento.config.recipe import TokenizerConfig
-from atento.data.batches import PlannedBatches
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import InputConfig
+from atento.config.sections.positions import PositionConfig
+from atento.config.tables.heads import HeadConfig
+from atento.config.tables.objective import ObjectiveConfig
+from atento.data.batches.batch import PlannedBatches
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
-from atento.data.records import Split
-from atento.data.values import Span
+from atento.data.records.reader import Split
+from atento.data.records.values import Span
 from atento.text.training import train_tokenizer
 
 WORDS = ["quem", "viu", "a", "maçã", "ontem", "em", "Évora", "disse", "Ana"]

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from atento.cli.bench import show
-from atento.config.network import NetworkConfig, changed
-from atento.config.recurrent import RecurrentConfig
-from atento.data.batches import Batch
+from atento.cli.commands.bench import show
+from atento.config.sections.network import NetworkConfig, changed
+from atento.config.sections.recurrent import RecurrentConfig
+from atento.data.batches.batch import Batch
 from atento.data.objectives.sequence_to_sequence import HEAD
 from atento.networks import build_network
 from atento.tasks.prefixes import free_running, losses_by_step, shifted

@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from atento.config.elmo import ELMoConfig
-from atento.config.heads import HeadConfig
-from atento.config.network import NetworkConfig, changed
-from atento.config.positions import PositionConfig
-from atento.config.recurrent import RecurrentConfig
+from atento.config.sections.elmo import ELMoConfig
+from atento.config.sections.network import NetworkConfig, changed
+from atento.config.sections.positions import PositionConfig
+from atento.config.sections.recurrent import RecurrentConfig
+from atento.config.tables.heads import HeadConfig
 from atento.decoding import Greedy, generate
 from atento.networks import Decoder, ELMo, Encoder, RecurrentLM, build_network, presets
 

@@ -12,14 +12,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import atento
-from atento.config.heads import HeadConfig
-from atento.config.network import NetworkConfig, changed
-from atento.config.positions import PositionConfig
+from atento.config.sections.network import NetworkConfig, changed
+from atento.config.sections.positions import PositionConfig
+from atento.config.tables.heads import HeadConfig
 from atento.errors import AtentoError, CapabilityError, CheckpointError, ModelError
 from atento.model import Model
 from atento.networks import build_network, presets
-from atento.networks.families import FAMILIES, release
-from atento.networks.families.tensors import INDEX, SINGLE, TensorFiles
+from atento.released import FAMILIES, release
+from atento.released.tensors import INDEX, SINGLE, TensorFiles
 
 SIZES = {"vocab_size": 11, "d_model": 8, "d_ff": 12, "n_heads": 2, "n_layers": 2, "max_len": 10}
 IDS = {"ids": {"pad": 0, "bos": 1, "eos": 2, "unk": 3, "start": 1, "mask": 4}}

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from atento.config.recipe import SourceConfig
-from atento.data.fetch import fetch_catalogues, fetch_libreoffice
-from atento.data.fetch_catalogues import without_accelerator
-from atento.data.fetch_pages import page_pairs, paragraphs
-from atento.data.records import SOURCE_AND_TARGET, read_records
+from atento.data.corpus.fetch import fetch_catalogues, fetch_libreoffice
+from atento.data.corpus.fetch_catalogues import without_accelerator
+from atento.data.corpus.fetch_pages import page_pairs, paragraphs
+from atento.data.records.reader import SOURCE_AND_TARGET, read_records
 from atento.errors import AtentoError, DataError, MissingPartError, UsageError
 
 PAGE = """<!DOCTYPE html><html><head><title>{title}</title><script>var p = "<p id='x'>no</p>";</script></head><body>
@@ -158,7 +158,7 @@ def test_missing_tools_and_refused_downloads_are_one_sentence(tmp_path: Path, mo
     program(tools, "dpkg-deb", "exit 0")
     with pytest.raises(DataError, match="the packages libreoffice-help-en-us, libreoffice-help-es hold no help folder"):
         fetch_libreoffice(["es"], tmp_path)
-    monkeypatch.setattr("atento.data.fetch._SECONDS", 0.1)
+    monkeypatch.setattr("atento.data.corpus.fetch._SECONDS", 0.1)
     program(tools, "apt-get", "while :; do :; done")
     with pytest.raises(AtentoError, match=r"apt-get could not download .*: no end after 0\.1 seconds"):
         fetch_libreoffice(["es"], tmp_path)

@@ -24,7 +24,7 @@ from atento.config.recipe import TokenizerConfig
 from atento.convert.unpickle import older_files
 from atento.errors import AtentoError
 from atento.models.peft import read_peft
-from atento.models.sentence_transformers import sentence_folder
+from atento.released.sentence_transformers import sentence_folder
 from atento.text import Tokenizer
 from atento.text.training import train_tokenizer
 from tiny_families import tiny_config, tiny_model

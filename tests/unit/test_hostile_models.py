@@ -13,18 +13,18 @@ import pytest
 import torch
 
 import atento
-from atento.config.elmo import CBOWConfig, CharacterConfig, ELMoConfig
-from atento.config.heads import HeadConfig
-from atento.config.network import DEEPEST, NetworkConfig, network_to_dict
-from atento.config.positions import PositionConfig
 from atento.config.presets import PRESETS
+from atento.config.sections.elmo import CBOWConfig, CharacterConfig, ELMoConfig
+from atento.config.sections.network import DEEPEST, NetworkConfig, network_to_dict
+from atento.config.sections.positions import PositionConfig
+from atento.config.tables.heads import HeadConfig
 from atento.errors import AtentoError, ModelError
 from atento.models.initial import fine_tuned
 from atento.models.read import ModelFiles, read_network
 from atento.networks.build import ARCHITECTURES, build_network
-from atento.networks.families import FAMILIES
-from atento.networks.families.config_keys import ReadKeys
-from atento.networks.families.load_report import LoadReport
+from atento.released import FAMILIES
+from atento.released.config_keys import ReadKeys
+from atento.released.load_report import LoadReport
 from tiny_families import OF_FAMILY, tiny_config, tiny_model
 
 HOSTILE = ("1000000000000", "-1", "0", "1e999", "true", "9" * 400, "[[3]]")

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from atento.config.formats import FORMATS
 from atento.config.recipe import SourceConfig
-from atento.config.tasks import TASKS, Field
-from atento.data.records import read_records, records_in_memory
-from atento.data.source_lines import iter_lines, read_lines, scan_many
-from atento.data.text_sources import texts_of
+from atento.config.tables.formats import FORMATS
+from atento.config.tables.tasks import TASKS, Field
+from atento.data.files.source_lines import iter_lines, read_lines, scan_many
+from atento.data.files.text_sources import texts_of
+from atento.data.records.reader import read_records, records_in_memory
 from atento.errors import AtentoError, DataError, RecipeError
 from atento.evaluation import _unknown_labels, source_of
 from atento.metrics import METRICS

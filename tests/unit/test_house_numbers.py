@@ -24,8 +24,8 @@ from atento.decoding import Beam, generate
 from test_house_rules import FILES, ROOT, name_of, room_of, trees
 
 MOST: dict[str, float] = {
-    "lines of Python": 110_100,
-    "rooms": 34,
+    "lines of Python": 110_110,
+    "rooms": 35,
     "files over 400 lines": 12,
     "functions over 60 lines outside the commands": 25,
     "parameters of a function outside the commands": 14,

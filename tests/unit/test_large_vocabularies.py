@@ -9,17 +9,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from atento.config.elmo import ELMoConfig
-from atento.config.loading import load_recipe
-from atento.config.network import NetworkConfig
-from atento.config.network_parts import OutputConfig
-from atento.config.objective import ObjectiveConfig
+from atento.config.reading.loading import load_recipe
 from atento.config.recipe import TokenizerConfig
-from atento.config.training import TrainingConfig
+from atento.config.sections.elmo import ELMoConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import OutputConfig
+from atento.config.sections.training import TrainingConfig
+from atento.config.tables.objective import ObjectiveConfig
+from atento.data.batches.shuffle import log_uniform
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
-from atento.data.records import Split
-from atento.data.shuffle import log_uniform
+from atento.data.records.reader import Split
 from atento.errors import CapabilityError, RecipeError
 from atento.networks import build_network
 from atento.networks.recurrent.elmo import ELMo

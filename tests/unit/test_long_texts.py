@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from atento.config.heads import HeadConfig
-from atento.config.network import NetworkConfig, changed
-from atento.config.positions import PositionConfig
 from atento.config.presets import preset
 from atento.config.recipe import TokenizerConfig
-from atento.config.tasks import TASKS
+from atento.config.sections.network import NetworkConfig, changed
+from atento.config.sections.positions import PositionConfig
+from atento.config.tables.heads import HeadConfig
+from atento.config.tables.tasks import TASKS
 from atento.decoding import Beam, generate
 from atento.decoding.trace import Trace
 from atento.errors import DataError, UsageError

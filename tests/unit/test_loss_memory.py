@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from atento.attention.masks import causal, prefix
-from atento.config.elmo import CBOWConfig, ELMoConfig
-from atento.config.heads import HeadConfig
-from atento.config.network import NetworkConfig
-from atento.data.batches import Batch
+from atento.config.sections.elmo import CBOWConfig, ELMoConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.tables.heads import HeadConfig
+from atento.data.batches.batch import Batch
 from atento.data.objectives.bidirectional import word_batch
 from atento.networks import build_network
 from atento.networks import cross_entropy as cross_entropy_module

@@ -7,11 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from atento.config.heads import HeadConfig
-from atento.config.network import NetworkConfig
-from atento.config.network_parts import InputConfig
-from atento.config.training import TrainingConfig
-from atento.data.batches import Batch, Part
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import InputConfig
+from atento.config.sections.training import TrainingConfig
+from atento.config.tables.heads import HeadConfig
+from atento.data.batches.batch import Batch, Part
 from atento.errors import CapabilityError
 from atento.networks import Encoder, build_network
 from atento.training.losses import Call, losses

@@ -12,18 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from atento.config.heads import HeadConfig
-from atento.config.loading import load_recipe
-from atento.config.network import NetworkConfig
-from atento.config.objective import ObjectiveConfig
+from atento.config.reading.loading import load_recipe
 from atento.config.recipe import TokenizerConfig
-from atento.data.batches import Batch, Draw, PlannedBatches
-from atento.data.masking import MAX_SPAN, Masking
+from atento.config.sections.network import NetworkConfig
+from atento.config.tables.heads import HeadConfig
+from atento.config.tables.objective import ObjectiveConfig
+from atento.data.batches.batch import Batch, Draw, PlannedBatches
+from atento.data.batches.masking import MAX_SPAN, Masking
+from atento.data.batches.store import Ragged
+from atento.data.batches.word_numbers import WordNumbers, word_numbers
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
-from atento.data.records import Split
-from atento.data.store import Ragged
-from atento.data.word_numbers import WordNumbers, word_numbers
+from atento.data.records.reader import Split
 from atento.errors import RecipeError
 from atento.networks import build_network
 from atento.text.tokenizer import Tokenizer

@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from atento.cli.score import register
+from atento.cli.commands.score import register
 from atento.errors import AtentoError, DataError, UsageError
 from atento.metrics import bleu, entity_f1, f1, paired_test, squad
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import atento
-from atento.config.loading import load_recipe
+from atento.config.reading.loading import load_recipe
 from atento.errors import RecipeError
-from atento.runs import minutes
+from atento.runs.plans import minutes
 from atento.storage.catalogue import newest
 
 RECIPE: dict[str, Any] = {

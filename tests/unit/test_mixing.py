@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 import torch
 
-from atento.config.loading import load_recipe
-from atento.config.mixing import MixingConfig, MixingPoint
-from atento.config.network import NetworkConfig, SpecialIds, changed
-from atento.config.objective import ObjectiveConfig
-from atento.config.tasks import Field
-from atento.data.batches import Batches, PlannedBatches
-from atento.data.mixture import Mixture, Shares
+from atento.config.reading.loading import load_recipe
+from atento.config.sections.mixing import MixingConfig, MixingPoint
+from atento.config.sections.network import NetworkConfig, SpecialIds, changed
+from atento.config.tables.objective import ObjectiveConfig
+from atento.config.tables.tasks import Field
+from atento.data.batches.batch import Batches, PlannedBatches
+from atento.data.batches.mixture import Mixture, Shares
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
-from atento.data.records import Split, joined, records_in_memory
-from atento.data.subsets import by_source
+from atento.data.records.reader import Split, joined, records_in_memory
+from atento.data.records.subsets import by_source
 from atento.errors import RecipeError
 from atento.runs.mixing import mixed_sources, mixing_lines
 from atento.runs.prepare import read_data

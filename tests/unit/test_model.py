@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 import atento
-from atento.config.network import NetworkConfig, changed, network_to_dict
-from atento.config.network_parts import MaskConfig
 from atento.config.recipe import TokenizerConfig
+from atento.config.sections.network import NetworkConfig, changed, network_to_dict
+from atento.config.sections.network_parts import MaskConfig
 from atento.errors import (
     CapabilityError,
     CheckpointError,

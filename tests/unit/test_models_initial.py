@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from atento.config.loading import load_recipe
-from atento.config.network import NetworkConfig, network_to_dict
-from atento.config.positions import PositionConfig
+from atento.config.reading.loading import load_recipe
+from atento.config.sections.network import NetworkConfig, network_to_dict
+from atento.config.sections.positions import PositionConfig
 from atento.errors import ModelError, RecipeError
 from atento.models.configuration import network_config
 from atento.models.initial import check_new_positions, fine_tuned, lengthened

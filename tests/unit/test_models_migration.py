@@ -14,8 +14,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import atento
-from atento.config.loading import load_recipe
-from atento.config.renamed import VERSION, nested, renamed
+from atento.config.reading.loading import load_recipe
+from atento.config.tables.renamed import VERSION, nested, renamed
 from atento.errors import ModelError, RecipeError
 from atento.models.migration import migrated
 

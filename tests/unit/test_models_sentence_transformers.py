@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from atento.errors import ModelError
-from atento.models.sentence_transformers import SentenceModules, sentence_folder
+from atento.released.sentence_transformers import SentenceModules, sentence_folder
 
 
 def modules(folder: Path, *kinds: str, **pooling: object) -> Path:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from atento.config.network import NetworkConfig
+from atento.config.sections.network import NetworkConfig
 from atento.errors import AtentoError, CheckpointError
 from atento.models.card import model_card
 from atento.models.read import read_model

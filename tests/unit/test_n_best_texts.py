@@ -6,9 +6,9 @@ from itertools import product
 import pytest
 import torch
 
-from atento.config.decoding import DecodingConfig
-from atento.config.network import NetworkConfig
-from atento.config.network_parts import SpecialIds
+from atento.config.sections.decoding import DecodingConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import SpecialIds
 from atento.decoding import MBR, Beam, Sample, generate
 from atento.tasks.writing import WrittenText, write_all
 from test_decoding_chains import EOS, Chain

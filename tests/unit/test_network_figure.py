@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from atento.config import presets
-from atento.config.heads import HeadConfig
-from atento.config.network import NetworkConfig
-from atento.config.recurrent import RecurrentConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.recurrent import RecurrentConfig
+from atento.config.tables.heads import HeadConfig
 from atento.inspection.network_figure import network_svg, network_text
 from atento.networks import Network, build_network, parameter_count
 from atento.networks.describe import Part, describe

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from atento.attention.observe import observe
-from atento.config.network import NetworkConfig, changed
-from atento.config.network_parts import AttentionConfig, FeedForwardConfig, InputConfig, OutputConfig
-from atento.config.positions import PositionConfig
 from atento.config.presets import preset
+from atento.config.sections.network import NetworkConfig, changed
+from atento.config.sections.network_parts import AttentionConfig, FeedForwardConfig, InputConfig, OutputConfig
+from atento.config.sections.positions import PositionConfig
 from atento.decoding import MBR, Beam, Greedy, Sample, generate
 from atento.errors import CapabilityError
 from atento.networks import build_network

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from atento.config.network import NetworkConfig
-from atento.config.positions import PositionConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.positions import PositionConfig
 from atento.decoding import MBR, Beam, Greedy, Sample, generate
 from atento.errors import CapabilityError
 from atento.networks.steps.graphs import ROOM, Buffers, GraphStepFunction

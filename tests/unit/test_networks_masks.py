@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from atento.attention.masks import bidirectional, causal, lookahead, prefix, window
-from atento.config.loading import load_recipe
-from atento.config.network import NetworkConfig
-from atento.config.network_parts import MaskConfig
+from atento.config.reading.loading import load_recipe
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import MaskConfig
 from atento.errors import RecipeError
 from atento.networks import build_network
 

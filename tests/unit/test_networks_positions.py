@@ -15,11 +15,11 @@ from atento.attention.masks import documents, window
 from atento.attention.multihead import MultiHeadAttention
 from atento.attention.positions import Sinusoidal
 from atento.attention.relative import ALiBi, alibi_slopes
-from atento.config.dumping import dump_recipe
-from atento.config.loading import load_recipe
-from atento.config.network import NetworkConfig, changed
-from atento.config.positions import PositionConfig
 from atento.config.presets import preset
+from atento.config.reading.dumping import dump_recipe
+from atento.config.reading.loading import load_recipe
+from atento.config.sections.network import NetworkConfig, changed
+from atento.config.sections.positions import PositionConfig
 from atento.errors import RecipeError, UsageError
 from atento.model import Model
 from atento.networks import EncoderDecoder, build_network

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from atento.attention.observe import observe
-from atento.config.heads import HeadConfig
-from atento.config.initial import LoraConfig
-from atento.config.network import FeedForwardConfig, NetworkConfig, changed
-from atento.config.network_parts import AttentionConfig, SparseConfig
-from atento.config.positions import PositionConfig
 from atento.config.presets import preset
+from atento.config.sections.initial import LoraConfig
+from atento.config.sections.network import FeedForwardConfig, NetworkConfig, changed
+from atento.config.sections.network_parts import AttentionConfig, SparseConfig
+from atento.config.sections.positions import PositionConfig
+from atento.config.tables.heads import HeadConfig
 from atento.errors import CapabilityError
 from atento.model import Model
 from atento.networks import Encoder, build_network

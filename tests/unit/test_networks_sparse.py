@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from atento.attention import observe
-from atento.config.network import NetworkConfig
-from atento.config.network_parts import AttentionConfig, SparseConfig
-from atento.config.positions import PositionConfig
-from atento.config.training import TrainingConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import AttentionConfig, SparseConfig
+from atento.config.sections.positions import PositionConfig
+from atento.config.sections.training import TrainingConfig
+from atento.data.batches.store import Ragged
 from atento.data.objectives.sequence_to_sequence import parallel
-from atento.data.store import Ragged
 from atento.errors import RecipeError
 from atento.networks import EncoderDecoder
 from atento.training.losses import Call, losses

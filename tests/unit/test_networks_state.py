@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from atento.attention.masks import Mask, bidirectional, causal, lookahead, padding, prefix, window
-from atento.config.network import NetworkConfig
+from atento.config.sections.network import NetworkConfig
 from atento.errors import CapabilityError
 from atento.networks import EncoderDecoder, build_network
 

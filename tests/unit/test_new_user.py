@@ -15,13 +15,13 @@ from atento.cli.lines import refuse_text
 from atento.cli.main import COMMANDS, application
 from atento.cli.messages import CommandLineError, sentence
 from atento.cli.outputs import output_file
-from atento.config import foreign
-from atento.config.decoding import DecodingOptions
-from atento.config.loading import load_recipe
+from atento.config.reading.loading import load_recipe
 from atento.config.recipe import READING, SourceConfig
-from atento.config.renamed import elsewhere
-from atento.config.tasks import OTHER_NAMES, TASKS, scored
-from atento.data.records import read_records
+from atento.config.sections.decoding import DecodingOptions
+from atento.config.tables import foreign
+from atento.config.tables.renamed import elsewhere
+from atento.config.tables.tasks import OTHER_NAMES, TASKS, scored
+from atento.data.records.reader import read_records
 from atento.errors import CapabilityError, DataError, MissingPartError, RecipeError, UsageError
 from atento.evaluation import evaluate, source_of, task_of
 from atento.model import Model, load

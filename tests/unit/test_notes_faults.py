@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from atento.attention import additive as scored
-from atento.attention import decompose, entmax, masks, positions, relative
+from atento.attention import entmax, masks, positions, relative
 from atento.attention.entmax import Entmax
 from atento.attention.masks import bidirectional
 from atento.attention.multihead import MultiHeadAttention
@@ -18,18 +18,18 @@ from atento.attention.observe import Observation
 from atento.attention.positions import Learned, Rotary, Sinusoidal
 from atento.attention.relative import Gated, RelativeMatrix, Shaw
 from atento.config import presets
-from atento.config.initial import InitConfig
-from atento.data import windows
+from atento.config.sections.initial import InitConfig
+from atento.data.batches.batch import windows
 from atento.decoding.beam import groups
-from atento.inspection import heads
-from atento.networks import ELMo, EncoderDecoder, cbow, describe, layers
+from atento.inspection import decompose, heads, position_ablation
+from atento.networks import ELMo, EncoderDecoder, describe, layers
 from atento.networks.layers import FeedForward, LayerMix, Residual
 from atento.networks.recurrent import cells as recurrent
 from atento.networks.recurrent import seq2seq as recurrent_seq2seq
 from atento.networks.recurrent.elmo import ProjectedLSTM
 from atento.networks.stack import masks as stack_masks
 from atento.networks.stack.inputs import InputLayer
-from atento.networks.surgery import position_ablation
+from atento.networks.words import cbow
 from atento.notes import listing_attention
 from atento.runs import position_report
 from atento.training import scheduled_sampling

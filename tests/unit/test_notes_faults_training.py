@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from atento.attention.multihead import MultiHeadAttention
-from atento.config.mixing import MixingConfig
-from atento.data import masking
+from atento.config.sections.mixing import MixingConfig
+from atento.data.batches.batch import masking
 from atento.data.objectives.next_sentence import FOLLOWS, NextSentence
 from atento.data.objectives.prefix import Prefix
 from atento.data.objectives.span_boundary import SpanBoundary

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atento.attention.masks import causal, padding
-from atento.config.network import NetworkConfig
-from atento.config.network_parts import OutputConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import OutputConfig
 from atento.errors import UsageError
 from atento.networks import EncoderDecoder
 from atento.notes import (

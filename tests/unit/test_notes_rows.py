@@ -8,24 +8,25 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from atento.attention import ablation, kernels, sparse
 from atento.attention import additive as scored
+from atento.attention import kernels, sparse
 from atento.attention import relative as attention_relative
 from atento.attention.masks import Mask, bidirectional, causal
 from atento.attention.multihead import KeyValues, MultiHeadAttention
 from atento.attention.positions import Learned, Shaw, Sinusoidal, T5Bias
+from atento.data.batches.store import Ragged
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
-from atento.data.store import Ragged
 from atento.decoding import greedy
 from atento.decoding.beam import groups as beam
 from atento.errors import UsageError
+from atento.inspection import ablation
+from atento.inspection import network_scores as network_decompose
 from atento.model import Model
 from atento.models import weight_files
 from atento.networks import EncoderDecoder, layers
 from atento.networks.layers import Residual
 from atento.networks.stack import masks as stack_masks
 from atento.networks.stack import stack
-from atento.networks.surgery import decompose as network_decompose
 from atento.notes import PositionalEncoding, listing_bleu, listing_search
 from atento.precision import threads
 from atento.text import Tokenizer

@@ -10,23 +10,23 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atento.config.heads import HeadConfig
-from atento.config.loading import load_recipe
-from atento.config.network import NetworkConfig
-from atento.config.network_parts import InputConfig
-from atento.config.objective import OBJECTIVES, ObjectiveConfig
+from atento.config.reading.loading import load_recipe
 from atento.config.recipe import TokenizerConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import InputConfig
+from atento.config.tables.heads import HeadConfig
+from atento.config.tables.objective import OBJECTIVES, ObjectiveConfig
 from atento.data import objectives
-from atento.data.batches import Batch, Batches, Draw, PlannedBatches
-from atento.data.mixture import Mixture, Shares
+from atento.data.batches.batch import Batch, Batches, Draw, PlannedBatches
+from atento.data.batches.mixture import Mixture, Shares
+from atento.data.batches.shuffle import random_partition
+from atento.data.batches.store import MemoryStore, Ragged
 from atento.data.objectives import batches_for
 from atento.data.objectives.next_sentence import NextSentence
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
 from atento.data.objectives.span_corruption import SpanCorruption, corrupt, restored
-from atento.data.records import Split
-from atento.data.shuffle import random_partition
-from atento.data.store import MemoryStore, Ragged
+from atento.data.records.reader import Split
 from atento.errors import DataError, TokenizerError
 from atento.text.specials import sentinels
 from atento.text.tokenizer import Tokenizer

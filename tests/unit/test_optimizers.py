@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from atento.config.elmo import CBOWConfig
-from atento.config.network import NetworkConfig
-from atento.config.training import TrainingConfig
+from atento.config.sections.elmo import CBOWConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.training import TrainingConfig
 from atento.errors import RecipeError
 from atento.networks import build_network
 from atento.networks.network import Network

@@ -10,14 +10,14 @@ import pandas
 import polars
 import pytest
 
-from atento.config.formats import FORMATS
 from atento.config.recipe import SourceConfig
-from atento.config.tasks import TASKS
-from atento.data.frames import frame_texts
-from atento.data.memory import by_split
-from atento.data.records import read_records, records_in_memory
-from atento.data.statistics import columns_seen
-from atento.data.text_sources import reading_options
+from atento.config.tables.formats import FORMATS
+from atento.config.tables.tasks import TASKS
+from atento.data.corpus.statistics import columns_seen
+from atento.data.files.frames import frame_texts
+from atento.data.files.text_sources import reading_options
+from atento.data.records.memory import by_split
+from atento.data.records.reader import read_records, records_in_memory
 from atento.errors import DataError, MissingPartError, RecipeError, UsageError
 from atento.tasks.text_outputs import texts_and_pairs
 from atento.tasks.verbs import listed

@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atento.attention.masks import causal
-from atento.config.heads import HeadConfig
-from atento.config.loading import load_recipe
-from atento.config.network import NetworkConfig
-from atento.config.network_parts import MaskConfig
-from atento.data.batches import Batch, Draw, PlannedBatches
+from atento.config.reading.loading import load_recipe
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import MaskConfig
+from atento.config.tables.heads import HeadConfig
+from atento.data.batches.batch import Batch, Draw, PlannedBatches
+from atento.data.batches.store import MemoryStore, Ragged
 from atento.data.objectives.causal import Causal, PackedCausal, packed
 from atento.data.objectives.prefix import Prefix
 from atento.data.objectives.preparation import windows
-from atento.data.store import MemoryStore, Ragged
 from atento.errors import RecipeError
 from atento.networks import build_network
 from atento.networks.steps.choose import step_function

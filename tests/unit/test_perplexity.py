@@ -10,14 +10,14 @@ import torch
 import typer
 from typer.testing import CliRunner, Result
 
-from atento.cli.perplexity import register
-from atento.config.elmo import ELMoConfig
-from atento.config.heads import HeadConfig
-from atento.config.network import NetworkConfig, network_to_dict
+from atento.cli.commands.perplexity import register
 from atento.config.recipe import TokenizerConfig
-from atento.data.batches import PlannedBatches
+from atento.config.sections.elmo import ELMoConfig
+from atento.config.sections.network import NetworkConfig, network_to_dict
+from atento.config.tables.heads import HeadConfig
+from atento.data.batches.batch import PlannedBatches
+from atento.data.batches.store import MemoryStore, Ragged
 from atento.data.objectives.causal import Causal
-from atento.data.store import MemoryStore, Ragged
 from atento.errors import AtentoError, CapabilityError, DataError, UsageError
 from atento.model import Model
 from atento.networks import build_network

@@ -9,13 +9,13 @@ import torch
 from typer.testing import CliRunner
 
 from atento.cli.main import application
-from atento.config.loading import load_recipe
-from atento.config.network import NetworkConfig
-from atento.config.training import TrainingConfig
+from atento.config.reading.loading import load_recipe
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.training import TrainingConfig
 from atento.errors import UsageError
 from atento.networks import build_network
 from atento.runs.divided import check_divided
-from atento.runs.plan import memory_of_weights
+from atento.runs.plans.plan import memory_of_weights
 from atento.runs.train import train
 from atento.training.optimizer import OPTIMIZERS
 from atento.training.step import Updater

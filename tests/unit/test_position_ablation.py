@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from atento.config.network import NetworkConfig
-from atento.config.positions import PositionConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.positions import PositionConfig
 from atento.errors import UsageError
+from atento.inspection.position_ablation import position_effects, scheme_names, without_scheme
 from atento.networks import build_network
-from atento.networks.surgery.position_ablation import position_effects, scheme_names, without_scheme
 
 IDS = torch.tensor([[5, 6, 7, 8, 9, 4]])
 SIZES = {"vocab_size": 11, "d_model": 12, "d_ff": 20, "n_heads": 3, "n_layers": 2, "dropout": 0.0, "max_len": 16}

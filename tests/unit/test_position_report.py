@@ -9,7 +9,7 @@ import typer
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from atento.cli.runs import register
+from atento.cli.commands.runs import register
 from atento.errors import UsageError
 from atento.runs.position_report import position_report
 from atento.runs.train import train

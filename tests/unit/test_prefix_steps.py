@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from atento.config.heads import HeadConfig
-from atento.config.network import NetworkConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.tables.heads import HeadConfig
 from atento.decoding import Beam, Greedy, generate
 from atento.decoding.forced import forced_scores
 from atento.errors import CapabilityError

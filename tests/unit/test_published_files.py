@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import save_file
 
 from atento.errors import ModelError
-from atento.networks.families.tensors import TensorFiles
+from atento.released.tensors import TensorFiles
 
 
 def _write(file: Path, **tensors: float) -> None:

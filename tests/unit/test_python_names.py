@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import atento
-from atento.config.network import NetworkConfig, network_to_dict
 from atento.config.recipe import TokenizerConfig
+from atento.config.sections.network import NetworkConfig, network_to_dict
 from atento.decoding import Beam, generate
 from atento.decoding.trace import Trace
 from atento.errors import CapabilityError, UsageError
@@ -21,7 +21,7 @@ from atento.inspection import AttentionRecord
 from atento.metrics import bleu, paired_test
 from atento.model import Model
 from atento.networks import build_network
-from atento.networks.families.load_report import LoadReport
+from atento.released.load_report import LoadReport
 from atento.runs.train import TrainedRun
 from atento.text.training import train_tokenizer
 from atento_world import write

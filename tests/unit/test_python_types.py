@@ -10,16 +10,16 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from atento.cli.attend import attend as attend_command
-from atento.cli.average import average as average_command
-from atento.cli.convert import convert as convert_command
+from atento.cli.commands.attend import attend as attend_command
+from atento.cli.commands.average import average as average_command
+from atento.cli.commands.convert import convert as convert_command
+from atento.cli.commands.embed import embed as embed_command
+from atento.cli.commands.evaluate import evaluate as evaluate_command
+from atento.cli.commands.similarity import similarity as similarity_command
+from atento.cli.commands.train import train as train_command
 from atento.cli.decoding import _FLAGS
-from atento.cli.embed import embed as embed_command
-from atento.cli.evaluate import evaluate as evaluate_command
-from atento.cli.similarity import similarity as similarity_command
-from atento.cli.train import train as train_command
-from atento.config.decoding import DecodingConfig, DecodingOptions
-from atento.config.embedding import EmbeddingConfig, EmbeddingOptions
+from atento.config.sections.decoding import DecodingConfig, DecodingOptions
+from atento.config.sections.embedding import EmbeddingConfig, EmbeddingOptions
 from atento.convert.engines import convert_for
 from atento.convert.layouts import convert
 from atento.errors import RecipeError, UsageError

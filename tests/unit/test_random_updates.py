@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from atento.config.tasks import TASKS
-from atento.data.planning import _PART_COST, _cheapest_parts, plan
+from atento.config.tables.tasks import TASKS
+from atento.data.batches.planning import _PART_COST, _cheapest_parts, plan
 
 LABELS, PAIRS, UPDATES = 600, 400, 40
 RANDOM = np.random.default_rng(3)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from atento.config.recipe import SourceConfig
-from atento.data.records import TEXT, read_records
-from atento.data.source_lines import scan
+from atento.data.files.source_lines import scan
+from atento.data.records.reader import TEXT, read_records
 from atento.errors import DataError
 from atento.limits import RATIO, WINDOW, free_memory, limited
 from atento.scale.blocks import Reading
@@ -24,7 +24,7 @@ READ = """
 import json, resource, sys
 from pathlib import Path
 from atento.config.recipe import SourceConfig
-from atento.data.records import TEXT, read_records
+from atento.data.records.reader import TEXT, read_records
 from atento.errors import DataError
 name, column, cap = sys.argv[1:]
 resource.setrlimit(resource.RLIMIT_AS, (int(cap), int(cap)))

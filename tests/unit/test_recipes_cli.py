@@ -9,16 +9,16 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from atento.cli.commands.config import config_app
+from atento.cli.commands.recipes import recipes_app
 from atento.cli.completion import recipe_summary
-from atento.cli.config import config_app
-from atento.cli.recipes import recipes_app
-from atento.config.fitting import FITTED
-from atento.config.inherited import INHERITED
-from atento.config.layers import shipped, shipped_text
-from atento.config.loading import load_recipe, recipe_schema
 from atento.config.presets import PRESETS
+from atento.config.reading.fitting import FITTED
+from atento.config.reading.inherited import INHERITED
+from atento.config.reading.layers import shipped, shipped_text
+from atento.config.reading.loading import load_recipe, recipe_schema
 from atento.config.recipe import recipe_to_dict
-from atento.config.tasks import TASKS
+from atento.config.tables.tasks import TASKS
 from atento.errors import RecipeError, UsageError
 
 NAME = "micro-world-en-pt"

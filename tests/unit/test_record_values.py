@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from atento.config.recipe import SourceConfig
-from atento.config.tasks import Field
-from atento.data.held_out import held_out
-from atento.data.overlap import overlap
-from atento.data.records import Records, joined, read_records, records_in_memory
-from atento.data.values import Span
+from atento.config.tables.tasks import Field
+from atento.data.records.held_out import held_out
+from atento.data.records.overlap import overlap
+from atento.data.records.reader import Records, joined, read_records, records_in_memory
+from atento.data.records.values import Span
 from atento.errors import DataError, RecipeError, UsageError
 
 TAGGING = (Field("tokens", "words"), Field("tags", "tags"))

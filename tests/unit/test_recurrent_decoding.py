@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from atento.config.network import NetworkConfig, changed
-from atento.config.network_parts import SpecialIds
-from atento.config.recurrent import CellName, RecurrentConfig, ScoreName
-from atento.config.training import TrainingConfig
-from atento.data.batches import Batch, Part
+from atento.config.sections.network import NetworkConfig, changed
+from atento.config.sections.network_parts import SpecialIds
+from atento.config.sections.recurrent import CellName, RecurrentConfig, ScoreName
+from atento.config.sections.training import TrainingConfig
+from atento.data.batches.batch import Batch, Part
 from atento.decoding import Beam, Greedy, Hypothesis, generate
 from atento.networks.build import build_network
 from atento.networks.recurrent.language_model import RecurrentLM

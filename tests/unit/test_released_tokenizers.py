@@ -16,7 +16,7 @@ from atento.config.recipe import TokenizerConfig
 from atento.errors import CapabilityError, MissingPartError, TokenizerError, install_hint
 from atento.text import Tokenizer, has_tokenizer, train_tokenizer
 from atento.text.lengths import pad_batch, truncate
-from atento.text.spm import read_model
+from atento.text.released.spm import read_model
 
 BERT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "gat", "##o", "a", "[", "]", "mask", "acao", "."]
 GPT2 = {"<|endoftext|>": 0, "g": 1, "a": 2, "t": 3, "o": 4, "Ġ": 5, "at": 6, "Ġg": 7, "Ġgat": 8}

@@ -11,7 +11,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from atento.data.source_lines import read_lines
+from atento.data.files.source_lines import read_lines
 from atento.errors import DataError, UsageError
 from atento.scale import blocks
 from atento.scale.blocks import Plan, Reading

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from atento.config.training import TrainingConfig, beyond_the_run, warmup_of
+from atento.config.sections.training import TrainingConfig, beyond_the_run, warmup_of
 from atento.training.run import Progress
 from atento.training.schedule import SCHEDULES, learning_rate
 

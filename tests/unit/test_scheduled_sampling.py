@@ -12,14 +12,14 @@ from torch import Tensor
 
 from atento.attention.dropout import Randomness
 from atento.attention.masks import causal, documents
-from atento.config.loading import load_recipe
-from atento.config.network import NetworkConfig, changed
-from atento.config.recurrent import RecurrentConfig
-from atento.config.scheduled_sampling import ScheduledSamplingConfig
-from atento.config.training import TrainingConfig
-from atento.data.batches import Batch, Part
+from atento.config.reading.loading import load_recipe
+from atento.config.sections.network import NetworkConfig, changed
+from atento.config.sections.recurrent import RecurrentConfig
+from atento.config.sections.scheduled_sampling import ScheduledSamplingConfig
+from atento.config.sections.training import TrainingConfig
+from atento.data.batches.batch import Batch, Part
+from atento.data.batches.store import Ragged
 from atento.data.objectives.sequence_to_sequence import parallel
-from atento.data.store import Ragged
 from atento.errors import RecipeError
 from atento.networks import build_network
 from atento.training.losses import Call, losses

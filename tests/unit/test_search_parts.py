@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from atento.config.loading import load_recipe
+from atento.config.reading.loading import load_recipe
 from atento.errors import RecipeError, UsageError
 from atento.inspection.score_figure import Panel, Point, axis_ticks, scores_svg
 from atento.runs.search.folder import differences, open_search

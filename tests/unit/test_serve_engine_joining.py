@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from atento.config.network import NetworkConfig
+from atento.config.sections.network import NetworkConfig
 from atento.networks import build_network
 from atento.networks.steps.fast import FastStepFunction
 from atento.networks.steps.joining import shortest_length

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from atento.config.network import NetworkConfig
-from atento.config.network_parts import AttentionConfig, MaskConfig
-from atento.config.positions import PositionConfig
-from atento.config.recurrent import RecurrentConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import AttentionConfig, MaskConfig
+from atento.config.sections.positions import PositionConfig
+from atento.config.sections.recurrent import RecurrentConfig
 from atento.decoding.lane import moved_up
 from atento.decoding.running import JoinedRows, RunningBatch
 from atento.networks import build_network

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from atento.attention import observe
-from atento.config.network import NetworkConfig, network_to_dict
-from atento.config.network_parts import OutputConfig
 from atento.config.recipe import TokenizerConfig
-from atento.config.recurrent import RecurrentConfig
+from atento.config.sections.network import NetworkConfig, network_to_dict
+from atento.config.sections.network_parts import OutputConfig
+from atento.config.sections.recurrent import RecurrentConfig
 from atento.decoding import Beam, Greedy, Sample, generate
 from atento.decoding.stream import stream
 from atento.errors import CapabilityError

@@ -9,9 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from atento.config.recipe import SourceConfig
-from atento.data.overlap import overlap
-from atento.data.records import SOURCE_AND_TARGET, Records, read_records
-from atento.data.source_records import header_warning
+from atento.data.files.source_records import header_warning
+from atento.data.records.overlap import overlap
+from atento.data.records.reader import SOURCE_AND_TARGET, Records, read_records
 from atento.errors import DataError, RecipeError
 
 EN = ["The cat sleeps.", "He jumps high.", "Good morning."]
@@ -293,7 +293,10 @@ def test_reading_and_fetching_load_no_torch() -> None:
     import subprocess
     import sys
 
-    code = "import sys, atento.data.records, atento.data.fetch, atento.cli.score; print('torch' in sys.modules)"
+    code = (
+        "import sys, atento.data.records.reader, atento.data.corpus.fetch, atento.cli.commands.score;"
+        "print('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"False\n"
 
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atento.data import source_lines
-from atento.data.source_lines import LINE_LIMIT, iter_lines, read_lines, scan, scan_many
+from atento.data.files import source_lines
+from atento.data.files.source_lines import LINE_LIMIT, iter_lines, read_lines, scan, scan_many
 from atento.errors import DataError
 
 
@@ -135,7 +135,7 @@ def test_line_limit_is_exact_and_reading_goes_on_after_it() -> None:
 def test_a_line_of_64_mib_takes_no_more_than_three_limits_of_memory(tmp_path: Path) -> None:
     (tmp_path / "big.txt").write_bytes(b"x" * (64 * 2**20) + b"\nend\n")
     code = (
-        "import resource, sys; from atento.data.source_lines import read_lines; peak = lambda: "
+        "import resource, sys; from atento.data.files.source_lines import read_lines; peak = lambda: "
         "resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == 'darwin' else 1024)\n"
         "before = peak(); bad = []; found = read_lines(sys.argv[1], bad=bad); print(found, len(bad), peak() - before)"
     )
@@ -230,7 +230,7 @@ def test_gzip_is_checked_to_its_end(tmp_path: Path, raw: bytes, said: str) -> No
 
 
 def test_standard_input(tmp_path: Path) -> None:
-    code = "import json; from atento.data.source_lines import read_lines; print(json.dumps(read_lines('-')))"
+    code = "import json; from atento.data.files.source_lines import read_lines; print(json.dumps(read_lines('-')))"
     done = subprocess.run([sys.executable, "-c", code], input=b"a\n\nol\xc3\xa1", capture_output=True, check=True)
     assert done.stdout == b'["a", "", "ol\\u00e1"]\n'
     done = subprocess.run([sys.executable, "-c", code], input=b"a\n\xe7\n", capture_output=True, check=False)

@@ -9,10 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atento.config.recipe import SourceConfig
-from atento.config.tasks import Field
-from atento.data.records import SOURCE_AND_TARGET, TEXT, read_records, records_in_memory
-from atento.data.statistics import PERCENTILES, columns_seen, labels_of, lengths, over, percentiles, ratios, suspicious
-from atento.data.values import Span
+from atento.config.tables.tasks import Field
+from atento.data.corpus.statistics import (
+    PERCENTILES,
+    columns_seen,
+    labels_of,
+    lengths,
+    over,
+    percentiles,
+    ratios,
+    suspicious,
+)
+from atento.data.records.reader import SOURCE_AND_TARGET, TEXT, read_records, records_in_memory
+from atento.data.records.values import Span
 from atento_world import write
 
 

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from atento.attention import observe
 from atento.attention.dropout import Randomness
-from atento.config.network import NetworkConfig, changed
-from atento.config.training import TrainingConfig
-from atento.data.batches import Batch, Part, PlannedBatches
+from atento.config.sections.network import NetworkConfig, changed
+from atento.config.sections.training import TrainingConfig
+from atento.data.batches.batch import Batch, Part, PlannedBatches
+from atento.data.batches.store import Ragged
 from atento.data.objectives.sequence_to_sequence import parallel
-from atento.data.store import Ragged
 from atento.errors import TrainingError
 from atento.networks import EncoderDecoder, build_network
 from atento.networks.network import Network

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from atento.cli.statistics import measured, text_lines
-from atento.config.loading import LoadedRecipe, load_recipe
+from atento.cli.commands.statistics import measured, text_lines
+from atento.config.reading.loading import LoadedRecipe, load_recipe
 from benchmarks import data as bench_data
 
 WORDS = ["o", "gato", "pulou", "alto", "a", "casa", "azul", "verde", "não", "é", "de", "que", "um", "céu", "mar", "sol"]

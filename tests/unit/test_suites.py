@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import atento
-from atento.config.tasks import TASKS
-from atento.data.conll import without_marks
+from atento.config.tables.tasks import TASKS
+from atento.data.files.conll import without_marks
 from atento.errors import DataError, UsageError
 from atento.metrics import accuracy
 from atento.suites.english import GLUE

@@ -9,18 +9,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atento.config.heads import HeadConfig
-from atento.config.loading import load_recipe
-from atento.config.network import NetworkConfig
-from atento.config.network_parts import InputConfig
-from atento.config.objective import ObjectiveConfig
-from atento.config.positions import PositionConfig
+from atento.config.reading.loading import load_recipe
 from atento.config.recipe import TokenizerConfig
-from atento.data.batches import PlannedBatches
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import InputConfig
+from atento.config.sections.positions import PositionConfig
+from atento.config.tables.heads import HeadConfig
+from atento.config.tables.objective import ObjectiveConfig
+from atento.data.batches.batch import PlannedBatches
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.tags import Pieces, encode_sentences
-from atento.data.records import Split
+from atento.data.records.reader import Split
 from atento.errors import CapabilityError, DataError, UsageError
 from atento.model import Model
 from atento.networks import build_network

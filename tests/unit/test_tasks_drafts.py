@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from atento.config.network import NetworkConfig, network_to_dict
 from atento.config.recipe import TokenizerConfig
+from atento.config.sections.network import NetworkConfig, network_to_dict
 from atento.errors import CapabilityError, RecipeError, UsageError
 from atento.model import Model, load
 from atento.networks import build_network

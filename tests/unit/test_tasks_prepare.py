@@ -12,14 +12,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atento.config.decoding import DecodingConfig
-from atento.config.network import NetworkConfig
 from atento.config.recipe import DataConfig, Recipe, SourceConfig, TokenizerConfig
-from atento.config.training import TrainingConfig
-from atento.data.batches import PlannedBatches
+from atento.config.sections.decoding import DecodingConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.training import TrainingConfig
+from atento.data.batches.batch import PlannedBatches
+from atento.data.batches.store import Ragged
 from atento.data.objectives.sequence_to_sequence import parallel
-from atento.data.records import Split
-from atento.data.store import Ragged
+from atento.data.records.reader import Split
 from atento.errors import DataError, RecipeError, TokenizerError, UsageError
 from atento.metrics import chrf, exact_match
 from atento.networks import build_network

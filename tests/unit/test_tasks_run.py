@@ -11,9 +11,9 @@ import torch
 
 import atento
 from atento import load
-from atento.config.network import NetworkConfig
 from atento.config.recipe import DataConfig, Recipe
-from atento.config.tasks import scored
+from atento.config.sections.network import NetworkConfig
+from atento.config.tables.tasks import scored
 from atento.demo import results, show
 from atento.errors import CapabilityError, DataError, RecipeError, TrainingError, UsageError
 from atento.evaluation import evaluate, source_of

@@ -5,9 +5,9 @@ import warnings
 import pytest
 import torch
 
-from atento.config.decoding import DecodingConfig
-from atento.config.network import NetworkConfig
-from atento.config.positions import PositionConfig
+from atento.config.sections.decoding import DecodingConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.positions import PositionConfig
 from atento.errors import AtentoWarning, UsageError
 from atento.networks import build_network
 from atento.tasks.writing import token_limit, write_all

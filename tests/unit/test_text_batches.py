@@ -8,12 +8,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atento.data.batches import Batch, Draw, PlannedBatches
-from atento.data.masking import Masking
+from atento.data.batches.batch import Batch, Draw, PlannedBatches
+from atento.data.batches.masking import Masking
+from atento.data.batches.store import MemoryStore, Ragged
 from atento.data.objectives.causal import Causal
 from atento.data.objectives.masked import Masked
 from atento.data.objectives.preparation import windows
-from atento.data.store import MemoryStore, Ragged
 
 PAD, UNK, BOS, EOS, MASK, V = 0, 1, 2, 3, 4, 50
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import zstandard
 
-from atento.config.loading import load_recipe
+from atento.config.reading.loading import load_recipe
 from atento.config.recipe import SourceConfig
-from atento.data.records import TEXT, read_records
-from atento.data.source_files import source_files
-from atento.data.text_sources import texts_of
+from atento.data.files.source_files import source_files
+from atento.data.files.text_sources import texts_of
+from atento.data.records.reader import TEXT, read_records
 from atento.errors import DataError, RecipeError
 
 BOOK = "Primeira linha da obra, que é bem com-\nprida e segue aqui.\n\nOutra.\nUm comprida livro.\n\n\nFim"

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from atento.config.loading import LoadedRecipe, load_recipe
-from atento.data import stored_batches, token_writer
-from atento.data.shuffle import permuted
-from atento.data.store_overlap import equal_texts, shared_runs
-from atento.data.stored_batches import StoredBatches
-from atento.data.token_store import TokenStore
-from atento.data.token_writer import block_bounds
+from atento.config.reading.loading import LoadedRecipe, load_recipe
+from atento.data.batches.shuffle import permuted
+from atento.data.batches.store import stored_batches, token_writer
+from atento.data.store.store_overlap import equal_texts, shared_runs
+from atento.data.store.stored_batches import StoredBatches
+from atento.data.store.token_store import TokenStore
+from atento.data.store.token_writer import block_bounds
 from atento.errors import AtentoError, DataError, RecipeError
 from atento.runs.fitting import fitted_to
 from atento.runs.prepare import network_for, tokenizer_for, training_batches

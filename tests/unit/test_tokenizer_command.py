@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from atento.cli.tokenizer import tokenizer_app
+from atento.cli.commands.tokenizer import tokenizer_app
 from atento.errors import DataError, TokenizerError, UsageError
 from atento.text import Tokenizer
 

@@ -5,13 +5,12 @@ import torch
 from torch import Tensor
 
 from atento.attention.masks import bidirectional, causal, prefix
-from atento.config.heads import HeadConfig
-from atento.config.network import NetworkConfig, changed
-from atento.config.positions import PositionConfig
+from atento.config.sections.network import NetworkConfig, changed
+from atento.config.sections.positions import PositionConfig
+from atento.config.tables.heads import HeadConfig
 from atento.decoding import Greedy, generate
 from atento.errors import CapabilityError
-from atento.networks import Decoder, Encoder, EncoderDecoder, build_network, presets
-from atento.networks.surgery.transplant import (
+from atento.models.transplant import (
     extended,
     to_decoder,
     to_encoder,
@@ -19,6 +18,7 @@ from atento.networks.surgery.transplant import (
     trimmed,
     with_positions,
 )
+from atento.networks import Decoder, Encoder, EncoderDecoder, build_network, presets
 
 SIZES = {"vocab_size": 23, "d_model": 8, "d_ff": 12, "n_heads": 2, "n_layers": 2}
 IDS = torch.tensor([[5, 6, 7, 8, 9, 10], [11, 12, 13, 0, 0, 0]])

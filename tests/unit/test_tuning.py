@@ -9,11 +9,11 @@ from torch.func import functional_call
 
 from atento.attention.dropout import Randomness
 from atento.attention.low_rank import AdaptedLinear, joined
-from atento.config.elmo import CBOWConfig
-from atento.config.heads import HeadConfig
-from atento.config.initial import InitConfig, LoraConfig, UnfreezeConfig
-from atento.config.network import changed
 from atento.config.presets import preset
+from atento.config.sections.elmo import CBOWConfig
+from atento.config.sections.initial import InitConfig, LoraConfig, UnfreezeConfig
+from atento.config.sections.network import changed
+from atento.config.tables.heads import HeadConfig
 from atento.errors import RecipeError, UsageError
 from atento.networks import Network, build_network
 from atento.networks.adapters import adapt, is_adapter, join_adapters, without_effect

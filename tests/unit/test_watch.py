@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from atento.config.network import NetworkConfig
-from atento.config.training import TrainingConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.training import TrainingConfig
+from atento.data.batches.store import Ragged
 from atento.data.objectives.sequence_to_sequence import parallel
-from atento.data.store import Ragged
 from atento.networks import build_network
 from atento.training.losses import Call, losses
 from atento.training.step import Updater

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from atento.config.elmo import CBOWConfig
-from atento.config.network import NetworkConfig
-from atento.config.training import TrainingConfig
+from atento.config.sections.elmo import CBOWConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.training import TrainingConfig
+from atento.data.batches.window_blocks import BLOCK, BlockBatch, WindowBlocks
+from atento.data.batches.windows import Windows
 from atento.data.objectives.window import WindowBatches
-from atento.data.window_blocks import BLOCK, BlockBatch, WindowBlocks
-from atento.data.windows import Windows
 from atento.errors import RecipeError
-from atento.networks.cbow import CBOW
+from atento.networks.words.cbow import CBOW
 from atento.training.losses import Call, losses
 from atento.training.step import Updater
 

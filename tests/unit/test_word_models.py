@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import atento
-from atento.config.elmo import CharacterConfig, ELMoConfig
-from atento.config.embedding import EmbeddingConfig
-from atento.config.network import NetworkConfig
+from atento.config.sections.elmo import CharacterConfig, ELMoConfig
+from atento.config.sections.embedding import EmbeddingConfig
+from atento.config.sections.network import NetworkConfig
 from atento.errors import CapabilityError, DataError, UsageError
 from atento.models.word_models import WordModel
 from atento.networks import CBOW, ELMo

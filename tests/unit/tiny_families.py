@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from atento.config import presets
-from atento.config.network import NetworkConfig, changed
+from atento.config.sections.network import NetworkConfig, changed
 from atento.model import Model
 from atento.networks import Network, build_network
 from atento.text import Tokenizer

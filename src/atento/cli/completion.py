@@ -24,7 +24,7 @@ def words(*choices: str) -> Callable[[str], list[str]]:
 
 def recipes(incomplete: str) -> Offers:
     """Shipped recipes and YAML files."""
-    from atento.config.layers import shipped, shipped_text
+    from atento.config.reading.layers import shipped, shipped_text
 
     yield from ((name, recipe_summary(shipped_text(name))) for name in shipped())
     yield from _paths(incomplete, lambda path: path.suffix in (".yaml", ".yml"))
@@ -32,7 +32,7 @@ def recipes(incomplete: str) -> Offers:
 
 def shipped_recipes() -> Offers:
     """Shipped recipes."""
-    from atento.config.layers import shipped, shipped_text
+    from atento.config.reading.layers import shipped, shipped_text
 
     return ((name, recipe_summary(shipped_text(name))) for name in shipped())
 
@@ -83,7 +83,7 @@ def runs_words(ctx: typer.Context, incomplete: str) -> Offers:
 
 def scored_tasks(incomplete: str) -> Offers:
     """Tasks whose outputs metrics score."""
-    from atento.config.tasks import scored
+    from atento.config.tables.tasks import scored
 
     return [task for task in scored() if task.startswith(incomplete)]
 
@@ -129,14 +129,14 @@ def note_rows() -> Offers:
 
 
 def _keys() -> list[tuple[str, str]]:
-    from atento.config.explaining import sections
+    from atento.config.reading.explaining import sections
 
     return [(key.key, key.summary) for _, keys in sections() for key in keys]
 
 
 def _values(key: str) -> list[str]:
     """The values of a key with few values; empty for other keys."""
-    from atento.config.explaining import explain
+    from atento.config.reading.explaining import explain
     from atento.errors import RecipeError
 
     try:

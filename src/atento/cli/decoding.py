@@ -162,7 +162,7 @@ def _chosen(flags: dict[str, Any]) -> dict[str, Any]:
     Raises:
         UsageError: flags that exclude each other.
     """
-    from atento.config.decoding import FILTERS
+    from atento.config.sections.decoding import FILTERS
     from atento.errors import UsageError
 
     greedy, sample = flags.pop("greedy"), flags.pop("sample")
@@ -188,8 +188,8 @@ def _chosen(flags: dict[str, Any]) -> dict[str, Any]:
 
 def _refuse_unused(options: dict[str, Any], greedy: bool, sample: bool) -> None:
     """Check that each flag has an effect in the strategy of the other flags. Raises UsageError otherwise."""
-    from atento.config.decoding import FILTERS, DecodingConfig
-    from atento.config.effects import unused_options
+    from atento.config.reading.effects import unused_options
+    from atento.config.sections.decoding import FILTERS, DecodingConfig
     from atento.errors import UsageError
 
     deciding = ("beam", "mbr", "candidates_from", "evidence", "exact", "required_words", *FILTERS)

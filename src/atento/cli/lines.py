@@ -104,7 +104,7 @@ def input_lines(file: str, bad: list[str] | None, check: Check | None = None) ->
     Raises:
         DataError: a line is bad, before any work. AtentoError: a later line of standard input is bad.
     """
-    from atento.data.source_lines import display_name, iter_lines, read_lines
+    from atento.data.files.source_lines import display_name, iter_lines, read_lines
 
     name = display_name(file)
     if file != "-":
@@ -146,7 +146,7 @@ def _checked_by_model(
     lines: Iterator[str], file: str, bad: list[str] | None, reason: Callable[[str], str | None], first: int = 1
 ) -> Iterator[str]:
     """The lines after a check that needs the model; all lines of a file are checked before work begins."""
-    from atento.data.source_lines import display_name
+    from atento.data.files.source_lines import display_name
     from atento.errors import DataError
 
     def check(line: str, place: str) -> None:

@@ -14,12 +14,12 @@ import typer
 
 from atento import terminal
 from atento.cli.messages import CommandLineError, sentence
-from atento.config.verbs import VERBS
+from atento.config.tables.verbs import VERBS
 from atento.errors import AtentoError
 from atento.terminal import echo
 from atento.version import __version__
 
-# Each command and the module that registers it, in `atento.cli` or of another package, in the order of `atento --help`.
+# Each command and the module that registers it, in `cli/commands/` or of another package, in the order of the help.
 COMMANDS = {
     "train": "train",
     "plan": "plan",
@@ -56,7 +56,7 @@ def command_function(command: str) -> Callable[..., None]:
 def _module(command: str) -> ModuleType:
     """The module that registers a command of `COMMANDS`."""
     name = COMMANDS[command]
-    return import_module(name if "." in name else f"atento.cli.{name}")
+    return import_module(name if "." in name else f"atento.cli.commands.{name}")
 
 
 def application(command: str | None = None) -> typer.Typer:

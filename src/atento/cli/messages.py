@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from atento.config.foreign import COMMANDS, FLAGS, our_key
+from atento.config.tables.foreign import COMMANDS, FLAGS, our_key
 from atento.errors import nearest
 
 # the base class of Typer's usage errors (Click's class; Typer has its own copy of Click since 0.27)
@@ -60,7 +60,7 @@ def takes_overrides(context: Any) -> bool:
 
 def elsewhere_key(name: str) -> str | None:
     """Return the dotted key that has the name of an option; None: there is none."""
-    from atento.config.renamed import elsewhere  # with the reader of YAML
+    from atento.config.tables.renamed import elsewhere  # with the reader of YAML
 
     found = re.search(r"did you mean ([\w.]+)", elsewhere("", name.removeprefix("--").replace("-", "_")) or "")
     return None if found is None else found[1]

@@ -4,15 +4,15 @@ import codecs
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from atento.config.decoding import DecodingConfig
-from atento.config.embedding import EmbeddingConfig
-from atento.config.initial import InitConfig
 from atento.config.literals import OneOf, check_choices
-from atento.config.mixing import MixingConfig
-from atento.config.network import NetworkConfig
-from atento.config.objective import ObjectiveConfig
-from atento.config.tasks import TASKS
-from atento.config.training import TrainingConfig
+from atento.config.sections.decoding import DecodingConfig
+from atento.config.sections.embedding import EmbeddingConfig
+from atento.config.sections.initial import InitConfig
+from atento.config.sections.mixing import MixingConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.training import TrainingConfig
+from atento.config.tables.objective import ObjectiveConfig
+from atento.config.tables.tasks import TASKS
 from atento.errors import RecipeError
 
 Column = int | str

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from atento.data.special_tokens import special_tokens_of
+from atento.data.batches.special_tokens import special_tokens_of
 from atento.model import Model
 from atento.text.languages import chooses_by_source, languages_of
 from atento.text.tokenizer import Tokenizer

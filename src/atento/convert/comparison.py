@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from atento.config.network import NetworkConfig
+from atento.config.sections.network import NetworkConfig
 from atento.decoding import Greedy, generate
 from atento.errors import AtentoError
 from atento.networks import Network

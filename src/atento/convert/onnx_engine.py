@@ -13,15 +13,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from atento.config.network import NetworkConfig, network_to_dict
-from atento.config.positions import ADDED
+from atento.config.sections.network import NetworkConfig, network_to_dict
+from atento.config.sections.positions import ADDED
 from atento.convert.onnx_graphs import Graph, graphs_of, head_names, ordered, text_vectors_of
 from atento.convert.onnx_sessions import compare as compare
 from atento.errors import ModelError
 from atento.model import Model
 from atento.networks import parameter_count
-from atento.networks.families import FAMILIES
 from atento.precision import cpu_features
+from atento.released import FAMILIES
 
 PRECISIONS = ("float32", "int8")
 _OPSET = 17  # the first with LayerNormalization; read by ONNX Runtime from 1.12 on

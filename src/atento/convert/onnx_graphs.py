@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from atento.config.embedding import EmbeddingConfig
-from atento.config.network import NetworkConfig
+from atento.config.sections.embedding import EmbeddingConfig
+from atento.config.sections.network import NetworkConfig
 from atento.convert.onnx_stack import (
     Cache,
     GraphInputs,

@@ -15,7 +15,7 @@ from atento.attention.masks import Mask
 from atento.attention.multihead import MultiHeadAttention
 from atento.attention.positions import Rotary, Rotation
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
-from atento.config.network import NetworkConfig
+from atento.config.sections.network import NetworkConfig
 from atento.convert.position_tables import position_table
 from atento.networks.layers import TokenEmbedding
 from atento.networks.stack.block import Block

@@ -9,7 +9,7 @@ from atento.convert.unpickle import older_files, safe_name
 from atento.convert.unpickling import unpickled
 from atento.model import Model, load
 from atento.models.find import find_model
-from atento.models.sentence_transformers import sentence_folder
+from atento.released.sentence_transformers import sentence_folder
 
 
 @contextmanager

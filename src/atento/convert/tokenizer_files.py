@@ -2,11 +2,11 @@
 
 import json
 
-from atento.data.special_tokens import special_tokens_of
+from atento.data.batches.special_tokens import special_tokens_of
 from atento.model import Model
 from atento.text.exporting import exported_files, post_processor
 from atento.text.folder import DEFINITION
-from atento.text.sentencepiece_ids import TYPES
+from atento.text.released.sentencepiece_ids import TYPES
 
 
 def tokenizer_files(model: Model) -> dict[str, bytes]:

@@ -4,9 +4,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from atento.config.network import NetworkConfig
-from atento.config.tasks import EMBEDDING, verb_of
-from atento.config.verbs import VERBS
+from atento.config.sections.network import NetworkConfig
+from atento.config.tables.tasks import EMBEDDING, verb_of
+from atento.config.tables.verbs import VERBS
 from atento.version import __version__
 
 CARD = "README.md"

@@ -7,13 +7,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from atento.config.answering import AnsweringConfig
-from atento.config.decoding import DecodingConfig
-from atento.config.embedding import EmbeddingConfig
-from atento.config.initial import LoraConfig
-from atento.config.network import NetworkConfig
-from atento.config.schema import Reader, as_node
-from atento.config.tasks import TASKS
+from atento.config.reading.schema import Reader, as_node
+from atento.config.sections.answering import AnsweringConfig
+from atento.config.sections.decoding import DecodingConfig
+from atento.config.sections.embedding import EmbeddingConfig
+from atento.config.sections.initial import LoraConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.tables.tasks import TASKS
 from atento.errors import CheckpointError, ModelError, RecipeError
 from atento.limits import read_plain_text
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from atento.config.decoding import CONTINUATION_TOKENS, DecodingConfig
-from atento.config.network import NetworkConfig
-from atento.config.network_parts import WritingConfig
-from atento.data.special_tokens import WITH_SOURCE, special_tokens_of
+from atento.config.sections.decoding import CONTINUATION_TOKENS, DecodingConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import WritingConfig
+from atento.data.batches.special_tokens import WITH_SOURCE, special_tokens_of
 from atento.errors import CapabilityError
 from atento.models.configuration import (
     CONFIG,
@@ -22,7 +22,7 @@ from atento.models.configuration import (
     read_config,
 )
 from atento.models.generation import GENERATION, generation_settings, read_generation
-from atento.models.sentence_transformers import sentence_files
+from atento.released.sentence_transformers import sentence_files
 from atento.text.exporting import exported_files
 from atento.text.tokenizer import Tokenizer
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from atento.config.decoding import FILTERS, DecodingConfig
-from atento.config.network import NetworkConfig
-from atento.config.network_parts import WritingConfig
-from atento.config.released_keys import FILES
-from atento.config.schema import Reader, as_node
+from atento.config.reading.schema import Reader, as_node
+from atento.config.sections.decoding import FILTERS, DecodingConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import WritingConfig
+from atento.config.tables.released_keys import FILES
 from atento.errors import ModelError, RecipeError
 from atento.models.configuration import read_config
-from atento.networks.families.config_keys import class_defaults
+from atento.released.config_keys import class_defaults
 
 GENERATION = "generation_config.json"
 _BEAM = 4  # of an encoder-decoder whose folder has none

@@ -8,13 +8,13 @@ import torch
 from torch import nn
 
 from atento.attention.positions import Learned
-from atento.config.embedding import EmbeddingConfig, untrainable
-from atento.config.inherited import rates_of
-from atento.config.initial import InitConfig
-from atento.config.network import NetworkConfig, changed
-from atento.config.network_parts import WritingConfig
+from atento.config.reading.inherited import rates_of
 from atento.config.recipe import Recipe
-from atento.config.tasks import TASKS
+from atento.config.sections.embedding import EmbeddingConfig, untrainable
+from atento.config.sections.initial import InitConfig
+from atento.config.sections.network import NetworkConfig, changed
+from atento.config.sections.network_parts import WritingConfig
+from atento.config.tables.tasks import TASKS
 from atento.errors import RecipeError, UsageError
 from atento.models.configuration import embedding_config, network_config
 from atento.models.read import (
@@ -59,8 +59,8 @@ def fine_tuned(
     """The network configuration for fine-tuning.
 
     It is that of the initial model. The recipe's network sets the dropout rates (the model's own where none is written,
-    see `atento.config.inherited`), and a longer `max_len` where positions are learned and the recipe writes one. `init`
-    may leave out upper layers, and add a mix of layers.
+    see `atento.config.reading.inherited`), and a longer `max_len` where positions are learned and the recipe writes
+    one. `init` may leave out upper layers, and add a mix of layers.
 
     Raises:
         ModelError: its weights have other sizes than its configuration.

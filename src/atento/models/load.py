@@ -6,16 +6,16 @@ from typing import Any
 
 import torch
 
-from atento.config.network import network_to_dict
-from atento.config.tasks import EMBEDDING
+from atento.config.sections.network import network_to_dict
+from atento.config.tables.tasks import EMBEDDING
 from atento.errors import UsageError, path_of
 from atento.models.configuration import answering_config, decoding_config, embedding_config, network_config
 from atento.models.read import read_model, read_network, read_tokenizer, with_token_ids
 from atento.models.weight_files import type_name, widest
 from atento.models.word_models import WordModel, read_word_model, trained_word_model
 from atento.networks import Network
-from atento.networks.families.load_report import LoadReport
 from atento.precision import resolve_device
+from atento.released.load_report import LoadReport
 from atento.text.tokenizer import Tokenizer
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64, "int8": torch.float32}

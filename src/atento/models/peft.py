@@ -13,21 +13,21 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from atento.config.initial import LoraConfig
-from atento.config.loading import load_recipe
-from atento.config.network import NetworkConfig, network_to_dict
-from atento.config.released_keys import FILES
+from atento.config.reading.loading import load_recipe
+from atento.config.sections.initial import LoraConfig
+from atento.config.sections.network import NetworkConfig, network_to_dict
+from atento.config.tables.released_keys import FILES
 from atento.errors import AtentoError, CapabilityError, ModelError, UsageError
 from atento.models.configuration import CONFIG, LORA, lora_config, network_config, read_config
 from atento.models.find import find_model
-from atento.models.lora_weights import adapted, by_map, initialization, is_of_training, is_part, join, spans
 from atento.networks.adapters import parts_of
-from atento.networks.families import FAMILIES, read_released
-from atento.networks.families.family import Family
-from atento.networks.families.load_report import LoadReport
-from atento.networks.families.reading import Over, family_of
-from atento.networks.families.rows import Row
-from atento.networks.families.tensors import TensorFiles
+from atento.released import FAMILIES, read_released
+from atento.released.family import Family
+from atento.released.load_report import LoadReport
+from atento.released.lora_weights import adapted, by_map, initialization, is_of_training, is_part, join, spans
+from atento.released.reading import Over, family_of
+from atento.released.rows import Row
+from atento.released.tensors import TensorFiles
 from atento.storage.checkpoint import load_checkpoint
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"

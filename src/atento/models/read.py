@@ -12,23 +12,23 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from atento.attention.positions import ALiBi, Sinusoidal
-from atento.config.network import NetworkConfig, changed, network_to_dict
-from atento.config.released_keys import FILES
-from atento.config.renamed import VERSION
-from atento.config.tasks import EMBEDDING, task_of
+from atento.config.sections.network import NetworkConfig, changed, network_to_dict
+from atento.config.tables.released_keys import FILES
+from atento.config.tables.renamed import VERSION
+from atento.config.tables.tasks import EMBEDDING, task_of
 from atento.errors import ModelError, TokenizerError, UsageError
 from atento.models.configuration import CONFIG, LORA, OUR_KEYS, lora_config, network_config, read_config
 from atento.models.find import find_model
 from atento.models.generation import GENERATION, Generation, read_generation
 from atento.models.migration import migrated
 from atento.models.peft import is_peft, read_peft, with_ours
-from atento.models.sentence_transformers import SentenceModules, sentence_folder, with_projections
 from atento.models.weight_files import read_weights
 from atento.networks import Network, build_network
 from atento.networks.adapters import join_adapters
-from atento.networks.families import read_released
-from atento.networks.families.family import check_depth
-from atento.networks.families.load_report import LoadReport
+from atento.released import read_released
+from atento.released.family import check_depth
+from atento.released.load_report import LoadReport
+from atento.released.sentence_transformers import SentenceModules, sentence_folder, with_projections
 from atento.storage.checkpoint import load_checkpoint
 from atento.storage.manifest import MANIFEST, verify
 from atento.text import has_tokenizer

@@ -14,7 +14,7 @@ from huggingface_hub import split_state_dict_into_shards_factory
 from torch import Tensor
 
 from atento.errors import UsageError
-from atento.networks.families.tensors import INDEX, TensorFiles, check_finite
+from atento.released.tensors import INDEX, TensorFiles, check_finite
 from atento.storage.tensorfile import Chunk, safetensors_chunks
 
 MAX_SHARD_SIZE = "5GB"

@@ -9,11 +9,11 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from atento.config.elmo import CBOWConfig
-from atento.config.network import NetworkConfig
+from atento.config.sections.elmo import CBOWConfig
+from atento.config.sections.network import NetworkConfig
 from atento.errors import ModelError
 from atento.networks import CBOW, ELMo, Network
-from atento.networks.recurrent.elmo_hdf5 import load_published
+from atento.released.elmo_hdf5 import load_published
 from atento.text.tokenizer import Tokenizer
 from atento.text.vectors import Vectors, read_binary_vectors, read_text_vectors
 

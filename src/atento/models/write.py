@@ -16,9 +16,9 @@ from atento.models.card import CARD, model_card
 from atento.models.configuration import CONFIG, network_config
 from atento.models.exporting import exported_layout, our_keys
 from atento.models.generation import GENERATION
-from atento.models.sentence_transformers import without_projections
 from atento.models.weight_files import MAX_SHARD_SIZE, type_name, weight_files, widest
-from atento.networks.families import release
+from atento.released import release
+from atento.released.sentence_transformers import without_projections
 from atento.storage.manifest import directory as open_directory
 from atento.storage.manifest import is_plain_name, write_file, write_manifest
 from atento.storage.tensorfile import to_bytes

@@ -2,7 +2,6 @@
 
 from atento.config import presets
 from atento.networks.build import Seq2Seq, build_network, build_seq2seq, parameter_count
-from atento.networks.cbow import CBOW
 from atento.networks.network import Network
 from atento.networks.output import Output
 from atento.networks.recurrent.elmo import ELMo
@@ -12,6 +11,7 @@ from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.encoder_decoder import EncoderDecoder
 from atento.networks.steps.choose import step_function
+from atento.networks.words.cbow import CBOW
 
 __all__ = [
     "CBOW",

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from atento.attention.low_rank import AdaptedLinear
 from atento.attention.multihead import Projection
-from atento.config.initial import LoraConfig
-from atento.config.network import NetworkConfig
+from atento.config.sections.initial import LoraConfig
+from atento.config.sections.network import NetworkConfig
 from atento.errors import RecipeError
 from atento.networks.network import Network
 

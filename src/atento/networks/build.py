@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 from torch import nn
 
-from atento.config.network import NetworkConfig
+from atento.config.sections.network import NetworkConfig
 from atento.errors import ModelError
-from atento.networks.cbow import CBOW
 from atento.networks.network import Network
 from atento.networks.recurrent.elmo import ELMo
 from atento.networks.recurrent.language_model import RecurrentLM
@@ -14,6 +13,7 @@ from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
 from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.encoder_decoder import EncoderDecoder
+from atento.networks.words.cbow import CBOW
 
 Seq2Seq = EncoderDecoder | RecurrentSeq2Seq  # encode a source and decode a target; with the same signature
 ARCHITECTURES: dict[str, Callable[[NetworkConfig], Network]] = {

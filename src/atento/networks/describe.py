@@ -6,7 +6,6 @@ from torch import nn
 
 from atento.attention.multihead import MultiHeadAttention
 from atento.errors import CapabilityError
-from atento.networks.cbow import CBOW
 from atento.networks.layers import Residual
 from atento.networks.network import Network
 from atento.networks.recurrent.elmo import ELMo
@@ -19,6 +18,7 @@ from atento.networks.stack.encoder_decoder import EncoderDecoder
 from atento.networks.stack.inputs import InputLayer
 from atento.networks.stack.stack import Stack
 from atento.networks.vocabulary import VocabularyHead
+from atento.networks.words.cbow import CBOW
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atento.config.network import NetworkConfig
+from atento.config.sections.network import NetworkConfig
 from atento.networks.heads import pool_text
 
 

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness, fresh, uniform
-from atento.config.heads import HeadConfig
-from atento.config.network import NetworkConfig, changed
+from atento.config.sections.network import NetworkConfig, changed
+from atento.config.tables.heads import HeadConfig
 from atento.networks.initial import initialise
 from atento.networks.layers import TokenEmbedding
 from atento.networks.stack.stack import Stack

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from atento.config.network import NetworkConfig
+from atento.config.sections.network import NetworkConfig
 
 
 @torch.no_grad()

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from atento.attention.algebra import Mask
 from atento.attention.dropout import Randomness
-from atento.config.network import NetworkConfig
+from atento.config.sections.network import NetworkConfig
 from atento.errors import CapabilityError, UsageError
 from atento.networks.heads import Heads
 from atento.networks.layers import TokenEmbedding

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from atento.config.network_parts import ProjectionConfig
+from atento.config.sections.network_parts import ProjectionConfig
 from atento.networks.layers import ACTIVATIONS
 
 

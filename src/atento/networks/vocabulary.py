@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from atento.config.heads import HeadConfig, HeadKind
-from atento.config.network import NetworkConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.tables.heads import HeadConfig, HeadKind
 from atento.errors import RecipeError
 from atento.networks.cross_entropy import cross_entropy
 from atento.networks.layers import ACTIVATIONS, OutputMatrix, TokenEmbedding, make_norm

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from atento.config.initial import LoraConfig
-from atento.config.loading import load_recipe
-from atento.config.network import NetworkConfig, by_key
+from atento.config.reading.loading import load_recipe
+from atento.config.sections.initial import LoraConfig
+from atento.config.sections.network import NetworkConfig, by_key
 from atento.errors import UsageError
 from atento.models.configuration import lora_config, network_config
 from atento.models.migration import migrated

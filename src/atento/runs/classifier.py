@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atento.config.heads import HEAD_KINDS
-from atento.config.initial import ClassifierConfig
 from atento.config.recipe import Recipe
-from atento.data.batches import Batches
+from atento.config.sections.initial import ClassifierConfig
+from atento.config.tables.heads import HEAD_KINDS
+from atento.data.batches.batch import Batches
 from atento.errors import DataError, MissingPartError, UsageError, install_hint
 from atento.networks.heads import LinearHead
 from atento.networks.network import Network, token_mask_of

@@ -1,7 +1,7 @@
 """What a run of several processes cannot do, and one with divided weights (`training.parallel.shard`)."""
 
 from atento.config.recipe import Recipe
-from atento.config.tasks import objectives_of
+from atento.config.tables.tasks import objectives_of
 from atento.errors import RecipeError, UsageError
 from atento.networks.network import Network
 from atento.runs.branch import BranchPoint

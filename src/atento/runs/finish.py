@@ -2,9 +2,9 @@
 
 import torch
 
-from atento.config.loading import dump_recipe, recipe_values
-from atento.config.tasks import TASKS
-from atento.data.records import Split
+from atento.config.reading.loading import dump_recipe, recipe_values
+from atento.config.tables.tasks import TASKS
+from atento.data.records.reader import Split
 from atento.errors import counted
 from atento.metrics.table import signed
 from atento.models.read import read_model

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from atento.config.fitting import fitted
+from atento.config.reading.fitting import fitted
 from atento.config.recipe import Recipe
-from atento.config.tasks import TASKS
-from atento.data.records import Split
+from atento.config.tables.tasks import TASKS
+from atento.data.records.reader import Split
 
 
 def fitted_to(recipe: Recipe, keys: Sequence[str], train: Split) -> tuple[Recipe, str]:

@@ -8,9 +8,9 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from atento.config.loading import load_recipe
-from atento.config.tasks import TASKS
-from atento.data.memory import MemoryRecords, by_split
+from atento.config.reading.loading import load_recipe
+from atento.config.tables.tasks import TASKS
+from atento.data.records.memory import MemoryRecords, by_split
 from atento.errors import UsageError, path_of
 from atento.limits import read_plain_text
 from atento.metrics import METRICS, Score

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import torch
 
-from atento.config.inherited import rates_of
-from atento.config.network import NetworkConfig, changed
+from atento.config.reading.inherited import rates_of
 from atento.config.recipe import Recipe
-from atento.config.tasks import TASKS
-from atento.data.batches import Batches
+from atento.config.sections.network import NetworkConfig, changed
+from atento.config.tables.tasks import TASKS
+from atento.data.batches.batch import Batches
 from atento.errors import RecipeError, counted
 from atento.models.configuration import network_config
 from atento.models.read import ModelFiles

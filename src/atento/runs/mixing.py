@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import Any
 
-from atento.config.fitting import FITTED
-from atento.config.loading import LoadedRecipe
+from atento.config.reading.fitting import FITTED
+from atento.config.reading.loading import LoadedRecipe
 from atento.config.recipe import Recipe
-from atento.data.batches import Batches
-from atento.data.mixture import Mixture
-from atento.data.records import Split
+from atento.data.batches.batch import Batches
+from atento.data.batches.mixture import Mixture
+from atento.data.records.reader import Split
 from atento.runs.fitting import fitted_to
 from atento.runs.prepare import Report, network_for, tokenizer_and_network, training_batches
 from atento.text.tokenizer import Tokenizer

@@ -4,9 +4,9 @@ from dataclasses import asdict
 from typing import Any
 
 from atento.config.recipe import READING, Recipe, SourceConfig
-from atento.config.renamed import VERSION
-from atento.config.tasks import TASKS
-from atento.data.records import Split
+from atento.config.tables.renamed import VERSION
+from atento.config.tables.tasks import TASKS
+from atento.data.records.reader import Split
 from atento.metrics.tag_schemes import scheme_of
 from atento.models.configuration import LORA
 from atento.tasks.answering import learned_settings

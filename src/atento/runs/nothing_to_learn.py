@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from atento.config.tasks import TASKS
-from atento.data.records import Split
+from atento.config.tables.tasks import TASKS
+from atento.data.records.reader import Split
 from atento.errors import DataError
 
 _SO = "so there is nothing to learn"

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from atento.attention.positions import Learned
-from atento.config.loading import load_recipe
-from atento.data.batches import Batch, Batches
+from atento.config.reading.loading import load_recipe
+from atento.data.batches.batch import Batch, Batches
 from atento.errors import UsageError
 from atento.models.configuration import network_config
 from atento.models.read import read_model

@@ -8,31 +8,31 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from atento.config.heads import HEAD_KINDS, OF_TEXT, HeadConfig, new_head
-from atento.config.initial import ClassifierConfig
-from atento.config.loading import LoadedRecipe
-from atento.config.network import NetworkConfig, changed
-from atento.config.objective import OBJECTIVES
-from atento.config.positions import PositionConfig
+from atento.config.reading.loading import LoadedRecipe
 from atento.config.recipe import Recipe, SourceConfig
-from atento.config.tasks import TASKS, objectives_of
-from atento.data.batches import Batches
-from atento.data.folds import fold_of
-from atento.data.held_out import held_out, held_out_lines
-from atento.data.memory import MemoryRecords, argument_name
+from atento.config.sections.initial import ClassifierConfig
+from atento.config.sections.network import NetworkConfig, changed
+from atento.config.sections.positions import PositionConfig
+from atento.config.tables.heads import HEAD_KINDS, OF_TEXT, HeadConfig, new_head
+from atento.config.tables.objective import OBJECTIVES
+from atento.config.tables.tasks import TASKS, objectives_of
+from atento.data.batches.batch import Batches
+from atento.data.batches.special_tokens import begin_of, template_for
+from atento.data.files.source_files import source_files
+from atento.data.files.source_records import header_hint
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
-from atento.data.overlap import overlap
-from atento.data.records import Records, Split, joined, read_records
-from atento.data.source_files import source_files
-from atento.data.source_records import header_hint
-from atento.data.special_tokens import begin_of, template_for
-from atento.data.subsets import subset
-from atento.data.values import joined_labels, several_labels, shared_parts
+from atento.data.records.folds import fold_of
+from atento.data.records.held_out import held_out, held_out_lines
+from atento.data.records.memory import MemoryRecords, argument_name
+from atento.data.records.overlap import overlap
+from atento.data.records.reader import Records, Split, joined, read_records
+from atento.data.records.subsets import subset
+from atento.data.records.values import joined_labels, several_labels, shared_parts
 from atento.errors import DataError, RecipeError, UsageError, counted
 from atento.models.configuration import network_config
 from atento.models.initial import fine_tuned, initial_model
-from atento.networks.families import FAMILIES
+from atento.released import FAMILIES
 from atento.runs.nothing_to_learn import check_labels, without_difference
 from atento.runs.tuning import with_rates
 from atento.text.markers import spelled

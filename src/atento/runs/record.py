@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from atento.config.loading import load_recipe
+from atento.config.reading.loading import load_recipe
 from atento.config.recipe import Recipe
 from atento.errors import CheckpointError, UsageError, counted
 from atento.limits import read_plain_text

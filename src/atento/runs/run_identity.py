@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from atento.config.loading import LoadedRecipe, dump_recipe, load_recipe, recipe_difference
+from atento.config.reading.loading import LoadedRecipe, dump_recipe, load_recipe, recipe_difference
 from atento.config.recipe import Recipe
 from atento.errors import UsageError, counted
 from atento.limits import read_plain_text

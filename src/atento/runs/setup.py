@@ -7,11 +7,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from atento.config.loading import LoadedRecipe
-from atento.config.network import NetworkConfig
+from atento.config.reading.loading import LoadedRecipe
 from atento.config.recipe import Recipe
-from atento.data.batches import Batches
-from atento.data.memory import MemoryRecords
+from atento.config.sections.network import NetworkConfig
+from atento.data.batches.batch import Batches
+from atento.data.records.memory import MemoryRecords
 from atento.models.read import ModelFiles
 from atento.networks.network import Network
 from atento.runs.branch import BranchPoint

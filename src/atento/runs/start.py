@@ -1,13 +1,13 @@
 """How a run begins: at its first step, at a step of another run (`--from`), or where it was stopped."""
 
-from atento.config.tasks import TASKS
+from atento.config.tables.tasks import TASKS
 from atento.errors import CheckpointError, UsageError, counted
 from atento.runs.branch import begin_at, check_network, check_optimizer
 from atento.runs.classifier import classifier_of
 from atento.runs.finish import has_more_steps
 from atento.runs.folder import end_event
 from atento.runs.mixing import report_mixing
-from atento.runs.plan import plan_run
+from atento.runs.plans.plan import plan_run
 from atento.runs.setup import Setup
 from atento.runs.tuning import sizes
 from atento.storage.catalogue import newest

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import torch
 
-from atento.config.fitting import FITTED
-from atento.config.inherited import INHERITED
-from atento.config.loading import load_recipe
-from atento.config.network import network_to_dict
+from atento.config.reading.fitting import FITTED
+from atento.config.reading.inherited import INHERITED
+from atento.config.reading.loading import load_recipe
 from atento.config.recipe import Recipe
-from atento.config.tasks import TASKS
-from atento.config.training import beyond_the_run, warmup_of
+from atento.config.sections.network import network_to_dict
+from atento.config.sections.training import beyond_the_run, warmup_of
+from atento.config.tables.tasks import TASKS
+from atento.data.batches.special_tokens import template_for
 from atento.data.objectives.sequence_to_sequence import within_positions
-from atento.data.records import Split
-from atento.data.special_tokens import template_for
+from atento.data.records.reader import Split
 from atento.errors import DataError, TokenizerError, UsageError
 from atento.models.configuration import network_config
 from atento.models.initial import check_new_positions, fine_tuned, first_weights, initial_model, with_embedding
@@ -31,9 +31,9 @@ from atento.runs.divided import check_divided, check_processes
 from atento.runs.finish import RunResult, already_finished, finish_run
 from atento.runs.fitting import fitted_to
 from atento.runs.frozen import cached_config, frozen_vectors, saved_config
-from atento.runs.minutes import fix_updates
 from atento.runs.model_config import adapters_of, facts_of_data, model_config
-from atento.runs.plan import new_shapes
+from atento.runs.plans.minutes import fix_updates
+from atento.runs.plans.plan import new_shapes
 from atento.runs.prepare import (
     Data,
     model_of,

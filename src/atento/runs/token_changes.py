@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from atento.config.loading import LoadedRecipe
-from atento.data.source_files import source_files
-from atento.data.token_store import sha256_of
+from atento.config.reading.loading import LoadedRecipe
+from atento.data.files.source_files import source_files
+from atento.data.store.token_store import sha256_of
 from atento.errors import DataError
 
 

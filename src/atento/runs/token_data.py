@@ -12,22 +12,22 @@ from typing import Any
 
 import numpy as np
 
-from atento.config.fitting import FITTED, fitted
-from atento.config.formats import COMPRESSED
-from atento.config.loading import LoadedRecipe
-from atento.config.objective import OBJECTIVES
+from atento.config.reading.fitting import FITTED, fitted
+from atento.config.reading.loading import LoadedRecipe
 from atento.config.recipe import Recipe
-from atento.config.tasks import TASKS, objectives_of
-from atento.data.held_out import held_out_lines, held_out_rows
-from atento.data.memory import MemoryRecords
-from atento.data.paragraphs import wrapped_sentence
-from atento.data.records import Split, fingerprint, joined
-from atento.data.shuffle import hashes_of
-from atento.data.source_files import source_files
-from atento.data.store_overlap import equal_texts
-from atento.data.text_sources import reading_options, texts_of, wrapped_file
-from atento.data.token_store import FORMAT, MANIFEST, PLAN, TokenStore, read_json, sha256_of
-from atento.data.token_writer import SHARD_TOKENS, TokenWriter
+from atento.config.tables.formats import COMPRESSED
+from atento.config.tables.objective import OBJECTIVES
+from atento.config.tables.tasks import TASKS, objectives_of
+from atento.data.batches.shuffle import hashes_of
+from atento.data.files.paragraphs import wrapped_sentence
+from atento.data.files.source_files import source_files
+from atento.data.files.text_sources import reading_options, texts_of, wrapped_file
+from atento.data.records.held_out import held_out_lines, held_out_rows
+from atento.data.records.memory import MemoryRecords
+from atento.data.records.reader import Split, fingerprint, joined
+from atento.data.store.store_overlap import equal_texts
+from atento.data.store.token_store import FORMAT, MANIFEST, PLAN, TokenStore, read_json, sha256_of
+from atento.data.store.token_writer import SHARD_TOKENS, TokenWriter
 from atento.errors import DataError, RecipeError, TokenizerError, counted
 from atento.models.initial import initial_model
 from atento.precision import available_cores

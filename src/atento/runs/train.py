@@ -10,8 +10,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from atento.config.loading import LoadedRecipe, load_recipe
-from atento.data.memory import MemoryRecords, by_split
+from atento.config.reading.loading import LoadedRecipe, load_recipe
+from atento.data.records.memory import MemoryRecords, by_split
 from atento.errors import UsageError, path_of
 from atento.metrics.table import signed
 from atento.precision import resolve_device

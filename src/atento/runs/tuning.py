@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from atento.config.inherited import INHERITED, inherited, rates_among
-from atento.config.loading import LoadedRecipe
-from atento.config.network import NetworkConfig, by_key
+from atento.config.reading.inherited import INHERITED, inherited, rates_among
+from atento.config.reading.loading import LoadedRecipe
 from atento.config.recipe import Recipe
-from atento.config.tasks import TASKS
+from atento.config.sections.network import NetworkConfig, by_key
+from atento.config.tables.tasks import TASKS
 from atento.networks import parameter_count
 from atento.networks.adapters import adapt
 from atento.networks.network import Network

@@ -8,7 +8,7 @@ from typing import BinaryIO, cast
 
 import numpy as np
 
-from atento.data.source_lines import read_bytes, scan_many
+from atento.data.files.source_lines import read_bytes, scan_many
 from atento.errors import DataError
 
 STEP = 1024  # lines; what commands read at a time, so that a block has the batches of the command without a cluster

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from atento.data.source_lines import open_binary, read_bytes, scan_many
+from atento.data.files.source_lines import open_binary, read_bytes, scan_many
 from atento.errors import DataError, MissingPartError, UsageError, install_hint
 from atento.limits import limited, open_plain
 from atento.scale.blocks import Block, Check, Plan, Reading, plan_lines, plan_rows, text_of

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from atento.config.recipe import SourceConfig
-from atento.config.tasks import Field
-from atento.data.records import Split, joined, read_records
-from atento.data.source_lines import open_binary
-from atento.data.source_records import rows_in
-from atento.data.values import Converter
+from atento.config.tables.tasks import Field
+from atento.data.files.source_lines import open_binary
+from atento.data.files.source_records import rows_in
+from atento.data.records.reader import Split, joined, read_records
+from atento.data.records.values import Converter
 from atento.errors import DataError
 from atento.suites.row import Row
 

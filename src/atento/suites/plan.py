@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atento.config.fitting import FITTED
-from atento.config.loading import load_recipe
+from atento.config.reading.fitting import FITTED
+from atento.config.reading.loading import load_recipe
 from atento.config.recipe import Recipe
-from atento.data.records import Split
+from atento.data.records.reader import Split
 from atento.errors import DataError, UsageError
 from atento.runs.prepare import read_data
 from atento.suites.files import HELD_OUT, RowFiles, labelled_records, source, unlabelled_records

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from atento.config.tasks import TASKS, TaskSpec
+from atento.config.tables.tasks import TASKS, TaskSpec
 from atento.metrics.answers import squad, squad_exact
 from atento.metrics.classes import accuracy, f1, matthews
 from atento.metrics.correlation import pearson, spearman

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atento.config.network import NetworkConfig
 from atento.config.recipe import DataConfig, Recipe
-from atento.data.contexts import ContextWindows, context_windows
+from atento.config.sections.network import NetworkConfig
+from atento.data.batches.contexts import ContextWindows, context_windows
+from atento.data.batches.special_tokens import template_for
 from atento.data.objectives.labels import inputs_of
 from atento.data.objectives.spans import KIND, answer_head
-from atento.data.records import Split
-from atento.data.special_tokens import template_for
+from atento.data.records.reader import Split
 from atento.errors import DataError, UsageError, counted
 from atento.models.configuration import answering_config
 from atento.networks.network import Network, token_mask_of

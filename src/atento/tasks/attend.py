@@ -5,8 +5,8 @@ from collections.abc import Callable
 import torch
 
 from atento.attention import observe
-from atento.config.network import NetworkConfig
-from atento.data.special_tokens import special_tokens_of
+from atento.config.sections.network import NetworkConfig
+from atento.data.batches.special_tokens import special_tokens_of
 from atento.errors import CapabilityError, UsageError, counted
 from atento.inspection import AttentionRecord
 from atento.networks import Decoder, Encoder, EncoderDecoder, Network, RecurrentSeq2Seq

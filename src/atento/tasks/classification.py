@@ -7,13 +7,13 @@ from typing import Any, overload
 
 import torch
 
-from atento.config.heads import HeadConfig
 from atento.config.recipe import Recipe
+from atento.config.tables.heads import HeadConfig
+from atento.data.batches.special_tokens import template_for
 from atento.data.objectives.label_sets import KIND as SETS
 from atento.data.objectives.label_sets import check_label_sets
 from atento.data.objectives.labels import KIND, label_numbers, text_head
-from atento.data.records import Split
-from atento.data.special_tokens import template_for
+from atento.data.records.reader import Split
 from atento.errors import AtentoWarning, UsageError
 from atento.networks.network import Network
 from atento.tasks.heads import head_of

@@ -3,7 +3,7 @@
 from functools import lru_cache
 from typing import Protocol
 
-from atento.config.decoding import NGRAMS, DecodingConfig
+from atento.config.sections.decoding import NGRAMS, DecodingConfig
 from atento.decoding.contract import AnyStepFunction
 from atento.decoding.draft import Draft
 from atento.errors import CapabilityError

@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from atento.config.embedding import EmbeddingConfig
-from atento.data.special_tokens import prompt_length, special_tokens_of
+from atento.config.sections.embedding import EmbeddingConfig
+from atento.data.batches.special_tokens import prompt_length, special_tokens_of
 from atento.errors import AtentoWarning, UsageError, counted, nearest
 from atento.networks import Network
 from atento.networks.heads import TEXT_POOLINGS, pool_text

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 
 from atento.attention.low_rank import joined
-from atento.config.network import NetworkConfig
 from atento.config.recipe import Recipe
-from atento.config.tasks import TASKS, objectives_of
-from atento.data.batches import Batch, Batches
+from atento.config.sections.network import NetworkConfig
+from atento.config.tables.tasks import TASKS, objectives_of
+from atento.data.batches.batch import Batch, Batches
+from atento.data.batches.special_tokens import template_for
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
-from atento.data.records import Split
-from atento.data.special_tokens import template_for
+from atento.data.records.reader import Split
 from atento.metrics import Score, metric_named
 from atento.networks.network import Network
 from atento.tasks.grouping import Share, all_results, batches_shared

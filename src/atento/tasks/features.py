@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atento.config.network import NetworkConfig, changed, network_to_dict
+from atento.config.sections.network import NetworkConfig, changed, network_to_dict
 from atento.errors import CapabilityError, path_of
 from atento.networks.frozen import FrozenVectors, frozen
 from atento.networks.levels import levels_of

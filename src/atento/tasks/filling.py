@@ -8,14 +8,14 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 
-from atento.config.decoding import DecodingOptions
-from atento.config.tasks import TASKS
+from atento.config.sections.decoding import DecodingOptions
+from atento.config.tables.tasks import TASKS
+from atento.data.batches.special_tokens import special_tokens_of
 from atento.data.objectives.span_corruption import restored, sentinel_ids
-from atento.data.special_tokens import special_tokens_of
 from atento.decoding.mask_predict import mask_predict
 from atento.errors import AtentoWarning, CapabilityError, UsageError
 from atento.networks import EncoderDecoder, Network
-from atento.networks.families import FAMILIES
+from atento.released import FAMILIES
 from atento.tasks.grouping import by_length
 from atento.tasks.lengths import most_read
 from atento.tasks.model_outputs import TaskModel, tokenizer_of

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from atento.config.decoding import DecodingConfig
-from atento.config.tasks import TASKS
+from atento.config.sections.decoding import DecodingConfig
+from atento.config.tables.tasks import TASKS
 from atento.decoding.contract import AnyStepFunction, HasStepFunction
 from atento.decoding.draft import Draft
 from atento.decoding.trace import Trace

@@ -1,7 +1,7 @@
 """The head that a verb of a loaded model reads, and what to do about a model without it."""
 
-from atento.config.heads import HeadConfig
-from atento.config.tasks import task_of_head
+from atento.config.tables.heads import HeadConfig
+from atento.config.tables.tasks import task_of_head
 from atento.errors import CapabilityError
 from atento.tasks.model_outputs import TaskModel
 

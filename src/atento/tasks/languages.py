@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from atento.config.decoding import DecodingOptions
-from atento.config.network import NetworkConfig
-from atento.data.special_tokens import WITH_SOURCE, special_tokens_of
+from atento.config.sections.decoding import DecodingOptions
+from atento.config.sections.network import NetworkConfig
+from atento.data.batches.special_tokens import WITH_SOURCE, special_tokens_of
 from atento.errors import CapabilityError, UsageError, nearest
 from atento.text.languages import chooses_by_source, languages_of
 from atento.text.templates import Slot, Template

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from atento.config.network import NetworkConfig
+from atento.config.sections.network import NetworkConfig
 from atento.errors import AtentoWarning, UsageError, counted
 
 T = TypeVar("T")

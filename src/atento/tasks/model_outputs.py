@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from atento.config.decoding import DecodingConfig, DecodingOptions
-from atento.config.tasks import TEXT_TO_TEXT, task_with, verb_of
-from atento.data.special_tokens import special_tokens_of
+from atento.config.sections.decoding import DecodingConfig, DecodingOptions
+from atento.config.tables.tasks import TEXT_TO_TEXT, task_with, verb_of
+from atento.data.batches.special_tokens import special_tokens_of
 from atento.decoding.trace import Trace
 from atento.errors import CapabilityError, TokenizerError, UsageError
 from atento.metrics.utilities import embedding_utility

@@ -6,7 +6,7 @@ from typing import Any, Protocol, Unpack, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from atento.config.embedding import EmbeddingOptions
+from atento.config.sections.embedding import EmbeddingOptions
 from atento.errors import UsageError
 from atento.models.word_models import WordModel
 from atento.tasks.embedding import cosine, embed_texts

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from atento.config.decoding import FILTERS, DecodingConfig, DecodingOptions
-from atento.config.effects import unused_options
-from atento.config.embedding import EmbeddingConfig, EmbeddingOptions
-from atento.config.schema import Reader, as_node
+from atento.config.reading.effects import unused_options
+from atento.config.reading.schema import Reader, as_node
+from atento.config.sections.decoding import FILTERS, DecodingConfig, DecodingOptions
+from atento.config.sections.embedding import EmbeddingConfig, EmbeddingOptions
 from atento.errors import UsageError, nearest
 
 _DEFAULT = DecodingConfig()  # its filters change nothing

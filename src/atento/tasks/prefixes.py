@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from atento.data.batches import Batch
+from atento.data.batches.batch import Batch
 from atento.data.objectives.sequence_to_sequence import HEAD
 from atento.decoding import Greedy, generate
 

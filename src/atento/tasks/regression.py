@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from atento.config.recipe import Recipe
+from atento.data.batches.special_tokens import template_for
 from atento.data.objectives.labels import text_head
 from atento.data.objectives.numbers import KIND
-from atento.data.records import Split
-from atento.data.special_tokens import template_for
+from atento.data.records.reader import Split
 from atento.errors import AtentoWarning
 from atento.networks.network import Network
 from atento.tasks.heads import head_of

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 
 from atento.attention.low_rank import joined
-from atento.config.decoding import DecodingConfig
 from atento.config.recipe import Recipe
-from atento.config.tasks import TASKS
-from atento.data.records import Split
-from atento.data.special_tokens import template_for
-from atento.data.subsets import subset
+from atento.config.sections.decoding import DecodingConfig
+from atento.config.tables.tasks import TASKS
+from atento.data.batches.special_tokens import template_for
+from atento.data.records.reader import Split
+from atento.data.records.subsets import subset
 from atento.errors import AtentoWarning
 from atento.networks.network import Network
 from atento.networks.steps.choose import NetworkStepFunction, step_function

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from atento.config.formats import FORMATS
-from atento.data.conll import sentences_in
-from atento.data.source_lines import display_name, open_binary, read_lines, read_text
-from atento.data.values import SEPARATOR
+from atento.config.tables.formats import FORMATS
+from atento.data.files.conll import sentences_in
+from atento.data.files.source_lines import display_name, open_binary, read_lines, read_text
+from atento.data.records.values import SEPARATOR
 from atento.errors import DataError, UsageError, counted
 from atento.metrics.outputs import Outputs
 from atento.metrics.tag_schemes import entities, respelled

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from atento.data.special_tokens import special_tokens_of
-from atento.data.store import Ragged
+from atento.data.batches.special_tokens import special_tokens_of
+from atento.data.batches.store import Ragged
 from atento.decoding.contract import AnyStepFunction
 from atento.decoding.forced import forced_tokens
 from atento.networks import EncoderDecoder, RecurrentSeq2Seq

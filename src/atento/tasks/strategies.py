@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atento.config.decoding import FILTERS, DecodingConfig
-from atento.config.network_parts import WritingConfig
+from atento.config.sections.decoding import FILTERS, DecodingConfig
+from atento.config.sections.network_parts import WritingConfig
 from atento.decoding import MBR, Beam, Greedy, Sample
 from atento.decoding.beam.required import Automaton
 from atento.decoding.contract import Rule

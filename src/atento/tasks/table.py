@@ -4,10 +4,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atento.config.network import NetworkConfig
 from atento.config.recipe import Recipe
-from atento.config.tasks import TaskSpec
-from atento.data.records import Split
+from atento.config.sections.network import NetworkConfig
+from atento.config.tables.tasks import TaskSpec
+from atento.data.records.reader import Split
 from atento.tasks import answering, classification, regression, tagging, translation, vector_pairs
 from atento.tasks.tag_sequences import scheme_of_labels
 from atento.text.tokenizer import Tokenizer

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atento.config.heads import HeadConfig
 from atento.config.recipe import Recipe
+from atento.config.tables.heads import HeadConfig
+from atento.data.batches.special_tokens import template_for
 from atento.data.objectives.labels import inputs_of
 from atento.data.objectives.tags import (
     KIND,
@@ -22,8 +23,7 @@ from atento.data.objectives.tags import (
     tagging_head,
     windows_as_store,
 )
-from atento.data.records import Split
-from atento.data.special_tokens import template_for
+from atento.data.records.reader import Split
 from atento.errors import UsageError
 from atento.metrics.tag_schemes import SCHEMES, entities
 from atento.networks.network import Network, token_mask_of

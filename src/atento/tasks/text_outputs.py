@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from atento.config.heads import HeadConfig
-from atento.data.frames import frame_texts, is_frame
+from atento.config.tables.heads import HeadConfig
+from atento.data.files.frames import frame_texts, is_frame
 from atento.data.objectives.labels import inputs_of, texts_as_store
 from atento.errors import AtentoWarning, UsageError, counted
 from atento.networks.network import Network, token_mask_of

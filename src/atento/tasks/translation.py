@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-from atento.config.decoding import DecodingConfig
 from atento.config.recipe import Recipe
-from atento.data.records import Split
-from atento.data.special_tokens import special_tokens_of
+from atento.config.sections.decoding import DecodingConfig
+from atento.data.batches.special_tokens import special_tokens_of
+from atento.data.records.reader import Split
 from atento.decoding import Hypothesis
 from atento.decoding.contract import AnyStepFunction
 from atento.decoding.draft import Draft

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atento.config.embedding import EmbeddingConfig
 from atento.config.recipe import Recipe
-from atento.data.records import Split
-from atento.data.special_tokens import template_for
+from atento.config.sections.embedding import EmbeddingConfig
+from atento.data.batches.special_tokens import template_for
+from atento.data.records.reader import Split
 from atento.errors import AtentoWarning
 from atento.networks.network import Network
 from atento.tasks.embedding import embed_texts

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, cast, get_args, get_type_hints, overload
 
-from atento.config.decoding import DecodingOptions
-from atento.data.frames import frame_texts, is_frame
+from atento.config.sections.decoding import DecodingOptions
+from atento.data.files.frames import frame_texts, is_frame
 from atento.errors import DataError, UsageError
 from atento.tasks.languages import TranslationOptions
 from atento.tasks.writing import WrittenText

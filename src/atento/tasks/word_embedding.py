@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from atento.config.embedding import EmbeddingConfig
+from atento.config.sections.embedding import EmbeddingConfig
 from atento.errors import CapabilityError, UsageError
 from atento.models.word_models import WordModel
 from atento.networks import ELMo

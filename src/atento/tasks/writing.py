@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from atento.config.decoding import CONTINUATION_TOKENS, DecodingConfig
-from atento.config.network import NetworkConfig
-from atento.config.network_parts import WritingConfig
+from atento.config.sections.decoding import CONTINUATION_TOKENS, DecodingConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import WritingConfig
 from atento.decoding import Beam, Greedy, Hypothesis, Sample, generate
 from atento.decoding.contract import AnyStepFunction, HasStepFunction, Rule
 from atento.decoding.draft import Draft

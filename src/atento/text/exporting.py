@@ -6,8 +6,8 @@ from typing import Any
 
 from atento.errors import CapabilityError
 from atento.text.folder import CONFIG, DEFINITION, as_settings, special_strings
-from atento.text.released import MODEL_TYPES
-from atento.text.sentencepiece_ids import TYPES
+from atento.text.released.files import MODEL_TYPES
+from atento.text.released.sentencepiece_ids import TYPES
 from atento.text.templates import Slot, Template
 from atento.text.tokenizer import Tokenizer
 

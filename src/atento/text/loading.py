@@ -8,7 +8,7 @@ from typing import Any, Literal
 from atento.errors import TokenizerError
 from atento.text.folder import DEFINITION, as_object, as_text, read_file, read_settings, specials_of
 from atento.text.pipelines import KINDS
-from atento.text.released import FAMILIES, family_named, read_released, template_for
+from atento.text.released.files import FAMILIES, family_named, read_released, template_for
 from atento.text.specials import SpecialTokens
 from atento.text.templates import Template, template_of
 from atento.text.tokenizer_parts import Parts

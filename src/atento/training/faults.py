@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from atento.data.batches import Part
+from atento.data.batches.batch import Part
 from atento.errors import TrainingError, counted
 from atento.storage.catalogue import newest
 from atento.training.allocator import return_freed_memory

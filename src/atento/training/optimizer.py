@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from atento.config.training import TrainingConfig
+from atento.config.sections.training import TrainingConfig
 from atento.errors import RecipeError, TrainingError
 from atento.networks.levels import levels_of
 from atento.networks.network import Network

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from atento.config.training import TrainingConfig
-from atento.data.batches import Batches
+from atento.config.sections.training import TrainingConfig
+from atento.data.batches.batch import Batches
 from atento.storage.writer import CheckpointWriter
 from atento.training.journal import Journal
 from atento.training.losses import Sums

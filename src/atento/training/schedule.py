@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 
-from atento.config.training import TrainingConfig, warmup_of
+from atento.config.sections.training import TrainingConfig, warmup_of
 
 
 def inverse_sqrt(progress: float, step: int, config: TrainingConfig) -> float:

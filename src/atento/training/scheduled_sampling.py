@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atento.attention.dropout import Randomness
-from atento.config.scheduled_sampling import ScheduledSamplingConfig
-from atento.data.batches import Batch, Part
-from atento.data.shuffle import grid_hashes, uniform
+from atento.config.sections.scheduled_sampling import ScheduledSamplingConfig
+from atento.data.batches.batch import Batch, Part
+from atento.data.batches.shuffle import grid_hashes, uniform
 from atento.networks.network import Network
 from atento.networks.output import Output
 

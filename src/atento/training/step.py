@@ -11,8 +11,8 @@ from torch import Tensor
 
 from atento.attention.dropout import Randomness
 from atento.attention.observe import observing
-from atento.config.training import TrainingConfig
-from atento.data.batches import Part
+from atento.config.sections.training import TrainingConfig
+from atento.data.batches.batch import Part
 from atento.errors import RecipeError, TrainingError
 from atento.networks.network import Network
 from atento.precision import side_by_side, threads

@@ -1,6 +1,6 @@
 """The weights that `init` of a recipe trains: all, the head, the last layers, biases or adapters, and their stages."""
 
-from atento.config.initial import InitConfig
+from atento.config.sections.initial import InitConfig
 from atento.errors import RecipeError, UsageError
 from atento.networks.adapters import is_adapter
 from atento.networks.levels import Levels, levels_of

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from atento.config.network import NetworkConfig, changed
-from atento.config.recurrent import RecurrentConfig
-from atento.config.scheduled_sampling import ScheduledSamplingConfig
-from atento.config.training import TrainingConfig
-from atento.data.batches import Batch, PlannedBatches
+from atento.config.sections.network import NetworkConfig, changed
+from atento.config.sections.recurrent import RecurrentConfig
+from atento.config.sections.scheduled_sampling import ScheduledSamplingConfig
+from atento.config.sections.training import TrainingConfig
+from atento.data.batches.batch import Batch, PlannedBatches
+from atento.data.batches.store import Ragged
 from atento.data.objectives.sequence_to_sequence import HEAD, parallel
-from atento.data.store import Ragged
 from atento.networks import build_network
 from atento.tasks.prefixes import by_step, free_running, losses_by_step, shifted
 from atento.training.schedule import learning_rate

@@ -16,7 +16,7 @@ from torch import Tensor
 from atento.attention.observe import observe
 from atento.attention.positions import Learned
 from atento.inspection import alignment_error_rate
-from atento.networks.surgery.decompose import score_parts
+from atento.inspection.network_scores import score_parts
 from atento.precision import resolve_device
 from atento_lab.studies.answers import answers
 from atento_lab.studies.cost import measure_cost

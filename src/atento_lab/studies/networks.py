@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from atento.attention.masks import bidirectional, causal
 from atento.attention.positions import Learned
-from atento.config.network import NetworkConfig
-from atento.config.positions import PositionConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.positions import PositionConfig
 from atento.networks import EncoderDecoder
 from atento.networks.layers import TokenEmbedding
 from atento.networks.stack.positions import AddedPositions, input_positions

@@ -14,13 +14,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from atento.config.labellings import LABELLINGS
-from atento.config.loading import load_recipe
+from atento.config.reading.loading import load_recipe
+from atento.config.reading.schema import Reader
+from atento.config.reading.yaml12 import Node, read_yaml
 from atento.config.recipe import SourceConfig
-from atento.config.schema import Reader
-from atento.config.tasks import TASKS, Field, task_with
-from atento.config.yaml12 import Node, read_yaml
-from atento.data.records import read_records
+from atento.config.tables.labellings import LABELLINGS
+from atento.config.tables.tasks import TASKS, Field, task_with
+from atento.data.records.reader import read_records
 from atento.errors import RecipeError, UsageError
 from atento.model import Model, load
 from atento.networks import parameter_count

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atento.attention.masks import Mask, prefix
-from atento.config.tasks import TASKS
+from atento.config.tables.tasks import TASKS
+from atento.data.batches.special_tokens import special_tokens_of
+from atento.data.batches.whole_words import word_ids, words_of
 from atento.data.objectives.span_corruption import sentinel_ids
-from atento.data.special_tokens import special_tokens_of
-from atento.data.whole_words import word_ids, words_of
 from atento.errors import CapabilityError
 from atento.metrics import chrf
 from atento.model import Model

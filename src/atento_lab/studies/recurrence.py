@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from atento.config.decoding import DecodingConfig
-from atento.config.network import NetworkConfig, changed
 from atento.config.recipe import TokenizerConfig
-from atento.config.recurrent import RecurrentConfig
-from atento.config.training import TrainingConfig
+from atento.config.sections.decoding import DecodingConfig
+from atento.config.sections.network import NetworkConfig, changed
+from atento.config.sections.recurrent import RecurrentConfig
+from atento.config.sections.training import TrainingConfig
+from atento.data.batches.store import Ragged
 from atento.data.objectives.sequence_to_sequence import parallel
-from atento.data.store import Ragged
 from atento.metrics import METRICS
 from atento.networks import build_network, build_seq2seq, parameter_count
 from atento.tasks.translation import translate

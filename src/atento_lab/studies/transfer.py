@@ -9,9 +9,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from atento.config.labellings import LABELLINGS
-from atento.config.loading import load_recipe
-from atento.config.tasks import TASKS
+from atento.config.reading.loading import load_recipe
+from atento.config.tables.labellings import LABELLINGS
+from atento.config.tables.tasks import TASKS
 from atento.errors import UsageError
 from atento.runs.train import train
 from atento_lab.studies.report import Report

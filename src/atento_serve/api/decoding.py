@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from atento.config.decoding import NGRAMS
+from atento.config.sections.decoding import NGRAMS
 from atento_serve.http.errors import wrong_field
 from atento_serve.http.fields import Fields, Texts, bounded, described, listed, unsupported
 from atento_serve.settings import Limits

@@ -1,7 +1,7 @@
 """The task payloads of Hugging Face: `POST /models/{id}` and `POST /{task}`.
 
-A payload is chosen by the verb of the task (`atento.config.tasks`), so a new task with a verb of the table is served
-without a line here.
+A payload is chosen by the verb of the task (`atento.config.tables.tasks`), so a new task with a verb of the table is
+served without a line here.
 """
 
 from collections.abc import Callable, Coroutine, Mapping
@@ -11,8 +11,8 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from atento.config.tasks import TASKS, task_with
-from atento.config.verbs import VERBS, WRITING
+from atento.config.tables.tasks import TASKS, task_with
+from atento.config.tables.verbs import VERBS, WRITING
 from atento_serve.api.decoding import NAMES
 from atento_serve.api.examples import ZERO_SHOT as ZERO_SHOT_EXAMPLE
 from atento_serve.api.examples import payload_example

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from atento.config.tasks import verb_of
+from atento.config.tables.tasks import verb_of
 from atento_serve.api.detection import Detected, detect
 from atento_serve.api.language_codes import NAMES, code_of, pair_in
 from atento_serve.api.passages import Passages, Piece, joined

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from atento.config.verbs import WRITING
+from atento.config.tables.verbs import WRITING
 from atento_serve.api.completion import (
     NAMES,
     NEUTRAL,

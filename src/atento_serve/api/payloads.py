@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, Literal
 
-from atento.config.tasks import task_with
+from atento.config.tables.tasks import task_with
 from atento_serve.api.decoding import NAMES, DecodingFields, decoding_options
 from atento_serve.api.language_codes import code_of, named_language, pair_in
 from atento_serve.api.payload_generation import Call, generate, inputs_of, of_inputs

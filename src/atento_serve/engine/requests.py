@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from atento.config.decoding import NGRAMS, UTILITIES, DecodingConfig, DecodingOptions
-from atento.config.tasks import task_with
+from atento.config.sections.decoding import NGRAMS, UTILITIES, DecodingConfig, DecodingOptions
+from atento.config.tables.tasks import task_with
 from atento.decoding import MBR, Beam, Greedy, Sample
 from atento.decoding.beam.groups import BeamRequest
 from atento.decoding.contract import Request

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from atento.config.tasks import TASKS, verb_of
-from atento.config.verbs import WRITING
+from atento.config.tables.tasks import TASKS, verb_of
+from atento.config.tables.verbs import WRITING
+from atento.data.batches.special_tokens import special_tokens_of
 from atento.data.objectives.label_sets import KIND as SETS
-from atento.data.special_tokens import special_tokens_of
 from atento.errors import CapabilityError, TokenizerError, UsageError, nearest
 from atento.model import Model
 from atento.networks import parameter_count

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from atento.config.verbs import WRITING
+from atento.config.tables.verbs import WRITING
 from atento.decoding.contract import AnyStepFunction, HasStepFunction
 from atento.errors import AtentoError, ModelError
 from atento.model import Model, load

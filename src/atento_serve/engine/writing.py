@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from greenlet import greenlet
 
-from atento.config.tasks import task_with
+from atento.config.tables.tasks import task_with
 from atento.decoding import Beam
 from atento.decoding.beam.groups import BeamRequest
 from atento.decoding.beam.lane import BeamLanes

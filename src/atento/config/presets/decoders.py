@@ -2,8 +2,10 @@
 
 from typing import Any
 
-from atento.config.network import NetworkConfig
-from atento.config.network_parts import (
+from atento.config.presets.encoders import BASE, LARGE
+from atento.config.presets.preset import Preset
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import (
     AttentionConfig,
     FeedForwardConfig,
     InputConfig,
@@ -11,9 +13,7 @@ from atento.config.network_parts import (
     OutputConfig,
     SpecialIds,
 )
-from atento.config.positions import PositionConfig
-from atento.config.presets.encoders import BASE, LARGE
-from atento.config.presets.preset import Preset
+from atento.config.sections.positions import PositionConfig
 
 _LEARNED = PositionConfig("learned")
 _TRANSFORMER = NetworkConfig()

@@ -3,11 +3,17 @@
 from dataclasses import replace
 from typing import Any
 
-from atento.config.network import NetworkConfig, changed
-from atento.config.network_parts import AttentionConfig, FeedForwardConfig, InputConfig, OutputConfig, SpecialIds
-from atento.config.positions import PositionConfig
 from atento.config.presets.encoders import BASE, BYTE_BPE_IDS, LARGE
 from atento.config.presets.preset import Preset
+from atento.config.sections.network import NetworkConfig, changed
+from atento.config.sections.network_parts import (
+    AttentionConfig,
+    FeedForwardConfig,
+    InputConfig,
+    OutputConfig,
+    SpecialIds,
+)
+from atento.config.sections.positions import PositionConfig
 
 _SHIFTED = PositionConfig("learned", shift=2)  # fairseq counts positions from 2
 

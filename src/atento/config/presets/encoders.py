@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from atento.config.heads import HeadConfig
-from atento.config.network import NetworkConfig, changed
-from atento.config.network_parts import (
+from atento.config.presets.preset import Preset
+from atento.config.sections.network import NetworkConfig, changed
+from atento.config.sections.network_parts import (
     AttentionConfig,
     ConvolutionConfig,
     FeedForwardConfig,
@@ -12,8 +12,8 @@ from atento.config.network_parts import (
     MaskConfig,
     SpecialIds,
 )
-from atento.config.positions import PositionConfig
-from atento.config.presets.preset import Preset
+from atento.config.sections.positions import PositionConfig
+from atento.config.tables.heads import HeadConfig
 
 BASE: dict[str, Any] = {"d_model": 768, "d_ff": 3072, "n_heads": 12, "n_layers": 12}
 LARGE: dict[str, Any] = {"d_model": 1024, "d_ff": 4096, "n_heads": 16, "n_layers": 24}

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from atento.config.network import NetworkConfig, changed
+from atento.config.sections.network import NetworkConfig, changed
 
 
 class Preset:

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from atento.config.objective import ObjectiveConfig
-from atento.data.batches import Batches
-from atento.data.mixture import Mixture, Shares
+from atento.config.tables.objective import ObjectiveConfig
+from atento.data.batches.batch import Batches
+from atento.data.batches.mixture import Mixture, Shares
 from atento.data.objectives.bidirectional import bidirectional
 from atento.data.objectives.causal import causal
 from atento.data.objectives.cosine import cosine
@@ -25,7 +25,7 @@ from atento.data.objectives.span_corruption import span_corruption
 from atento.data.objectives.spans import spans
 from atento.data.objectives.tags import tags
 from atento.data.objectives.window import window
-from atento.data.stored_batches import stored_batches
+from atento.data.store.stored_batches import stored_batches
 
 OBJECTIVES: dict[str, Callable[[Preparation, ObjectiveConfig], Batches]] = {
     "sequence-to-sequence": sequence_to_sequence,

@@ -10,13 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atento.config.objective import ObjectiveConfig
-from atento.data.batches import Batch, Draw, PlannedBatches
+from atento.config.tables.objective import ObjectiveConfig
+from atento.data.batches.batch import Batch, Draw, PlannedBatches
+from atento.data.batches.planning import Rows
+from atento.data.batches.shuffle import log_uniform
+from atento.data.batches.store import MemoryStore, Ragged, Store
+from atento.data.batches.whole_words import word_ids, words_of
 from atento.data.objectives.preparation import Preparation
-from atento.data.planning import Rows
-from atento.data.shuffle import log_uniform
-from atento.data.store import MemoryStore, Ragged, Store
-from atento.data.whole_words import word_ids, words_of
 from atento.errors import DataError, RecipeError
 from atento.text.characters import character_batch
 

@@ -14,12 +14,12 @@ from torch import Tensor
 from atento.attention.algebra import Mask
 from atento.attention.masks import causal as causal_mask
 from atento.attention.masks import documents
-from atento.config.objective import ObjectiveConfig
-from atento.data.batches import Batch, Draw, PlannedBatches
+from atento.config.tables.objective import ObjectiveConfig
+from atento.data.batches.batch import Batch, Draw, PlannedBatches
+from atento.data.batches.planning import Rows
+from atento.data.batches.special_tokens import begin_of
+from atento.data.batches.store import MemoryStore, Ragged, Store
 from atento.data.objectives.preparation import Preparation
-from atento.data.planning import Rows
-from atento.data.special_tokens import begin_of
-from atento.data.store import MemoryStore, Ragged, Store
 from atento.errors import DataError, RecipeError, counted
 
 HEAD = "vocabulary"

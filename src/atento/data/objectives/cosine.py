@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atento.config.network import NetworkConfig
-from atento.config.objective import ObjectiveConfig
-from atento.data.batches import Batch, Contrast, Draw, PlannedBatches
+from atento.config.sections.network import NetworkConfig
+from atento.config.tables.objective import ObjectiveConfig
+from atento.data.batches.batch import Batch, Contrast, Draw, PlannedBatches
+from atento.data.batches.planning import Rows
+from atento.data.batches.store import Ragged, Store
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.text_sides import contrast, side_inputs, sides_as_store
-from atento.data.planning import Rows
-from atento.data.records import Split
-from atento.data.store import Ragged, Store
+from atento.data.records.reader import Split
 from atento.errors import DataError
 
 KIND = "cosine"  # of the loss

@@ -12,16 +12,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atento.config.heads import HeadConfig
-from atento.config.network import NetworkConfig
-from atento.config.objective import ObjectiveConfig
-from atento.data.batches import Batch, Draw, PlannedBatches
+from atento.config.sections.network import NetworkConfig
+from atento.config.tables.heads import HeadConfig
+from atento.config.tables.objective import ObjectiveConfig
+from atento.data.batches.batch import Batch, Draw, PlannedBatches
+from atento.data.batches.planning import Rows, round_length
+from atento.data.batches.store import MemoryStore, Ragged, Store
+from atento.data.batches.whole_words import CHARACTERS, characters_of_words, reads_words, words_as_store
 from atento.data.objectives.masked import with_token_mask
 from atento.data.objectives.preparation import Preparation
-from atento.data.planning import Rows, round_length
-from atento.data.records import Split
-from atento.data.store import MemoryStore, Ragged, Store
-from atento.data.whole_words import CHARACTERS, characters_of_words, reads_words, words_as_store
+from atento.data.records.reader import Split
 from atento.errors import CapabilityError, DataError, counted, nearest
 from atento.text.lengths import truncate
 from atento.text.templates import Template

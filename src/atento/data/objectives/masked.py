@@ -12,13 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atento.config.objective import ObjectiveConfig
-from atento.data.batches import Batch, Draw, PlannedBatches
-from atento.data.masking import Masking, masking_of
+from atento.config.tables.objective import ObjectiveConfig
+from atento.data.batches.batch import Batch, Draw, PlannedBatches
+from atento.data.batches.masking import Masking, masking_of
+from atento.data.batches.planning import Rows
+from atento.data.batches.store import MemoryStore, Ragged, Store
+from atento.data.batches.word_numbers import WordNumbers
 from atento.data.objectives.preparation import Preparation
-from atento.data.planning import Rows
-from atento.data.store import MemoryStore, Ragged, Store
-from atento.data.word_numbers import WordNumbers
 from atento.text.tokenizer import Tokenizer
 
 HEAD = "vocabulary"

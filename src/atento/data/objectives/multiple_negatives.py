@@ -11,15 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atento.config.network import NetworkConfig
-from atento.config.objective import ObjectiveConfig
-from atento.data.batches import EVERY, Batch, Contrast, Part
+from atento.config.sections.network import NetworkConfig
+from atento.config.tables.objective import ObjectiveConfig
+from atento.data.batches.batch import EVERY, Batch, Contrast, Part
+from atento.data.batches.planning import Rows
+from atento.data.batches.shuffle import permutation
+from atento.data.batches.store import Store
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.text_sides import contrast, side_inputs, sides_as_store, text_numbers
-from atento.data.planning import Rows
-from atento.data.shuffle import permutation
-from atento.data.store import Store
-from atento.data.values import shortened
+from atento.data.records.values import shortened
 from atento.errors import DataError, RecipeError
 
 KIND = "multiple-negatives"  # of the loss

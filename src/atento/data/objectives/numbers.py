@@ -5,11 +5,11 @@ ids "[CLS] o gato dorme [SEP] um gato dorme [SEP]"   number 4.6 (docs/notes.md#g
 
 import numpy as np
 
-from atento.config.objective import ObjectiveConfig
-from atento.data.batches import PlannedBatches
+from atento.config.tables.objective import ObjectiveConfig
+from atento.data.batches.batch import PlannedBatches
+from atento.data.batches.store import Ragged
 from atento.data.objectives.labels import labelled_texts, text_head
 from atento.data.objectives.preparation import Preparation
-from atento.data.store import Ragged
 
 KIND = "regression"  # of the head's configuration
 

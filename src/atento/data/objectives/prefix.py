@@ -10,13 +10,13 @@ import torch
 from numpy.typing import NDArray
 
 from atento.attention.masks import prefix as prefix_mask
-from atento.config.objective import ObjectiveConfig
-from atento.data.batches import Batch, Draw, PlannedBatches
+from atento.config.tables.objective import ObjectiveConfig
+from atento.data.batches.batch import Batch, Draw, PlannedBatches
+from atento.data.batches.planning import Rows
+from atento.data.batches.shuffle import grid_hashes
+from atento.data.batches.special_tokens import begin_of
+from atento.data.batches.store import MemoryStore, Ragged, Store
 from atento.data.objectives.preparation import Preparation
-from atento.data.planning import Rows
-from atento.data.shuffle import grid_hashes
-from atento.data.special_tokens import begin_of
-from atento.data.store import MemoryStore, Ragged, Store
 
 HEAD = "vocabulary"
 _PREFIX_KEY = 11  # keeps these hashes apart from hashes for other purposes

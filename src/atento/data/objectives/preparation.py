@@ -6,10 +6,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from atento.config.network import NetworkConfig
 from atento.config.recipe import Recipe
-from atento.data.records import Split
-from atento.data.subsets import by_source
+from atento.config.sections.network import NetworkConfig
+from atento.data.records.reader import Split
+from atento.data.records.subsets import by_source
 from atento.errors import DataError
 from atento.text.templates import Template
 from atento.text.tokenizer import Tokenizer

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atento.config.objective import ObjectiveConfig
-from atento.data.batches import Batch, Draw, PlannedBatches
+from atento.config.tables.objective import ObjectiveConfig
+from atento.data.batches.batch import Batch, Draw, PlannedBatches
+from atento.data.batches.planning import Rows
+from atento.data.batches.store import Store
 from atento.data.objectives.masked import Masked, masked_texts, with_token_mask
 from atento.data.objectives.preparation import Preparation
-from atento.data.planning import Rows
-from atento.data.store import Store
 
 GENERATOR, DETECTOR = "generator", "replaced-token"
 

@@ -11,16 +11,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atento.config.network import NetworkConfig
-from atento.config.objective import ObjectiveConfig
-from atento.config.tasks import TASKS
-from atento.data.batches import Batch, Draw, PlannedBatches
+from atento.config.sections.network import NetworkConfig
+from atento.config.tables.objective import ObjectiveConfig
+from atento.config.tables.tasks import TASKS
+from atento.data.batches.batch import Batch, Draw, PlannedBatches
+from atento.data.batches.planning import Rows
+from atento.data.batches.special_tokens import special_tokens_of
+from atento.data.batches.store import EpochStores, MemoryStore, Ragged, Store
 from atento.data.objectives.preparation import Preparation, Report
-from atento.data.planning import Rows
-from atento.data.records import Split
-from atento.data.special_tokens import special_tokens_of
-from atento.data.store import EpochStores, MemoryStore, Ragged, Store
-from atento.data.subsets import subset
+from atento.data.records.reader import Split
+from atento.data.records.subsets import subset
 from atento.errors import DataError, counted
 from atento.text.tokenizer import Tokenizer
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from atento.config.objective import SENTINELS, ObjectiveConfig
-from atento.data.batches import Batch, Draw, PlannedBatches
+from atento.config.tables.objective import SENTINELS, ObjectiveConfig
+from atento.data.batches.batch import Batch, Draw, PlannedBatches
+from atento.data.batches.planning import Rows
+from atento.data.batches.shuffle import random_partitions
+from atento.data.batches.store import MemoryStore, Ragged, Store
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
-from atento.data.planning import Rows
-from atento.data.shuffle import random_partitions
-from atento.data.store import MemoryStore, Ragged, Store
 from atento.errors import DataError, TokenizerError
 from atento.text.specials import sentinels
 from atento.text.tokenizer import Tokenizer

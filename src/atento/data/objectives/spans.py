@@ -11,16 +11,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atento.config.heads import HeadConfig
-from atento.config.network import NetworkConfig
-from atento.config.objective import ObjectiveConfig
-from atento.data.batches import Batch, Draw, PlannedBatches
-from atento.data.contexts import ContextWindows, context_windows
+from atento.config.sections.network import NetworkConfig
+from atento.config.tables.heads import HeadConfig
+from atento.config.tables.objective import ObjectiveConfig
+from atento.data.batches.batch import Batch, Draw, PlannedBatches
+from atento.data.batches.contexts import ContextWindows, context_windows
+from atento.data.batches.planning import Rows, round_length
+from atento.data.batches.store import MemoryStore, Ragged, Store
 from atento.data.objectives.labels import inputs_of
 from atento.data.objectives.preparation import Preparation
-from atento.data.planning import Rows, round_length
-from atento.data.store import MemoryStore, Ragged, Store
-from atento.data.values import Span
+from atento.data.records.values import Span
 from atento.errors import CapabilityError, DataError, counted
 
 KIND = "answer"  # of the head's configuration

@@ -5,15 +5,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atento.config.embedding import EmbeddingConfig
-from atento.config.network import NetworkConfig
-from atento.data.batches import SIDES, Contrast
+from atento.config.sections.embedding import EmbeddingConfig
+from atento.config.sections.network import NetworkConfig
+from atento.data.batches.batch import SIDES, Contrast
+from atento.data.batches.planning import Rows, round_length
+from atento.data.batches.special_tokens import prompt_length
+from atento.data.batches.store import MemoryStore, Store
 from atento.data.objectives.labels import cut_warning, texts_as_store
 from atento.data.objectives.masked import with_token_mask
 from atento.data.objectives.preparation import Preparation
-from atento.data.planning import Rows, round_length
-from atento.data.special_tokens import prompt_length
-from atento.data.store import MemoryStore, Store
 from atento.errors import DataError, counted
 
 

@@ -6,13 +6,13 @@ neighbours (docs/notes.md#c15, #e9)
 
 from collections.abc import Iterator
 
-from atento.config.elmo import CBOWConfig
-from atento.config.objective import ObjectiveConfig
-from atento.data.batches import EVERY, Batch, Part
+from atento.config.sections.elmo import CBOWConfig
+from atento.config.tables.objective import ObjectiveConfig
+from atento.data.batches.batch import EVERY, Batch, Part
+from atento.data.batches.whole_words import word_ids, words_of
+from atento.data.batches.window_blocks import BlockBatch, WindowBlocks
+from atento.data.batches.windows import WindowBatch, Windows
 from atento.data.objectives.preparation import Preparation
-from atento.data.whole_words import word_ids, words_of
-from atento.data.window_blocks import BlockBatch, WindowBlocks
-from atento.data.windows import WindowBatch, Windows
 from atento.errors import DataError
 
 HEAD = "window"

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness, dropout, fresh
-from atento.config.elmo import ELMoConfig
-from atento.config.network import NetworkConfig
+from atento.config.sections.elmo import ELMoConfig
+from atento.config.sections.network import NetworkConfig
 from atento.errors import RecipeError
 from atento.networks.cross_entropy import cross_entropy
 from atento.networks.heads import make_heads

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from atento.attention.algebra import Mask
 from atento.attention.dropout import Randomness, dropout, fresh
-from atento.config.network import NetworkConfig
-from atento.config.recurrent import RecurrentConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.recurrent import RecurrentConfig
 from atento.errors import CapabilityError
 from atento.networks.heads import make_heads
 from atento.networks.layers import TokenEmbedding

@@ -15,8 +15,8 @@ from atento.attention.lowering import LoweredMask, lower
 from atento.attention.lowering import joined as joined_masks
 from atento.attention.masks import Mask, padding
 from atento.attention.observe import record_weights
-from atento.config.network import NetworkConfig
-from atento.config.recurrent import ASKED_BEFORE, RecurrentConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.recurrent import ASKED_BEFORE, RecurrentConfig
 from atento.errors import CapabilityError, RecipeError
 from atento.networks.heads import make_heads
 from atento.networks.layers import TokenEmbedding

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from atento.attention.dropout import Randomness
 from atento.attention.kernels import AnyMask
 from atento.attention.multihead import KeyValues, MultiHeadAttention, PositionTerms
-from atento.config.network import NetworkConfig
+from atento.config.sections.network import NetworkConfig
 from atento.networks.layers import FeedForward, Residual, RMSNorm, make_norm
 
 

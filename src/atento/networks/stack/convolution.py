@@ -3,8 +3,8 @@
 from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness, dropout, fresh
-from atento.config.network import NetworkConfig
-from atento.config.network_parts import ConvolutionConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import ConvolutionConfig
 from atento.networks.layers import ACTIVATIONS, make_norm
 
 

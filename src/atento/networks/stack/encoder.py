@@ -12,7 +12,7 @@ from torch import Tensor
 from atento.attention.algebra import Mask
 from atento.attention.dropout import Randomness
 from atento.attention.sparse import total_cost
-from atento.config.network import NetworkConfig
+from atento.config.sections.network import NetworkConfig
 from atento.networks.frozen import current
 from atento.networks.generator import Generator, sampled
 from atento.networks.heads import Pooler, make_heads

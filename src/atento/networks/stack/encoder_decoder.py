@@ -6,7 +6,7 @@ from torch import Tensor
 
 from atento.attention.dropout import Randomness
 from atento.attention.sparse import total_cost
-from atento.config.network import NetworkConfig
+from atento.config.sections.network import NetworkConfig
 from atento.networks.heads import make_heads
 from atento.networks.initial import initialise
 from atento.networks.layers import TokenEmbedding

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness, dropout, fresh
-from atento.config.network import NetworkConfig
+from atento.config.sections.network import NetworkConfig
 from atento.networks.layers import make_norm
 from atento.networks.stack.positions import input_positions
 

@@ -1,8 +1,8 @@
 """The masks of the layers of a stack: `network.mask` of a recipe, and a mask that replaces it but for its window."""
 
 from atento.attention.masks import Mask, bidirectional, causal, lookahead, prefix, window
-from atento.config.network import NetworkConfig
-from atento.config.network_parts import MaskConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import MaskConfig
 
 _ALL = 2**30  # neighbours: more than any text has
 

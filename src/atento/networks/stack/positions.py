@@ -15,9 +15,9 @@ from atento.attention.relative import ALiBi, Gated, RelativeMatrix, Shaw, T5Bias
 from atento.attention.relative_disentangled import Disentangled
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 from atento.attention.sparse import SparseAttention
-from atento.config.network import NetworkConfig
-from atento.config.network_parts import SparseConfig
-from atento.config.positions import ADDED, PositionConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import SparseConfig
+from atento.config.sections.positions import ADDED, PositionConfig
 
 
 class AddedPositions(nn.Module):

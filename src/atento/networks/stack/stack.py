@@ -12,7 +12,7 @@ from atento.attention.lowering import LoweredMask, check_boolean, lower
 from atento.attention.masks import Mask, padding
 from atento.attention.multihead import MultiHeadAttention
 from atento.attention.relative_terms import QueryKeyPositions
-from atento.config.network import NetworkConfig
+from atento.config.sections.network import NetworkConfig
 from atento.errors import CapabilityError
 from atento.networks.layers import make_norm
 from atento.networks.stack.block import Block, BlockState, make_block

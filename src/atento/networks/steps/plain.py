@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention.observe import observing, unobserved
-from atento.config.network import NetworkConfig
+from atento.config.sections.network import NetworkConfig
 from atento.networks.output import Output
 from atento.networks.stack.positions import real_positions
 from atento.networks.stack.stack import StackState

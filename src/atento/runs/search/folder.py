@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from atento.config.dumping import dump_recipe, scalar_text
-from atento.config.loading import load_recipe
+from atento.config.reading.dumping import dump_recipe, scalar_text
+from atento.config.reading.loading import load_recipe
 from atento.errors import UsageError
 from atento.inspection.score_figure import Panel, Point, scores_page, scores_svg
 from atento.limits import read_plain_text

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from atento.config.dumping import scalar_text
+from atento.config.reading.dumping import scalar_text
 
 _MAX_BINS = 4  # of the values of a range
 

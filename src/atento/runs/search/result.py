@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from atento.config.dumping import scalar_text
+from atento.config.reading.dumping import scalar_text
 from atento.metrics.table import signed
 from atento.runs.search.importance import importance
 from atento.training.progress import duration

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from atento.config.dumping import recipe_values, scalar_text
-from atento.config.loading import LoadedRecipe, load_recipe
-from atento.config.schema import as_node
+from atento.config.reading.dumping import recipe_values, scalar_text
+from atento.config.reading.loading import LoadedRecipe, load_recipe
+from atento.config.reading.schema import as_node
 from atento.errors import AtentoError, RecipeError, TrainingStopped, UsageError, counted, path_of
 from atento.metrics.table import signed
 from atento.runs.search.folder import (

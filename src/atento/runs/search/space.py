@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from atento.config import layers, schema
-from atento.config.dumping import scalar_text
-from atento.config.yaml12 import MAX_BYTES, Node, read_yaml
+from atento.config.reading import layers, schema
+from atento.config.reading.dumping import scalar_text
+from atento.config.reading.yaml12 import MAX_BYTES, Node, read_yaml
 from atento.errors import RecipeError, nearest
 from atento.limits import open_plain
 

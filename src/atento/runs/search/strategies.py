@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
-from atento.config.dumping import scalar_text
-from atento.config.yaml12 import Node
+from atento.config.reading.dumping import scalar_text
+from atento.config.reading.yaml12 import Node
 from atento.errors import RecipeError, UsageError
 from atento.runs.search.space import Dimension, size
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from atento.data.batches import EVERY
+from atento.data.batches.batch import EVERY
 from atento.networks.network import Network
 from atento.training.ema import MovingAverage
 from atento.training.replica.gradient_sum import GradientSum, RunningSum, TreeSum

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from atento.config.parallel import ParallelConfig
+from atento.config.sections.parallel import ParallelConfig
 from atento.errors import AtentoError, TrainingError
 from atento.networks.network import Network
 from atento.training.replica.divided import DividedSum, DividedWeights, shards_of

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from atento.attention.masks import Mask, bidirectional, causal, prefix
-from atento.config.network import NetworkConfig
-from atento.data.batches import Batch
+from atento.config.sections.network import NetworkConfig
+from atento.data.batches.batch import Batch
 from atento.decoding import Greedy, generate
 from atento.inspection import mask_text
 from atento.networks import build_network, parameter_count

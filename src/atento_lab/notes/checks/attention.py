@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from atento.attention import attend, attention_weights, observe
-from atento.attention.ablation import attentions
 from atento.attention.masks import bidirectional, causal, documents, lookahead, predicate, window
 from atento.attention.multihead import MultiHeadAttention
-from atento.config.positions import PositionConfig
+from atento.config.sections.positions import PositionConfig
+from atento.inspection.ablation import attentions
 from atento_lab.notes.checks.tiny import derivatives, some_ids, tiny_network
 from atento_lab.notes.finding import AtLeast, AtMost, Finding, compare, grid
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from atento.config.positions import PositionConfig
-from atento.config.recurrent import RecurrentConfig
+from atento.config.sections.positions import PositionConfig
+from atento.config.sections.recurrent import RecurrentConfig
 from atento.decoding import Beam, Greedy, Hypothesis, generate
 from atento.networks import EncoderDecoder
 from atento_lab.notes.checks.attention import EXACT, apart

@@ -4,9 +4,9 @@ import torch
 
 from atento.attention import observe
 from atento.attention.masks import bidirectional, causal
-from atento.config.network import NetworkConfig
-from atento.config.training import TrainingConfig
-from atento.data.batches import Part
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.training import TrainingConfig
+from atento.data.batches.batch import Part
 from atento.decoding import Greedy, generate
 from atento.inspection import mask_text
 from atento.networks import EncoderDecoder

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from atento.config.recurrent import RecurrentConfig
-from atento.config.scheduled_sampling import ScheduledSamplingConfig
-from atento.data.batches import Batch
+from atento.config.sections.recurrent import RecurrentConfig
+from atento.config.sections.scheduled_sampling import ScheduledSamplingConfig
+from atento.data.batches.batch import Batch
+from atento.data.batches.store import Ragged
 from atento.data.objectives.sequence_to_sequence import HEAD, parallel
-from atento.data.store import Ragged
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
 from atento.tasks.prefixes import by_step, free_running, losses_by_step, shifted
 from atento.training.losses import Call, losses

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from atento.attention import attend
-from atento.config.network import NetworkConfig
-from atento.config.recurrent import RecurrentConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.recurrent import RecurrentConfig
 from atento.networks import (
     Decoder,
     RecurrentLM,

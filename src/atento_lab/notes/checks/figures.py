@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from atento.attention import observe
-from atento.attention.ablation import attentions
 from atento.attention.masks import causal
 from atento.attention.positions import RelativeMatrix, sinusoids
 from atento.attention.relative_terms import QueryKeyPositions
-from atento.config.positions import PositionConfig
+from atento.config.sections.positions import PositionConfig
+from atento.inspection.ablation import attentions
 from atento.networks import EncoderDecoder
 from atento_lab.notes.checks.attention import EXACT, apart
 from atento_lab.notes.checks.positions import GOLDEN

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from atento.config.tasks import task_with
+from atento.config.tables.tasks import task_with
 from atento.metrics import report, report_table
 from atento.model import Model, load
 from atento.runs.train import train

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from atento.attention.ablation import ablation_effects, attentions
+from atento.inspection.ablation import ablation_effects, attentions
 from atento.inspection.heads import HeadReport
 from atento.networks import EncoderDecoder
 from atento_lab.notes.checks.trained import trained

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from atento.attention.positions import Learned
-from atento.config.positions import PositionConfig
+from atento.config.sections.positions import PositionConfig
 from atento.errors import UsageError
 from atento.models.initial import lengthened
 from atento.models.read import ModelFiles

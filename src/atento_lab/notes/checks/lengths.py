@@ -4,8 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from atento.config.network import NetworkConfig
-from atento.config.positions import PositionConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.positions import PositionConfig
 from atento.networks import EncoderDecoder
 from atento_lab.notes.checks.tiny import Adam
 from atento_lab.notes.finding import AtLeast, AtMost, Finding, compare

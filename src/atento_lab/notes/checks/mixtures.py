@@ -4,11 +4,11 @@ from functools import partial
 
 import numpy as np
 
-from atento.config.mixing import MixingConfig
-from atento.data.batches import PlannedBatches
-from atento.data.mixture import Mixture, Shares
+from atento.config.sections.mixing import MixingConfig
+from atento.data.batches.batch import PlannedBatches
+from atento.data.batches.mixture import Mixture, Shares
+from atento.data.batches.store import Ragged
 from atento.data.objectives.sequence_to_sequence import parallel
-from atento.data.store import Ragged
 from atento_lab.notes.finding import AtMost, Finding, compare
 
 _SIZES = {"large": 6000, "middle": 600, "small": 60}  # examples of two target tokens

@@ -10,17 +10,17 @@ import torch
 from torch import Tensor, nn
 
 from atento.config import presets
-from atento.config.elmo import CBOWConfig, ELMoConfig
-from atento.config.heads import HeadConfig
-from atento.config.network import NetworkConfig
-from atento.data.batches import Batch, Draw
-from atento.data.masking import Masking
+from atento.config.sections.elmo import CBOWConfig, ELMoConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.tables.heads import HeadConfig
+from atento.data.batches.batch import Batch, Draw
+from atento.data.batches.masking import Masking
+from atento.data.batches.store import MemoryStore, Ragged
+from atento.data.batches.windows import Windows
 from atento.data.objectives.bidirectional import word_batch
 from atento.data.objectives.causal import Causal, PackedCausal, packed
 from atento.data.objectives.masked import Masked
 from atento.data.objectives.window import window_batch
-from atento.data.store import MemoryStore, Ragged
-from atento.data.windows import Windows
 from atento.decoding.mask_predict import mask_predict
 from atento.networks import CBOW, Decoder, ELMo, Encoder, build_network
 from atento.training.losses import Call, losses

@@ -8,17 +8,17 @@ import torch
 from torch.nn import functional as F
 
 from atento.attention.masks import prefix as prefix_mask
-from atento.config.heads import HeadConfig
-from atento.config.network import NetworkConfig
-from atento.data.batches import Draw
-from atento.data.masking import Masking
+from atento.config.sections.network import NetworkConfig
+from atento.config.tables.heads import HeadConfig
+from atento.data.batches.batch import Draw
+from atento.data.batches.masking import Masking
+from atento.data.batches.store import MemoryStore, Ragged
 from atento.data.objectives.masked import Masked
 from atento.data.objectives.next_sentence import FOLLOWS, NextSentence, with_second
 from atento.data.objectives.prefix import Prefix
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
 from atento.data.objectives.span_boundary import SpanBoundary
 from atento.data.objectives.span_corruption import SpanCorruption, corrupt, restored
-from atento.data.store import MemoryStore, Ragged
 from atento.networks import Decoder, Encoder
 from atento.networks.heads import SpanBoundaryHead
 from atento.text.templates import Template

@@ -10,15 +10,15 @@ from torch import Tensor
 
 from atento.attention.masks import bidirectional, causal, prefix
 from atento.config import presets
-from atento.config.elmo import CBOWConfig, ELMoConfig
-from atento.config.heads import HeadConfig
-from atento.config.network import NetworkConfig
-from atento.config.tasks import TASKS, task_with
-from atento.data.batches import Batch, Draw
-from atento.data.masking import Masking
+from atento.config.sections.elmo import CBOWConfig, ELMoConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.tables.heads import HeadConfig
+from atento.config.tables.tasks import TASKS, task_with
+from atento.data.batches.batch import Batch, Draw
+from atento.data.batches.masking import Masking
+from atento.data.batches.store import MemoryStore, Ragged
 from atento.data.objectives.next_sentence import FOLLOWS, NextSentence
 from atento.data.objectives.span_corruption import corrupt
-from atento.data.store import MemoryStore, Ragged
 from atento.inspection.network_figure import network_svg, network_text
 from atento.networks import Network, build_network, parameter_count
 from atento.networks.describe import Part, describe

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from atento.attention import attend
-from atento.attention.ablation import attentions
-from atento.attention.decompose import parts_by_word
 from atento.attention.masks import causal
 from atento.attention.positions import RelativeMatrix, Shaw, T5Bias
 from atento.attention.relative import alibi_slopes, t5_buckets
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
-from atento.config.positions import PositionConfig
-from atento.networks.surgery.decompose import score_parts
+from atento.config.sections.positions import PositionConfig
+from atento.inspection.ablation import attentions
+from atento.inspection.decompose import parts_by_word
+from atento.inspection.network_scores import score_parts
 from atento.notes.listing_positions import RelativePositionalEncoding
 from atento_lab.notes.checks.attention import EXACT, apart, random
 from atento_lab.notes.checks.blocks import embedding_by_hand

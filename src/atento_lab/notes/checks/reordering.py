@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from atento.attention import observe
-from atento.config.network import NetworkConfig
-from atento.config.positions import PositionConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.positions import PositionConfig
 from atento.networks import EncoderDecoder
 from atento_lab.notes.checks.tiny import Adam
 from atento_lab.notes.drawing import heat, sheet

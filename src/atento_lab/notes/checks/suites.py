@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from atento.config.tasks import task_with
+from atento.config.tables.tasks import task_with
 from atento.metrics import rouge
 from atento.runs.search.result import Trial
 from atento.runs.search.search import search

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from atento.config.network import NetworkConfig
-from atento.config.positions import PositionConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.positions import PositionConfig
 from atento.errors import DataError
 from atento.networks import EncoderDecoder
 from atento.text.words import word_spans

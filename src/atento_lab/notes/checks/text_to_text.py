@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from atento.config.tasks import TEXT_TO_TEXT
+from atento.config.tables.tasks import TEXT_TO_TEXT
 from atento.model import Model
 from atento_lab.notes.checks.transfer import SIZES, TRAINING, trained_model
 from atento_lab.notes.finding import Finding, compare

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from atento.config.network import NetworkConfig
-from atento.data.batches import Batch
+from atento.config.sections.network import NetworkConfig
+from atento.data.batches.batch import Batch
+from atento.data.batches.store import Ragged
 from atento.data.objectives.sequence_to_sequence import parallel
-from atento.data.store import Ragged
 from atento.networks import EncoderDecoder
 from atento.networks.stack.stack import Stack
 from atento.text import Tokenizer

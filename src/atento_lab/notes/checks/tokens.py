@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from atento.config.recipe import TokenizerConfig
-from atento.config.tasks import task_with
-from atento.data.store import Ragged
+from atento.config.tables.tasks import task_with
+from atento.data.batches.store import Ragged
 from atento.errors import TokenizerError
 from atento.model import load
 from atento.models.write import write_model

@@ -7,10 +7,10 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from atento.config.decoding import DecodingConfig
 from atento.config.recipe import DataConfig
-from atento.config.tasks import task_with
-from atento.config.training import TrainingConfig
+from atento.config.sections.decoding import DecodingConfig
+from atento.config.sections.training import TrainingConfig
+from atento.config.tables.tasks import task_with
 from atento.decoding import Greedy, generate
 from atento.metrics import bleu, chrf
 from atento.model import Model, load

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from atento.config.tasks import task_with
+from atento.config.tables.tasks import task_with
+from atento.data.batches.special_tokens import special_tokens_of
 from atento.data.objectives.next_sentence import FOLLOWS
-from atento.data.special_tokens import special_tokens_of
 from atento.metrics import entity_f1, report, squad
 from atento.model import Model, load
 from atento.runs.train import train

@@ -7,12 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from atento.config.elmo import CBOWConfig, ELMoConfig
-from atento.config.network import NetworkConfig
-from atento.data.windows import Windows
+from atento.config.sections.elmo import CBOWConfig, ELMoConfig
+from atento.config.sections.network import NetworkConfig
+from atento.data.batches.windows import Windows
 from atento.networks import CBOW, ELMo
-from atento.networks.cbow import train_vectors
 from atento.networks.recurrent.elmo import ProjectedLSTM
+from atento.networks.words.cbow import train_vectors
 from atento_lab.notes.checks.attention import EXACT, apart
 from atento_lab.notes.checks.tiny import some_ids
 from atento_lab.notes.finding import AtLeast, Finding, compare

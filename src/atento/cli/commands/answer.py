@@ -1,0 +1,224 @@
+"""`atento answer`: the answer to a question on each line, a span of the context beside it."""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from atento.cli.cluster import with_cluster
+from atento.cli.lines import answer_lines
+from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, running
+from atento.cli.work import Cluster
+from atento.terminal import write
+
+if TYPE_CHECKING:
+    from atento.model import Model
+    from atento.tasks.answering import Answer
+
+_JSONL = (".jsonl", ".jsonl.gz")
+_Pair = tuple[str, str]  # a question and its context; both are empty for a blank line
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("answer", epilog="Example:  atento answer MODEL questions.tsv")(with_cluster(answer))
+
+
+def answer(
+    model: ModelArgument,
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="A question and its context on each line, with a tab between; or .jsonl, one object a line with the "
+            "keys question and context; - is standard input.",
+        ),
+    ] = "-",
+    jsonl: Annotated[
+        bool, typer.Option("--jsonl", help="The lines are JSON objects, whatever the name of FILE.")
+    ] = False,
+    question: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="One question about the whole text of --context.")
+    ] = None,
+    context: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The text of --question; - is standard input.")
+    ] = None,
+    n_best: Annotated[
+        int | None, typer.Option("--n-best", min=1, metavar="N", help="Print the N best answers, with tabs between.")
+    ] = None,
+    max_answer: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Maximum tokens of an answer; as trained if not given.")
+    ] = None,
+    null_threshold: Annotated[
+        float,
+        typer.Option(
+            metavar="X", help='Give no answer where the score of "no answer" exceeds the best span\'s by more than X.'
+        ),
+    ] = 0.0,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="A bad line becomes an empty line instead of an error.")
+    ] = False,
+    device: Device = "auto",
+    precision: Precision = "float32",
+    seed: Seed = 1,
+    threads: Threads = None,
+    as_json: AsJson = False,
+    cluster: Cluster | None = None,
+) -> None:
+    """Print the answer to the question on each line; the line is empty where the context has no answer.
+
+    With --json, print each answer with its characters (start, end) in the context and its probability.
+    """
+    from atento.errors import UsageError
+
+    if (question is None) != (context is None):
+        raise UsageError("--question and --context belong together: give both, or a FILE with a question a line")
+    if question is not None and cluster is not None:
+        raise UsageError("--question and --cluster exclude each other")
+    if question is not None and file != "-":
+        raise UsageError(f"--question and --context replace FILE: got {file}")
+    options: dict[str, Any] = {"n_best": n_best or 1, "max_answer": max_answer, "null_threshold": null_threshold}
+    if question is not None and context is not None:
+        _answer_one(model, question, context, options, n_best, as_json, device, precision, seed, threads)
+        return
+    columns = cluster is not None and cluster.columns  # which are joined by a tab
+    parse = _object if jsonl or (file.endswith(_JSONL) and not columns) else _row
+    answer_lines(
+        "answer",
+        model,
+        file,
+        lambda loaded, lines, first, bad: _show_answers(
+            loaded, lines, first, bad, parse, file, options, n_best, as_json
+        ),
+        ready=lambda loaded: loaded.answers([], [], **options),
+        check=parse,
+        skip_bad=skip_bad,
+        device=device,
+        precision=precision,
+        seed=seed,
+        threads=threads,
+        cluster=cluster,
+    )
+
+
+def _show_answers(
+    loaded: "Model",
+    lines: Sequence[str],
+    first: int,
+    bad: list[str] | None,
+    parse: Callable[[str, str], _Pair],
+    file: str,
+    options: dict[str, Any],
+    n_best: int | None,
+    as_json: bool,
+) -> None:
+    """Print the answers to the questions of some lines; `first` is the number of the first line."""
+    from atento.data.files.source_lines import display_name
+
+    pairs = [parse(line, "") if line.strip() else ("", "") for line in lines]
+    positions = [f"{display_name(file)}:{number}" for number in range(first, first + len(lines))]
+    _show(pairs, _answers(loaded, pairs, positions, bad, options), n_best, as_json)
+
+
+def _answer_one(
+    model: str,
+    question: str,
+    context: str,
+    options: dict[str, Any],
+    n_best: int | None,
+    as_json: bool,
+    device: str,
+    precision: str,
+    seed: int,
+    threads: int | None,
+) -> None:
+    """Answer one question about the whole text of a file."""
+    from atento.data.files.source_lines import read_lines
+    from atento.model import load
+
+    text = "\n".join(read_lines(context))
+    with running(seed, threads):
+        loaded = load(model, device=device, precision=precision)
+        _show([(question, text)], loaded.answers([question], [text], **options), n_best, as_json)
+
+
+def _answers(
+    loaded: "Model", pairs: Sequence[_Pair], positions: Sequence[str], bad: list[str] | None, options: dict[str, Any]
+) -> "list[list[Answer]]":
+    """The answers to each question, best first; none to a blank line and, where `bad` takes its message, a bad one."""
+    from atento.errors import DataError
+
+    def answers(numbers: Sequence[int]) -> "list[list[Answer]]":
+        questions, contexts = ([pairs[number][side] for number in numbers] for side in (0, 1))
+        return loaded.answers(questions, contexts, **options, where=lambda index: positions[numbers[index]])
+
+    best: dict[int, list[Answer]] = {}
+    present = [number for number, (question, _) in enumerate(pairs) if question]
+    try:
+        best = dict(zip(present, answers(present)))
+    except DataError:  # a long question, or a long context
+        if bad is None:
+            raise
+        for number in present:
+            try:
+                best[number] = answers([number])[0]
+            except DataError as error:
+                bad.append(str(error))
+    return [best.get(number, []) for number in range(len(pairs))]
+
+
+def _show(pairs: Sequence[_Pair], answers: "Sequence[Sequence[Answer]]", n_best: int | None, as_json: bool) -> None:
+    """Print the answers to some questions, a line each."""
+    for (question, _), best in zip(pairs, answers):
+        if as_json:
+            shown = [vars(answer) for answer in best]
+            write(json.dumps({"question": question, "answers": shown}, ensure_ascii=False) + "\n")
+        else:
+            texts = [" ".join(answer.text.split()) for answer in best]  # a context may hold line ends and tabs
+            write("\t".join(texts if n_best is not None else texts[:1]) + "\n")
+    sys.stdout.flush()
+
+
+def _row(line: str, position: str) -> _Pair:
+    """The question and the context of a line, with a tab between.
+
+    Raises:
+        DataError: the line has another number of texts, or one of them is blank.
+    """
+    from atento.errors import DataError, counted
+
+    texts = line.split("\t")
+    if len(texts) != 2:
+        got = counted(len(texts), "text")
+        raise DataError(f"{position}: a line must hold a question and its context with a tab between: got {got}")
+    return _not_blank((texts[0], texts[1]), position)
+
+
+def _object(line: str, position: str) -> _Pair:
+    """The question and the context of a JSON object.
+
+    Raises:
+        DataError: the line is no JSON, or no object with both, or one of them is blank.
+    """
+    from atento.errors import DataError
+
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{position}: the line is not JSON: {error}") from None
+    fields = record if isinstance(record, dict) else {}
+    question, context = fields.get("question"), fields.get("context")
+    if not isinstance(question, str) or not isinstance(context, str):
+        raise DataError(f"{position}: a line must be an object with the strings `question` and `context`")
+    return _not_blank((question, context), position)
+
+
+def _not_blank(pairs: _Pair, position: str) -> _Pair:
+    from atento.errors import DataError
+
+    for text, name in zip(pairs, ("question", "context")):
+        if not text.strip():
+            raise DataError(f"{position}: the {name} is blank")
+    return pairs

@@ -1,0 +1,175 @@
+"""`atento config`: check, show and explain recipes. Does not load torch."""
+
+import json
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from atento.cli import completion
+from atento.cli.options import AsJson
+from atento.terminal import echo
+
+if TYPE_CHECKING:
+    from atento.config.reading.explaining import KeyHelp
+    from atento.config.reading.loading import LoadedRecipe
+
+config_app = typer.Typer(
+    no_args_is_help=True, help="Check recipes, show them with all defaults, or explain their keys."
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the application."""
+    app.add_typer(config_app, name="config")
+
+
+RecipeArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="RECIPE",
+        help="A YAML file, - for standard input, or a shipped recipe's name.",
+        autocompletion=completion.recipes,
+    ),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="key=value",
+        help="Overrides, such as training.steps=1000; ~key restores the default.",
+        autocompletion=completion.overrides,
+    ),
+]
+
+
+@config_app.command()
+def check(recipe: RecipeArgument, overrides: Overrides = None, as_json: AsJson = False) -> None:
+    """Check a recipe without running it: print ok, or the error and its line (exit status 2).
+
+    Example: atento config check my.yaml training.learning_rate=5e-4
+    """
+    from atento.config.reading.loading import load_recipe
+
+    loaded = load_recipe(recipe, overrides or [])
+    warnings = [*loaded.warnings, *_absent(loaded)]
+    _warn(warnings)
+    if as_json:
+        echo(json.dumps({"ok": True, "name": loaded.recipe.name, "warnings": warnings}, ensure_ascii=False))
+    else:
+        echo("ok")
+
+
+@config_app.command()
+def show(
+    recipe: RecipeArgument,
+    overrides: Overrides = None,
+    origins: Annotated[bool, typer.Option("--origins", help="Also print where each value comes from.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print the complete recipe, with defaults and presets filled in.
+
+    Example: atento config show micro-world-en-pt training.steps=500 --origins
+    """
+    from atento.config.reading.fitting import FITTED, beside
+    from atento.config.reading.inherited import INHERITED
+    from atento.config.reading.loading import dump_recipe, load_recipe
+    from atento.config.recipe import recipe_to_dict
+
+    loaded = load_recipe(recipe, overrides or [])
+    _warn(loaded.warnings)
+    known_later = {INHERITED: "the initial model's", FITTED: "fitted to the data"}
+    later = {key: known_later[origin] for key, origin in loaded.origins.items() if origin in known_later}
+    later |= dict.fromkeys(beside([key for key in later if loaded.origins[key] == FITTED], loaded.origins), "left open")
+    if as_json:
+        record = {
+            "recipe": _without(recipe_to_dict(loaded.recipe), list(later)),
+            "folder": str(loaded.folder),
+            "origins": loaded.origins,
+            "warnings": loaded.warnings,
+        }
+        echo(json.dumps(record, ensure_ascii=False))
+    else:
+        echo(dump_recipe(loaded.recipe, loaded.origins if origins else None, later), nl=False)
+
+
+def _without(recipe: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    """The recipe without these dotted keys."""
+    for key in keys:
+        *sections, name = key.split(".")
+        section = recipe
+        for part in sections:
+            section = section[part]
+        del section[name]
+    return recipe
+
+
+@config_app.command()
+def explain(
+    key: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="KEY",
+            help="A key, such as training.steps; all keys if not given.",
+            autocompletion=completion.recipe_keys,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Explain a recipe key: its meaning, its values, its default and when to change it.
+
+    Example: atento config explain training.learning_rate
+    """
+    from dataclasses import asdict
+
+    from atento.config.reading.explaining import explain as explained
+    from atento.config.reading.explaining import sections
+
+    if key is None:
+        entries = [entry for _, keys in sections() for entry in keys]
+    else:
+        top = explained(key)
+        entries = [top, *(explained(f"{top.key}.{name}") for name in top.keys)]
+    if as_json:
+        echo(json.dumps([asdict(entry) for entry in entries], ensure_ascii=False))
+        return
+    if key is not None:
+        echo(_entry(entries.pop(0)))
+    width = max((len(entry.key) for entry in entries), default=0)
+    for entry in entries:
+        echo(f"{entry.key:<{width}}  {entry.summary}")
+
+
+def _entry(entry: "KeyHelp") -> str:
+    """The explanation of a key as text."""
+    values = f"{entry.type}; {entry.range}" if entry.range else entry.type
+    default = "" if entry.keys else f"\n  default  {entry.default}"
+    return f"{entry.key}\n  values   {values}{default}\n\n{textwrap.fill(entry.meaning, 100)}\n"
+
+
+@config_app.command()
+def schema() -> None:
+    """Print the JSON Schema of recipes, for completion and checks in an editor.
+
+    Example: atento config schema > recipe.schema.json
+    """
+    from atento.config.reading.loading import recipe_schema
+
+    echo(json.dumps(recipe_schema(), ensure_ascii=False, indent=2))
+
+
+def _absent(loaded: "LoadedRecipe") -> Iterator[str]:
+    """A warning for each data file of the recipe that does not exist here; it may exist on another machine."""
+    data = loaded.recipe.data
+    for split, sources in (("train", data.train), ("valid", data.valid), ("test", data.test)):
+        for source in sources:
+            for name in (source.source, source.target) if source.file is None else (source.file,):
+                if isinstance(name, str) and not (loaded.folder / Path(name).expanduser()).exists():
+                    yield f"data.{split}: no such file here: {loaded.folder / name}"
+
+
+def _warn(warnings: list[str]) -> None:
+    """Print warnings to standard error, one per line."""
+    for warning in warnings:
+        echo(f"warning: {warning}", err=True)

@@ -1,0 +1,180 @@
+"""`atento embed`: vectors of texts."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from atento.cli.cluster import with_cluster
+from atento.cli.completion import words
+from atento.cli.lines import answer_lines, refuse_parquet
+from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, running
+from atento.cli.outputs import output_file
+from atento.cli.progress import announce_stdin, show_batches
+from atento.cli.work import Cluster, Work
+from atento.config.sections.embedding import POOLINGS
+from atento.terminal import echo, write
+
+Layer = Annotated[int | None, typer.Option(help="The layer, from 0; -1 is the last; the model's own if not given.")]
+_WORDS = (".txt", ".vec")
+_ENDINGS = (".npy", ".tsv", *_WORDS)
+Pooling = Annotated[
+    str | None,
+    typer.Option(
+        help="mean, first, last, max, sqrt-mean or weighted-mean, several joined by +; the model's own if not given.",
+        autocompletion=words(*POOLINGS),
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("embed", epilog="Example:  atento embed MODEL texts.txt --out vectors.npy")(with_cluster(embed))
+
+
+def embed(
+    model: ModelArgument,
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A text file, one text per line; - is standard input.")
+    ] = "-",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write a file instead: .npy (a NumPy array (N,D)), .tsv, or .txt and .vec (word2vec text format, one "
+            "word per line). Replaced if it exists. With --cluster: the folder of the parts.",
+        ),
+    ] = None,
+    layer: Layer = None,
+    pooling: Pooling = None,
+    device: Device = "auto",
+    precision: Precision = "float32",
+    seed: Seed = 1,
+    threads: Threads = None,
+    as_json: AsJson = False,
+    cluster: Cluster | None = None,
+) -> None:
+    """Print a vector for each line: numbers separated by spaces.
+
+    An empty line has a vector too: that of an empty text.
+    """
+    from atento.data.files.source_lines import display_name, read_lines
+
+    chosen = {"layer": layer, "pooling": pooling}
+    options: Any = {name: value for name, value in chosen.items() if value is not None}
+    if cluster is not None:
+        answer = _show_json if as_json else _save
+        cluster.run(
+            Work(
+                lambda loaded, lines, *_: answer(lines, loaded.embed(lines, **options)),
+                ready=lambda loaded: loaded.embed([], **options),
+                ending=None if as_json else ".npy",
+            )
+        )
+        return
+    if out is None:
+        show = _show_json if as_json else _show_numbers
+        answer_lines(
+            "embed",
+            model,
+            file,
+            lambda loaded, lines, *_: show(lines, loaded.embed(lines, **options)),
+            ready=lambda loaded: loaded.embed([], **options),
+            skip_bad=False,
+            device=device,
+            precision=precision,
+            seed=seed,
+            threads=threads,
+        )
+        return
+    check_order(model, file)
+    output_file(out, _ENDINGS)
+    refuse_parquet(file)
+    announce_stdin(file)
+    lines = read_lines(file)
+    _check_words(out, lines, display_name(file))
+    vectors = _vectors(model, lines, options, device, precision, seed, threads)
+    _write(out, lines, vectors)
+    echo(f"wrote {out}: {vectors.shape[0]} x {vectors.shape[1]}", err=True)
+
+
+def _show_numbers(_: Sequence[str], vectors: Any) -> None:
+    """Write a line of numbers for each line."""
+    for vector in vectors:
+        write(" ".join(f"{number:.7g}" for number in vector.tolist()) + "\n")
+
+
+def _show_json(lines: Sequence[str], vectors: Any) -> None:
+    """Write an object with the text and its vector for each line."""
+    for line, vector in zip(lines, vectors):
+        write(json.dumps({"text": line, "vector": vector.tolist()}, ensure_ascii=False) + "\n")
+
+
+def _save(lines: Sequence[str], vectors: Any) -> None:
+    """Write the vectors (N,D) to standard output as a NumPy file."""
+    import numpy as np
+
+    np.save(sys.stdout.buffer, vectors)
+
+
+def _check_words(out: Path, lines: list[str], name: str) -> None:
+    """Raises DataError if the texts cannot be written in word2vec's text format."""
+    from atento.errors import DataError
+
+    if out.suffix.lower() not in _WORDS:
+        return
+    line_of: dict[str, int] = {}
+    for number, line in enumerate(lines, 1):
+        if not line or len(line.split()) != 1 or line != line.strip():
+            raise DataError(
+                f"{name}:{number}: --out {out} is word2vec's text format, with one word per line: got {line[:60]!r}; "
+                "a file that ends in .npy or .tsv takes any text"
+            )
+        if line in line_of:
+            raise DataError(
+                f"{name}:{number}: --out {out} is word2vec's text format, in which words are distinct: {line[:60]!r} "
+                f"is also line {line_of[line]}"
+            )
+        line_of[line] = number
+
+
+def _write(out: Path, lines: list[str], vectors: Any) -> None:
+    """Write the vectors (N,D) in the format of the file name."""
+    import numpy as np
+
+    from atento.errors import AtentoError
+    from atento.storage.whole_file import replacement
+    from atento.text.vectors import Vectors, write_text_vectors
+
+    if out.suffix.lower() in _WORDS:
+        write_text_vectors(out, Vectors(lines, vectors))
+        return
+    try:
+        with replacement(out) as partial, partial.open("wb") as stream:
+            if out.suffix.lower() == ".npy":
+                np.save(stream, vectors)
+            else:
+                np.savetxt(stream, vectors, fmt="%.9g", delimiter="\t", encoding="ascii")
+    except OSError as error:  # NumPy's own, of a disk that is full, has no `strerror`
+        raise AtentoError(f"{out} cannot be written: {error.strerror or error}") from None
+
+
+def _vectors(
+    model: str,
+    texts: list[str],
+    options: Any,
+    device: str,
+    precision: str,
+    seed: int,
+    threads: int | None,
+) -> Any:
+    """The vectors of the texts."""
+    from atento.model import load
+
+    with running(seed, threads):
+        loaded = load(model, device=device, precision=precision)
+        with show_batches("embed"):
+            return loaded.embed(texts, **options)

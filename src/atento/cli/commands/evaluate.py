@@ -1,0 +1,237 @@
+"""`atento evaluate`: a model scored on labelled data."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from atento.cli import completion
+from atento.cli.decoding import with_decoding
+from atento.cli.gates import hold_gates, parse_gates
+from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, progress, running
+from atento.cli.outputs import output_file
+from atento.cli.progress import show_batches
+from atento.terminal import echo
+
+if TYPE_CHECKING:
+    from atento.metrics import Score
+
+
+Language = Annotated[
+    str | None,
+    typer.Option(help="For answers: the language whose articles do not count, en or pt; en if not given."),
+]
+
+
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FIELD=COLUMN,...",
+        help="Columns of DATA by number or name, such as text=1,label=2. If not given: the fields named in its first "
+        "line, else the columns of the recipe, else their order.",
+    ),
+]
+
+
+SkipBad = Annotated[
+    bool | None,
+    typer.Option("--skip-bad/--no-skip-bad", help="Leave out invalid records, and count them; else as in training."),
+]
+
+
+Reading = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=VALUE",
+        help="How DATA is read, if not as in training: delimiter, decimal, encoding or separator; may be repeated.",
+    ),
+]
+
+
+FailUnder = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="METRIC=VALUE",
+        help="Exit with status 3 if the metric is worse than this; may be repeated.",
+        autocompletion=completion.gates,
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("evaluate", epilog="Example:  atento evaluate runs/demo valid.tsv --fail-under bleu=25")(
+        with_decoding(evaluate, without=("n_best",))
+    )
+
+
+def evaluate(
+    model: ModelArgument,
+    data: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="DATA", help="One file with columns, or parallel files: sources, targets, more references."
+        ),
+    ],
+    decoding: dict[str, Any],
+    task: Annotated[
+        str | None,
+        typer.Option(
+            help="The task whose metrics are computed, such as translation; the model's own if not given.",
+            autocompletion=completion.scored_tasks,
+        ),
+    ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            help="Metrics, separated by commas; those of the task if not given.",
+            autocompletion=completion.metrics,
+        ),
+    ] = None,
+    columns: Columns = None,
+    report: Annotated[
+        bool, typer.Option("--report", help="Also print precision, recall and F1 of each label, and what was confused.")
+    ] = False,
+    confusion: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Draw the confusion matrix of the labels: FILE.svg or .png."),
+    ] = None,
+    fail_under: FailUnder = None,
+    language: Language = None,
+    skip_bad: SkipBad = None,
+    reading: Reading = None,
+    device: Device = "auto",
+    precision: Precision = "float32",
+    seed: Seed = 1,
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Decode labelled data and print each score with its 95 % bootstrap interval."""
+    from atento.config.tables.tasks import TASKS
+    from atento.evaluation import columns_learned, fields_of, reading_learned, task_of
+    from atento.evaluation import evaluate as score
+    from atento.metrics import metric_named
+    from atento.metrics.table import lower_is_better
+    from atento.model import load
+    from atento.tasks.table import labels_of, usual_metrics
+
+    check_order(model, *data)
+    chosen = None if columns is None else _columns(columns)
+    picture = None if confusion is None else output_file(confusion, (".svg", ".png"), "--confusion")
+    gates = parse_gates(fail_under)
+    requested = [] if metrics is None else metrics.split(",")
+    for name in (*requested, *(name for name, _ in gates)):
+        metric_named(name)  # before the model is loaded
+    stated = None if reading is None else dict(_pair(item) for item in reading)
+    options: Any = decoding | {"seed": seed, "reading": stated}
+    with running(seed, threads):
+        loaded = load(model, device=device, precision=precision)
+        task = task_of(loaded, task)
+        as_read = reading_learned(loaded, task) if stated is None else stated
+        named = chosen or columns_learned(loaded, data, task, as_read)
+        usual = usual_metrics(TASKS[task], labels_of(loaded.network.config), fields_of(data, task, named, as_read))
+        tables = _tables(task, report=report, confusion=confusion is not None)
+        names = dict.fromkeys([*(requested or usual), *tables, *(name for name, _ in gates)])
+        with show_batches("evaluate"):
+            options |= {"metrics": list(names), "columns": chosen, "language": language, "skip_bad": skip_bad}
+            scores = score(loaded, data, task, say=progress, **options)
+    _show(scores, seed, as_json, matrix=report)
+    if picture is not None:
+        _draw(scores, picture, f"{model} on {' '.join(data)}")
+    hold_gates(gates, {name: score.value for name, score in scores.items()}, lower_is_better)
+
+
+def _columns(text: str) -> "dict[str, int | str]":
+    """The columns of `--columns`: text=1,label=2."""
+    from atento.errors import UsageError
+
+    columns: dict[str, int | str] = {}
+    for item in text.split(","):
+        name, equals, column = (part.strip() for part in item.partition("="))
+        if not (name and equals and column):
+            raise UsageError(f"--columns has the form FIELD=COLUMN,...: got {item!r}")
+        columns[name] = int(column) if column.isdecimal() else column
+    return columns
+
+
+def _pair(text: str) -> tuple[str, str]:
+    """The key and the value of `--reading`."""
+    from atento.errors import UsageError
+
+    key, equals, value = text.partition("=")
+    if not (key and equals and value):
+        raise UsageError(f"--reading has the form KEY=VALUE: got {text!r}")
+    return key, value
+
+
+def _tables(task: str, *, report: bool, confusion: bool) -> list[str]:
+    """The metric that has the table of the labels of a task, if a report or a confusion matrix is to be made.
+
+    Raises:
+        UsageError: the outputs of the task have no such table.
+    """
+    from atento.config.tables.tasks import TASKS
+    from atento.errors import UsageError
+    from atento.metrics import METRICS
+
+    if not report and not confusion:
+        return []
+    outputs = TASKS[task].outputs
+    tables = [name for name, metric in METRICS.items() if metric.table and metric.outputs == outputs]
+    if confusion and outputs != "classes":
+        raise UsageError(f"--confusion draws one label an example: got task {task}, whose outputs are {outputs}")
+    if not tables:
+        raise UsageError(f"--report is for labels and entities: got task {task}, whose outputs are {outputs}")
+    return tables
+
+
+def _draw(scores: "dict[str, Score]", path: Path, title: str) -> None:
+    """Write the confusion matrix of the report among the scores as a picture."""
+    from atento.inspection.confusion_figure import confusion_png, confusion_svg
+    from atento.metrics import confusion_of
+    from atento.storage.whole_file import write_output
+
+    matrix = confusion_of(scores["report"])
+    png = path.suffix.lower() == ".png"
+    content = (
+        confusion_png(matrix.labels, matrix.counts, title)
+        if png
+        else confusion_svg(matrix.labels, matrix.counts, title).encode()
+    )
+    write_output(path, content)
+    echo(f"wrote {path}", err=True)
+
+
+def _show(scores: "dict[str, Score]", seed: int, as_json: bool, *, matrix: bool) -> None:
+    """Print one line for each score, and the table of a report, or all as one JSON object.
+
+    `matrix` adds the confusion matrix to a report of labels.
+    """
+    from atento.metrics import METRICS, confusion_of, report_table
+
+    records: dict[str, dict[str, Any]] = {}
+    lines: set[str] = set()
+    for name, score in scores.items():
+        low, high = score.interval(seed=seed)
+        records[name] = {
+            "value": score.value,
+            "interval": [low, high],
+            "parts": score.parts,
+            "settings": score.settings,
+        }
+        if not as_json:
+            prefix = name.partition("[")[2].removesuffix("]")
+            line = f"{prefix} {score.line((low, high))}" if prefix else score.line((low, high))
+            if line not in lines:  # the value of a report is the accuracy
+                echo(line)
+            lines.add(line)
+            if name in METRICS and METRICS[name].table:
+                echo(report_table(score))
+        if matrix and name == "report":
+            counts = confusion_of(score)
+            records[name]["confusion"] = counts.to_dict()
+            if not as_json:
+                echo(f"\n{counts}")
+    if as_json:
+        echo(json.dumps(records, ensure_ascii=False))

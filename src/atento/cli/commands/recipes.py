@@ -1,0 +1,79 @@
+"""`atento recipes`: the shipped recipes listed, shown and copied; torch is never loaded."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from atento.cli.completion import recipe_summary, shipped_recipes
+from atento.cli.options import AsJson
+from atento.cli.outputs import output_file
+from atento.errors import UsageError
+from atento.terminal import echo
+
+recipes_app = typer.Typer(no_args_is_help=True, help="List, show and copy the shipped recipes.")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the application."""
+    app.add_typer(recipes_app, name="recipes")
+
+
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="A name from: atento recipes list", autocompletion=shipped_recipes)
+]
+
+
+@recipes_app.command("list")
+def list_recipes(as_json: AsJson = False) -> None:
+    """List the shipped recipes, one per line: name and description.
+
+    Example: atento recipes list
+    """
+    from atento.config.reading.layers import shipped, shipped_text
+
+    recipes = [{"name": name, "description": recipe_summary(shipped_text(name))} for name in shipped()]
+    if as_json:
+        echo(json.dumps(recipes, ensure_ascii=False))
+        return
+    width = max((len(entry["name"]) for entry in recipes), default=0)
+    for entry in recipes:
+        echo(f"{entry['name']:<{width}}  {entry['description']}".rstrip())
+
+
+@recipes_app.command()
+def show(name: Name, as_json: AsJson = False) -> None:
+    """Print a shipped recipe with its comments.
+
+    Example: atento recipes show micro-world-en-pt
+    """
+    from atento.config.reading.layers import shipped_text
+
+    text = shipped_text(name)
+    echo(json.dumps({"name": name, "text": text}, ensure_ascii=False) + "\n" if as_json else text, nl=False)
+
+
+@recipes_app.command()
+def copy(
+    name: Name,
+    destination: Annotated[Path, typer.Argument(metavar="DEST", help="A new file, or an existing folder.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace DEST if it exists.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Copy a shipped recipe to a file, and print its path.
+
+    Example: atento recipes copy micro-world-en-pt my.yaml
+    """
+    from atento.config.reading.layers import shipped_text
+
+    text = shipped_text(name)
+    target = destination / f"{name}.yaml" if destination.is_dir() else destination
+    output_file(target, option="")
+    try:
+        with target.open("w" if force else "x", encoding="utf-8", newline="\n") as stream:
+            stream.write(text)
+    except FileExistsError:
+        raise UsageError(f"{target} exists; --force replaces it") from None
+    echo(json.dumps({"path": str(target)}, ensure_ascii=False) if as_json else str(target))
+    echo(f"next: atento config check {target}", err=True)

@@ -1,0 +1,101 @@
+"""`atento similarity`: how similar the two texts of each line are."""
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from atento.cli.cluster import with_cluster
+from atento.cli.commands.embed import Layer, Pooling
+from atento.cli.lines import answer_lines
+from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads
+from atento.cli.work import Cluster
+from atento.terminal import write
+
+if TYPE_CHECKING:
+    from atento.model import Model
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("similarity", epilog="Example:  atento similarity MODEL pairs.tsv")(with_cluster(similarity))
+
+
+def similarity(
+    model: ModelArgument,
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="Two texts per line, separated by a TAB; - is standard input.")
+    ] = "-",
+    layer: Layer = None,
+    pooling: Pooling = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="A bad line becomes an empty line instead of an error.")
+    ] = False,
+    device: Device = "auto",
+    precision: Precision = "float32",
+    seed: Seed = 1,
+    threads: Threads = None,
+    as_json: AsJson = False,
+    cluster: Cluster | None = None,
+) -> None:
+    """Print how similar the two texts of each line are; an empty line stays empty.
+
+    A regression model prints its number, for lines with one text too if it was trained on single texts; other models
+    print the cosine of the vectors of the texts, from -1 to 1.
+    """
+    chosen = {"layer": layer, "pooling": pooling}
+    options = {option: value for option, value in chosen.items() if value is not None}
+
+    def answer(loaded: "Model", lines: list[str], first: int, bad: list[str] | None) -> None:
+        _show(loaded, lines, options, as_json)
+
+    answer_lines(
+        "similarity",
+        model,
+        file,
+        answer,
+        ready=lambda loaded: loaded,
+        check=_one_or_two_texts,
+        model_check=_lacks_a_text,
+        skip_bad=skip_bad,
+        device=device,
+        precision=precision,
+        seed=seed,
+        threads=threads,
+        cluster=cluster,
+    )
+
+
+def _one_or_two_texts(line: str, position: str) -> None:
+    """Raises DataError: the line has more texts than two."""
+    from atento.errors import DataError
+
+    count = line.count("\t") + 1
+    if count > 2:
+        raise DataError(f"{position}: a line must have two texts separated by a TAB: got {count}")
+
+
+def _lacks_a_text(loaded: "Model", line: str) -> str | None:
+    """Why the model cannot compare the texts of a line; None: it can."""
+    from atento.tasks.regression import has_regression_head
+
+    if "\t" in line or has_regression_head(loaded):
+        return None
+    return "needs a second one behind a TAB, because the model compares two"
+
+
+def _show(loaded: "Model", lines: list[str], options: dict[str, Any], as_json: bool) -> None:
+    """Write the numbers of some lines; those with one text and those with two are computed together."""
+    texts = [line.split("\t") for line in lines]
+    numbers: dict[int, float] = {}
+    for count in (1, 2):
+        rows = [row for row, line in enumerate(lines) if line.strip() and len(texts[row]) == count]
+        if rows:
+            columns = [[texts[row][side] for row in rows] for side in range(count)]
+            numbers |= dict(zip(rows, loaded.similarity(*columns, **options)))
+    for row, parts in enumerate(texts):
+        number = numbers.get(row)
+        if as_json:
+            write(json.dumps({"texts": parts, "similarity": number}, ensure_ascii=False) + "\n")
+        else:
+            write("\n" if number is None else f"{number:.6f}\n")

@@ -1,0 +1,315 @@
+"""`atento translate`, `summarize`, `generate`: one line in, one line out."""
+
+import itertools
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from atento.cli.cluster import with_cluster
+from atento.cli.decoding import with_decoding
+from atento.cli.lines import input_lines, one_line, windows
+from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, progress, running
+from atento.cli.outputs import output_file
+from atento.cli.progress import Progress, announce_stdin, show_batches
+from atento.cli.work import Cluster, Work
+from atento.terminal import write
+
+if TYPE_CHECKING:
+    from atento.decoding import Hypothesis
+    from atento.model import Model
+    from atento.tasks.writing import WrittenText
+
+File = Annotated[str, typer.Argument(metavar="FILE", help="A text file, one text per line; - is standard input.")]
+SplitSentences = Annotated[bool, typer.Option("--split-sentences", help="Process each sentence of a line separately.")]
+SourceLanguage = Annotated[
+    str | None,
+    typer.Option("--source-language", metavar="NAME", help="Language of the text, of multilingual models."),
+]
+TargetLanguage = Annotated[
+    str | None, typer.Option("--target-language", metavar="NAME", help="Language to write, of multilingual models.")
+]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Replace invalid lines by empty ones, and count them.")]
+Stream = Annotated[bool, typer.Option("--stream", help="Print each output token by token.")]
+TracePage = Annotated[
+    str | None,
+    typer.Option(
+        "--trace",
+        metavar="FILE.html",
+        help="Also write a page that shows the search; for several lines FILE-1.html, FILE-2.html ... (at most 16).",
+    ),
+]
+TRACED = 16  # lines that --trace takes: each page has some hundred kilobytes
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the application."""
+    example = "Example:  echo 'I love NLP' | atento translate runs/demo"
+    app.command("translate", epilog=example)(with_decoding(with_cluster(translate)))
+    example = (
+        "Examples:  atento summarize runs/news articles.txt; "
+        "a file of any size: atento summarize runs/news articles.txt --cluster local --out parts"
+    )
+    app.command("summarize", epilog=example)(with_decoding(with_cluster(summarize)))
+    example = "Example:  echo 'o gato' | atento generate runs/micro-world-lm --top-p 0.9"
+    app.command("generate", epilog=example)(with_decoding(with_cluster(generate)))
+
+
+def translate(
+    model: ModelArgument,
+    decoding: dict[str, Any],
+    file: File = "-",
+    source_language: SourceLanguage = None,
+    target_language: TargetLanguage = None,
+    split_sentences: SplitSentences = False,
+    stream: Stream = False,
+    trace: TracePage = None,
+    skip_bad: SkipBad = False,
+    device: Device = "auto",
+    precision: Precision = "float32",
+    seed: Seed = 1,
+    threads: Threads = None,
+    as_json: AsJson = False,
+    cluster: Cluster | None = None,
+) -> None:
+    """Translate a text line by line. Empty lines stay empty."""
+    languages = {"source_language": source_language, "target_language": target_language}
+    options = decoding | {"seed": seed} | {key: name for key, name in languages.items() if name is not None}
+    request = _Request(model, "translate", "translations", stream, split_sentences, as_json, trace, options)
+    _run(request, file, skip_bad, device, precision, threads, cluster)
+
+
+def summarize(
+    model: ModelArgument,
+    decoding: dict[str, Any],
+    file: File = "-",
+    stream: Stream = False,
+    trace: TracePage = None,
+    skip_bad: SkipBad = False,
+    device: Device = "auto",
+    precision: Precision = "float32",
+    seed: Seed = 1,
+    threads: Threads = None,
+    as_json: AsJson = False,
+    cluster: Cluster | None = None,
+) -> None:
+    """Summarise a text on each line. Empty lines stay empty."""
+    request = _Request(model, "summarize", "summaries", stream, False, as_json, trace, decoding | {"seed": seed})
+    _run(request, file, skip_bad, device, precision, threads, cluster)
+
+
+def generate(
+    model: ModelArgument,
+    decoding: dict[str, Any],
+    file: File = "-",
+    stream: Stream = False,
+    trace: TracePage = None,
+    skip_bad: SkipBad = False,
+    device: Device = "auto",
+    precision: Precision = "float32",
+    seed: Seed = 1,
+    threads: Threads = None,
+    as_json: AsJson = False,
+    cluster: Cluster | None = None,
+) -> None:
+    """Continue the prompt on each line with a language model. The prompt is not repeated; it may be empty."""
+    request = _Request(model, "generate", "outputs", stream, False, as_json, trace, decoding | {"seed": seed})
+    _run(request, file, skip_bad, device, precision, threads, cluster)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """The arguments of a command; `name` is the key of the outputs in JSON."""
+
+    model: str
+    command: str
+    name: str
+    stream: bool
+    split_sentences: bool
+    as_json: bool
+    trace: str | None
+    options: dict[str, Any]
+
+    @property
+    def task(self) -> str:
+        """The task of the command."""
+        from atento.config.tables.tasks import task_with
+
+        return task_with(self.command)
+
+
+def _run(
+    request: _Request,
+    file: str,
+    skip_bad: bool,
+    device: str,
+    precision: str,
+    threads: int | None,
+    cluster: Cluster | None,
+) -> None:
+    """Read the lines, load the model and write its outputs."""
+    from atento.errors import UsageError, counted
+
+    if request.stream and (request.as_json or "n_best" in request.options):
+        raise UsageError("--stream prints one output as text: it excludes --json and --n-best")
+    if request.split_sentences and "n_best" in request.options:
+        raise UsageError("--n-best and --split-sentences exclude each other")
+    if cluster is not None:
+        cluster.run(_work(request))
+        return
+    from atento.model import load  # with torch, which the process that hands out blocks does not need
+
+    check_order(request.model, file)
+    _check_trace(request)
+    bad: list[str] | None = [] if skip_bad else None
+    lines = input_lines(file, bad)
+    with running(request.options["seed"], threads):
+        loaded = load(request.model, device=device, precision=precision)
+        announce_stdin(file)
+        if request.stream:
+            _stream(loaded, lines, request)
+        elif request.trace is not None:
+            _write_traced(loaded, list(itertools.islice(lines, TRACED + 1)), request, Path(request.trace))
+        elif file == "-":
+            _write_windows(loaded, lines, request)
+        else:
+            with show_batches(request.command):
+                outputs = _outputs(loaded, list(lines), request)
+            _show(outputs, request)
+    if bad:
+        progress(f"warning: {counted(len(bad), 'bad line')} left empty, first: {bad[0]}")
+
+
+def _work(request: _Request) -> Work:
+    """What the command does with a block of lines.
+
+    Raises:
+        UsageError: an option that needs the terminal, or a page for each line.
+    """
+    from atento.errors import UsageError
+
+    for option, is_set in (("--stream", request.stream), ("--trace", request.trace is not None)):
+        if is_set:
+            raise UsageError(f"{option} and --cluster exclude each other")
+    return Work(
+        lambda loaded, lines, before, _: _show(_outputs(loaded, lines, request, before), request),
+        ready=lambda loaded: _outputs(loaded, [], request),
+        rows=(lambda line: len(_parts(line, request))) if request.split_sentences else None,
+    )
+
+
+def _stream(loaded: "Model", lines: Iterable[str], request: _Request) -> None:
+    """Write the output of each line token by token; the text is the same as without `--stream`."""
+    from atento.errors import counted
+
+    number, progress = itertools.count(), Progress(request.command, bar=False)
+    for done, line in enumerate(lines, start=1):
+        for n, part in enumerate(_parts(line, request)):
+            write(" " if n else "")
+            for piece in loaded.stream(part, task=request.task, row=next(number), **request.options):
+                write(one_line(piece))
+                sys.stdout.flush()
+        write("\n")
+        sys.stdout.flush()
+        progress.count(counted(done, "line"))
+
+
+def _parts(line: str, request: _Request) -> list[str]:
+    """The parts of a line that are processed separately: its sentences with `--split-sentences`, else the line."""
+    from atento.text.sentences import split_sentences
+
+    return split_sentences(line) if request.split_sentences else [line]
+
+
+def _write_windows(loaded: "Model", lines: Iterator[str], request: _Request) -> None:
+    """Write the outputs of an input of unknown length, window by window, up to the first invalid line."""
+    from atento.errors import counted
+
+    done, pieces, progress = 0, 0, Progress(request.command, bar=False)
+    for window in windows(lines, from_stdin=True):
+        outputs = _outputs(loaded, window, request, pieces)
+        _show(outputs, request)
+        done, pieces = done + len(window), pieces + sum(len(texts) for _, texts in outputs)
+        progress.count(counted(done, "line"))
+
+
+def _check_trace(request: _Request) -> None:
+    """Check that no option excludes --trace, and that its file can be written. Raises UsageError otherwise."""
+    from atento.errors import UsageError
+
+    if request.trace is None:
+        return
+    if request.stream or request.split_sentences:
+        raise UsageError(f"--trace and {'--stream' if request.stream else '--split-sentences'} exclude each other")
+    output_file(request.trace, (".html",), "--trace")
+
+
+def _write_traced(loaded: "Model", lines: Sequence[str], request: _Request, file: Path) -> None:
+    """Write the output of each line, and a page that shows its search; an empty line has no page."""
+    from atento.errors import AtentoError, UsageError
+    from atento.inspection.decoding_page import decoding_page
+    from atento.storage.whole_file import write_output
+
+    if len(lines) > TRACED:
+        raise UsageError(f"--trace takes at most {TRACED} lines, one page for each: got more")
+    for number, line in enumerate(lines):
+        path = file if len(lines) == 1 else file.with_stem(f"{file.stem}-{number + 1}")
+        outputs, trace = loaded.traced(line, task=request.task, row=number, **request.options)
+        _show([(line, [outputs])], request)
+        if not trace.runs:
+            continue
+        try:
+            page = decoding_page(trace, title=line)
+        except UsageError as error:  # too many steps, known only after decoding
+            raise AtentoError(f"line {number + 1} has no page: {error}") from None
+        write_output(output_file(path, option="--trace"), page)
+        progress(f"wrote {path}")
+
+
+def _outputs(
+    loaded: "Model", lines: Sequence[str], request: _Request, first: int = 0
+) -> list[tuple[str, list[list["WrittenText"]]]]:
+    """Each line with the outputs of each of its parts, best first; `first` is the number of parts before."""
+    write: dict[str, Any] = {
+        "translations": loaded.translations,
+        "summaries": loaded.summaries,
+        "outputs": loaded.generations,
+    }
+    pieces = [_parts(line, request) for line in lines]
+    flat = [piece for line in pieces for piece in line]
+    results = iter(write[request.name](flat, row=first, **request.options))
+    return [(line, [next(results) for _ in parts]) for line, parts in zip(lines, pieces)]
+
+
+def _draft_counts(hypothesis: "Hypothesis", request: _Request) -> dict[str, int]:
+    """The tokens that a draft proposed for an output, and those that became part of it; empty without a draft."""
+    if not hypothesis.proposed and "draft" not in request.options:
+        return {}
+    return {"proposed": hypothesis.proposed, "accepted": hypothesis.accepted}
+
+
+def _show(outputs: Sequence[tuple[str, list[list["WrittenText"]]]], request: _Request) -> None:
+    """Write one line to standard output for each line of the input."""
+    for line, parts in outputs:
+        if request.as_json:
+            hypotheses = [
+                {
+                    "text": output.text,
+                    "score": output.hypothesis.score,
+                    "log_prob": output.hypothesis.log_prob,
+                    "finished": output.hypothesis.finished,
+                }
+                | _draft_counts(output.hypothesis, request)
+                for part in parts
+                for output in part
+            ]
+            write(json.dumps({"source": line, request.name: hypotheses}, ensure_ascii=False) + "\n")
+        elif "n_best" in request.options:
+            write("\t".join(one_line(output.text).replace("\t", " ") for output in parts[0]) + "\n")
+        else:
+            write(one_line(" ".join(part[0].text for part in parts)) + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,253 @@
+"""Rules between the keys of a recipe: errors with their positions, and warnings about options without effect."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+
+from atento.config.reading import schema
+from atento.config.reading.effects import unused_options
+from atento.config.reading.mixing_checks import check_mixing, mixing_warnings
+from atento.config.reading.sampling_checks import check_sampling
+from atento.config.reading.schema import Reader
+from atento.config.reading.source_checks import forms, source_problem
+from atento.config.reading.task_defaults import with_defaults
+from atento.config.reading.yaml12 import Node
+from atento.config.recipe import DataConfig, Recipe, SourceConfig, TokenizerConfig
+from atento.config.sections.decoding import UTILITIES
+from atento.config.sections.embedding import untrainable
+from atento.config.sections.initial import InitConfig
+from atento.config.sections.training import without_effect
+from atento.config.tables.heads import HEAD_KINDS
+from atento.config.tables.objective import OBJECTIVES
+from atento.config.tables.tasks import OTHER_NAMES, TASKS, objectives_of
+from atento.errors import RecipeError, nearest
+from atento.metrics.table import METRICS
+
+SPLITS = ("train", "valid", "test")
+_OF_A_CLASSIFIER = ("training.seed", "training.precision", "training.keep")
+
+
+def check_task(tree: Node) -> None:
+    """Refuse a recipe without task or data, and an unknown task."""
+    trains = f"this version trains: {', '.join(TASKS)}"
+    task = tree.value.get("task")
+    if task is None:
+        raise RecipeError(f"{tree.position}: task is missing; {trains}")
+    if isinstance(task.value, str) and task.value not in TASKS:
+        meant = OTHER_NAMES.get(task.value.lower().replace("_", "-"))
+        close = nearest(task.value, list(TASKS)).partition(" Known:")[0]
+        close = close if meant is None else f"; did you mean {meant!r}?"
+        raise RecipeError(f"{task.position}: unknown task {task.value!r}{close} T{trains[1:]}")
+    if "data" not in tree.value:
+        source_forms = forms(task.value if task.value in TASKS else next(iter(TASKS)))
+        raise RecipeError(f"{tree.position}: data is missing: data.train is required; {source_forms}")
+
+
+def check(recipe: Recipe, reader: Reader) -> None:
+    """Check the rules between keys: the form of sources, training data, architecture and task, metrics, the name.
+
+    Raises:
+        RecipeError: with the position, the dotted key, the rule and the value got.
+    """
+    spec = TASKS[recipe.task]
+    if not recipe.data.train:
+        position = reader.positions.get("data.train") or reader.positions["data"]
+        raise RecipeError(f"{position}: data.train is missing: {forms(recipe.task)}")
+    for path, source in _sources(recipe.data):
+        problem = source_problem(recipe.task, source)
+        if problem:
+            key, reason = problem
+            position = reader.origins.get(f"{path}.{key}", reader.positions.get(path, "data"))
+            raise RecipeError(f"{position}: {path} {reason}")
+    architecture = recipe.network.architecture
+    if recipe.init is None:
+        _check_architecture(recipe, reader)
+    elif recipe.init.classifier is not None and [HEAD_KINDS[head] for head in spec.heads] not in (["class"], ["tag"]):
+        position = reader.positions.get("init", "init")
+        raise RecipeError(
+            f"{position}: init.classifier gives each text, or each word, one label: got task {recipe.task}"
+        )
+    if recipe.data.pack == "isolated" and architecture == "recurrent-lm":
+        position = reader.origins.get("data.pack", "data.pack")
+        raise RecipeError(
+            f"{position}: data.pack isolated needs network.architecture decoder: a recurrent network continues from "
+            "one text to the next; use stream or none"
+        )
+    if spec.reads_words and recipe.tokenizer.path is None and recipe.tokenizer.kind != "word":
+        position = reader.origins.get("tokenizer.kind") or reader.positions.get("tokenizer", "tokenizer")
+        raise RecipeError(
+            f"{position}: task {recipe.task} learns words, so tokenizer.kind must be word: "
+            f"got {recipe.tokenizer.kind!r}"
+        )
+    check_sampling(recipe, reader)
+    check_mixing(recipe, reader)
+    _check_metrics(recipe, reader)
+    if recipe.embedding is not None and (wrong := untrainable(recipe.embedding)):
+        raise RecipeError(f"{reader.origins.get(f'embedding.{wrong[0]}', 'embedding')}: {wrong[1]}")
+    utility = recipe.decoding.mbr
+    if utility is not None and utility not in UTILITIES:
+        position = reader.origins.get("decoding.mbr", "decoding.mbr")
+        later = "; embeddings:MODEL is for using a model" if utility.startswith("embeddings:") else ""
+        raise RecipeError(
+            f"{position}: decoding.mbr: unknown utility {utility!r}{nearest(utility, list(UTILITIES))}{later}"
+        )
+    if recipe.name in ("", ".", "..") or any(character in recipe.name for character in "/\\\0\n"):
+        position = reader.positions.get("name", "name")
+        raise RecipeError(f"{position}: name must be the name of a folder, without slashes: got {recipe.name!r}")
+
+
+def _check_architecture(recipe: Recipe, reader: Reader) -> None:
+    """Check that the network can learn the task and the objectives, and has the heads that they need."""
+    spec, architecture = TASKS[recipe.task], recipe.network.architecture
+    position = reader.origins.get("network.architecture") or reader.positions.get("network", "network")
+    if architecture not in spec.architectures:
+        raise RecipeError(
+            f"{position}: task {recipe.task} needs network.architecture {' or '.join(spec.architectures)}, which "
+            f"{spec.why}: got {architecture!r}"
+        )
+    for number, objective in enumerate(objectives_of(recipe.task, recipe.objective)):
+        where = reader.positions.get(f"objective.{number}") or reader.positions.get("objective", "objective")
+        requirements, columns = OBJECTIVES[objective.kind], set(spec.columns)
+        if not any(set(needed) <= columns for needed in requirements.fields):
+            needs = " or ".join(" and ".join(needed) for needed in requirements.fields)
+            raise RecipeError(
+                f"{where}: objective {objective.kind} needs records of {needs}; task {recipe.task} has "
+                f"{' and '.join(spec.columns)}"
+            )
+        if architecture not in requirements.architectures:
+            raise RecipeError(
+                f"{where}: objective {objective.kind} needs network.architecture "
+                f"{' or '.join(requirements.architectures)}, which {requirements.why}: got {architecture!r}"
+            )
+        position = reader.origins.get("network.heads") or reader.positions.get("network.heads", "task ")
+        head_kinds = {head.kind for head in recipe.network.heads}
+        missing = [kind for kind in requirements.heads if kind not in head_kinds] if architecture == "encoder" else []
+        # missing heads are added if none were written
+        if missing and head_kinds and not position.startswith(("task ", "preset ")):
+            needs = f"task {recipe.task}" if objective.kind == spec.objective else f"objective {objective.kind}"
+            raise RecipeError(f"{position}: {needs} needs a {' and a '.join(missing)} head in network.heads")
+
+
+def _check_metrics(recipe: Recipe, reader: Reader) -> None:
+    """Refuse a metric that is not known, does not apply to the task, or is named twice."""
+    position = reader.positions.get("metrics", "metrics")
+    outputs = TASKS[recipe.task].outputs
+    known = [name for name, metric in METRICS.items() if metric.outputs == outputs]
+    for number, name in enumerate(recipe.metrics):
+        if outputs is None:
+            raise RecipeError(
+                f"{position}: task {recipe.task} has no outputs that metrics score (its validation reports nll and "
+                f"perplexity): got {name!r}"
+            )
+        if name not in known:
+            raise RecipeError(f"{position}: unknown metric {name!r}{nearest(name, known)}")
+        if name in recipe.metrics[:number]:
+            raise RecipeError(f"{position}: metrics names {name!r} twice")
+
+
+def _sources(data: DataConfig) -> Iterator[tuple[str, SourceConfig]]:
+    """Yield each source with its dotted key."""
+    for split in SPLITS:
+        for number, source in enumerate(getattr(data, split)):
+            yield f"data.{split}.{number}", source
+
+
+def doubtful(recipe: Recipe, reader: Reader) -> list[str]:
+    """Return a warning for each option that has no effect or an unlikely value."""
+    return list(_warnings(recipe, reader.origins))
+
+
+def _defaults(task: str) -> dict[str, object]:
+    """Return the default values of a recipe of this task by dotted key; the recipe in a run folder has these too."""
+    sources = {split: [{"world": "train"}] for split in SPLITS}
+    tree = schema.as_node({"task": task, "data": sources}, "")
+    return schema.flatten(schema.Reader().build(Recipe, with_defaults(tree), ""))
+
+
+def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
+    """Yield the warnings; `written` has the position of each key that is not a default."""
+    training = recipe.training
+    values, default = schema.flatten(recipe), _defaults(recipe.task)
+
+    def no_effect(key: str, why: str) -> Iterator[str]:
+        is_default = key in values and values[key] == default.get(re.sub(r"^(data\.\w+)\.\d+", r"\1.0", key), values)
+        if not is_default and not written.get(key, "task ").startswith("task "):
+            yield f"{written[key]}: {key} has no effect: {why}"
+
+    largest = 1.0 if training.optimizer == "adafactor" else 0.1
+    for name, usual, limit in (("learning_rate", "1e-5 to 1e-2", largest), ("weight_decay", "0 to 0.3", 1.0)):
+        if (value := getattr(training, name)) > limit:
+            key = f"training.{name}"
+            yield f"{written.get(key, key)}: {key} {value:g} is far above the usual range ({usual})"
+    for name, why in without_effect(training):
+        yield from no_effect(f"training.{name}", why)
+    kinds = {split: {source.world is not None for source in getattr(recipe.data, split)} for split in SPLITS}
+    for split in SPLITS[1:]:
+        if kinds[split] and kinds["train"].isdisjoint(kinds[split]):
+            other_kind = (
+                "in memory" if any(source.memory for source in (*recipe.data.train, *recipe.data.valid)) else "files"
+            )
+            train_kind, split_kind = (
+                ("the micro-world", other_kind) if True in kinds["train"] else (other_kind, "the micro-world")
+            )
+            position = written.get(f"data.{split}.0.world") or written.get(f"data.{split}.0.file", "data")
+            yield (
+                f"{position}: data.{split} is {split_kind}, and data.train is {train_kind}: its scores do not measure "
+                "that data"
+            )
+    if not recipe.data.valid and not recipe.data.held_out:
+        if training.early_stop > 0:
+            yield from no_effect("training.early_stop", "there is no data.valid")
+        yield from no_effect("training.validate_every", "there is no data.valid")
+        yield from no_effect("training.samples", "there is no data.valid")
+        if not recipe.data.test:
+            yield from no_effect("metrics", "there is neither data.valid nor data.test")
+    spec = TASKS[recipe.task]
+    if "context" not in spec.columns:
+        for key in ("data.stride", "data.max_answer"):
+            yield from no_effect(key, "this task has no contexts of questions")
+    objectives = objectives_of(recipe.task, recipe.objective)
+    if not any(OBJECTIVES[objective.kind].packs for objective in objectives):
+        packing = " or ".join(kind for kind, objective in OBJECTIVES.items() if objective.packs)
+        yield from no_effect("data.pack", f"only the objective {packing} packs texts")
+    for key, why in spec.without_effect.items():
+        for name in [name for name in written if name == key or name.startswith(f"{key}.")]:
+            yield from no_effect(name, why)
+    if "decoding" not in spec.unused:
+        decoding_keys = {key.split(".")[1] for key in written if key.startswith("decoding.")}
+        for name, why in unused_options(recipe.decoding, decoding_keys):
+            yield from no_effect(f"decoding.{name}", why)
+    if recipe.init is not None:
+        yield from _without_effect_on(recipe.init, written, no_effect)
+    elif recipe.tokenizer.path is not None:
+        for part in fields(TokenizerConfig):
+            if part.name not in ("path", "markers"):
+                yield from no_effect(f"tokenizer.{part.name}", "tokenizer.path names a trained one")
+    yield from mixing_warnings(recipe, written)
+    for path, source in _sources(recipe.data):
+        if source.world is None:
+            yield from no_effect(f"{path}.seed", "it is for the micro-world only")
+    if recipe.init is None and recipe.tokenizer.path is None and recipe.tokenizer.kind in ("character", "byte"):
+        yield from no_effect(
+            "tokenizer.vocab_size", f"the {recipe.tokenizer.kind} tokenizer's size follows from the text"
+        )
+
+
+def _without_effect_on(
+    init: InitConfig, written: dict[str, str], no_effect: Callable[[str, str], Iterator[str]]
+) -> Iterator[str]:
+    """Yield a warning for each key that has no effect beside an initial model."""
+    for key, position in written.items():
+        brought = key.startswith(("tokenizer.", "network.")) and not key.endswith("dropout")
+        brought = brought and not key.startswith(("network.heads.", "tokenizer.markers"))  # those are the recipe's
+        if brought and not position.startswith(("preset ", "task ")):
+            yield from no_effect(key, "init names a trained model, which brings its own")
+    if init.train != "lora":
+        for key in [key for key in written if key.startswith("init.lora.")]:
+            yield from no_effect(key, f"init.train is {init.train}, and only lora has adapters")
+    if init.classifier is not None:
+        unused = [key for key, position in written.items() if not position.startswith(("preset ", "task "))]
+        for key in [key for key in unused if key.startswith("training.") and key not in _OF_A_CLASSIFIER]:
+            yield from no_effect(key, "init.classifier is fitted at once, not trained by steps")
+    if init.train == "head":
+        yield from no_effect("init.layer_decay", "init.train is head, which has the whole learning rate")

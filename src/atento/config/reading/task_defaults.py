@@ -1,0 +1,80 @@
+"""Fill in what a recipe leaves to its task: the defaults, and the heads that its objectives need."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from atento.config.presets import PRESETS
+from atento.config.reading.yaml12 import Node
+from atento.config.recipe import Recipe
+from atento.config.tables.heads import new_head
+from atento.config.tables.objective import OBJECTIVES
+from atento.config.tables.tasks import TASKS, objectives_of
+
+
+def with_defaults(tree: Node) -> Node:
+    """Return the recipe with the defaults of its task for keys that are not written; their position is `task NAME`."""
+    task = tree.value["task"].value
+    if not isinstance(task, str):  # reading it later raises the error
+        return tree
+    defaults = dict(TASKS[task].defaults)
+    network = tree.value.get("network")
+    if network is not None and (isinstance(network.value, str) or _named(network)):
+        network_defaults = defaults.pop("network", {})  # a named network is used as it is ...
+        name = network if isinstance(network.value, str) else network.value.get("preset")
+        preset = PRESETS[name.value]() if name and isinstance(name.value, str) and name.value in PRESETS else None
+        if (
+            preset
+            and not preset.heads
+            and preset.architecture in TASKS[task].architectures
+            and "heads" in network_defaults
+        ):
+            defaults["network"] = {"heads": network_defaults["heads"]}  # ... with the heads that the task needs
+            if name is network:
+                tree = replace(tree, value=tree.value | {"network": replace(network, value={"preset": network})})
+    return _fill(tree, defaults, f"task {task}")
+
+
+def with_objective_heads(recipe: Recipe, *, written: bool) -> Recipe:
+    """Return the recipe with the heads that its objectives need in its encoder, so that its run folder names them.
+
+    Args:
+        recipe: the recipe.
+        written: whether it names heads itself; otherwise the task's default heads that no objective trains are removed.
+    """
+    network = recipe.network
+    if recipe.init is not None or network.architecture != "encoder":
+        return recipe
+    objectives = objectives_of(recipe.task, recipe.objective)
+    needed = {kind for objective in objectives for kind in OBJECTIVES[objective.kind].heads}
+    heads = [head for head in network.heads if written or head.kind in needed]
+    present: set[str] = {head.kind for head in heads}
+    for objective in objectives:
+        for kind in OBJECTIVES[objective.kind].heads:
+            if kind not in present:
+                heads.append(new_head(kind))
+                present.add(kind)
+    return replace(recipe, network=replace(network, heads=tuple(heads)))
+
+
+def _named(network: Node) -> bool:
+    return isinstance(network.value, dict) and not {"preset", "architecture"}.isdisjoint(network.value)
+
+
+def _fill(node: Node, defaults: Mapping[str, Any], position: str) -> Node:
+    children = dict(node.value or {})
+    for key, value in defaults.items():
+        child = children.get(key)
+        if child is None:
+            children[key] = _written(value, position)
+        elif isinstance(value, Mapping) and isinstance(child.value, dict):
+            children[key] = _fill(child, value, position)
+    return replace(node, value=children)
+
+
+def _written(value: Any, position: str) -> Node:
+    if isinstance(value, Mapping):
+        value = {key: _written(child, position) for key, child in value.items()}
+    elif isinstance(value, list):
+        value = [_written(child, position) for child in value]
+    return Node(value, position, key_position=position)

@@ -1,0 +1,415 @@
+"""What a network is made of: one frozen dataclass for every family."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal
+
+from atento.config.literals import check_choices
+from atento.config.sections.elmo import CBOWConfig, ELMoConfig
+from atento.config.sections.network_parts import (
+    PARTS,
+    AttentionConfig,
+    ConvolutionConfig,
+    FeedForwardConfig,
+    InputConfig,
+    MaskConfig,
+    OutputConfig,
+    ProjectionConfig,
+    SpecialIds,
+    WritingConfig,
+    part_of,
+)
+from atento.config.sections.positions import ADDED, PositionConfig
+from atento.config.sections.recurrent import RecurrentConfig
+from atento.config.tables.heads import HEAD_KINDS, HeadConfig, Pooling
+from atento.errors import RecipeError, nearest
+
+DEEPEST = 1000  # layers of a stack: more would be built for minutes before anything is checked
+WIDEST = 2**18  # far beyond any network there is; one more digit typed would take all memory before it is counted
+_READ_A_SOURCE = ("encoder-decoder", "recurrent-seq2seq")
+_LEFT_TO_RIGHT = ("decoder", "recurrent-lm")
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """A network as numbers and choices: which of the stacks it has, and what their one block is made of."""
+
+    architecture: Literal[
+        "encoder-decoder", "encoder", "decoder", "recurrent-seq2seq", "recurrent-lm", "elmo", "cbow"
+    ] = "encoder-decoder"
+    """Arrangement of the network: Transformer encoder-decoder, encoder alone (BERT) or decoder alone (GPT); LSTM or GRU
+    with attention, recurrent language model, ELMo, word vectors.
+    """
+    family: str = ""
+    """Family of released models; the network can be saved in its layout. [empty: none] Presets set it."""
+    vocab_size: int = 0
+    """Size of the embedding table. [0: the tokenizer's]"""
+    d_model: int = 512
+    """Width of the vectors between layers. [1 to 262,144; a multiple of `n_heads`] If the recipe sets no size, preset
+    or architecture, width, depth and heads are chosen by the amount of data.
+    """
+    d_ff: int = 2048
+    """Width inside the feed-forward sublayers. [1 to 262,144] 4 × `d_model` is usual."""
+    n_heads: int = 8
+    """Number of attention heads of a layer. [at least 1]"""
+    n_layers: int = 6
+    """Number of layers of the stack; of the encoder in an encoder-decoder. [1 to 1,000]"""
+    n_decoder_layers: int | None = None
+    """Number of layers of the decoder of an encoder-decoder. [1 to 1,000; null: `n_layers`] Fewer decode faster."""
+    shared_layers: bool = False
+    """All layers of a stack have the same weights (ALBERT)."""
+    dropout: float = 0.1
+    """Share of each sublayer's output set to 0 in training. [0 to below 1] Use 0.1 with much data, 0.3 with little.
+    With `init` and nothing written, it is the initial model's.
+    """
+    norm: Literal["pre", "post"] = "post"
+    """Position of the norm: before each sublayer (pre, trains more easily, and learns more in few updates) or after the
+    residual sum (post, as in the paper).
+    """
+    norm_kind: Literal["layer", "rms", "rms-plus-one"] = "layer"
+    """LayerNorm; RMSNorm, without mean and bias (Zhang & Sennrich 2019); or RMSNorm that multiplies by 1 + its weight
+    (Gemma).
+    """
+    norm_bias: bool = True
+    """Give LayerNorm a bias (ModernBERT: no)."""
+    first_norm: bool = True
+    """Pre-norm: normalise the input of the first self-attention too (ModernBERT: no, its embeddings are normalised)."""
+    norm_eps: float = 1e-5
+    """Number added to the variance before the square root. [above 0]"""
+    positions: PositionConfig | tuple[PositionConfig, ...] = PositionConfig()
+    """Position scheme, or a list of schemes that add up."""
+    max_len: int = 512
+    """Maximum number of tokens for learned positions. [at least 1]"""
+    mask: MaskConfig | None = None
+    """Tokens that self-attention may attend to; in an encoder-decoder, that of the encoder. [null: all in an encoder,
+    those before in a decoder]
+    """
+    convolution: ConvolutionConfig | None = None
+    """Convolution over the input of an encoder, added behind its first layer (DeBERTa v2 from 900M on). [null: none]"""
+    attention: AttentionConfig = AttentionConfig()
+    """Further options of attention."""
+    feed_forward: FeedForwardConfig = FeedForwardConfig()
+    """Further options of the feed-forward sublayers."""
+    embedding: InputConfig = InputConfig()
+    """Options of the embedding of token ids."""
+    output: OutputConfig = OutputConfig()
+    """Options of the logits over the vocabulary."""
+    pooler: bool = False
+    """Add a dense layer with tanh on the first token, as input of heads (BERT; encoders)."""
+    layer_mix: bool = False
+    """Heads read γ Σ softmax(w)_j h_j, a learned mix of the embeddings and all layers, instead of the last layer alone
+    (Peters et al. 2018). [encoders and decoders; ELMo always has one]
+    """
+    heads: tuple[HeadConfig, ...] = ()
+    """Heads of the network besides its output; their names must differ."""
+    projections: tuple[ProjectionConfig, ...] = ()
+    """Linear maps of the vector of a text, for models of vectors; in encoders. [empty: none]"""
+    recurrent: RecurrentConfig | None = None
+    """Further options of a recurrent network."""
+    elmo: ELMoConfig | None = None
+    """Further options of ELMo."""
+    cbow: CBOWConfig | None = None
+    """Further options of a network of word vectors."""
+    initializer: Literal["xavier", "normal"] = "xavier"
+    """Initial weights: Glorot's uniform distribution, or a normal one with standard deviation 0.02 (BERT, GPT). Try
+    normal where norms are post and updates are few.
+    """
+    ids: SpecialIds = SpecialIds()
+    """Ids of special tokens."""
+    writing: WritingConfig | None = None
+    """Rules of a released model for its outputs. [null: none]"""
+    tokenizer_fingerprint: str | None = None
+    """Fingerprint of the tokenizer that the network was trained with; written by training."""
+
+    def __post_init__(self) -> None:
+        for name, kind in PARTS.items():
+            value = getattr(self, name)
+            if isinstance(value, Mapping):
+                object.__setattr__(self, name, part_of(name, kind, value))
+        check_choices(self)
+        for name in ("d_model", "d_ff", "n_layers", "max_len"):
+            if getattr(self, name) < 1:
+                raise RecipeError(f"`{name}` must be at least 1: got {getattr(self, name)}")
+        if self.n_heads < 1 or (self.attention.d_head is None and self.d_model % self.n_heads):
+            raise RecipeError(f"`n_heads` must divide `d_model`: got {self.n_heads} and {self.d_model}")
+        self._check_parts()
+        if not self.norm_eps > 0:
+            raise RecipeError(f"`norm_eps` must be above 0: got {self.norm_eps}")
+        if max(self.d_model, self.d_ff) > WIDEST:
+            raise RecipeError(f"`d_model` and `d_ff` may be {WIDEST:,} at most: got {self.d_model} and {self.d_ff}")
+        if max(self.n_layers, self.decoder_layers) > DEEPEST:
+            raise RecipeError(
+                f"`n_layers` and `n_decoder_layers` may be {DEEPEST:,} at most: got {self.n_layers} and "
+                f"{self.decoder_layers}"
+            )
+        shared = self.attention.n_kv_heads
+        if shared is not None and (shared < 1 or self.n_heads % shared):
+            raise RecipeError(
+                f"`attention.n_kv_heads` must divide `n_heads`, or be null for as many: got {shared} and {self.n_heads}"
+            )
+        self._check_positions()
+        self._check_layers()
+        if self.writing is not None:
+            self.writing.check(self.vocab_size)
+        if self.n_decoder_layers is not None and self.n_decoder_layers < 1:
+            raise RecipeError(f"`n_decoder_layers` must be at least 1: got {self.n_decoder_layers}")
+        if not 0.0 <= self.dropout < 1.0:
+            raise RecipeError(f"`dropout` must lie in [0, 1): got {self.dropout}")
+
+    def _check_positions(self) -> None:
+        """That position schemes name heads and layers that there are."""
+        shared = self.attention.n_kv_heads
+        for scheme in self.schemes:
+            if max(scheme.heads or (0,)) >= self.n_heads:
+                raise RecipeError(f"`positions.heads` count from 0 to {self.n_heads - 1}: got {scheme.heads}")
+            if scheme.heads is not None and scheme.kind == "rotary" and shared not in (None, self.n_heads):
+                raise RecipeError(
+                    "`positions.heads` of rotary positions need `attention.n_kv_heads` equal to `n_heads`: keys are "
+                    "shared"
+                )
+            if max(scheme.layers or (0,)) >= max(self.n_layers, self.decoder_layers):
+                raise RecipeError(
+                    f"`positions.layers` count from 0 to {max(self.n_layers, self.decoder_layers) - 1}: "
+                    f"got {scheme.layers}"
+                )
+
+    def _check_layers(self) -> None:
+        """That sparsity and the mask name layers that there are, and fit the architecture."""
+        sparse = self.attention.sparse
+        if sparse is not None and sparse.blocks is not None:
+            if self.architecture not in ("encoder", "encoder-decoder"):
+                raise RecipeError(f"`attention.sparse.blocks` is for encoders: got architecture {self.architecture!r}")
+            added = [scheme.kind for scheme in self.schemes if scheme.kind not in (*ADDED, "rotary")]
+            if added or self.attention.dropout:
+                conflict = f"{added[0]} positions" if added else f"`attention.dropout` {self.attention.dropout}"
+                raise RecipeError(
+                    f"`attention.sparse.blocks` adds nothing to scores and drops no weights: got {conflict}"
+                )
+        if sparse is not None and max(sparse.layers or (0,)) >= self.n_layers:
+            raise RecipeError(f"`attention.sparse.layers` count from 0 to {self.n_layers - 1}: got {sparse.layers}")
+        if self.convolution is not None and self.architecture != "encoder":
+            raise RecipeError(f"`convolution` belongs to an encoder: got architecture {self.architecture!r}")
+        if self.convolution is not None and self.d_model % self.convolution.groups:
+            raise RecipeError(
+                f"`convolution.groups` must divide `d_model`: got {self.convolution.groups} and {self.d_model}"
+            )
+        if self.mask is None:
+            return
+        if self.architecture not in ("encoder", "decoder", "encoder-decoder"):
+            raise RecipeError(f"`mask` belongs to a Transformer: got architecture {self.architecture!r}")
+        if self.architecture == "decoder" and self.mask.kind not in ("causal", "window"):
+            raise RecipeError(f"`mask` of a decoder must be causal or window: got {self.mask.kind!r}")
+        if max(self.mask.layers or (0,)) >= self.n_layers:
+            raise RecipeError(f"`mask.layers` count from 0 to {self.n_layers - 1}: got {self.mask.layers}")
+
+    def _check_parts(self) -> None:
+        """What one arrangement has and another has not."""
+        if self.architecture != "encoder":
+            for name, value in (
+                ("pooler", self.pooler),
+                ("embedding.segments", self.embedding.segments),
+                ("embedding.width", self.embedding.width),
+                ("projections", list(self.projections)),
+            ):
+                if value:
+                    raise RecipeError(f"`{name}` belongs to an encoder: got architecture {self.architecture!r}")
+        if self.layer_mix and self.architecture not in ("encoder", "decoder"):
+            raise RecipeError(f"`layer_mix` is for an encoder or a decoder: got architecture {self.architecture!r}")
+        if self.architecture not in ("encoder-decoder", "recurrent-seq2seq") and self.n_decoder_layers is not None:
+            raise RecipeError("`n_decoder_layers` belongs to an encoder-decoder; use `n_layers`")
+        written = self.embedding.target_vocab_size
+        if self.architecture not in ("encoder-decoder", "recurrent-seq2seq") and written is not None:
+            raise RecipeError("`embedding.target_vocab_size` belongs to an encoder-decoder")
+        if self.output.adaptive and self.architecture != "elmo":
+            raise RecipeError(f"`output.adaptive` belongs to architecture elmo: got {self.architecture!r}")
+        for name, homes in (
+            ("recurrent", ("recurrent-seq2seq", "recurrent-lm")),
+            ("elmo", ("elmo",)),
+            ("cbow", ("cbow",)),
+        ):
+            if getattr(self, name) is not None and self.architecture not in homes:
+                raise RecipeError(f"`{name}` belongs to architecture {homes[0]}: got {self.architecture!r}")
+        self._check_heads()
+
+    def _check_heads(self) -> None:
+        """Check that the architecture supports each head, and the names of heads."""
+        names = ["vocabulary"] if self.writes or self.architecture == "elmo" else []
+        for head in self.heads:
+            if self.architecture == "cbow":
+                raise RecipeError(f"`heads` cannot stand on word vectors alone: got a {head.kind} head")
+            if (
+                head.kind in ("masked-language-model", "span-boundary", "replaced-token", "generator")
+                and self.architecture != "encoder"
+            ):
+                raise RecipeError(
+                    f"`heads`: a {head.kind} head belongs to an encoder: got architecture {self.architecture!r}"
+                )
+            if head.name in names:
+                raise RecipeError(f"`heads` must have different names: got {head.name!r} twice")
+            names.append(head.name)
+            if head.side != "encoder" and not self.reads_source:
+                raise RecipeError(
+                    f"`heads.side` is for networks that read a source and write: got {self.architecture!r}; "
+                    "beside `init`, write the model's `architecture` too"
+                )
+            if head.kind == "span-boundary" and self.embedding.width is not None:
+                raise RecipeError("a span-boundary head predicts from `d_model`: `embedding.width` must be null")
+            if self.pooling(head) == "pooler" and not self.pooler:
+                raise RecipeError(f"a {head.kind} head that reads the pooler needs `pooler: true`")
+
+    @property
+    def reads_source(self) -> bool:
+        """Whether the network reads a source and writes a target."""
+        return self.architecture in _READ_A_SOURCE
+
+    @property
+    def writes(self) -> bool:
+        """Whether the network writes, each token from those before it."""
+        return self.reads_source or self.architecture in _LEFT_TO_RIGHT
+
+    def pooling(self, head: HeadConfig) -> Pooling | None:
+        """Which vector of a text that head reads; None: it does not read one vector a text."""
+        if HEAD_KINDS[head.kind] not in ("class", "set", "number"):
+            return None
+        if head.pooling is not None:
+            return head.pooling
+        if self.architecture == "encoder":
+            return "pooler" if self.pooler else "first"
+        return "last" if self.architecture in _LEFT_TO_RIGHT or head.side != "encoder" else "mean"
+
+    @property
+    def position_limit(self) -> int | None:
+        """Maximum number of tokens of a text, if positions are learned; None: no limit."""
+        return self.max_len if any(scheme.kind == "learned" for scheme in self.schemes) else None
+
+    @property
+    def schemes(self) -> tuple[PositionConfig, ...]:
+        """The position schemes that add up; none for kind "none"."""
+        schemes = self.positions if isinstance(self.positions, tuple) else (self.positions,)
+        return tuple(scheme for scheme in schemes if scheme.kind != "none")
+
+    @property
+    def embedding_width(self) -> int:
+        """Width of the vectors of tokens, E."""
+        return self.d_model if self.embedding.width is None else self.embedding.width
+
+    @property
+    def target_vocab_size(self) -> int:
+        """The size of the vocabulary that is written."""
+        return self.embedding.target_vocab_size or self.vocab_size
+
+    @property
+    def text_width(self) -> int:
+        """Width of the vector of a text."""
+        return self.projections[-1].width if self.projections else self.d_model
+
+    @property
+    def head_width(self) -> int:
+        """Width of one head, K."""
+        return self.d_model // self.n_heads if self.attention.d_head is None else self.attention.d_head
+
+    def score_scale(self, layer: int) -> float | None:
+        """Factor of the scores of self-attention in a layer; None: 1/√K.
+
+        With disentangled positions a score is the sum of three products, so that it is 1/√(3K) if not configured.
+        """
+        schemes = [scheme for scheme in self.schemes if scheme.layers is None or layer in scheme.layers]
+        if self.attention.scale is None and any(scheme.kind == "disentangled" for scheme in schemes):
+            return float((3 * self.head_width) ** -0.5)
+        return self.attention.scale
+
+    @property
+    def kv_heads(self) -> int:
+        """Heads of keys and values."""
+        return self.n_heads if self.attention.n_kv_heads is None else self.attention.n_kv_heads
+
+    @property
+    def output_projection_bias(self) -> bool:
+        """Whether the output projection of attention has a bias."""
+        return self.attention.bias if self.attention.output_bias is None else self.attention.output_bias
+
+    @property
+    def decoder_layers(self) -> int:
+        """Depth of the decoder stack."""
+        return self.n_layers if self.n_decoder_layers is None else self.n_decoder_layers
+
+    @property
+    def pad_id(self) -> int:
+        """Id of padding."""
+        return self.ids.pad
+
+    @property
+    def unk_id(self) -> int:
+        """Id of an unknown token."""
+        return self.ids.unk
+
+    @property
+    def bos_id(self) -> int:
+        """Id of the beginning of a text."""
+        return self.ids.bos
+
+    @property
+    def eos_id(self) -> int:
+        """Id of the end of a text."""
+        return self.ids.eos
+
+    @property
+    def eos_ids(self) -> tuple[int, ...]:
+        """Ids that end an output."""
+        return (self.eos_id,) if self.writing is None else (self.eos_id, *self.writing.ends)
+
+    @property
+    def start_id(self) -> int:
+        """Id that a decoder starts from."""
+        return self.ids.start
+
+    @property
+    def mask_id(self) -> int | None:
+        """Id of the mask token; None: there is none."""
+        return self.ids.mask
+
+
+def changed(config: NetworkConfig, *layers: Mapping[str, Any], **changes: Any) -> NetworkConfig:
+    """A copy with some fields changed, by each mapping in turn; a mapping for a part changes some fields of that part.
+
+    `changed(config, n_layers=4, attention={"dropout": 0.1})`.
+
+    Raises:
+        RecipeError: no such field, or a value out of range.
+    """
+    known = [field.name for field in fields(NetworkConfig)]
+    values: dict[str, Any] = {}
+    for layer in (*layers, changes):
+        for key, value in layer.items():
+            if key not in known:
+                raise RecipeError(f"unknown network key {key!r}{nearest(key, known)}")
+            if key in PARTS and isinstance(value, Mapping):
+                value = part_of(key, PARTS[key], vars(values.get(key, getattr(config, key))) | dict(value))
+            values[key] = value
+    return replace(config, **values)
+
+
+def by_key(config: NetworkConfig) -> dict[str, Any]:
+    """Every value of the configuration by its key, those of parts by two: `"attention.bias"`."""
+    values: dict[str, Any] = {}
+    for field in fields(NetworkConfig):
+        value = getattr(config, field.name)
+        if field.name in PARTS:
+            values |= {f"{field.name}.{key}": inner for key, inner in vars(value).items()}
+        else:
+            values[field.name] = value
+    return values
+
+
+def network_to_dict(config: NetworkConfig) -> dict[str, Any]:
+    """Return the configuration as plain data with lists instead of tuples, as read from `config.json`."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: plain(child) for name, child in value.items()}
+        return [plain(child) for child in value] if isinstance(value, tuple | list) else value
+
+    data: dict[str, Any] = plain(asdict(config))
+    if config.writing is None:
+        del data["writing"]
+    return data

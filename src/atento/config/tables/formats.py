@@ -1,0 +1,103 @@
+"""The formats of data files: their endings, how their columns are named, and which fields they hold by themselves."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+
+from atento.config.tables.tasks import Field
+
+Column = int | str
+
+
+@dataclass(frozen=True)
+class Format:
+    """One file format.
+
+    Attributes:
+        endings: endings of file names that say this format.
+        columns: column of each field that the recipe need not name.
+        any_field: whether other fields can be read, from columns that the recipe names.
+        by_number: whether columns may be numbers. by_name: whether they may be names.
+        from_end: whether a negative number counts columns from the end.
+        table: whether its first line, or the keys of its first record, can be shown.
+    """
+
+    endings: tuple[str, ...] = ()
+    columns: Mapping[str, Column] = field(default_factory=dict)
+    any_field: bool = False
+    by_number: bool = False
+    by_name: bool = False
+    from_end: bool = False
+    table: bool = False
+
+
+DATASETS = (".parquet", ".arrow")  # endings of files that the library `datasets` reads
+COMPRESSED = (".gz", ".zst")  # endings of compressed files, after that of their format
+_ANSWERING = {"question": "question", "context": "context", "answers": "answers"}
+FORMATS: dict[str, Format] = {
+    "tsv": Format((".tsv",), any_field=True, by_number=True, by_name=True, table=True),
+    "csv": Format((".csv",), any_field=True, by_number=True, by_name=True, table=True),
+    "xlsx": Format((".xlsx",), any_field=True, by_number=True, by_name=True, table=True),
+    "jsonl": Format((".jsonl",), _ANSWERING, any_field=True, by_name=True, table=True),
+    "json": Format((".json",), _ANSWERING, any_field=True, by_name=True, table=True),
+    "conll": Format((".conll", ".bio", ".iob", ".iob2"), {"tokens": 0, "tags": -1}, by_number=True, from_end=True),
+    "conllu": Format((".conllu",), {"tokens": 1, "tags": 3}, by_number=True, from_end=True),
+    "assin": Format((".xml",), {"text": "t", "pair": "h", "label": "entailment", "score": "similarity"}, by_name=True),
+    "folders": Format((), {"text": "text", "label": "label"}, by_name=True),
+    "text": Format((".txt",), {"text": 0}),
+}
+
+
+def format_of(file: str, stated: str | None, fields: Sequence[Field]) -> str | None:
+    """Return the format of a file with these fields: `stated`, or by the ending of its name.
+
+    Where the ending says nothing, or .txt, a task with words and tags reads columns (`conll`), and a task whose records
+    are texts alone reads a text a line. A name without an ending is a folder of labels (`folders`) for a task that
+    reads texts with labels. None: no format of such records.
+    """
+    if stated is not None:
+        return stated
+    texts = [one.name for one in fields] == ["text"]
+    name = file
+    for packed in COMPRESSED:
+        name = name.removesuffix(packed)
+    for kind, form in FORMATS.items():
+        if name.endswith(form.endings) and (form.table or not texts) and kind != "text":
+            return kind
+    if texts:
+        return "text"
+    if not PurePath(name).suffix and any(one.name == "label" for one in fields) and holds("folders", fields):
+        return "folders"
+    return "conll" if {"words", "tags"} <= {one.kind for one in fields} else None
+
+
+def columns_of_source(form: str, source: object, fields: Sequence[Field]) -> dict[str, Column | None]:
+    """Return the column of each field of a source in this format: its own, or the default of the format; None: missing.
+
+    An optional field without a column is left out.
+    """
+    defaults = FORMATS[form].columns
+    columns = {}
+    for one in fields:
+        column = getattr(source, one.name)
+        column = defaults.get(one.name) if column is None else column
+        if column is not None or not one.optional:
+            columns[one.name] = column
+    return columns
+
+
+def holds(form: str, fields: Sequence[Field]) -> bool:
+    """Return whether a file of this format can have these fields; optional ones may be missing."""
+    required = {one.name for one in fields if not one.optional}
+    return FORMATS[form].any_field or required <= FORMATS[form].columns.keys()
+
+
+def rule_of_endings(file: str, fields: Sequence[Field]) -> str:
+    """Return which endings a file of these fields may have, and what to do with files of the library `datasets`."""
+    other = f"; `dataset: {file}` in place of `file` reads it" if file.endswith(DATASETS) else ""
+    return f"must end in one of {', '.join(endings_for(fields))} (or that and .gz or .zst){other}"
+
+
+def endings_for(fields: Sequence[Field]) -> tuple[str, ...]:
+    """Return the endings of the files that can have these fields."""
+    return tuple(ending for name, form in FORMATS.items() if holds(name, fields) for ending in form.endings)

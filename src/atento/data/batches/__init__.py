@@ -1,0 +1,1 @@
+"""Records to batches: what an update learns from, as a function of seed and number."""

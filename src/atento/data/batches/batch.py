@@ -1,0 +1,277 @@
+"""Batches by token budget: examples of similar length together, in an order that is a function of seed and epoch."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import repeat
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from atento.attention.algebra import Mask
+from atento.data.batches.planning import Rows, least_parts, part_count, plan
+from atento.data.batches.store import EpochStores, Store
+
+SIDES = {"text": "ids", "pair": "pair_ids", "negative": "negative_ids"}  # a field -> the input of its texts
+EVERY: Iterator[bool] = repeat(True)  # `ours` of a process that computes every part
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Examples as tensors for one forward pass; the same class for every objective.
+
+    Attributes:
+        inputs: keyword arguments of the network's `forward`.
+        labels: target ids or classes by head, -1 where there is no target.
+        mask: attention mask that replaces the network's own, but for its window; None: the network's own.
+        extras: other tensors that the loss of a head reads.
+        lengths: (B,) number of real tokens in each row of an input, by the input's name.
+        settings: what else the loss of a head reads, by the head's name; each objective says of which type.
+    """
+
+    inputs: Mapping[str, Tensor]
+    labels: Mapping[str, Tensor]
+    mask: Mask | None = None
+    extras: Mapping[str, Tensor] = field(default_factory=dict)
+    lengths: Mapping[str, Tensor] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of real targets of each head, by which its loss is divided."""
+        return {head: int((labels >= 0).sum()) for head, labels in self.labels.items()}
+
+    @property
+    def targets(self) -> int:
+        """Number of real targets of all heads."""
+        return sum(self.counts().values())
+
+    def real(self, name: str) -> Tensor:
+        """Return the token mask of an input (B,L): boolean (B,L), True for a real token."""
+        value = self.inputs[name]
+        token_mask = self.inputs.get(f"{name.removesuffix('ids')}token_mask")
+        if token_mask is not None:
+            return token_mask
+        if name not in self.lengths:
+            return torch.ones(value.shape[:2], dtype=torch.bool, device=value.device)
+        return torch.arange(value.shape[1], device=value.device) < self.lengths[name].unsqueeze(1)
+
+    def examples(self) -> Iterator[dict[str, list[int]]]:
+        """Yield each example by itself, without padding and labels of -1, to be printed."""
+        id_names = [name for name in self.inputs if name == "ids" or name.endswith("_ids")]
+        real = {name: self.real(name) for name in id_names}
+        for row in range(len(self.inputs[id_names[0]])):
+            example = {name: self.inputs[name][row][real[name][row]].tolist() for name in id_names}
+            for head, labels in self.labels.items():
+                flat = labels[row].reshape(-1)
+                example["labels" if len(self.labels) == 1 else head] = flat[flat >= 0].tolist()
+            yield example
+
+    def to(self, device: torch.device | str) -> "Batch":
+        """Return the batch on another device."""
+
+        def moved(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            return {name: value.to(device) for name, value in tensors.items()}
+
+        inputs, labels, extras, lengths = map(moved, (self.inputs, self.labels, self.extras, self.lengths))
+        return replace(self, inputs=inputs, labels=labels, extras=extras, lengths=lengths)
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """The settings of a loss of vectors: `Batch.settings` of its objective.
+
+    Attributes:
+        pooling: how the vectors of tokens become the vector of a text (`EmbeddingConfig`).
+        normalize: whether it is divided by its length.
+        scale: factor of the cosines.
+        symmetric: whether the first texts are also ranked for each second text.
+        pieces: number of groups that the texts of a batch are read in, each computed again in the backward pass to save
+            memory; 1: as many as are fast, and nothing is computed twice.
+        skip: tokens at the beginning of a text that its vector leaves out: those of a prompt.
+    """
+
+    pooling: str = "mean"
+    normalize: bool = False
+    scale: float = 1.0
+    symmetric: bool = False
+    pieces: int = 1
+    skip: int = 0
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of an update.
+
+    Attributes:
+        batch: its examples.
+        weights: the factor of each head's loss, 1 where none is given.
+        rows: (B,) numbers of its examples in the data, for draws that do not depend on how an update is cut into parts;
+            None: 0, 1, 2 ...
+    """
+
+    batch: Batch
+    weights: Mapping[str, float] = field(default_factory=dict)
+    rows: Rows | None = None
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Randomness of a batch: every random choice is a function of seed, epoch and the number of the example."""
+
+    seed: int
+    epoch: int
+
+
+class Objective(Protocol):
+    """Makes batches with labels from stored examples, and says how large the examples are."""
+
+    def sizes(self, store: Store) -> NDArray[np.float64]:
+        """Return the expected number of targets of each example, (examples,)."""
+
+    def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the lengths of sources and of targets in tokens, each (examples,).
+
+        An objective without a source returns the same array twice.
+        """
+
+    def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
+        """Return the examples of these rows as a batch."""
+
+
+class Batches(Protocol):
+    """Training data by update. An update is a function of its number, so that training can resume at any update."""
+
+    updates_per_epoch: int
+    targets: int  # real targets of an epoch, as far as they are known before it
+
+    def __len__(self) -> int:
+        """Return the number of examples."""
+
+    def parts(self, update: int, micro_batches: int = 1, ours: Iterator[bool] = EVERY) -> Iterator[Part]:
+        """Yield the parts of an update; updates are counted from 0 over all epochs.
+
+        One value is taken from `ours` for each part, in order; a part whose value is false is not made. So several
+        processes can share an update.
+        """
+
+    def in_order(self, budget: int) -> Iterator[Batch]:
+        """Yield every example once, for validation."""
+
+
+class PlannedBatches:
+    """Batches of one objective: the number of an update gives epoch and index, and the plan of the epoch its rows."""
+
+    def __init__(
+        self,
+        store: Store | EpochStores,
+        objective: Objective,
+        *,
+        budget: int,
+        seed: int,
+        weight: float | Mapping[str, float] = 1.0,
+        equal_examples: bool = False,
+        random_updates: bool = False,
+    ) -> None:
+        """Count the targets of the first epoch, which decide how many updates an epoch has.
+
+        Args:
+            store: the examples, or the examples of each epoch.
+            objective: makes batches of them.
+            budget: real targets of an update.
+            seed: seed of order and random choices.
+            weight: factor of the loss, or of each head's loss.
+            equal_examples: whether updates have the same number of examples, instead of tokens.
+            random_updates: whether an update is a random sample of the examples, short and long.
+        """
+        self.stores = store if isinstance(store, EpochStores) else EpochStores(store)
+        self.objective, self.seed, self.weight = objective, seed, weight
+        self.count = len(self.stores.first)
+        sizes = objective.sizes(self.stores.first)
+        self.budget, self.targets = budget, int(sizes.sum())
+        self._computed = int(objective.lengths(self.stores.first)[1].sum())
+        self.equal_examples, self.random_updates = equal_examples, random_updates
+        self._cached_plan: tuple[int, list[list[Rows]]] | None = None  # of one epoch, with its number
+        self.updates_per_epoch = self.parts_per_update = 0
+        self.divide(round(self.targets / budget))
+
+    def divide(self, updates: int) -> None:
+        """Divide each epoch into so many updates, at most one for each example."""
+        # equal for all epochs, so that a division of the update's number gives epoch and index
+        updates = max(1, min(self.count, updates))
+        tokens = self.budget if self.targets == self._computed else self._computed // updates
+        if self._cached_plan is None or updates != self.updates_per_epoch:
+            least = least_parts(max(self.objective.lengths(self.stores.first), key=np.sum), updates)
+            self.updates_per_epoch, self.parts_per_update = updates, max(part_count(tokens), least)
+            self._cached_plan = None
+
+    def __len__(self) -> int:
+        return self.count
+
+    def batch(self, rows: Rows, epoch: int = 0) -> Batch:
+        """Return the examples of these rows as a batch of the epoch."""
+        return self.objective.batch(self.stores.at(epoch), rows, Draw(self.seed, epoch))
+
+    def plan(self, epoch: int) -> list[list[Rows]]:
+        """Return the rows of each part of each update of an epoch; the last plan is cached."""
+        if self._cached_plan is None or self._cached_plan[0] != epoch:
+            lengths = self.objective.lengths(self.stores.at(epoch))
+            self._cached_plan = (
+                epoch,
+                plan(
+                    *lengths,
+                    self.updates_per_epoch,
+                    self.parts_per_update,
+                    self.seed,
+                    epoch,
+                    equal_examples=self.equal_examples,
+                    random_updates=self.random_updates,
+                ),
+            )
+        return self._cached_plan[1]
+
+    def rows(self, update: int) -> list[Rows]:
+        """Return the rows of each part of an update; updates are counted from 0 over all epochs."""
+        epoch, index = divmod(update, self.updates_per_epoch)
+        return self.plan(epoch)[index]
+
+    def parts(self, update: int, micro_batches: int = 1, ours: Iterator[bool] = EVERY) -> Iterator[Part]:
+        """Yield the parts of an update, each cut into `micro_batches` to save memory; the loss is the same."""
+        epoch = update // self.updates_per_epoch
+        for part in self.rows(update):
+            for piece in np.array_split(part, micro_batches):
+                if len(piece) and next(ours):
+                    batch = self.batch(piece, epoch)
+                    yield Part(batch, self._weights(batch), piece)
+
+    def _weights(self, batch: Batch) -> Mapping[str, float]:
+        if isinstance(self.weight, Mapping):
+            return self.weight
+        return {} if self.weight == 1.0 else dict.fromkeys(batch.labels, self.weight)
+
+    def in_order(self, budget: int) -> Iterator[Batch]:
+        """Yield every example of epoch 0 once, sorted by length, in batches of at most `budget` target tokens."""
+        source_lengths, lengths = self.objective.lengths(self.stores.first)
+        rows: list[int] = []
+        tokens = 0
+        for row in np.lexsort((source_lengths, lengths)).tolist():
+            if tokens + int(lengths[row]) > budget and rows:
+                yield self.objective.batch(self.stores.first, np.array(rows), Draw(self.seed, 0))
+                rows, tokens = [], 0
+            rows.append(row)
+            tokens += int(lengths[row])
+        if rows:
+            yield self.objective.batch(self.stores.first, np.array(rows), Draw(self.seed, 0))
+
+    def padding(self, epoch: int = 0) -> float:
+        """Return the share of padding among the tokens of an epoch, sources and targets together."""
+        sides = self.objective.lengths(self.stores.at(epoch))
+        if sides[0] is sides[1]:
+            sides = sides[:1]  # type: ignore[assignment]
+        real = computed = 0
+        for rows in (part for update in self.plan(epoch) for part in update):
+            for side in sides:
+                real += int(side[rows].sum())
+                computed += int(side[rows].max()) * len(rows)
+        return 1 - real / computed

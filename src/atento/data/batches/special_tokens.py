@@ -1,0 +1,60 @@
+"""The special tokens that a model reads around its texts: one answer for training, use, attention maps and export."""
+
+from atento.config.sections.embedding import EmbeddingConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.tables.tasks import TASKS
+from atento.text.templates import Template
+from atento.text.tokenizer import Tokenizer
+
+WITH_SOURCE = ("encoder-decoder", "recurrent-seq2seq")
+
+
+def special_tokens_of(config: NetworkConfig, tokenizer: Tokenizer, stated: str | None = None) -> Template:
+    """The template of a model's input; of an encoder-decoder, that of its source, which always ends with EOS.
+
+    Args:
+        config: the network.
+        tokenizer: its tokenizer.
+        stated: the template that the model's configuration names; None: the tokenizer's own.
+
+    Raises:
+        TokenizerError: the template needs a token that the tokenizer has not.
+    """
+    template = tokenizer.template(stated)
+    if config.architecture in WITH_SOURCE:
+        return template.ended(config.eos_id)
+    return template
+
+
+def template_for(task: str, tokenizer: Tokenizer) -> str | None:
+    """The special tokens that a model of that task reads around a text or before it; None: the tokenizer's own.
+
+    A released tokenizer without BOS, or whose padding is its EOS (Qwen, GPT-2), adds no ends that its models do not
+    know: the released classes take EOS at the end for padding. Without BOS, a text that is continued has none.
+    """
+    template = TASKS[task].template
+    if template == "bos" and not begin_of(tokenizer):
+        return "none"
+    if template == "bos-eos" and (tokenizer.added() or not _has_ends(tokenizer)):
+        return None
+    return template
+
+
+def prompt_length(config: EmbeddingConfig, tokenizer: Tokenizer, template: Template) -> int:
+    """The tokens at the beginning of a text that its vector leaves out: those of the prompt and special ones before.
+
+    As sentence-transformers counts them: the prompt is encoded alone.
+    """
+    if config.pool_prompt or not config.prompt:
+        return 0
+    return template.ends()[0] + len(tokenizer.encode(config.read("")))
+
+
+def begin_of(tokenizer: Tokenizer) -> list[int]:
+    """What a text begins with in language modelling: BOS, or nothing where the tokenizer has none (Qwen)."""
+    return [tokenizer.bos_id] if "bos" in tokenizer.specials.roles else []
+
+
+def _has_ends(tokenizer: Tokenizer) -> bool:
+    roles = tokenizer.specials.roles
+    return "bos" in roles and "eos" in roles and roles.get("pad", roles["eos"]) != roles["eos"]

@@ -1,0 +1,1 @@
+"""What is in a corpus: fetched, counted, and found twice."""

@@ -1,0 +1,1 @@
+"""Files to rows of values or lines of text, one file a format."""

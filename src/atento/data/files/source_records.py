@@ -1,0 +1,267 @@
+"""One file to rows of values, by its format; tables (.tsv, .csv) are read here, each strictly by its rules."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
+
+from atento.data.files.assin import pairs_in
+from atento.data.files.conll import sentences_in
+from atento.data.files.quoted_cells import AS_QUOTED
+from atento.data.files.source_json import json_objects, jsonl_objects
+from atento.data.files.source_lines import LINE_LIMIT, read_text, scan
+from atento.data.files.spreadsheets import sheet_rows
+from atento.data.files.squad import is_document, questions_in
+from atento.data.records.values import Converter, shortened
+from atento.errors import DataError, counted, listed
+
+Column = int | str
+Row = tuple[int, list[Any]] | DataError  # line and values; or the error of a broken record
+
+_QUOTED = re.compile(r'"([^"]*(?:""[^"]*)*)"(?!")')  # a quote before the end may be the first of two
+
+
+def rows_in(
+    form: str,
+    stream: BinaryIO,
+    name: str,
+    columns: Sequence[Column],
+    converter: Converter,
+    *,
+    delimiter: str | None = None,
+    sheet: str | None = None,
+) -> Iterator[Row]:
+    """Read some columns of one open file; a broken record is yielded as its error, so that the caller may skip it.
+
+    Args:
+        form: a format of `atento.config.tables.formats`, but text.
+        columns: those of the fields, in their order. In tables all by number from 0 (no header) or all by name (the
+            first line is a header); for JSON keys, where `translation.en` reaches into an object.
+        converter: converts the values of these columns.
+        delimiter: between the columns of a line; None: that of the format. sheet: of a workbook.
+
+    Raises:
+        DataError: an error of the whole file; names file, line and rule.
+    """
+    if form in _DELIMITERS:
+        rows = _table_rows(form, stream, name, delimiter, sheet, converter.decimal)
+        cells = _table(rows, name, _separated(delimiter or _DELIMITERS[form]), columns)
+        return cells if converter.plain else _converted(cells, name, converter)
+    if form in ("conll", "conllu"):
+        return sentences_in(stream, name, [int(column) for column in columns], universal=form == "conllu")
+    keys = [str(column) for column in columns]
+    if form == "assin":
+        return _converted(pairs_in(stream, name, keys), name, converter)
+    if form == "jsonl":
+        return _keyed(jsonl_objects(stream, name), name, keys, converter)
+    text = read_text(stream, name)
+    if is_document(text) and any(field.kind == "spans" for field in converter.fields):
+        return questions_in(text, name, [field.name for field in converter.fields])
+    return _keyed(json_objects(text, name), name, keys, converter)
+
+
+def columns_of(
+    form: str, stream: BinaryIO, name: str, *, delimiter: str | None = None, sheet: str | None = None
+) -> list[str]:
+    """The fields of a table's first line, or the keys of the first object; none where it cannot be read.
+
+    Raises:
+        DataError: an error of the whole file.
+    """
+    if form in _DELIMITERS:
+        row = next(_table_rows(form, stream, name, delimiter, sheet), None)
+        return [] if row is None or isinstance(row, DataError) else row[1]
+    if form == "jsonl":
+        record = next(jsonl_objects(stream, name), None)
+    else:
+        text = read_text(stream, name)
+        record = None if is_document(text) else next(json_objects(text, name), None)
+    return [] if record is None or isinstance(record, DataError) else list(record[1] or ())
+
+
+def header_hint(where: str) -> str:
+    """Return what to do if a value at this position is the name of a column; nothing behind the first line."""
+    return "; if line 1 is a header, give the columns by its names instead of by number" if where.endswith(":1") else ""
+
+
+def header_warning(columns: Mapping[str, Sequence[Any]], where: Callable[[int], str]) -> Iterator[str]:
+    """Yield a warning if line 1 has one word a column and most lines have not: a header may be read as a record."""
+    texts = [values for values in columns.values() if all(isinstance(value, str) for value in values)]
+    short = [all(len(value.split()) < 2 for value in row) for row in zip(*texts)]
+    if len(texts) > 1 and short and short[0] and sum(short) < len(short) / 2 and where(0).endswith(":1"):
+        names = " and ".join(repr(shortened(values[0])) for values in texts)
+        yield f"{where(0)}: {names} are read as a record{header_hint(where(0))}"
+
+
+_DELIMITERS = {"csv": ",", "tsv": "\t", "xlsx": ""}  # between the columns of a line
+
+# Tables -----------------------------------------------------------------------------------------------------------
+
+
+def _table_rows(
+    form: str, stream: BinaryIO, name: str, delimiter: str | None, sheet: str | None, decimal: str = "."
+) -> Iterator[Row]:
+    """The rows of a table as cells."""
+    if form == "xlsx":
+        return sheet_rows(stream, name, sheet, decimal)
+    between = delimiter or _DELIMITERS[form]
+    return _tsv_rows(stream, name, between) if form == "tsv" else _csv_rows(stream, name, between)
+
+
+def _separated(delimiter: str) -> str:
+    names = {",": "a comma", "\t": "a tab", ";": "a semicolon"}
+    return f" separated by {names.get(delimiter, repr(delimiter))}" if delimiter else ""
+
+
+def _other(text: str) -> str:
+    """Return how to separate columns by the sign that a line seems to have between them, if it is read as one column.
+
+    It is only named in the message.
+    """
+    found = max(";\t,|", key=text.count)
+    way = f"`delimiter: {json.dumps(found)}` in the source, `--reading` of a command, separates columns by that sign"
+    return f"; {way}" if found in text else ""
+
+
+def _table(rows: Iterator[Row], name: str, separated: str, columns: Sequence[Column]) -> Iterator[Row]:
+    """Select columns of each row; every row must have as many columns as the first."""
+    width = first = 0
+    numbers = [column for column in columns if isinstance(column, int)]
+    if len(numbers) < len(columns):
+        numbers, width = _header(rows, name, [str(column) for column in columns])
+        first = 1
+    last = max(numbers)
+    for row in rows:
+        if isinstance(row, DataError):
+            yield row
+            continue
+        line, fields = row
+        if fields == [""]:
+            yield line, [""] * len(numbers)  # a blank line: counted with the empty records
+        elif len(fields) <= last:
+            hint = _other(fields[0]) if len(fields) == 1 else ""
+            yield DataError(
+                f"{name}:{line}: {counted(len(fields), 'column')}{separated}, and column {last} (counted from 0) is "
+                f"requested{hint}"
+            )
+        elif width and len(fields) != width:
+            quoted = any(field.startswith('"') for field in fields)
+            hint = f"; {AS_QUOTED} reads cells that are quoted as in CSV" if quoted else ""
+            yield DataError(f"{name}:{line}: {counted(len(fields), 'column')}, and line {first} has {width}{hint}")
+        else:
+            if not width:
+                width, first = len(fields), line
+            yield line, [fields[number] for number in numbers]
+
+
+def _converted(rows: Iterator[Row], name: str, converter: Converter) -> Iterator[Row]:
+    """Rows of cells as rows of values."""
+    for row in rows:
+        if isinstance(row, DataError):
+            yield row
+            continue
+        line, cells = row
+        try:
+            yield line, converter.cells(cells)
+        except ValueError as error:
+            yield DataError(f"{name}:{line}: {error}{header_hint(f'{name}:{line}')}")
+
+
+def _header(rows: Iterator[Row], name: str, columns: Sequence[str]) -> tuple[list[int], int]:
+    """Return the numbers of the named columns, and the number of columns."""
+    row = next(rows, None)
+    if row is None:
+        raise DataError(
+            f"{name}: is empty, and its first line must name the columns {' and '.join(map(repr, columns))}"
+        )
+    if isinstance(row, DataError):
+        raise row
+    names = row[1]
+    for column in columns:
+        if names.count(column) != 1:
+            problem = "appears twice" if column in names else "is not"
+            hint = _other(names[0]) if len(names) == 1 else ""
+            raise DataError(f"{name}:{row[0]}: column {column!r} {problem} in the header{listed(column, names)}{hint}")
+    return [names.index(column) for column in columns], len(names)
+
+
+def _tsv_rows(stream: BinaryIO, name: str, delimiter: str) -> Iterator[Row]:
+    for number, line in enumerate(scan(stream, name), start=1):
+        yield line if isinstance(line, DataError) else (number, line.split(delimiter))
+
+
+def _csv_rows(stream: BinaryIO, name: str, delimiter: str) -> Iterator[Row]:
+    """RFC 4180, with any delimiter, which a quoted field may hold, as line ends (returned as newlines) and doubled
+    quotes."""
+    pending: list[str] = []
+    begin, size, number = 0, 0, 0
+    for number, line in enumerate(scan(stream, name), start=1):
+        if isinstance(line, DataError):
+            pending = []
+            yield line
+            continue
+        if not pending:
+            begin, size = number, 0
+            fields = _csv_fields(line, delimiter)
+            if fields is not None:
+                yield (number, fields) if isinstance(fields, list) else DataError(f"{name}:{number}: {fields}")
+                continue
+            pending.append(line)
+            continue
+        pending.append(line)
+        size += len(line)
+        if size > LINE_LIMIT:
+            yield DataError(f"{name}:{begin}: the quote opened here is not closed within {LINE_LIMIT // 2**20} MiB")
+            pending = []
+        elif line.count('"') % 2:  # the open quote is closed here, and no other is left open
+            fields = _csv_fields("\n".join(pending), delimiter)
+            pending = []
+            yield (begin, fields) if isinstance(fields, list) else DataError(f"{name}:{begin}: {fields}")
+    if pending:
+        yield DataError(f"{name}:{begin}: the quote opened here is never closed (the file ends at line {number})")
+
+
+def _csv_fields(record: str, delimiter: str) -> list[str] | str | None:
+    """Return the fields of a record; None if a quote is open at its end; a message if it breaks the rules."""
+    if '"' not in record:
+        return record.split(delimiter)
+    plain = re.compile(rf'[^"{re.escape(delimiter)}]*')
+    fields, at = [], 0
+    while True:
+        if record.startswith('"', at):
+            field = _QUOTED.match(record, at)
+            if field is None:
+                return None
+            fields.append(field[1].replace('""', '"'))
+        else:
+            field = plain.match(record, at)
+            assert field is not None  # it matches the empty string
+            fields.append(field[0])
+        at = field.end()
+        if at == len(record):
+            return fields
+        if record[at] in ";\t,|" and record[at] != delimiter and record[at - 1] == '"':
+            return f"{record[at]!r} behind a quoted field{_other(record[at])}"
+        if record[at] != delimiter:
+            return 'a quote inside a field; such a field must be quoted whole and its own quotes doubled ("")'
+        at += 1
+
+
+# Objects ----------------------------------------------------------------------------------------------------------
+
+
+def _keyed(
+    objects: Iterator[tuple[int, Any] | DataError], name: str, keys: Sequence[str], converter: Converter
+) -> Iterator[Row]:
+    for item in objects:
+        if isinstance(item, DataError):
+            yield item
+            continue
+        line, record = item
+        if record is None:
+            yield line, [""] * len(keys)
+            continue
+        try:
+            yield line, converter.objects(record, keys)
+        except ValueError as error:
+            yield DataError(f"{name}:{line}: {error}")

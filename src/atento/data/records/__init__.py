@@ -1,0 +1,1 @@
+"""Rows to records: columns by name, checked values, parts held out."""

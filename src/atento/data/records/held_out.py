@@ -1,0 +1,81 @@
+"""Hold out training records for validation; the choice is a function of the data."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from atento.data.batches.shuffle import permutation
+from atento.errors import DataError, counted
+
+_BLOCK = 25  # neighbouring records are held out together, since those of a book are related
+_SEED = 20
+
+
+def held_out(
+    columns: Mapping[str, list[Any]], count: int, labels: Sequence[Collection[str]] = ()
+) -> tuple[list[int], list[int]]:
+    """Return the numbers of the training records and of the held-out ones, both rising.
+
+    At most `count` records and at most a tenth of all are held out (at least one), in blocks of up to 25 neighbours at
+    random places. Training records that are equal to a held-out one are dropped. A record whose label no training
+    record would have is not held out.
+
+    Args:
+        columns: values by name, of equal length.
+        count: maximum number of records to hold out.
+        labels: the labels of each record; none: the records have no labels.
+
+    Raises:
+        DataError: nothing is left to train on or to hold out.
+    """
+    records = list(zip(*columns.values()))
+    valid = held_out_rows(len(records), count)
+    valid = _of_known_labels(records, valid, labels) if labels else valid
+    equal = {records[row] for row in valid}
+    train = [row for row, record in enumerate(records) if record not in equal]
+    if not train or not valid:
+        left = "train on" if valid else "hold out (each label needs a training record)"
+        raise DataError(
+            f"`data.held_out` {count} leaves nothing to {left} of "
+            f"{counted(len(records), 'training record')}; give more data, or `data.valid`"
+        )
+    return train, valid
+
+
+def held_out_lines(valid: int, total: int, noun: str, asked: int, equal: int) -> Iterator[str]:
+    """What a run says of its held-out records: `valid` of `total`, of `asked`; `equal` are equal to one of them."""
+    also = f"; {equal} equal to one of them {'are' if equal > 1 else 'is'} not trained on" if equal else ""
+    yield f"{valid:,} of {total:,} training {noun} held out for validation{also}"
+    if asked > max(1, total // 10):
+        yield f"`data.held_out` {asked} holds out at most a tenth; `data.valid` takes records of your own"
+
+
+def _of_known_labels(
+    records: Sequence[tuple[Any, ...]], valid: Sequence[int], labels: Sequence[Collection[str]]
+) -> list[int]:
+    """Return the numbers of held-out records without the first of each label that no other record would teach."""
+    held_out_records = {records[row] for row in valid}
+    known = {label for row, record in enumerate(records) if record not in held_out_records for label in labels[row]}
+    kept: set[tuple[Any, ...]] = set()
+    for row in valid:
+        if not known.issuperset(labels[row]):
+            known.update(labels[row])
+            kept.add(records[row])
+    return [row for row in valid if records[row] not in kept]
+
+
+def held_out_rows(records: int, count: int) -> list[int]:
+    """Return the numbers of the records to hold out, in order.
+
+    Args:
+        records: how many there are.
+        count: maximum number to hold out.
+    """
+    size = min(count, max(1, records // 10))
+    block = max(1, min(_BLOCK, size // 4))
+    chosen: list[int] = []
+    for number in permutation(-(-records // block), _SEED).tolist():
+        first = number * block
+        chosen += range(first, min(first + block, records, first + size - len(chosen)))
+        if len(chosen) == size:
+            break
+    return sorted(chosen)

@@ -1,0 +1,168 @@
+"""Records passed from Python, in memory: checked by the same rules as records read from a file."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+from numbers import Real
+from typing import Any
+
+from atento.config.tables.tasks import Field
+from atento.data.files.frames import frame_columns, is_frame
+from atento.data.records.values import Converter
+from atento.errors import DataError, UsageError, listed
+
+SPLITS = ("train", "valid", "test")
+# tuples, mappings or texts; or the columns: a tuple of lists, a mapping to lists, or a data frame
+MemoryRecords = Iterable[Any]
+_SHAPES = {
+    ("source", "target"): "pairs (source, target), dicts with the keys 'source' and 'target', or the tuple of two "
+    "lists (sources, targets)",
+    ("text",): "texts, or dicts with the key 'text'",
+    ("text", "label"): "pairs (text, label), dicts with the keys 'text' and 'label', or the tuple of two lists (texts, "
+    "labels)",
+    ("text", "pair", "label"): "tuples (text, pair, label), dicts with these keys, or the tuple of three lists",
+}
+_SIDES = {"source": "sources", "target": "targets", "text": "texts", "pair": "pairs", "label": "labels"}
+
+
+def by_split(data: MemoryRecords | Mapping[str, MemoryRecords] | None) -> dict[str, MemoryRecords]:
+    """Return the records of each split in the argument `data` of `atento.train`; records alone are training records.
+
+    Raises:
+        UsageError: a split that does not exist.
+    """
+    if data is None:
+        return {}
+    if not isinstance(data, Mapping) or is_frame(data):
+        return {"train": data}
+    for name in data:
+        if name not in SPLITS:
+            raise UsageError(f"`data` takes records for {', '.join(SPLITS)}: got {name!r}")
+    return dict(data)
+
+
+def with_optional(data: MemoryRecords, fields: Sequence[Field]) -> tuple[MemoryRecords, tuple[Field, ...]]:
+    """Return the records and the fields that they have: an optional field if the first record has it."""
+    required = tuple(field for field in fields if not field.optional)
+    if is_frame(data):
+        data = _of_frame(data, fields)
+    if isinstance(data, Mapping):
+        return data, tuple(field for field in fields if not field.optional or field.name in data)
+    if len(required) == len(fields) or isinstance(data, str | bytes) or not isinstance(data, Iterable):
+        return data, required
+    if _columns(data, len(fields)):
+        return data, tuple(fields)
+    records = data if _columns(data, len(required)) or isinstance(data, list) else list(data)
+    first = next(iter(records), None)
+    if isinstance(first, Mapping):
+        return records, tuple(field for field in fields if not field.optional or field.name in first)
+    if not isinstance(first, tuple | list) or isinstance(records, tuple):
+        return records, required
+    return records, _fields_of(first, fields) or required
+
+
+def _fields_of(record: Sequence[Any], fields: Sequence[Field]) -> tuple[Field, ...]:
+    """Return the fields of a tuple: all required ones, and as many optional ones as it has, of the kinds it has."""
+    optional = [field for field in fields if field.optional]
+    for left_out in combinations(optional, max(0, len(fields) - len(record))):
+        chosen = tuple(field for field in fields if field not in left_out)
+        numbers = [isinstance(value, Real) == (field.kind == "number") for field, value in zip(chosen, record)]
+        if len(chosen) == len(record) and (all(numbers) or len(optional) < 2):
+            return chosen
+    return ()
+
+
+def records_in(data: MemoryRecords, fields: Sequence[Field], name: str) -> Iterator[Any]:
+    """Yield each record as (index from 0, a value for each field); a broken record as its error, so that the caller may
+    skip it.
+
+    Args:
+        data: an iterable of tuples, of texts (for one field) or of mappings with the fields as keys; or the columns
+            as a tuple of lists or arrays, in the order of the fields, as a mapping from their names, or as a data frame
+            of pandas or polars with these names.
+        fields: the fields of a record.
+        name: name of the data in messages; a record is `name[index]`.
+
+    Raises:
+        UsageError: `data` has another type. DataError: the columns have different lengths.
+    """
+    names, converter = tuple(field.name for field in fields), Converter(fields)
+    if is_frame(data):
+        data = _of_frame(data, fields)
+    if isinstance(data, Mapping) and _columns(tuple(data.get(column) for column in names), len(names)):
+        data = tuple(data[column] for column in names) if len(names) > 1 else data[names[0]]
+    if isinstance(data, str | bytes | Mapping) or not isinstance(data, Iterable):
+        raise UsageError(f"{name} must be an iterable of {_shape(names)}: got {type(data).__name__}")
+    if len(fields) > 1 and _columns(data, len(fields)):
+        sides = [list(side) for side in data]
+        if len({len(side) for side in sides}) > 1:
+            counts = " and ".join(f"{len(side)} {_SIDES.get(column, column)}" for side, column in zip(sides, names))
+            raise DataError(f"{name} has {counts}; the numbers must be equal")
+        data = zip(*sides)
+    for index, record in enumerate(data):
+        try:
+            yield index, converter.objects(_named(record, names), names)
+        except ValueError as error:
+            yield DataError(f"{name}[{index}]: {error}")
+
+
+def memory_records(name: str, memory: Mapping[str, MemoryRecords] | None) -> MemoryRecords:
+    """Return the records for a source with `memory: name`.
+
+    Raises:
+        UsageError: they were not passed.
+    """
+    if memory is None or name not in memory:
+        raise UsageError(
+            f"this recipe reads {argument_name(name)} from memory, not from a file, so pass it again: "
+            f"atento.train(..., data={{{name!r}: ...}})"
+        )
+    return memory[name]
+
+
+def argument_name(name: str) -> str:
+    """Return the name of records in memory for messages: the argument of `atento.train` that holds them."""
+    return f"data[{name!r}]"
+
+
+def _of_frame(data: Any, fields: Sequence[Field]) -> dict[str, list[Any]]:
+    """Return the columns of a data frame that are fields; a missing text is an empty one, as an empty cell of a file.
+
+    Raises:
+        DataError: a column is missing.
+    """
+    columns, kinds = frame_columns(data), {field.name: field.kind for field in fields}
+    for field in fields:
+        if not field.optional and field.name not in columns:
+            rename = f"; rename one: df.rename(columns={{...: {field.name!r}}})"
+            raise DataError(f"the data frame has no column {field.name!r}{listed(field.name, list(columns))}{rename}")
+    return {
+        name: ["" if value is None and kinds[name] in ("text", "class") else value for value in values]
+        for name, values in columns.items()
+        if name in kinds
+    }
+
+
+def _columns(data: object, count: int) -> bool:
+    """Whether `data` is a tuple of `count` lists or arrays, not of records."""
+    return (
+        isinstance(data, tuple)
+        and len(data) == count
+        and all(isinstance(side, Iterable) and not isinstance(side, str | tuple | Mapping) for side in data)
+    )
+
+
+def _shape(fields: tuple[str, ...]) -> str:
+    """Return the accepted forms of records with these fields, for messages."""
+    return _SHAPES.get(fields, f"dicts with the keys {', '.join(map(repr, fields))}")
+
+
+def _named(record: object, names: tuple[str, ...]) -> Mapping[str, Any]:
+    """The values of a record by the names of their fields."""
+    if isinstance(record, Mapping):
+        return record
+    if isinstance(record, str) and len(names) == 1:
+        return {names[0]: record}
+    if isinstance(record, tuple | list) and len(record) == len(names) > 1:
+        return dict(zip(names, record))
+    size = f" of {len(record)}" if isinstance(record, tuple | list) else ""
+    raise ValueError(f"give {_shape(names)}: got {type(record).__name__}{size}")

@@ -1,0 +1,436 @@
+"""One reader for all tasks: files, the embedded micro-world, or records in memory, to columns by name.
+
+A column is a list of values of one kind (`atento.data.records.values`).
+"""
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from atento.config.recipe import SourceConfig
+from atento.config.tables.formats import FORMATS, columns_of_source, format_of, holds, rule_of_endings
+from atento.config.tables.labellings import LABELLINGS, labellings_for
+from atento.config.tables.tasks import Field
+from atento.data.files.conll import without_marks
+from atento.data.files.documents import documents
+from atento.data.files.hub import dataset_rows
+from atento.data.files.labelled_folders import labelled_files
+from atento.data.files.paragraphs import looks_wrapped, wrapped_sentence
+from atento.data.files.parallel_files import two_files
+from atento.data.files.quoted_cells import note_of_quotes
+from atento.data.files.source_lines import open_binary
+from atento.data.files.source_records import Row, rows_in
+from atento.data.records.memory import MemoryRecords, argument_name, memory_records, records_in, with_optional
+from atento.data.records.tag_schemes import normalized
+from atento.data.records.values import Converter, as_text, canonical, characters_of, counted_with
+from atento.data.store.token_store import TokenStore
+from atento.errors import DataError, RecipeError, counted
+
+SOURCE_AND_TARGET = (Field("source"), Field("target"))
+TEXT = (Field("text"),)
+_WORLD_COUNTS = {"train": 30000}
+_LABELLED_COUNTS = {"train": 10_000}
+_WORLD_COUNT = 500  # every other split
+_ONE_WORD = 0.95  # share of sentences of one word, above which they are words that were taken for sentences
+_NOUNS = {("source", "target"): ("pair", "sentence pair"), ("text",): ("text", "text")}
+
+
+@dataclass(frozen=True)
+class Origins:
+    """The position of each record: the names of its files and its line, from 1, the same in each file."""
+
+    names: tuple[str, ...]
+    lines: "array[int]"
+
+    def where(self, index: int) -> str:
+        """`train.en:12 / train.pt:12`, or `valid.tsv:7`."""
+        return " / ".join(f"{name}:{self.lines[index]}" for name in self.names)
+
+
+@dataclass(frozen=True)
+class Records:
+    """The records of one source, in the order of their files, as columns of equal length.
+
+    Attributes:
+        columns: the values of each field by its name.
+        origins: the position of each record.
+        skipped: the messages of the broken records that were left out.
+        empty: how many records were left out because a field was blank.
+        fingerprint: SHA-256 of the records in their order, so that a resumed run can detect changes.
+        wrapped: the texts are lines of a file that seems to break them inside sentences.
+        notes: what else is worth a warning, such as tags that were converted; a sentence each.
+    """
+
+    columns: Mapping[str, list[Any]]
+    origins: Origins
+    skipped: list[str]
+    empty: int
+    fingerprint: str
+    wrapped: bool = False
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def __getitem__(self, column: str) -> list[Any]:
+        return self.columns[column]
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        """The records, each a tuple of its fields."""
+        return iter(zip(*self.columns.values()))
+
+    def where(self, index: int) -> str:
+        """File and line of a record, for messages."""
+        return self.origins.where(index)
+
+    def warnings(self) -> list[str]:
+        """Return a sentence for each kind of record that was left out, with its count.
+
+        Blank lines of a text file are not counted: they only separate texts.
+        """
+        name, sentences = " / ".join(self.origins.names), []
+        noun = noun_of(tuple(self.columns))[0]
+        if self.empty and len(self.columns) > 1:
+            sentences.append(f"{name}: {counted(self.empty, noun)} with an empty side left out")
+        if self.skipped:
+            sentences.append(f"{name}: {counted(len(self.skipped), 'bad record')} left out, first {self.skipped[0]}")
+        if self.wrapped:
+            sentences.append(wrapped_sentence(name))
+        sentences += [f"{name}: {note}" for note in self.notes]
+        return sentences
+
+
+def noun_of(columns: tuple[str, ...]) -> tuple[str, str]:
+    """Return the noun for a record with these columns in messages, short and full."""
+    return _NOUNS.get(columns, ("example", "example"))
+
+
+def read_records(
+    source: SourceConfig,
+    fields: Sequence[Field],
+    folder: Path = Path(),
+    *,
+    skip_bad: bool = False,
+    memory: Mapping[str, MemoryRecords] | None = None,
+) -> Records:
+    """Read one source of a recipe: parallel files, a file with columns, a text file, the micro-world, or memory.
+
+    Args:
+        source: what to read. With `count`, reading stops after that many good records.
+        fields: the fields of a record; an optional one is read where the source names its column.
+        folder: what relative paths are relative to.
+        skip_bad: leave out and list broken records instead of refusing the file. Files of unequal length, a header
+            without the column and a file in another encoding from its first byte are always errors.
+        memory: the records that sources with `memory` name.
+
+    Raises:
+        RecipeError: the source itself makes no sense.
+        DataError: names file, line and rule; also where no record is left.
+    """
+    records = _read(source, fields, folder, skip_bad, memory)
+    return _with_prefix(records, source.prefix) if source.prefix else records
+
+
+def _with_prefix(records: Records, prefix: str) -> Records:
+    """The records with a prefix before each source, or before each text.
+
+    Raises:
+        RecipeError: they have neither.
+    """
+    name = next((name for name in ("source", "text") if name in records.columns), None)
+    if name is None:
+        raise RecipeError(f"`prefix` is for data with `source` or `text`: got {' and '.join(records.columns)}")
+    columns = {**records.columns, name: [prefix + text for text in records.columns[name]]}
+    return replace(records, columns=columns, fingerprint=fingerprint(*columns.values()))
+
+
+def _read(
+    source: SourceConfig,
+    fields: Sequence[Field],
+    folder: Path,
+    skip_bad: bool,
+    memory: Mapping[str, MemoryRecords] | None,
+) -> Records:
+    if source.memory is not None:
+        records = memory_records(source.memory, memory)
+        return records_in_memory(records, fields, argument_name(source.memory), source.count, skip_bad=skip_bad)
+    present = tuple(field for field in fields if not field.optional or getattr(source, field.name) is not None)
+    columns = tuple(field.name for field in present)
+    if source.world is not None:
+        return _world(source, columns) if source.labels is None else _labelled(source, fields)
+    if source.dataset is not None:
+        name, rows = dataset_rows(source, present, folder)
+        return collect(rows, present, (name,), source.count, skip_bad)
+    with ExitStack() as files:
+        if source.file is None and columns == ("source", "target"):
+            names, rows = two_files(source.source, source.target, folder, files, source.encoding)
+            return collect(rows, present, names, source.count, skip_bad)
+        if source.file is None:
+            raise RecipeError(f"a data source of {noun_of(columns)[0]}s needs `file`, `dataset`, `world` or `memory`")
+        form = format_of(source.file, source.format, fields)
+        if form is None or not holds(form, fields):
+            raise RecipeError(f"`file: {source.file}` {rule_of_endings(source.file, fields)}")
+        if form == "text":
+            return _text_file(source, folder, skip_bad)
+        present, rows = file_rows(source, form, fields, folder, files)
+        records = collect(rows, present, (source.file,), source.count, skip_bad)
+        records = _without_marks(records) if form == "conll" and "tokens" in records.columns else records
+        note = note_of_quotes(records.columns, records.where) if form == "tsv" else None
+        return records if note is None else replace(records, notes=(*records.notes, note))
+
+
+def records_in_memory(
+    records: MemoryRecords, fields: Sequence[Field], name: str, count: int | None = None, *, skip_bad: bool = False
+) -> Records:
+    """Check records passed from Python by the rules for files; messages call them `name`.
+
+    Raises:
+        UsageError, DataError: as `records_in`, and where no record is left.
+    """
+    records, present = with_optional(records, fields)
+    return collect(records_in(records, present, name), present, (name,), count, skip_bad)
+
+
+def _without_marks(records: Records) -> Records:
+    """Records of words without the marks of a language that WikiANN's files have."""
+    words, mark = without_marks(records["tokens"])
+    if mark is None:
+        return records
+    columns = {**records.columns, "tokens": words}
+    note = f"the mark {mark!r} before every word is left out"
+    return replace(records, columns=columns, fingerprint=fingerprint(*columns.values()), notes=(*records.notes, note))
+
+
+def file_rows(
+    source: SourceConfig,
+    form: str,
+    fields: Sequence[Field],
+    folder: Path,
+    files: ExitStack,
+    *,
+    streamed: bool = False,
+) -> tuple[tuple[Field, ...], Iterator[Row]]:
+    """Return the fields that one file holds, and its rows; `streamed`: they are not collected in memory."""
+    name = str(source.file)
+    columns = columns_of_source(form, source, fields)
+    quoted_fields = " and ".join(f"`{column}`" for column in columns)
+    values = " and ".join(map(repr, columns.values()))
+    chosen = [column for column in columns.values() if column is not None]
+    if len(chosen) < len(columns):
+        what = "the column" if len(columns) == 1 else "the columns"
+        raise RecipeError(f"`file: {name}` needs {quoted_fields}, {what}: got {values}")
+    numbers = [column for column in chosen if isinstance(column, int)]
+    if numbers and not FORMATS[form].by_number:
+        raise RecipeError(f"`file: {name}` has no column numbers; {quoted_fields} must be keys: got {values}")
+    if numbers and len(numbers) < len(columns):
+        raise RecipeError(
+            f"`file: {name}`: {'both' if len(columns) == 2 else 'all'} columns must be numbers (no header) or "
+            f"{'both' if len(columns) == 2 else 'all'} names: got {values}"
+        )
+    if not numbers and not FORMATS[form].by_name:
+        raise RecipeError(f"`file: {name}` has no column names; {quoted_fields} must be numbers: got {values}")
+    if numbers and min(numbers) < 0 and not FORMATS[form].from_end:
+        raise RecipeError(f"`file: {name}`: columns are counted from 0: got {values}")
+    present = tuple(field for field in fields if field.name in columns)
+    if form == "folders":
+        return present, labelled_files(_path(folder, name), name, present, source.encoding)
+    stream = files.enter_context(open_binary(_path(folder, name), name, streamed=streamed, encoding=source.encoding))
+    converter = Converter(present, source.separator, source.decimal)
+    rows = rows_in(form, stream, name, chosen, converter, delimiter=source.delimiter, sheet=source.sheet)
+    return present, rows
+
+
+def _text_file(source: SourceConfig, folder: Path, skip_bad: bool) -> Records:
+    """Read a file with one text per line, per paragraph or per document."""
+    name = str(source.file)
+    rows = (item if isinstance(item, DataError) else (item[0], [item[1]]) for item in documents(source, name, folder))
+    records = collect(rows, TEXT, (name,), source.count, skip_bad)
+    lines = not source.paragraphs and source.documents == "lines"
+    return replace(records, wrapped=lines and looks_wrapped(records["text"], records.origins.lines))
+
+
+def _path(folder: Path, name: str) -> Path:
+    return folder / Path(name).expanduser()
+
+
+def _world(source: SourceConfig, fields: tuple[str, ...]) -> Records:
+    from atento_world import write  # late: reading files does not need the grammar
+
+    split = str(source.world)
+    pairs = write(split, source.count or _WORLD_COUNTS.get(split, _WORLD_COUNT), source.seed)
+    if fields == ("text",):
+        language = "source" if source.text == "en" else "target"
+        texts = ((number, [getattr(pair, language)]) for number, pair in enumerate(pairs, start=1))
+        return collect(texts, TEXT, (f"world {split}",), None, False)
+    rows = ((number, [pair.source, pair.target]) for number, pair in enumerate(pairs, start=1))
+    return collect(rows, SOURCE_AND_TARGET, (f"world {split}",), None, False)
+
+
+def _labelled(source: SourceConfig, fields: Sequence[Field]) -> Records:
+    """Write examples of the micro-world with gold labels."""
+    from atento_world import labelled  # late: reading files does not need the grammar
+
+    labels, split = str(source.labels), str(source.world)
+    present = tuple(field for field in fields if field.name in LABELLINGS[labels])
+    if not present or labels not in labellings_for(fields):
+        raise RecipeError(f"`labels: {labels}` has records with {', '.join(LABELLINGS[labels])}")
+    count = source.count or _LABELLED_COUNTS.get(split, _WORLD_COUNT)
+    examples = labelled(labels, split, count, source.seed, str(source.text or "pt"))
+    keys = [field.name for field in present]
+    converter = Converter(present)
+    rows = ((number, converter.objects(example, keys)) for number, example in enumerate(examples, start=1))
+    return collect(rows, present, (f"world {split} {labels}",), None, False)
+
+
+def collect(
+    rows: Iterable[Row], fields: Sequence[Field], names: tuple[str, ...], count: int | None, skip_bad: bool
+) -> Records:
+    """Collect rows (line, one value per field) into records, up to `count`; rows with a blank text, class or words are
+    left out.
+
+    Raises:
+        DataError: a broken record, unless `skip_bad`; no record is left.
+    """
+    columns: dict[str, list[Any]] = {field.name: [] for field in fields}
+    converter = Converter(fields)
+    lines = array("L")
+    skipped: list[str] = []
+    empty, blank = 0, Counter[str]()
+    rows = iter(rows)
+    for row in rows:
+        if isinstance(row, DataError):
+            if not skip_bad:
+                raise counted_with(row, rows, fields)
+            skipped.append(str(row))
+            continue
+        line, values = row
+        if converter.blank(values):
+            empty += 1
+            blank.update(field.name for field, value in zip(fields, values) if not str(value).strip())
+            continue
+        for column, value in zip(columns.values(), values, strict=True):
+            column.append(value)
+        lines.append(line)
+        if len(lines) == count:
+            break
+    if not lines:
+        counts = (
+            f" ({empty} empty, {len(skipped)} bad{f': {skipped[0]}' if skipped else ''})" if empty or skipped else ""
+        )
+        every = [name for name, count in blank.items() if count == empty]
+        why = f": `{every[0]}` is blank in every record" if every and len(fields) > 1 and not skipped else ""
+        raise DataError(f"{' / '.join(names)}: holds no {noun_of(tuple(columns))[1]}{counts}{why}")
+    origins = Origins(names, lines)
+    notes: list[str] = []
+    for field in fields:
+        if field.kind == "tags":
+            columns[field.name], of_tags = normalized(columns[field.name], origins.where)
+            notes += of_tags
+        if field.kind == "words" and empty and _one_word_each(columns[field.name]):
+            notes.append("each sentence is one word; where a row is a word, `format: conll` reads sentences")
+    digest = fingerprint(*columns.values())
+    return Records(columns, origins, skipped, empty, digest, notes=tuple(notes))
+
+
+def _one_word_each(sentences: Sequence[Sequence[str]]) -> bool:
+    """Whether nearly every sentence has one word, as where the words of a file were taken for sentences."""
+    return sum(len(words) == 1 for words in sentences) > _ONE_WORD * len(sentences)
+
+
+def fingerprint(*columns: list[Any]) -> str:
+    """SHA-256 of the records, each value ended by the NUL that no text may hold; hashed in pieces to stay small."""
+    digest = sha256()
+    for begin in range(0, len(columns[0]), 4096):
+        pieces = [column[begin : begin + 4096] for column in columns]
+        texts = chain.from_iterable(
+            zip(*(piece if isinstance(piece[0], str) else map(canonical, piece) for piece in pieces))
+        )
+        digest.update("".join(f"{text}\0" for text in texts).encode("utf-8"))
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Split:
+    """One split of a recipe, all its sources joined, as columns of equal length.
+
+    Attributes:
+        parts: the position of the records of each source; empty where it is not known.
+        rows: of a part of the records, their numbers in `parts`; None: all.
+        sources: the name of each source and the number of its records, in their order; empty: there is one source.
+        tokens: the store of the texts' ids, where they are on disk; the columns are then empty.
+    """
+
+    columns: Mapping[str, list[Any]]
+    fingerprint: str
+    parts: tuple[Origins, ...] = ()
+    rows: Sequence[int] | None = None
+    sources: tuple[tuple[str, int], ...] = ()
+    tokens: TokenStore | None = None
+
+    def __getitem__(self, column: str) -> list[Any]:
+        return self.columns[column]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()))) if self.tokens is None else len(self.tokens)
+
+    def texts(self, names: Sequence[str]) -> Iterator[str]:
+        """Yield the texts of the named columns that the split has, record by record; the words of a sentence as one."""
+        read = [column for name, column in self.columns.items() if name in names]
+        return (as_text(value) for record in zip(*read) for value in record)
+
+    def characters(self) -> dict[str, int]:
+        """The number of characters of each column: of strings and words; of numbers and answers, none."""
+        if self.tokens is not None:
+            return {"text": self.tokens.characters}
+        return {name: sum(map(characters_of, column)) for name, column in self.columns.items()}
+
+    def where(self, index: int) -> str:
+        """Return file and line of a record, or its number from 1 if they are unknown, for messages."""
+        row = index if self.rows is None else self.rows[index]
+        for part in self.parts:
+            if row < len(part.lines):
+                return part.where(row)
+            row -= len(part.lines)
+        return f"record {index + 1}"
+
+    def taken(self, rows: Sequence[int], sources: tuple[tuple[str, int], ...] = ()) -> "Split":
+        """Return the records with these numbers, in this order, which know where they stood."""
+        columns = {name: [column[row] for row in rows] for name, column in self.columns.items()}
+        positions = rows if self.rows is None else [self.rows[row] for row in rows]
+        return Split(columns, fingerprint(*columns.values()), self.parts, positions, sources)
+
+
+def joined(parts: Sequence[Records], files: Sequence[int] = ()) -> Split | None:
+    """Concatenate the records of several sources; return None if there are none.
+
+    Args:
+        parts: the records of each source, or of each file of it.
+        files: how many parts each source has; by default one.
+
+    Raises:
+        DataError: one has a field that another lacks.
+    """
+    if not parts:
+        return None
+    for part in parts[1:]:
+        for having, lacking in ((parts[0], part), (part, parts[0])):
+            for name in having.columns:
+                if name not in lacking.columns:
+                    raise DataError(
+                        f"{' / '.join(lacking.origins.names)} has no `{name}`, and "
+                        f"{' / '.join(having.origins.names)} has"
+                    )
+    columns = {name: [value for part in parts for value in part[name]] for name in parts[0].columns}
+    digest = sha256("\n".join(part.fingerprint for part in parts).encode()).hexdigest()
+    sources, following = [], iter(parts)
+    for count in files or [1] * len(parts):
+        group = list(islice(following, count))
+        name = " / ".join(group[0].origins.names) + (f" and {count - 1} more" if count > 1 else "")
+        sources.append((name, sum(map(len, group))))
+    return Split(columns, digest, tuple(part.origins for part in parts), sources=tuple(sources))

@@ -1,0 +1,1 @@
+"""Token ids on disk, for texts larger than memory."""

@@ -1,1 +1,0 @@
-"""Changes to trained networks: transplanted weights, decomposed scores, ablated positions."""

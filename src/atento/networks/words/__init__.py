@@ -1,0 +1,1 @@
+"""Word vectors: CBOW and skip-gram."""

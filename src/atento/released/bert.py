@@ -1,0 +1,225 @@
+"""BERT and SpanBERT, RoBERTa, XLM-R, CamemBERT and ELECTRA: configuration and weight table (docs/notes.md#c6, #c16)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import (
+    AttentionConfig,
+    FeedForwardConfig,
+    InputConfig,
+    OutputConfig,
+    SpecialIds,
+)
+from atento.config.sections.positions import PositionConfig
+from atento.errors import ModelError
+from atento.released.family import Family, activation_of, first_id, refuse, segments_of, their_activation
+from atento.released.heads import HeadDropout, HeadNames, head_dropout, head_rows, read_heads, write_heads
+from atento.released.rows import Row, attention, linear, norm
+from atento.released.tying import Tying
+
+_TABLE = "embeddings.word_embeddings.weight"
+
+
+@dataclass(frozen=True)
+class Relative:
+    """The differences of a relative of BERT.
+
+    `from_padding`: positions count real tokens and begin behind the id of padding (RoBERTa). `projected`: embeddings
+    may be narrower than the layers, with a linear map between (ELECTRA).
+    """
+
+    model_type: str
+    heads: HeadNames
+    prefix: str
+    from_padding: bool = False
+    projected: bool = False
+
+
+def _roberta_heads(classes: str) -> HeadNames:
+    return HeadNames(
+        classes,
+        _TABLE,
+        dense="lm_head.dense",
+        norm="lm_head.layer_norm",
+        matrix="lm_head.decoder.weight",
+        bias="lm_head.bias",
+        activation="gelu",  # whatever the network's is
+        hidden="classifier.dense",
+        classifier="classifier.out_proj",
+    )
+
+
+_RELATIVES = (
+    Relative(
+        "bert",
+        HeadNames(
+            "Bert",
+            _TABLE,
+            dense="cls.predictions.transform.dense",
+            norm="cls.predictions.transform.LayerNorm",
+            matrix="cls.predictions.decoder.weight",
+            bias="cls.predictions.bias",
+            next_sentence="cls.seq_relationship",
+        ),
+        "bert.",
+    ),
+    Relative("roberta", _roberta_heads("Roberta"), "roberta.", from_padding=True),
+    Relative("xlm-roberta", _roberta_heads("XLMRoberta"), "roberta.", from_padding=True),
+    Relative("camembert", _roberta_heads("Camembert"), "roberta.", from_padding=True),
+    Relative(
+        "electra",
+        HeadNames(
+            "Electra",
+            _TABLE,
+            dense="generator_predictions.dense",
+            norm="generator_predictions.LayerNorm",
+            matrix="generator_lm_head.weight",
+            bias="generator_lm_head.bias",
+            activation="gelu",
+            hidden="classifier.dense",
+            hidden_activation="gelu",
+            classifier="classifier.out_proj",
+            detector=("discriminator_predictions.dense", "discriminator_predictions.dense_prediction"),
+        ),
+        "electra.",
+        projected=True,
+    ),
+)
+
+
+def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> NetworkConfig:
+    model_type, roberta = relative.model_type, relative.from_padding
+    refuse(
+        data,
+        {
+            "position_embedding_type": ("absolute",),
+            "is_decoder": (False,),
+            "add_cross_attention": (False,),
+        },
+        model_type,
+    )
+    pad = first_id(data.get("pad_token_id"), 1 if roberta else 0)
+    if roberta and data.get("pad_token_id") == []:  # the configured id is beyond the vocabulary
+        raise ModelError(f"{model_type}: positions begin behind `pad_token_id`, which must be below `vocab_size`")
+    no_pad = roberta and data.get("pad_token_id") == -1  # positions then begin at 0, as in `transformers`
+    shift = pad + 1 if roberta and not no_pad else 0  # RoBERTa's positions begin behind the id of padding
+    vocab_size, d_model = data["vocab_size"], data["hidden_size"]
+    ids = bert_ids(data)
+    if roberta:
+        mask = 250001 if vocab_size == 250002 else vocab_size - 1
+        bos = first_id(data.get("bos_token_id"), 0)
+        ids = SpecialIds(pad, unk=3, bos=bos, eos=first_id(data.get("eos_token_id"), 2), start=bos, mask=mask)
+    rate = data.get("classifier_dropout")
+    rates = HeadDropout(data.get("hidden_dropout_prob", 0.1) if rate is None else rate)
+    activation = activation_of(data.get("hidden_act", "gelu"), model_type)
+    heads = read_heads(relative.heads, data, names, activation, rates)
+    masked = any(head.kind == "masked-language-model" for head in heads)
+    width = data.get("embedding_size", d_model) if relative.projected else d_model
+    return NetworkConfig(
+        architecture="encoder",
+        family=model_type,
+        vocab_size=vocab_size,
+        d_model=d_model,
+        d_ff=data["intermediate_size"],
+        n_heads=data["num_attention_heads"],
+        n_layers=data["num_hidden_layers"],
+        dropout=data.get("hidden_dropout_prob", 0.1),
+        attention=AttentionConfig(dropout=data.get("attention_probs_dropout_prob", 0.1)),
+        feed_forward=FeedForwardConfig(activation=activation),
+        embedding=InputConfig(
+            norm=True, segments=segments_of(data), scaled=False, width=None if width == d_model else width
+        ),
+        output=OutputConfig(tied=not masked or tying.same(relative.heads.matrix, _TABLE)),
+        ids=ids,
+        norm_eps=data.get("layer_norm_eps", 1e-12),
+        positions=PositionConfig("learned", shift=shift, real_only=roberta),
+        max_len=data["max_position_embeddings"] - shift,
+        pooler="pooler.dense.weight" in names,
+        heads=heads,
+        initializer="normal",
+    )
+
+
+def bert_ids(data: Mapping[str, Any]) -> SpecialIds:
+    """The special ids of their configuration, with those of BERT's vocabulary for what it does not name."""
+    last = data["vocab_size"] - 1
+    bos = first_id(data.get("bos_token_id"), min(101, last))
+    return SpecialIds(
+        pad=first_id(data.get("pad_token_id"), 0),
+        unk=min(100, last),
+        bos=bos,
+        eos=first_id(data.get("eos_token_id"), min(102, last)),
+        start=bos,
+        mask=min(103, last),
+    )
+
+
+def _write(relative: Relative, config: NetworkConfig) -> dict[str, Any]:
+    scheme = config.schemes[0] if config.schemes else PositionConfig("none")
+    data = {
+        **write_heads(relative.heads, config),
+        "model_type": relative.model_type,
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.d_model,
+        "intermediate_size": config.d_ff,
+        "num_attention_heads": config.n_heads,
+        "num_hidden_layers": config.n_layers,
+        "hidden_dropout_prob": config.dropout,
+        "attention_probs_dropout_prob": config.attention.dropout,
+        "hidden_act": their_activation(config),
+        "layer_norm_eps": config.norm_eps,
+        "max_position_embeddings": config.max_len + scheme.shift,
+        "type_vocab_size": config.embedding.segments,
+        "tie_word_embeddings": config.output.tied,
+        "pad_token_id": -1 if relative.from_padding and scheme.shift == 0 else config.pad_id,
+        "bos_token_id": config.bos_id,
+        "eos_token_id": config.eos_id,
+    }
+    if relative.projected:
+        data["embedding_size"] = config.embedding_width
+    rate = head_dropout(config)
+    return data if rate is None else data | {"classifier_dropout": rate}
+
+
+def _rows(relative: Relative, config: NetworkConfig) -> list[Row]:
+    rows = [
+        Row("embedding.weight", (_TABLE,)),
+        Row("inputs.positions.schemes.0.weight", ("embeddings.position_embeddings.weight",)),
+        Row("inputs.segments", ("embeddings.token_type_embeddings.weight",)),
+        *norm("inputs.norm", "embeddings.LayerNorm"),
+        *([] if config.embedding.width is None else linear("inputs.projection", "embeddings_project")),
+    ]
+    for n in range(config.n_layers):
+        ours, theirs = f"stack.blocks.{n}", f"encoder.layer.{n}"
+        inside = [f"{theirs}.attention.self.{part}" for part in ("query", "key", "value")]
+        rows += [
+            *attention(f"{ours}.self_attention", inside, f"{theirs}.attention.output.dense", config),
+            *norm(f"{ours}.self_attention_residual.norm", f"{theirs}.attention.output.LayerNorm"),
+            *linear(f"{ours}.feed_forward.inner", f"{theirs}.intermediate.dense"),
+            *linear(f"{ours}.feed_forward.outer", f"{theirs}.output.dense"),
+            *norm(f"{ours}.feed_forward_residual.norm", f"{theirs}.output.LayerNorm"),
+        ]
+    if config.pooler:
+        rows += linear("pooler.dense", "pooler.dense")
+    return [*rows, *head_rows(relative.heads, config)]
+
+
+def _family(relative: Relative) -> Family:
+    return Family(
+        relative.model_type,
+        prefix=relative.prefix,
+        read=partial(_read, relative),
+        write=partial(_write, relative),
+        rows=partial(_rows, relative),
+        computed=("embeddings.position_ids", "embeddings.token_type_ids"),
+        repeats=relative.heads.repeats,
+        from_padding=relative.from_padding,
+        new_head=relative.heads.new_head,
+        pooler=not relative.heads.hidden,
+    )
+
+
+BERT_AND_RELATIVES = tuple(_family(relative) for relative in _RELATIVES)

@@ -1,0 +1,213 @@
+"""A family of released models: its configuration in both directions, its weight table, its class names."""
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from atento.config.sections.network import DEEPEST, WIDEST, NetworkConfig
+from atento.config.tables.heads import HeadKind
+from atento.errors import ModelError, nearest
+from atento.released.rows import Row
+from atento.released.tying import Repeat, Tying, resolve
+
+_ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu-tanh",
+    "gelu_pytorch_tanh": "gelu-tanh",
+    "gelu_fast": "gelu-tanh",
+    "silu": "silu",
+    "swish": "silu",
+    "tanh": "tanh",
+}
+_THEIRS = {"relu": "relu", "gelu": "gelu", "gelu-tanh": "gelu_new", "silu": "silu", "tanh": "tanh"}
+
+
+_log = logging.getLogger(__name__)
+_SIZES = (
+    *("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers"),
+    *("max_position_embeddings", "n_embd", "n_layer", "n_head", "n_positions"),
+    *("d_model", "d_ff", "d_kv", "num_layers", "num_heads", "encoder_layers", "decoder_layers"),
+    *("encoder_ffn_dim", "decoder_ffn_dim", "encoder_attention_heads", "decoder_attention_heads"),
+    *("relative_attention_num_buckets", "relative_attention_max_distance"),
+    *("embedding_size", "dim", "hidden_dim", "n_heads", "n_layers"),
+)
+_SIZES_OR_NONE = ("n_inner", "num_key_value_heads", "num_decoder_layers", "head_dim", "num_labels")
+_DEPTHS = (
+    *("num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers", "decoder_layers"),
+    "num_decoder_layers",
+)
+_LARGEST = 2**31 - 1  # of any other size; shapes of tensors say more
+_RATES = ("dropout", "pdrop", "dropout_prob", "dropout_rate")
+_IDS = {  # theirs -> ours
+    "pad_token_id": "pad_id",
+    "bos_token_id": "bos_id",
+    "eos_token_id": "eos_id",
+    "unk_token_id": "unk_id",
+    "decoder_start_token_id": "start_id",
+}
+_SMALL = ("layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps", "rope_theta")
+
+
+NewHead = Callable[[HeadKind, NetworkConfig], dict[str, Any] | None]
+
+
+@dataclass(frozen=True)
+class Family:
+    """One `model_type` of the Hugging Face layout.
+
+    `prefix` is the prefix of the base model's names in models with a head, and `other_prefixes` that of classes where
+    it is another, by the end of their name. `read` and `write` translate the configuration; `read` also gets the names
+    of the tensors, which decide the heads, and which of them repeat one another. `computed` are names, or ends of
+    names, of tensors that are not learned. `repeats` are those that usually repeat another one, by the configuration.
+    `ignored` are ends of names of tensors that some files hold although their network does not use them. `tied` says
+    whether a tensor that a file leaves out repeats another one, if the configuration has no `tie_word_embeddings`;
+    None: it always does. `on_encoder` are the kinds of labels whose class is an encoder without its decoder.
+    `new_head` gives the options of a new head for fine-tuning, as the published classes have it; None: the usual ones.
+    `pooler` says whether a new head of a text reads a pooler, `from_padding` whether positions count the real tokens
+    from behind the id of padding, `transposed` whether linear layers are stored as (in, out), and `denoises` whether
+    its models were trained to write a text without its masks.
+    """
+
+    model_type: str
+    prefix: str
+    read: Callable[[Mapping[str, Any], frozenset[str], Tying], NetworkConfig]
+    write: Callable[[NetworkConfig], dict[str, Any]]
+    rows: Callable[[NetworkConfig], list[Row]]
+    computed: tuple[str, ...]
+    repeats: Callable[[Mapping[str, Any]], tuple[Repeat, ...]]
+    tied: bool | None = True
+    ignored: tuple[str, ...] = ()
+    other_prefixes: Mapping[str, str] = field(default_factory=dict)
+    on_encoder: tuple[str, ...] = ()
+    new_head: NewHead = lambda kind, network: None
+    pooler: bool = False
+    from_padding: bool = False
+    transposed: bool = False
+    denoises: bool = False
+
+    def prefix_in(self, names: Collection[str]) -> str:
+        """The prefix of the base model's names in a file with those tensors; empty: they have none."""
+        return next((prefix for prefix in self._prefixes if any(name.startswith(prefix) for name in names)), "")
+
+    def bare(self, name: str) -> str:
+        """A name without the prefix of the base model's names."""
+        return name.removeprefix(next((prefix for prefix in self._prefixes if name.startswith(prefix)), ""))
+
+    def prefix_of(self, class_name: str) -> str:
+        """The prefix of the base model's names in files of a class of `transformers`."""
+        for end, prefix in self.other_prefixes.items():
+            if class_name.endswith(end):
+                return prefix
+        bare = class_name.endswith("Model") and not class_name.endswith(("LMHeadModel", "MTModel"))
+        return "" if bare else self.prefix
+
+    @property
+    def _prefixes(self) -> list[str]:
+        return [prefix for prefix in (self.prefix, *self.other_prefixes.values()) if prefix]
+
+    def tying(
+        self,
+        data: Mapping[str, Any],
+        names: Collection[str],
+        prefix: str = "",
+        equal: Callable[[str, str], bool] = lambda first, second: False,
+    ) -> Tying:
+        """The `Tying` of `repeats` in a file of that configuration; the other arguments as in `resolve`."""
+        fill = self.tied is None or bool(data.get("tie_word_embeddings", self.tied))
+        return resolve(self.repeats(data), names, prefix, equal, fill=fill)
+
+
+def check_numbers(data: Mapping[str, Any]) -> None:
+    """Raises ModelError: a size, an id, a rate or an epsilon of their configuration is not the number it must be."""
+    for key, value in data.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if key in _SIZES or (key in _SIZES_OR_NONE and value is not None):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ModelError(f"`{key}` must be a whole number, 1 or more: got {value!r}")
+            most = DEEPEST if key in _DEPTHS else WIDEST if key == "num_labels" else _LARGEST
+            if value > most:
+                raise ModelError(f"`{key}` may be {most:,} at most: got {value:,}")
+        elif key.endswith("_token_id"):
+            for one in value if isinstance(value, list) else [value]:
+                if one is not None and type(one) is not int:
+                    raise ModelError(f"`{key}` must be a token id or a list of them: got {value!r:.60}")
+        elif key in _SMALL and not (number and 0 < value < float("inf")):
+            raise ModelError(f"`{key}` must be a number above 0: got {value!r}")
+        elif key.endswith(_RATES) and value is not None and not (number and 0 <= value <= 1):
+            raise ModelError(f"`{key}` must be a number from 0 to 1: got {value!r}")
+
+
+def check_depth(config: NetworkConfig, tensors: int, path: str) -> None:
+    """Raises ModelError: a file of so few tensors cannot hold so many layers, which are therefore never built."""
+    layers = config.n_layers + (config.decoder_layers if config.reads_source else 0)
+    if layers > tensors and not config.shared_layers and config.cbow is None:
+        raise ModelError(
+            f"{path}: a network of {layers:,} layers has at least as many tensors, and the weights are {tensors:,}: "
+            "one of the two files is damaged or of another model"
+        )
+
+
+def segments_of(data: Mapping[str, Any]) -> int:
+    """The number of segments of BERT's relatives. Raises ModelError: it is not 1 or more."""
+    count = data.get("type_vocab_size", 2)
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise ModelError(f"`type_vocab_size` must be a whole number, 1 or more: got {count!r}")
+    return count
+
+
+def known_ids(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
+    """Their configuration without special ids at or beyond `vocab_size`, and all ids that no token has, by key."""
+    size = data.get("vocab_size")
+    known, outside = dict(data), {}
+    for key in _IDS.keys() & data.keys():
+        ids = data[key] if isinstance(data[key], list) else [data[key]]
+        unknown_ids = [token_id for token_id in ids if isinstance(token_id, int) and token_id < 0]
+        if unknown_ids:
+            outside[key] = unknown_ids[0]
+        unknown_ids = [
+            token_id for token_id in ids if isinstance(token_id, int) and isinstance(size, int) and token_id >= size
+        ]
+        if unknown_ids:
+            known[key], outside[key] = [token_id for token_id in ids if token_id not in unknown_ids], unknown_ids[0]
+    return known, outside
+
+
+def warn_of_ids(outside: Mapping[str, int], config: NetworkConfig, path: str) -> None:
+    """Warn of special ids that are not in the vocabulary, and say which id replaces each."""
+    for key, value in sorted(outside.items()):
+        _log.warning(
+            "%s: `%s` is %d, outside the vocabulary of %d: no token has that id; %d replaces it",
+            path,
+            key,
+            value,
+            config.vocab_size,
+            getattr(config, _IDS[key]),
+        )
+
+
+def activation_of(name: object, model_type: str) -> Any:
+    """Our name for their activation."""
+    if not isinstance(name, str) or name not in _ACTIVATIONS:
+        raise ModelError(f"{model_type}: activation {name!r} is not known here{nearest(str(name), list(_ACTIVATIONS))}")
+    return _ACTIVATIONS[name]
+
+
+def their_activation(config: NetworkConfig, activation: str | None = None) -> str:
+    """Their name for our activation; None: that of the network."""
+    return _THEIRS[activation or config.feed_forward.activation]
+
+
+def first_id(value: object, otherwise: int) -> int:
+    """A token id of their configuration: the first of several, or `otherwise` if there is none."""
+    if isinstance(value, list):
+        value = value[0] if value else None
+    return value if isinstance(value, int) and value >= 0 else otherwise
+
+
+def refuse(data: Mapping[str, Any], supported: Mapping[str, tuple[Any, ...]], model_type: str) -> None:
+    """Raises ModelError: a key of their configuration has a value that is not supported."""
+    for key, allowed in supported.items():
+        if key in data and data[key] not in allowed:
+            raise ModelError(f"{model_type}: `{key}` {data[key]!r} is not built here; known: {allowed[0]!r}")

@@ -1,0 +1,1 @@
+"""Tokenizers of released models without `tokenizer.json`, built from their own files."""
