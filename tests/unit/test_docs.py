@@ -11,8 +11,12 @@ from atento.cli.main import application
 from atento.config.presets import PRESETS
 
 ROOT = Path(__file__).parents[2]
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"(?<!`)!?\[[^\]\n]*\]\(([^)\s]+)\)")
+
+
+def path(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
 
 
 def anchors(page: Path) -> set[str]:
@@ -25,7 +29,7 @@ def anchors(page: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=path)
 def test_links_lead_somewhere(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
     for link in LINK.findall(text):
@@ -33,8 +37,8 @@ def test_links_lead_somewhere(page: Path) -> None:
             continue
         name, _, anchor = link.partition("#")
         there = page.parent / name if name else page
-        assert there.exists(), f"{page.name}: {link}"
-        assert not anchor or anchor in anchors(there), f"{page.name}: {link}: {sorted(anchors(there))}"
+        assert there.exists(), f"{path(page)}: {link}"
+        assert not anchor or anchor in anchors(there), f"{path(page)}: {link}: {sorted(anchors(there))}"
 
 
 def test_there_are_links_to_follow() -> None:
@@ -43,7 +47,7 @@ def test_there_are_links_to_follow() -> None:
 
 def test_pages_that_code_names_exist() -> None:
     """`docs/NAME.md#anchor` in docstrings, messages, help and tools."""
-    named = re.compile(r"docs/([a-z-]+\.md)(?:#([\w-]+))?")
+    named = re.compile(r"docs/([a-z/-]+\.md)(?:#([\w-]+))?")
     files = [file for folder in ("src", "tests", "tools") for file in (ROOT / folder).rglob("*.py")]
     found = {
         (page, anchor): file
@@ -57,7 +61,7 @@ def test_pages_that_code_names_exist() -> None:
         assert not anchor or anchor in anchors(there), f"{file.name} names docs/{page}#{anchor}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=path)
 def test_files_that_a_page_names_exist(page: Path) -> None:
     """`decoding/generate.py` and its like, from the root or from the package; a bare `NAME.py` anywhere in it."""
     if page.name == "CHANGELOG.md":
