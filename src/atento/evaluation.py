@@ -13,7 +13,7 @@ from atento.config.sections.decoding import DecodingOptions
 from atento.config.tables.formats import DATASETS, FORMATS, Column, columns_of_source, format_of
 from atento.config.tables.tasks import TASKS, scored
 from atento.data.files.source_lines import iter_lines, open_binary
-from atento.data.files.source_records import columns_of, header_hint, header_warning
+from atento.data.files.source_records import columns_of, header_hint
 from atento.data.objectives.sequence_to_sequence import within_positions
 from atento.data.records.memory import MemoryRecords
 from atento.data.records.reader import Records, Split, joined, read_records, records_in_memory
@@ -199,8 +199,7 @@ def evaluate(
     files, more = _references(data, task)
     records = _records(files, task, skip_bad, columns, reading)
     labels = labels_of(model.network.config)
-    warnings = [*records.warnings(), *header_warning(records.columns, records.where)]
-    _tell([*warnings, *_unknown_labels(records, task, labels)], say)
+    _tell([*records.warnings(), *_unknown_labels(records, task, labels)], say)
     spec = TASKS[task]
     names = list(chosen or usual_metrics(spec, labels, records.columns))
     _check_metrics(names, task, language)

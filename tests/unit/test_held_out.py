@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from atento.cli.commands.statistics import measured
 from atento.config.reading.loading import dump_recipe, load_recipe
 from atento.config.recipe import DataConfig, Recipe, SourceConfig
 from atento.data.records.held_out import held_out, held_out_lines
@@ -158,6 +159,7 @@ def test_a_rare_label_trains_and_held_out_records_know_their_lines(tmp_path: Pat
     data = read_data(loaded.recipe, tmp_path, lambda line: None)
     assert data.valid is not None and "rare" in data.train["label"] and "rare" in data.valid["label"]
     assert data.train.where(data.train["label"].index("rare")) == f"a.tsv:{number + 1}"
+    assert len(data.valid) == 19 == measured(loaded, tokens=False)[0]["held_out"]  # `data stats` says what a run does
     assert Split({"text": ["a"]}, "").where(0) == "record 1"
 
 

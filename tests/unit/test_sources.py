@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from atento.config.recipe import SourceConfig
-from atento.data.files.source_records import header_warning
+from atento.data.files.source_records import header_notes
 from atento.data.records.overlap import overlap
 from atento.data.records.reader import SOURCE_AND_TARGET, Records, read_records
 from atento.errors import DataError, RecipeError
@@ -303,9 +303,20 @@ def test_reading_and_fetching_load_no_torch() -> None:
 def test_a_header_that_is_read_as_a_record_is_a_warning() -> None:
     def told(first: tuple[str, str], *others: tuple[str, str]) -> list[str]:
         columns = dict(zip(("source", "target"), zip(first, *others)))
-        return list(header_warning(columns, lambda row: f"pairs.tsv:{row + 1}"))
+        return list(header_notes(columns, lambda row: f"pairs.tsv:{row + 1}"))
 
     sentence = ("The cat sleeps.", "O gato dorme.")
     (said,) = told(("English", "Portuguese"), sentence, sentence)
-    assert said.startswith("pairs.tsv:1: 'English' and 'Portuguese' are read as a record; if line 1 is a header")
+    assert said.startswith("'English' and 'Portuguese' of line 1 are read as a record; if line 1 is a header")
     assert told(("The cat", "O gato"), sentence) == [] == told(("cat", "gato"), ("dog", "cão")) == told(("cat", "gato"))
+
+
+def test_every_use_of_a_table_tells_of_a_header_read_as_a_record(tmp_path: Path) -> None:
+    """It is a note of the records, so training, `evaluate` and `data` have it; columns by name have read the header."""
+    table = tmp_path / "pairs.tsv"
+    table.write_text("English\tPortuguese\n" + "The cat sleeps.\tO gato dorme.\n" * 3, encoding="utf-8")
+    records = read_records(SourceConfig(file="pairs.tsv", source=0, target=1), SOURCE_AND_TARGET, tmp_path)
+    (warning,) = records.warnings()
+    assert warning.startswith("pairs.tsv: 'English' and 'Portuguese' of line 1 are read as a record")
+    named = SourceConfig(file="pairs.tsv", source="English", target="Portuguese")
+    assert read_records(named, SOURCE_AND_TARGET, tmp_path).warnings() == []

@@ -17,9 +17,11 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
     """Statistics of each split: counts, lengths, ratios, suspicious records; with `tokens` also token counts."""
     from atento.config.tables.tasks import TASKS
     from atento.data.corpus import statistics
+    from atento.data.records.held_out import held_out
     from atento.data.records.overlap import overlap
+    from atento.data.records.reader import joined
     from atento.errors import RecipeError
-    from atento.runs.prepare import read_sources
+    from atento.runs.prepare import labels_by_record, read_sources
     from atento.runs.token_data import is_stored
 
     if is_stored(loaded):
@@ -56,7 +58,9 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
         if name != "train":
             record["also_in_train"] = sum(overlap(parts["train"], part) for part in split_parts)
         elif recipe.data.held_out:
-            record["held_out"] = min(recipe.data.held_out, max(1, record[kind] // 10))
+            train = joined(split_parts)
+            assert train is not None
+            record["held_out"] = len(held_out(train.columns, recipe.data.held_out, labels_by_record(recipe, train))[1])
         if name == "train" and tokenizer is not None and not recipe.data.mixing.concatenates:
             record["mixing"] = _mixing(loaded, split_parts, tokenizer)
         if tokenizer is not None:

@@ -18,6 +18,7 @@ from atento.errors import DataError, counted, listed
 Column = int | str
 Row = tuple[int, list[Any]] | DataError  # line and values; or the error of a broken record
 
+_FIRST = 100  # records that are compared with line 1
 _QUOTED = re.compile(r'"([^"]*(?:""[^"]*)*)"(?!")')  # a quote before the end may be the first of two
 
 
@@ -84,13 +85,14 @@ def header_hint(where: str) -> str:
     return "; if line 1 is a header, give the columns by its names instead of by number" if where.endswith(":1") else ""
 
 
-def header_warning(columns: Mapping[str, Sequence[Any]], where: Callable[[int], str]) -> Iterator[str]:
-    """Yield a warning if line 1 has one word a column and most lines have not: a header may be read as a record."""
-    texts = [values for values in columns.values() if all(isinstance(value, str) for value in values)]
+def header_notes(columns: Mapping[str, Sequence[Any]], where: Callable[[int], str]) -> Iterator[str]:
+    """Yield a note if line 1 has one word a column and most lines have not: a header may be read as a record."""
+    first = [values[:_FIRST] for values in columns.values()]
+    texts = [values for values in first if all(isinstance(value, str) for value in values)]
     short = [all(len(value.split()) < 2 for value in row) for row in zip(*texts)]
     if len(texts) > 1 and short and short[0] and sum(short) < len(short) / 2 and where(0).endswith(":1"):
         names = " and ".join(repr(shortened(values[0])) for values in texts)
-        yield f"{where(0)}: {names} are read as a record{header_hint(where(0))}"
+        yield f"{names} of line 1 are read as a record{header_hint(where(0))}"
 
 
 _DELIMITERS = {"csv": ",", "tsv": "\t", "xlsx": ""}  # between the columns of a line

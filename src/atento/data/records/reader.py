@@ -25,7 +25,7 @@ from atento.data.files.paragraphs import looks_wrapped, wrapped_sentence
 from atento.data.files.parallel_files import two_files
 from atento.data.files.quoted_cells import note_of_quotes
 from atento.data.files.source_lines import open_binary
-from atento.data.files.source_records import Row, rows_in
+from atento.data.files.source_records import Row, header_notes, rows_in
 from atento.data.records.memory import MemoryRecords, argument_name, memory_records, records_in, with_optional
 from atento.data.records.tag_schemes import normalized
 from atento.data.records.values import Converter, as_text, canonical, characters_of, counted_with
@@ -181,8 +181,9 @@ def _read(
         present, rows = file_rows(source, form, fields, folder, files)
         records = collect(rows, present, (source.file,), source.count, skip_bad)
         records = _without_marks(records) if form == "conll" and "tokens" in records.columns else records
-        note = note_of_quotes(records.columns, records.where) if form == "tsv" else None
-        return records if note is None else replace(records, notes=(*records.notes, note))
+        quotes = note_of_quotes(records.columns, records.where) if form == "tsv" else None
+        notes = [*([quotes] if quotes else []), *header_notes(records.columns, records.where)]
+        return replace(records, notes=(*records.notes, *notes))
 
 
 def records_in_memory(
