@@ -1,11 +1,17 @@
-"""What all tests share: the mark `covering`, which leaves most of a large grid to the slow tier, and a frozen heap."""
+"""What all tests share: the mark `covering`, which leaves most of a large grid to the slow tier, and a frozen heap.
+
+Tests have one thread, as under `make test`: those that compare this process with another one want the same bits.
+"""
 
 import gc
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
