@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from atento.config import presets
 from atento.config.tables.heads import HeadConfig
-from atento.data.batches.batch import PlannedBatches, planning
+from atento.data.batches import planning
+from atento.data.batches.batch import PlannedBatches
 from atento.data.batches.planning import least_parts, plan, round_cuts, round_length
 from atento.data.batches.shuffle import hashes, permutation
 from atento.data.batches.store import EpochStores, MemoryStore, Ragged

@@ -17,8 +17,8 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import InputConfig
 from atento.config.sections.positions import PositionConfig
 from atento.config.tables.heads import HeadConfig
+from atento.data.batches import contexts as windows_module
 from atento.data.batches.batch import Batch
-from atento.data.batches.batch import contexts as windows_module
 from atento.data.batches.contexts import ContextWindows, context_windows
 from atento.data.batches.whole_words import CHARACTERS
 from atento.data.objectives.spans import NO_ANSWER, answer_head, answer_tokens, label_windows

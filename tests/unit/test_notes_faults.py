@@ -19,7 +19,7 @@ from atento.attention.positions import Learned, Rotary, Sinusoidal
 from atento.attention.relative import Gated, RelativeMatrix, Shaw
 from atento.config import presets
 from atento.config.sections.initial import InitConfig
-from atento.data.batches.batch import windows
+from atento.data.batches import windows
 from atento.decoding.beam import groups
 from atento.inspection import decompose, heads, position_ablation
 from atento.networks import ELMo, EncoderDecoder, describe, layers

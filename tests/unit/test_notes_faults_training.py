@@ -11,7 +11,7 @@ import torch
 
 from atento.attention.multihead import MultiHeadAttention
 from atento.config.sections.mixing import MixingConfig
-from atento.data.batches.batch import masking
+from atento.data.batches import masking
 from atento.data.objectives.next_sentence import FOLLOWS, NextSentence
 from atento.data.objectives.prefix import Prefix
 from atento.data.objectives.span_boundary import SpanBoundary

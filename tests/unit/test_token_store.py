@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from atento.config.reading.loading import LoadedRecipe, load_recipe
 from atento.data.batches.shuffle import permuted
-from atento.data.batches.store import stored_batches, token_writer
+from atento.data.store import stored_batches, token_writer
 from atento.data.store.store_overlap import equal_texts, shared_runs
 from atento.data.store.stored_batches import StoredBatches
 from atento.data.store.token_store import TokenStore
