@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from fastapi import FastAPI
@@ -36,69 +36,77 @@ class Pulse:
         return time.monotonic() - self._beat
 
 
-def add_routes(app: FastAPI, service: Service, pulse: Pulse) -> None:
-    """Add the routes. Those of health need no API key; the others do where the service has keys."""
+@dataclass(frozen=True)
+class _Answers:
+    """The answers to requests about the service itself."""
 
-    async def live(_: Request) -> Response:
-        alive = pulse.lag < LAG
+    service: Service
+    pulse: Pulse
+
+    async def live(self, _: Request) -> Response:
+        alive = self.pulse.lag < LAG
         return JSONResponse({"status": "ok" if alive else "late"}, 200 if alive else 503)
 
-    async def ready(_: Request) -> Response:
-        models = {name: service.engine.ready(name) for name in service.models}
-        status = "stopping" if service.stopping else "ok" if all(models.values()) else "not ready"
+    async def ready(self, _: Request) -> Response:
+        models = {name: self.service.engine.ready(name) for name in self.service.models}
+        status = "stopping" if self.service.stopping else "ok" if all(models.values()) else "not ready"
         headers = {} if status == "ok" else {"Retry-After": "1"}
         return JSONResponse({"status": status, "models": models}, 200 if status == "ok" else 503, headers)
 
-    async def version(_: Request) -> Response:
+    async def version(self, _: Request) -> Response:
         return JSONResponse({"version": __version__})
 
-    async def limits(request: Request) -> Response:
-        service.clients.authenticate(request)
+    async def limits(self, request: Request) -> Response:
+        self.service.clients.authenticate(request)
         texts = limit_texts()
-        rows = {name: {"value": value, "meaning": texts[name]} for name, value in asdict(service.limits).items()}
+        rows = {name: {"value": value, "meaning": texts[name]} for name, value in asdict(self.service.limits).items()}
         return JSONResponse(rows)
 
-    async def info(request: Request) -> Response:
-        service.clients.authenticate(request)
+    async def info(self, request: Request) -> Response:
+        self.service.clients.authenticate(request)
         models = {
-            name: asdict(service.engine.describe(name)) | {"ready": service.engine.ready(name)}
-            for name in service.models
+            name: asdict(self.service.engine.describe(name)) | {"ready": self.service.engine.ready(name)}
+            for name in self.service.models
         }
         for model in models.values():
             del model["path"]  # of this machine
         return JSONResponse(
             {
                 "version": __version__,
-                "uptime_seconds": round(time.time() - service.started, 1),
+                "uptime_seconds": round(time.time() - self.service.started, 1),
                 "models": models,
-                "limits": asdict(service.limits),
+                "limits": asdict(self.service.limits),
             }
         )
 
-    async def models(request: Request) -> Response:
-        service.clients.authenticate(request)
-        return JSONResponse({"object": "list", "data": [_model(service, name) for name in service.models]})
+    async def models(self, request: Request) -> Response:
+        self.service.clients.authenticate(request)
+        return JSONResponse({"object": "list", "data": [_model(self.service, name) for name in self.service.models]})
 
-    async def one_model(request: Request) -> Response:
-        service.clients.authenticate(request)
+    async def one_model(self, request: Request) -> Response:
+        self.service.clients.authenticate(request)
         name = request.path_params["id"]
-        service.describe(name)
-        return JSONResponse(_model(service, name))
+        self.service.describe(name)
+        return JSONResponse(_model(self.service, name))
 
-    async def metrics(request: Request) -> Response:
-        service.clients.authenticate(request)
-        return Response(service.metrics.page(), media_type=CONTENT_TYPE)
+    async def metrics(self, request: Request) -> Response:
+        self.service.clients.authenticate(request)
+        return Response(self.service.metrics.page(), media_type=CONTENT_TYPE)
 
+
+def add_routes(app: FastAPI, service: Service, pulse: Pulse) -> None:
+    """Add the routes. Those of health need no API key; the others do where the service has keys."""
+    answers = _Answers(service, pulse)
     for path, route, summary in (
-        ("/health", ready, "Whether every model answers"),
-        ("/health/ready", ready, "Whether every model answers"),
-        ("/health/live", live, "Whether the process answers"),
-        ("/version", version, "The version of Atento"),
-        ("/limits", limits, "Every limit, its value and its meaning"),
-        ("/info", info, "The models and the limits"),
-        ("/metrics", metrics, "Numbers in the format of Prometheus"),
-        ("/v1/models", models, "The models"),
-        ("/v1/models/{id:path}", one_model, "A model"),
+        ("/health", answers.ready, "Whether every model answers"),
+        ("/health/ready", answers.ready, "Whether every model answers"),
+        ("/health/live", answers.live, "Whether the process answers"),
+        ("/version", answers.version, "The version of Atento"),
+        ("/limits", answers.limits, "Every limit, its value and its meaning"),
+        ("/info", answers.info, "The models and the limits"),
+        ("/metrics", answers.metrics, "Numbers in the format of Prometheus"),
+        ("/v1/models", answers.models, "The models"),
+        ("/v1/models/{id:path}", answers.one_model, "A model"),
     ):
         app.add_api_route(path, route, methods=["GET"], summary=summary, tags=["The service"])
         app.add_api_route(path, route, methods=["HEAD"], include_in_schema=False)  # as some load balancers ask

@@ -646,15 +646,27 @@ def test_every_file_opens_with_one_line_that_says_its_charge() -> None:
     assert wrong == []
 
 
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def length(node: Function) -> int:
+    """Lines from the `def` to the end without the docstring, which says shapes, units and errors."""
+    first = node.body[0]
+    stated = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    return _lines(node) - (_lines(first) if stated else 0)
+
+
+def _lines(node: ast.stmt) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
 def test_files_and_functions_are_small_and_named_after_what_they_hold() -> None:
-    """About 400 lines and about 60: a tenth and a quarter of room, then something wants splitting."""
+    """400 lines a file, with a tenth of room; 60 lines of code a function, 75 with the options of a command."""
     large = [name_of(file) for file in FILES if len(file.read_text(encoding="utf-8").splitlines()) > 440]
     for file, tree in trees().items():
         for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                assert node.end_lineno is not None
-                if node.end_lineno - node.lineno + 1 > 75:
-                    large.append(f"{at(file, node.lineno)} {node.name}")
+            if isinstance(node, Function) and length(node) > (75 if room_of(file) == "cli" else 60):
+                large.append(f"{at(file, node.lineno)} {node.name}")
     vague = {"utils", "util", "helpers", "helper", "common", "misc"}
     named = [name_of(file) for file in FILES if vague & set(file.relative_to(home_of(file)).with_suffix("").parts)]
     assert large == [] and named == []

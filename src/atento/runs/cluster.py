@@ -102,6 +102,53 @@ def quoted_once(command: str) -> str:
     return command.replace("'", "'\\''")
 
 
+_JOBSET = """# Trains on {nodes} machines with {processes} processes each. The same file continues the run.
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata:
+  name: {name}
+spec:
+  failurePolicy:
+    maxRestarts: {restarts}
+  network:
+    enableDNSHostnames: true
+    subdomain: {name}
+  replicatedJobs:
+    - name: node
+      replicas: 1
+      template:
+        spec:
+          completionMode: Indexed
+          parallelism: {nodes}
+          completions: {nodes}
+          backoffLimit: 0
+          template:
+            spec:
+              restartPolicy: Never
+              terminationGracePeriodSeconds: {grace}
+              containers:
+                - name: train
+                  image: {image}
+                  workingDir: {folder}
+                  command: ["bash", "-c", {command}]
+                  env:
+                    - name: TORCH_ELASTIC_SHUTDOWN_TIMEOUT
+                      value: "{shutdown}"{limits}
+                  volumeMounts:
+                    - name: shared
+                      mountPath: {folder}
+                    - name: memory
+                      mountPath: /dev/shm
+              volumes:
+                - name: shared
+                  persistentVolumeClaim:
+                    claimName: {claim}
+                - name: memory
+                  emptyDir:
+                    medium: Memory
+"""
+
+
 def kubernetes(job: Job) -> str:
     """Return a JobSet (jobset.x-k8s.io): one pod a machine, each of which runs torchrun; as YAML.
 
@@ -125,51 +172,19 @@ def kubernetes(job: Job) -> str:
                       nvidia.com/gpu: {job.processes}"""
         * job.gpus
     )
-    return f"""# Trains on {job.nodes} machines with {job.processes} processes each. The same file continues the run.
-apiVersion: jobset.x-k8s.io/v1alpha2
-kind: JobSet
-metadata:
-  name: {job.name}
-spec:
-  failurePolicy:
-    maxRestarts: {RESTARTS}
-  network:
-    enableDNSHostnames: true
-    subdomain: {job.name}
-  replicatedJobs:
-    - name: node
-      replicas: 1
-      template:
-        spec:
-          completionMode: Indexed
-          parallelism: {job.nodes}
-          completions: {job.nodes}
-          backoffLimit: 0
-          template:
-            spec:
-              restartPolicy: Never
-              terminationGracePeriodSeconds: {GRACE}
-              containers:
-                - name: train
-                  image: {json.dumps(job.image)}
-                  workingDir: {json.dumps(job.folder)}
-                  command: ["bash", "-c", {json.dumps(f"exec {command}", ensure_ascii=False)}]
-                  env:
-                    - name: TORCH_ELASTIC_SHUTDOWN_TIMEOUT
-                      value: "{GRACE - 10}"{limits}
-                  volumeMounts:
-                    - name: shared
-                      mountPath: {json.dumps(job.folder)}
-                    - name: memory
-                      mountPath: /dev/shm
-              volumes:
-                - name: shared
-                  persistentVolumeClaim:
-                    claimName: {json.dumps(job.claim)}
-                - name: memory
-                  emptyDir:
-                    medium: Memory
-"""
+    return _JOBSET.format(
+        nodes=job.nodes,
+        processes=job.processes,
+        name=job.name,
+        restarts=RESTARTS,
+        grace=GRACE,
+        shutdown=GRACE - 10,
+        image=json.dumps(job.image),
+        folder=json.dumps(job.folder),
+        claim=json.dumps(job.claim),
+        command=json.dumps(f"exec {command}", ensure_ascii=False),
+        limits=limits,
+    )
 
 
 LAUNCHERS: dict[str, Callable[[Job], str]] = {"slurm": slurm, "kubernetes": kubernetes}

@@ -181,20 +181,7 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
             yield f"{written.get(key, key)}: {key} {value:g} is far above the usual range ({usual})"
     for name, why in without_effect(training):
         yield from no_effect(f"training.{name}", why)
-    kinds = {split: {source.world is not None for source in getattr(recipe.data, split)} for split in SPLITS}
-    for split in SPLITS[1:]:
-        if kinds[split] and kinds["train"].isdisjoint(kinds[split]):
-            other_kind = (
-                "in memory" if any(source.memory for source in (*recipe.data.train, *recipe.data.valid)) else "files"
-            )
-            train_kind, split_kind = (
-                ("the micro-world", other_kind) if True in kinds["train"] else (other_kind, "the micro-world")
-            )
-            position = written.get(f"data.{split}.0.world") or written.get(f"data.{split}.0.file", "data")
-            yield (
-                f"{position}: data.{split} is {split_kind}, and data.train is {train_kind}: its scores do not measure "
-                "that data"
-            )
+    yield from _of_other_data(recipe, written)
     if not recipe.data.valid and not recipe.data.held_out:
         if training.early_stop > 0:
             yield from no_effect("training.early_stop", "there is no data.valid")
@@ -231,6 +218,24 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
         yield from no_effect(
             "tokenizer.vocab_size", f"the {recipe.tokenizer.kind} tokenizer's size follows from the text"
         )
+
+
+def _of_other_data(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
+    """Yield a warning for each split that is of the micro-world where the training data are not, or the other way."""
+    kinds = {split: {source.world is not None for source in getattr(recipe.data, split)} for split in SPLITS}
+    for split in SPLITS[1:]:
+        if kinds[split] and kinds["train"].isdisjoint(kinds[split]):
+            other_kind = (
+                "in memory" if any(source.memory for source in (*recipe.data.train, *recipe.data.valid)) else "files"
+            )
+            train_kind, split_kind = (
+                ("the micro-world", other_kind) if True in kinds["train"] else (other_kind, "the micro-world")
+            )
+            position = written.get(f"data.{split}.0.world") or written.get(f"data.{split}.0.file", "data")
+            yield (
+                f"{position}: data.{split} is {split_kind}, and data.train is {train_kind}: its scores do not measure "
+                "that data"
+            )
 
 
 def _without_effect_on(

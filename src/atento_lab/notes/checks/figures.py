@@ -111,22 +111,15 @@ def all_to_all() -> Finding:
 
 
 @torch.no_grad()
-def causal_output() -> Finding:
-    """J2: y_3 of a causal layer with its query, keys and values, and the N×N scores with the future masked."""
-    network = tiny_network()
-    with observe(network) as observed, watched(network, "decoder") as record:
-        network(IDS, IDS)
-    weights = observed["decoder", 0][0, 0].double()
-    q, k, v = projections(network, "decoder", record.inputs[0][0])
-    scores = q @ k.T / math.sqrt(q.shape[1])
-    masked = scores + causal().additive(4)[0, 0]
-    third = weights[2, :3]
-    y_3 = sum((weight * value for weight, value in zip(third, v)), torch.zeros(4).double())
+def _causal_sheet(
+    masked: Tensor, weights: Tensor, projected: tuple[Tensor, Tensor, Tensor], steps: dict[str, Tensor], y_3: Tensor
+) -> str:
+    """J2's figure: the third output's links, scores and weights, and its sum step by step."""
+    q, k, v = projected
     inputs = [f"x_{n} {name}" for n, name in enumerate(NAMES, start=1)]
     only = torch.zeros(4, 4)
     only[2] = weights[2]
-    steps = {"score": scores[2, :3], "weight": third}
-    figure = sheet(
+    return sheet(
         "Causal self-attention: decoder, layer 1, head 1",
         [
             [
@@ -148,6 +141,21 @@ def causal_output() -> Finding:
             ],
         ],
     )
+
+
+def causal_output() -> Finding:
+    """J2: y_3 of a causal layer with its query, keys and values, and the N×N scores with the future masked."""
+    network = tiny_network()
+    with observe(network) as observed, watched(network, "decoder") as record:
+        network(IDS, IDS)
+    weights = observed["decoder", 0][0, 0].double()
+    q, k, v = projections(network, "decoder", record.inputs[0][0])
+    scores = q @ k.T / math.sqrt(q.shape[1])
+    masked = scores + causal().additive(4)[0, 0]
+    third = weights[2, :3]
+    y_3 = sum((weight * value for weight, value in zip(third, v)), torch.zeros(4).double())
+    steps = {"score": scores[2, :3], "weight": third}
+    figure = _causal_sheet(masked, weights, (q, k, v), steps, y_3)
     drawing = "\n".join(
         [
             labelled(masked, NAMES, NAMES),
@@ -180,6 +188,44 @@ def causal_output() -> Finding:
 
 
 @torch.no_grad()
+def _positions_sheet(
+    inputs: tuple[Tensor, Tensor, Tensor],
+    vector: Tensor,
+    table: Tensor,
+    distances: Tensor,
+    terms: tuple[Tensor, Tensor],
+    weights: Tensor,
+) -> str:
+    """J4's figure: the sum at the input, the table of sines, and the sum in the scores."""
+    tokens, absolute, embedded = inputs
+    content, relative = terms
+    return sheet(
+        "Positions: added to the token, or to the score of each pair",
+        [
+            [
+                heat(tokens, "token", NAMES, cell=16),
+                heat(absolute, "+ position", NAMES, cell=16),
+                heat(embedded, "= input of the first layer", NAMES, cell=16),
+            ],
+            [
+                wave(vector, "position 1, width 8: sine, cosine, sine ..."),
+                heat(table, "positions (down) × dimensions (across)", cell=9),
+            ],
+            [
+                heat(absolute, "absolute: a vector per position", [f"position {n}" for n in range(4)], cell=16),
+                heat(distances, "relative: key minus query", NAMES, NAMES, digits=0),
+                heat(relative, "R/√K: a number per distance", NAMES, NAMES),
+            ],
+            [
+                heat(content, "QKᵀ/√K", NAMES, NAMES),
+                heat(relative, "+ R/√K", NAMES, NAMES),
+                heat(content + relative, "= scores", NAMES, NAMES),
+                heat(weights, "softmax: weights", NAMES, NAMES),
+            ],
+        ],
+    )
+
+
 def positions_drawn() -> Finding:
     """J4: token + position, a vector of sines and cosines, positions × dimensions, absolute and relative positions."""
     network = tiny_network(positions=(PositionConfig(), PositionConfig(kind="matrix", max_distance=8)))
@@ -196,30 +242,8 @@ def positions_drawn() -> Finding:
     relative = scheme.scores(zeros, zeros, positions, 0.5)[0, 0]  # R/√K of head 1
     one_row = torch.tensor([[float(scheme.weight[table_row(i, j, 8), 0]) / 2 for j in range(4)] for i in range(4)])
     vector, table = sinusoids(torch.tensor(1), 8), sinusoids(torch.arange(32), 32)
-    figure = sheet(
-        "Positions: added to the token, or to the score of each pair",
-        [
-            [
-                heat(tokens, "token", NAMES, cell=16),
-                heat(absolute, "+ position", NAMES, cell=16),
-                heat(embedded, "= input of the first layer", NAMES, cell=16),
-            ],
-            [
-                wave(vector, "position 1, width 8: sine, cosine, sine ..."),
-                heat(table, "positions (down) × dimensions (across)", cell=9),
-            ],
-            [
-                heat(absolute, "absolute: a vector per position", [f"position {n}" for n in range(4)], cell=16),
-                heat(positions.distances, "relative: key minus query", NAMES, NAMES, digits=0),
-                heat(relative, "R/√K: a number per distance", NAMES, NAMES),
-            ],
-            [
-                heat(content, "QKᵀ/√K", NAMES, NAMES),
-                heat(relative, "+ R/√K", NAMES, NAMES),
-                heat(content + relative, "= scores", NAMES, NAMES),
-                heat(weights, "softmax: weights", NAMES, NAMES),
-            ],
-        ],
+    figure = _positions_sheet(
+        (tokens, absolute, embedded), vector, table, positions.distances, (content, relative), weights
     )
     names = ["token", "+ position", "= input"]
     drawing = "\n".join(
