@@ -19,7 +19,7 @@ from atento.errors import AtentoError, CapabilityError, CheckpointError, ModelEr
 from atento.model import Model
 from atento.networks import build_network, presets
 from atento.released import FAMILIES, release
-from atento.released.tensors import INDEX, SINGLE, TensorFiles
+from atento.storage.tensorfile import INDEX, SINGLE, TensorFiles
 
 SIZES = {"vocab_size": 11, "d_model": 8, "d_ff": 12, "n_heads": 2, "n_layers": 2, "max_len": 10}
 IDS = {"ids": {"pad": 0, "bos": 1, "eos": 2, "unk": 3, "start": 1, "mask": 4}}

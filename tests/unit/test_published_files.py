@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import save_file
 
 from atento.errors import ModelError
-from atento.released.tensors import TensorFiles
+from atento.storage.tensorfile import TensorFiles
 
 
 def _write(file: Path, **tensors: float) -> None:

@@ -27,8 +27,8 @@ from atento.released.load_report import LoadReport
 from atento.released.lora_weights import adapted, by_map, initialization, is_of_training, is_part, join, spans
 from atento.released.reading import Over, family_of
 from atento.released.rows import Row
-from atento.released.tensors import TensorFiles
 from atento.storage.checkpoint import load_checkpoint
+from atento.storage.tensorfile import TensorFiles
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _OURS = "atento.json"  # what PEFT has no place for: the names of labels, the task, special tokens around a text

@@ -14,8 +14,7 @@ from huggingface_hub import split_state_dict_into_shards_factory
 from torch import Tensor
 
 from atento.errors import UsageError
-from atento.released.tensors import INDEX, TensorFiles, check_finite
-from atento.storage.tensorfile import Chunk, safetensors_chunks
+from atento.storage.tensorfile import INDEX, Chunk, TensorFiles, check_finite, safetensors_chunks
 
 MAX_SHARD_SIZE = "5GB"
 TYPES = {

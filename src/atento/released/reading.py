@@ -25,8 +25,8 @@ from atento.released.modernbert import MODERNBERT
 from atento.released.mpnet import MPNET
 from atento.released.rows import Row
 from atento.released.t5 import MT5, T5
-from atento.released.tensors import TensorFiles, check_finite
 from atento.released.tying import Tying
+from atento.storage.tensorfile import TensorFiles, check_finite
 
 _AT_ONCE = 4  # tensors read in parallel at most
 

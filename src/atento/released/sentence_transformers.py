@@ -14,8 +14,7 @@ from atento.config.sections.network_parts import ProjectionConfig
 from atento.config.tables.released_keys import MODULES as KEYS
 from atento.errors import CapabilityError, ModelError, nearest
 from atento.limits import read_plain_text
-from atento.released.tensors import SINGLE, TensorFiles, check_finite
-from atento.storage.tensorfile import safetensors_chunks, to_bytes
+from atento.storage.tensorfile import SINGLE, TensorFiles, check_finite, safetensors_chunks, to_bytes
 
 MODULES = "modules.json"
 _LIMITS, _TOKENIZER = "sentence_bert_config.json", "tokenizer_config.json"
