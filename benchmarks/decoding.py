@@ -16,8 +16,7 @@ from atento.config import presets
 from atento.config.sections.network import NetworkConfig
 from atento.errors import AtentoError, CapabilityError
 from atento.networks.steps.packed_linear import Precision
-from benchmarks.ctranslate2_side import Conversion, CTranslate2
-from benchmarks.decoding_sides import Ours, Transformers, Work, write_weights
+from benchmarks.decoding_sides import Conversion, CTranslate2, Ours, Transformers, Work, write_weights
 from benchmarks.processes import (
     Contender,
     Measurement,

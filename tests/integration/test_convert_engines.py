@@ -200,7 +200,7 @@ def test_the_tokenizer_adds_what_the_model_reads(tmp_path: Path) -> None:
     """`tokenizers` alone gives the ids that Atento gives, special tokens included."""
     from tokenizers import Tokenizer as Theirs
 
-    from atento.convert.tokenizer_files import tokenizer_files
+    from atento.convert.engines import tokenizer_files
 
     content = tokenizer_files(translator())["tokenizer.json"]
     theirs = Theirs.from_str(content.decode())

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 import atento
-from atento.convert.engines import convert_for
-from atento.convert.tokenizer_files import tokenizer_files
+from atento.convert.engines import convert_for, tokenizer_files
 from released_folders import TEXTS, write_released
 from translator_folders import TRANSLATORS, write_translator
 

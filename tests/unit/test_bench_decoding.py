@@ -18,10 +18,9 @@ from atento.networks.steps.packed_linear import Precision
 from atento.text import Tokenizer
 from benchmarks import decoding, encoding, generation
 from benchmarks.agreement import measure_agreement, search, share, top_tokens
-from benchmarks.ctranslate2_side import Conversion, CTranslate2
 from benchmarks.decoding import compare, same_tokens
 from benchmarks.decoding_parts import measure_parts
-from benchmarks.decoding_sides import Ours, Transformers, Work, write_weights
+from benchmarks.decoding_sides import Conversion, CTranslate2, Ours, Transformers, Work, write_weights
 from benchmarks.encoding import natural_sentences, padding, relative_error
 from benchmarks.encoding_sides import (
     OnnxExport,

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from atento.errors import DataError
 from atento.text import align_words, merge_labels, spread_labels, word_spans
-from atento.text.detokenize import detokenize
 from atento.text.normalization import is_blank
+from atento.text.spelling import detokenize
 
 
 @pytest.mark.parametrize(

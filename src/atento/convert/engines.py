@@ -1,6 +1,7 @@
 """Conversion of a model for another inference engine, written completely or not at all, and compared with the model."""
 
 import importlib.util
+import json
 import logging
 import os
 import shutil
@@ -12,12 +13,15 @@ from pathlib import Path
 from atento.convert import ctranslate2_engine, onnx_engine
 from atento.convert.comparison import Comparison, check_exact
 from atento.convert.reading import model_to_convert
-from atento.convert.tokenizer_files import tokenizer_files
 from atento.convert.usage import ctranslate2_usage, onnx_usage
+from atento.data.batches.special_tokens import special_tokens_of
 from atento.errors import AtentoError, CapabilityError, MissingPartError, UsageError, install_hint
 from atento.model import Model
 from atento.models.card import CARD, model_card
 from atento.models.write import preserved_files
+from atento.text.exporting import exported_files, post_processor
+from atento.text.folder import DEFINITION
+from atento.text.released.sentencepiece_ids import TYPES
 
 _log = logging.getLogger(__name__)
 
@@ -172,3 +176,22 @@ def _new_folder(directory: Path) -> Iterator[Path]:
         raise AtentoError(f"the model folder {directory} cannot be written: {error.strerror}") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def tokenizer_files(model: Model) -> dict[str, bytes]:
+    """File name -> bytes; none for a model without a tokenizer.
+
+    The package `tokenizers` alone reads `tokenizer.json`, which no padding or cutting is set in. The tokenizers of
+    Marian and M2M-100 that run SentencePiece have their original files only.
+    """
+    tokenizer, config = model.tokenizer, model.network.config
+    if tokenizer is None:
+        return {}
+    template = special_tokens_of(config, tokenizer, model.config.get("template"))
+    files = exported_files(tokenizer, template, config.family, {})
+    data = json.loads(tokenizer.definition)
+    if data["model"].get("type") in TYPES:
+        return files
+    names = {token: tokenizer.tokens([token])[0] for token in template.ids()}
+    data |= {"post_processor": post_processor(template, names), "truncation": None, "padding": None}
+    return files | {DEFINITION: (json.dumps(data, ensure_ascii=False, indent=2) + "\n").encode()}

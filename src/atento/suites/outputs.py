@@ -1,7 +1,7 @@
-"""The outputs of a run for the labelled and unlabelled parts of its row, kept in the run folder."""
+"""The outputs of a run for the labelled and unlabelled parts of its row, kept in the run folder; submission files."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from atento.runs.train import TrainedRun
 from atento.storage.whole_file import write_whole
 from atento.suites.files import unlabelled_records
 from atento.suites.plan import Plan
+from atento.suites.row import Row
 from atento.tasks.table import VERBS, Verb
 
 FOLDER = "outputs"
@@ -101,3 +102,20 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def write_submission(folder: Path, part: str, row: Row, numbers: Sequence[str], outputs: Sequence[Any]) -> Path:
+    """Write `PART.tsv` for GLUE's site: a header, then the number of each record and its label, or a score."""
+    lines = ["index\tprediction"]
+    for number, output in zip(numbers, outputs, strict=True):
+        lines.append(f"{number}\t{output if isinstance(output, str) else _in_range(output, row)}")
+    path = folder / "submission" / f"{part}.tsv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, "\n".join(lines) + "\n")
+    return path
+
+
+def _in_range(value: float, row: Row) -> str:
+    """A score with three digits, inside the range of the row."""
+    low, high = row.range or (value, value)
+    return f"{min(max(value, low), high):.3f}"

@@ -9,11 +9,10 @@ from atento.runs.record import read_run
 from atento.runs.train import train
 from atento.storage.whole_file import write_whole
 from atento.suites.files import RowFiles, files_of
-from atento.suites.outputs import Outputs, Predictor, labelled_outputs, unlabelled_outputs
+from atento.suites.outputs import Outputs, Predictor, labelled_outputs, unlabelled_outputs, write_submission
 from atento.suites.plan import Overrides, Plan, planned
 from atento.suites.row import Row
 from atento.suites.scores import SuiteResult, TaskResult, result_of
-from atento.suites.submission import write_submission
 from atento.suites.table import rows_named, suite_named
 
 RESULTS = "results.json"
