@@ -1,6 +1,5 @@
 """`--cluster`: a command over a file of any size, by workers side by side, with parts of the output in a folder."""
 
-import functools
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ import typer
 
 from atento.cli.cluster_run import Launch
 from atento.cli.completion import words
+from atento.cli.options import with_signature
 
 _PANEL = "Files of any size"
 _FLAGS: dict[str, Any] = {
@@ -76,7 +76,6 @@ def with_cluster(command: Callable[..., None]) -> Callable[..., None]:
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_FLAGS[name]) for name in flags
     ]
 
-    @functools.wraps(command)
     def run(**options: Any) -> None:
         from atento.errors import UsageError
 
@@ -92,7 +91,4 @@ def with_cluster(command: Callable[..., None]) -> Callable[..., None]:
         check_cluster(values["cluster"])
         command(cluster=Launch(command.__name__, options, **values), **options)
 
-    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    del run.__wrapped__
-    return run
+    return with_signature(command, run, parameters)

@@ -1,6 +1,5 @@
 """The decoding flags, which all commands that write share."""
 
-import functools
 import inspect
 import re
 from collections.abc import Callable, Collection
@@ -9,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from atento.cli.completion import utilities, words
+from atento.cli.options import with_signature
 
 
 def _number(kind: type, text: str, **limits: Any) -> Any:
@@ -128,7 +128,6 @@ def with_decoding(command: Callable[..., None], without: Collection[str] = ()) -
         if name not in without
     ]
 
-    @functools.wraps(command)
     def run(**options: Any) -> None:
         from atento.errors import RecipeError, UsageError
 
@@ -140,11 +139,7 @@ def with_decoding(command: Callable[..., None], without: Collection[str] = ()) -
                 raise
             raise UsageError(message) from None
 
-    parameters = [*parameters[:first], *flags, *parameters[first:]]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    del run.__wrapped__
-    return run
+    return with_signature(command, run, [*parameters[:first], *flags, *parameters[first:]])
 
 
 def _by_flag(message: str) -> str:

@@ -3,11 +3,15 @@
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from atento.cli.options import check_order, progress, running
+import typer
+
+from atento.cli.options import ModelOptions, check_order, progress
 from atento.cli.progress import announce_stdin, show_batches
 from atento.cli.work import Cluster, Work
 
@@ -19,61 +23,73 @@ WINDOW = 1024  # lines processed together, so that memory is bounded
 Check = Callable[[str, str], object]  # (line, file:line) -> raises DataError for a line that the command cannot read
 
 
-def answer_lines(
-    command: str,
-    model: str,
-    file: str,
-    answer: "Callable[[Model, list[str], int, list[str] | None], object]",
-    *,
-    ready: "Callable[[Model], object]",
-    check: Check | None = None,
-    model_check: "Callable[[Model, str], str | None] | None" = None,
-    skip_bad: bool,
-    device: str,
-    precision: str,
-    seed: int,
-    threads: int | None,
-    cluster: Cluster | None = None,
-    per_line: bool = True,
-) -> None:
-    """Load a model and answer the lines of a file, or of standard input as they arrive.
+@dataclass(frozen=True)
+class LineOptions(ModelOptions):
+    """FILE and the options of commands that answer each of its lines, for `with_options`."""
 
-    Args:
-        command: its name, for progress.
-        model, file: the arguments of the command.
-        answer: writes the outputs for some lines, given the model, the lines, the number of the first one, from 1, and
-            a list for the messages of bad lines (None: they are errors).
-        ready: called with the model before the first line is read; raises CapabilityError if it cannot do the work.
-        check: as in `input_lines`.
-        model_check: says why the loaded model cannot read a line; None if it can.
-        skip_bad, device, precision, seed, threads: the options of the command.
-        cluster: does the work in place of this process.
-        per_line: as in `Work`.
-    """
-    from atento.errors import counted
+    file: Annotated[str, typer.Argument(metavar="FILE", help="One text a line; - is standard input.")] = "-"
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="A bad line becomes an empty line instead of an error.")
+    ] = False
+    cluster: Cluster | None = None
 
-    if cluster is not None:
-        cluster.run(Work(_in_windows(answer, model_check, file), ready, check, per_line=per_line))
-        return
-    from atento.model import load  # with torch, which the process that hands out blocks does not need
+    def answer(
+        self,
+        command: str,
+        model: str,
+        answer: "Callable[[Model, list[str], int, list[str] | None], object]",
+        *,
+        ready: "Callable[[Model], object]",
+        check: Check | None = None,
+        model_check: "Callable[[Model, str], str | None] | None" = None,
+        per_line: bool = True,
+    ) -> None:
+        """Load a model and answer the lines of the file, or of standard input as they arrive.
 
-    check_order(model, file)
-    bad: list[str] | None = [] if skip_bad else None
-    lines = input_lines(file, bad, check)
-    first = 1
-    with running(seed, threads):
-        loaded = load(model, device=device, precision=precision)
-        ready(loaded)
-        if model_check is not None:
-            lines = _checked_by_model(lines, file, bad, partial(model_check, loaded))
-        announce_stdin(file)
-        with show_batches(command):
-            for window in windows(lines, from_stdin=file == "-"):
-                answer(loaded, window, first, bad)
-                sys.stdout.flush()
-                first += len(window)
-    if bad:
-        progress(f"warning: {counted(len(bad), 'bad line')} left empty, first: {bad[0]}")
+        Args:
+            command: its name, for progress.
+            model: the argument of the command.
+            answer: writes the outputs for some lines, given the model, the lines, the number of the first one, from 1,
+                and a list for the messages of bad lines (None: they are errors).
+            ready: called with the model before the first line is read; raises CapabilityError if it cannot do the work.
+            check: as in `input_lines`.
+            model_check: says why the loaded model cannot read a line; None if it can.
+            per_line: as in `Work`.
+        """
+        if self.cluster is not None:
+            self.cluster.run(Work(_in_windows(answer, model_check, self.file), ready, check, per_line=per_line))
+            return
+        first = 1
+        with self.reading(model, check) as (loaded, lines, bad):
+            ready(loaded)
+            if model_check is not None:
+                lines = _checked_by_model(lines, self.file, bad, partial(model_check, loaded))
+            announce_stdin(self.file)
+            with show_batches(command):
+                for window in windows(lines, from_stdin=self.file == "-"):
+                    answer(loaded, window, first, bad)
+                    sys.stdout.flush()
+                    first += len(window)
+
+    @contextmanager
+    def reading(
+        self, model: str, check: Check | None = None
+    ) -> "Iterator[tuple[Model, Iterator[str], list[str] | None]]":
+        """The model, the lines and, with `--skip-bad`, a list for messages of bad lines, which are counted at the end.
+
+        Args:
+            model: the argument of the command.
+            check: as in `input_lines`.
+        """
+        from atento.errors import counted
+
+        check_order(model, self.file)
+        bad: list[str] | None = [] if self.skip_bad else None
+        lines = input_lines(self.file, bad, check)
+        with self.loaded(model) as loaded:
+            yield loaded, lines, bad
+        if bad:
+            progress(f"warning: {counted(len(bad), 'bad line')} left empty, first: {bad[0]}")
 
 
 def _in_windows(

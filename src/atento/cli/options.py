@@ -1,15 +1,23 @@
 """Options that all commands with a network share, and the context in which such a command runs."""
 
-from collections.abc import Iterator
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
+from typer.models import ArgumentInfo
 
 from atento.cli.completion import models, words
 from atento.errors import UsageError
 from atento.terminal import echo
+
+if TYPE_CHECKING:
+    from atento.model import Model
 
 SEED_LIMIT = 2**63
 
@@ -71,6 +79,76 @@ def running(seed: int, threads: int | None) -> Iterator[None]:
     torch.manual_seed(seed)
     with thread_scope(threads), warnings_as_lines():
         yield
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """The options of commands that load a model, of which `with_options` makes flags."""
+
+    device: Device = "auto"
+    precision: Precision = "float32"
+    seed: Seed = 1
+    threads: Threads = None
+    as_json: AsJson = False
+
+    @contextmanager
+    def loaded(self, model: str) -> "Iterator[Model]":
+        """The model, in the context of `running`."""
+        with running(self.seed, self.threads):
+            from atento.model import load  # with torch, which the process that hands out blocks does not need
+
+            yield load(model, device=self.device, precision=self.precision)
+
+
+def with_options(**texts: str | None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorator: the parameter of a command that is a dataclass of options becomes the fields of that.
+
+    Arguments stand in its place, and flags behind those of the command, the fields of a class before those of its base.
+
+    Args:
+        texts: field -> its help in place of that of the class; None: the command has no such flag.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        parameters = list(inspect.signature(command).parameters.values())
+        (place,) = (n for n, parameter in enumerate(parameters) if is_dataclass(parameter.annotation))
+        shared = parameters.pop(place)
+        fields = [
+            _parameter(options, name, texts.get(name))
+            for options in shared.annotation.__mro__[:-1]
+            for name in options.__annotations__
+            if name not in texts or texts[name] is not None
+        ]
+        arguments = [field for field in fields if isinstance(get_args(field.annotation)[-1], ArgumentInfo)]
+
+        def run(**values: Any) -> None:
+            given = {field.name: values.pop(field.name) for field in fields if field.name in values}
+            command(**values, **{shared.name: shared.annotation(**given)})
+
+        parameters[place:place] = arguments
+        return with_signature(command, run, [*parameters, *(field for field in fields if field not in arguments)])
+
+    return decorate
+
+
+def _parameter(options: type, name: str, text: str | None) -> inspect.Parameter:
+    """The parameter of a field of a class of options, with that text as its help if it is not None."""
+    kind, default = options.__annotations__[name], getattr(options, name)
+    if text is not None:
+        kind = Annotated[get_args(kind)[0], copy(get_args(kind)[1])]
+        get_args(kind)[1].help = text
+    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=kind)
+
+
+def with_signature(
+    command: Callable[..., None], run: Callable[..., None], parameters: Sequence[inspect.Parameter]
+) -> Callable[..., None]:
+    """Return `run` with the name and the text of a command, and the parameters of which Typer makes flags."""
+    functools.update_wrapper(run, command)
+    del run.__wrapped__  # type: ignore[attr-defined]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
 
 
 def progress(text: str) -> None:

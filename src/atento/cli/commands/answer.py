@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atento.cli.cluster import with_cluster
-from atento.cli.lines import answer_lines
-from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, running
-from atento.cli.work import Cluster
+from atento.cli.lines import LineOptions
+from atento.cli.options import ModelArgument, with_options
 from atento.terminal import write
 
 if TYPE_CHECKING:
@@ -26,16 +25,13 @@ def register(app: typer.Typer) -> None:
     app.command("answer", epilog="Example:  atento answer MODEL questions.tsv")(with_cluster(answer))
 
 
+@with_options(
+    file="A question and its context on each line, with a tab between; or .jsonl, one object a line with the keys "
+    "question and context; - is standard input."
+)
 def answer(
     model: ModelArgument,
-    file: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE",
-            help="A question and its context on each line, with a tab between; or .jsonl, one object a line with the "
-            "keys question and context; - is standard input.",
-        ),
-    ] = "-",
+    shared: LineOptions,
     jsonl: Annotated[
         bool, typer.Option("--jsonl", help="The lines are JSON objects, whatever the name of FILE.")
     ] = False,
@@ -57,15 +53,6 @@ def answer(
             metavar="X", help='Give no answer where the score of "no answer" exceeds the best span\'s by more than X.'
         ),
     ] = 0.0,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="A bad line becomes an empty line instead of an error.")
-    ] = False,
-    device: Device = "auto",
-    precision: Precision = "float32",
-    seed: Seed = 1,
-    threads: Threads = None,
-    as_json: AsJson = False,
-    cluster: Cluster | None = None,
 ) -> None:
     """Print the answer to the question on each line; the line is empty where the context has no answer.
 
@@ -75,31 +62,22 @@ def answer(
 
     if (question is None) != (context is None):
         raise UsageError("--question and --context belong together: give both, or a FILE with a question a line")
-    if question is not None and cluster is not None:
+    if question is not None and shared.cluster is not None:
         raise UsageError("--question and --cluster exclude each other")
-    if question is not None and file != "-":
-        raise UsageError(f"--question and --context replace FILE: got {file}")
+    if question is not None and shared.file != "-":
+        raise UsageError(f"--question and --context replace FILE: got {shared.file}")
     options: dict[str, Any] = {"n_best": n_best or 1, "max_answer": max_answer, "null_threshold": null_threshold}
     if question is not None and context is not None:
-        _answer_one(model, question, context, options, n_best, as_json, device, precision, seed, threads)
+        _answer_one(model, question, context, options, n_best, shared)
         return
-    columns = cluster is not None and cluster.columns  # which are joined by a tab
-    parse = _object if jsonl or (file.endswith(_JSONL) and not columns) else _row
-    answer_lines(
+    columns = shared.cluster is not None and shared.cluster.columns  # which are joined by a tab
+    parse = _object if jsonl or (shared.file.endswith(_JSONL) and not columns) else _row
+    shared.answer(
         "answer",
         model,
-        file,
-        lambda loaded, lines, first, bad: _show_answers(
-            loaded, lines, first, bad, parse, file, options, n_best, as_json
-        ),
+        lambda loaded, lines, first, bad: _show_answers(loaded, lines, first, bad, parse, shared, options, n_best),
         ready=lambda loaded: loaded.answers([], [], **options),
         check=parse,
-        skip_bad=skip_bad,
-        device=device,
-        precision=precision,
-        seed=seed,
-        threads=threads,
-        cluster=cluster,
     )
 
 
@@ -109,39 +87,27 @@ def _show_answers(
     first: int,
     bad: list[str] | None,
     parse: Callable[[str, str], _Pair],
-    file: str,
+    shared: LineOptions,
     options: dict[str, Any],
     n_best: int | None,
-    as_json: bool,
 ) -> None:
     """Print the answers to the questions of some lines; `first` is the number of the first line."""
     from atento.data.files.source_lines import display_name
 
     pairs = [parse(line, "") if line.strip() else ("", "") for line in lines]
-    positions = [f"{display_name(file)}:{number}" for number in range(first, first + len(lines))]
-    _show(pairs, _answers(loaded, pairs, positions, bad, options), n_best, as_json)
+    positions = [f"{display_name(shared.file)}:{number}" for number in range(first, first + len(lines))]
+    _show(pairs, _answers(loaded, pairs, positions, bad, options), n_best, shared.as_json)
 
 
 def _answer_one(
-    model: str,
-    question: str,
-    context: str,
-    options: dict[str, Any],
-    n_best: int | None,
-    as_json: bool,
-    device: str,
-    precision: str,
-    seed: int,
-    threads: int | None,
+    model: str, question: str, context: str, options: dict[str, Any], n_best: int | None, shared: LineOptions
 ) -> None:
     """Answer one question about the whole text of a file."""
     from atento.data.files.source_lines import read_lines
-    from atento.model import load
 
     text = "\n".join(read_lines(context))
-    with running(seed, threads):
-        loaded = load(model, device=device, precision=precision)
-        _show([(question, text)], loaded.answers([question], [text], **options), n_best, as_json)
+    with shared.loaded(model) as loaded:
+        _show([(question, text)], loaded.answers([question], [text], **options), n_best, shared.as_json)
 
 
 def _answers(

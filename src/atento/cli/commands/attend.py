@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from atento.cli.completion import words
-from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, running
+from atento.cli.options import ModelArgument, ModelOptions, with_options
 from atento.cli.outputs import output_file
 from atento.cli.progress import announce_stdin
 from atento.terminal import echo
@@ -20,12 +20,14 @@ def register(app: typer.Typer) -> None:
     app.command("attend", epilog="Example:  atento attend runs/demo 'The red house is big.' --out page.html")(attend)
 
 
+@with_options()
 def attend(
     model: ModelArgument,
     text: Annotated[
         str, typer.Argument(metavar="TEXT", help="The input text; - is standard input, one text per line.")
     ],
     out: Annotated[str, typer.Option(metavar="FILE", help="FILE.html, .svg, .png or .json; replaced if it exists.")],
+    shared: ModelOptions,
     target: Annotated[str | None, typer.Option(help="The output text; decoded by the model if not given.")] = None,
     layer: Annotated[int, typer.Option(help="Layer to draw, from 0; -1 is the last. A page begins with it.")] = -1,
     head: Annotated[
@@ -41,31 +43,24 @@ def attend(
         ),
     ] = None,
     words: Annotated[bool, typer.Option("--words", help="Merge subwords into words; not with .json.")] = False,
-    device: Device = "auto",
-    precision: Precision = "float32",
-    seed: Seed = 1,
-    threads: Threads = None,
-    as_json: AsJson = False,
 ) -> None:
     """Draw the attention weights of any layer and head: encoder, decoder or cross-attention."""
     from atento.inspection.page import attention_page
     from atento.inspection.record import check_view
-    from atento.model import load
     from atento.storage.whole_file import write_output
 
     head_choice: Any = int(head) if head.lstrip("-").isdigit() else head
     view: dict[str, Any] = {"layer": layer, "head": head_choice, "kind": kind, "words": words}
     check_view(output_file(out, ENDINGS), **view)
     texts = _texts(out, target) if text == "-" else [text]
-    with running(seed, threads):
-        loaded = load(model, device=device, precision=precision)
+    with shared.loaded(model) as loaded:
         records = [loaded.attend(text, target) for text in texts]
     if len(records) == 1:
         records[0].save(out, **view)
     else:
         write_output(Path(out), attention_page(records, **view))
     echo(f"wrote {out}", err=True)
-    if as_json:
+    if shared.as_json:
         for record in records:
             echo(json.dumps({"wrote": out, "tokens": record.tokens, "source_tokens": record.source_tokens}))
 

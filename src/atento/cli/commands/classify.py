@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from atento.cli.cluster import with_cluster
-from atento.cli.lines import answer_lines
-from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads
-from atento.cli.work import Cluster
+from atento.cli.lines import LineOptions
+from atento.cli.options import ModelArgument, with_options
 from atento.terminal import write
 
 if TYPE_CHECKING:
@@ -26,9 +25,10 @@ def register(app: typer.Typer) -> None:
     app.command("classify", epilog=EPILOG)(with_cluster(classify))
 
 
+@with_options()
 def classify(
     model: ModelArgument,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="One text a line; - is standard input.")] = "-",
+    shared: LineOptions,
     pairs: Annotated[
         bool, typer.Option("--pairs", help="Each line holds two texts with a tab between, for a model of pairs.")
     ] = False,
@@ -40,34 +40,18 @@ def classify(
             help="Print all labels at least this probable, not the best one; 0.5 for models of several labels.",
         ),
     ] = None,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="A bad line becomes an empty line instead of an error.")
-    ] = False,
-    device: Device = "auto",
-    precision: Precision = "float32",
-    seed: Seed = 1,
-    threads: Threads = None,
-    as_json: AsJson = False,
-    cluster: Cluster | None = None,
 ) -> None:
     """Print the most probable label of each line and its probability; an empty line stays empty.
 
     A model of several labels prints all those above the threshold, separated by |, and their probabilities. With
     --json, print the probability of every label.
     """
-    answer_lines(
+    shared.answer(
         "classify",
         model,
-        file,
-        lambda loaded, lines, *_: _show(loaded, lines, pairs, threshold, as_json),
+        lambda loaded, lines, *_: _show(loaded, lines, pairs, threshold, shared.as_json),
         ready=lambda loaded: loaded.classifications([]),
         check=_two_texts if pairs else None,
-        skip_bad=skip_bad,
-        device=device,
-        precision=precision,
-        seed=seed,
-        threads=threads,
-        cluster=cluster,
     )
 
 

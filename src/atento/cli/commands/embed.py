@@ -10,11 +10,11 @@ import typer
 
 from atento.cli.cluster import with_cluster
 from atento.cli.completion import words
-from atento.cli.lines import answer_lines, refuse_parquet
-from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, running
+from atento.cli.lines import LineOptions, refuse_parquet
+from atento.cli.options import ModelArgument, check_order, with_options
 from atento.cli.outputs import output_file
 from atento.cli.progress import announce_stdin, show_batches
-from atento.cli.work import Cluster, Work
+from atento.cli.work import Work
 from atento.config.sections.embedding import POOLINGS
 from atento.terminal import echo, write
 
@@ -35,11 +35,10 @@ def register(app: typer.Typer) -> None:
     app.command("embed", epilog="Example:  atento embed MODEL texts.txt --out vectors.npy")(with_cluster(embed))
 
 
+@with_options(file="A text file, one text per line; - is standard input.", skip_bad=None)
 def embed(
     model: ModelArgument,
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="A text file, one text per line; - is standard input.")
-    ] = "-",
+    shared: LineOptions,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -50,12 +49,6 @@ def embed(
     ] = None,
     layer: Layer = None,
     pooling: Pooling = None,
-    device: Device = "auto",
-    precision: Precision = "float32",
-    seed: Seed = 1,
-    threads: Threads = None,
-    as_json: AsJson = False,
-    cluster: Cluster | None = None,
 ) -> None:
     """Print a vector for each line: numbers separated by spaces.
 
@@ -65,38 +58,33 @@ def embed(
 
     chosen = {"layer": layer, "pooling": pooling}
     options: Any = {name: value for name, value in chosen.items() if value is not None}
-    if cluster is not None:
-        answer = _show_json if as_json else _save
-        cluster.run(
+    if shared.cluster is not None:
+        answer = _show_json if shared.as_json else _save
+        shared.cluster.run(
             Work(
                 lambda loaded, lines, *_: answer(lines, loaded.embed(lines, **options)),
                 ready=lambda loaded: loaded.embed([], **options),
-                ending=None if as_json else ".npy",
+                ending=None if shared.as_json else ".npy",
             )
         )
         return
     if out is None:
-        show = _show_json if as_json else _show_numbers
-        answer_lines(
+        show = _show_json if shared.as_json else _show_numbers
+        shared.answer(
             "embed",
             model,
-            file,
             lambda loaded, lines, *_: show(lines, loaded.embed(lines, **options)),
             ready=lambda loaded: loaded.embed([], **options),
-            skip_bad=False,
-            device=device,
-            precision=precision,
-            seed=seed,
-            threads=threads,
         )
         return
-    check_order(model, file)
+    check_order(model, shared.file)
     output_file(out, _ENDINGS)
-    refuse_parquet(file)
-    announce_stdin(file)
-    lines = read_lines(file)
-    _check_words(out, lines, display_name(file))
-    vectors = _vectors(model, lines, options, device, precision, seed, threads)
+    refuse_parquet(shared.file)
+    announce_stdin(shared.file)
+    lines = read_lines(shared.file)
+    _check_words(out, lines, display_name(shared.file))
+    with shared.loaded(model) as loaded, show_batches("embed"):
+        vectors = loaded.embed(lines, **options)
     _write(out, lines, vectors)
     echo(f"wrote {out}: {vectors.shape[0]} x {vectors.shape[1]}", err=True)
 
@@ -160,21 +148,3 @@ def _write(out: Path, lines: list[str], vectors: Any) -> None:
                 np.savetxt(stream, vectors, fmt="%.9g", delimiter="\t", encoding="ascii")
     except OSError as error:  # NumPy's own, of a disk that is full, has no `strerror`
         raise AtentoError(f"{out} cannot be written: {error.strerror or error}") from None
-
-
-def _vectors(
-    model: str,
-    texts: list[str],
-    options: Any,
-    device: str,
-    precision: str,
-    seed: int,
-    threads: int | None,
-) -> Any:
-    """The vectors of the texts."""
-    from atento.model import load
-
-    with running(seed, threads):
-        loaded = load(model, device=device, precision=precision)
-        with show_batches("embed"):
-            return loaded.embed(texts, **options)

@@ -9,7 +9,7 @@ import typer
 from atento.cli import completion
 from atento.cli.decoding import with_decoding
 from atento.cli.gates import hold_gates, parse_gates
-from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, progress, running
+from atento.cli.options import ModelArgument, ModelOptions, check_order, progress, with_options
 from atento.cli.outputs import output_file
 from atento.cli.progress import show_batches
 from atento.terminal import echo
@@ -66,6 +66,7 @@ def register(app: typer.Typer) -> None:
     )
 
 
+@with_options()
 def evaluate(
     model: ModelArgument,
     data: Annotated[
@@ -75,6 +76,7 @@ def evaluate(
         ),
     ],
     decoding: dict[str, Any],
+    shared: ModelOptions,
     task: Annotated[
         str | None,
         typer.Option(
@@ -101,11 +103,6 @@ def evaluate(
     language: Language = None,
     skip_bad: SkipBad = None,
     reading: Reading = None,
-    device: Device = "auto",
-    precision: Precision = "float32",
-    seed: Seed = 1,
-    threads: Threads = None,
-    as_json: AsJson = False,
 ) -> None:
     """Decode labelled data and print each score with its 95 % bootstrap interval."""
     from atento.config.tables.tasks import TASKS
@@ -113,7 +110,6 @@ def evaluate(
     from atento.evaluation import evaluate as score
     from atento.metrics import metric_named
     from atento.metrics.table import lower_is_better
-    from atento.model import load
     from atento.tasks.table import labels_of, usual_metrics
 
     check_order(model, *data)
@@ -124,9 +120,8 @@ def evaluate(
     for name in (*requested, *(name for name, _ in gates)):
         metric_named(name)  # before the model is loaded
     stated = None if reading is None else dict(_pair(item) for item in reading)
-    options: Any = decoding | {"seed": seed, "reading": stated}
-    with running(seed, threads):
-        loaded = load(model, device=device, precision=precision)
+    options: Any = decoding | {"seed": shared.seed, "reading": stated}
+    with shared.loaded(model) as loaded:
         task = task_of(loaded, task)
         as_read = reading_learned(loaded, task) if stated is None else stated
         named = chosen or columns_learned(loaded, data, task, as_read)
@@ -136,7 +131,7 @@ def evaluate(
         with show_batches("evaluate"):
             options |= {"metrics": list(names), "columns": chosen, "language": language, "skip_bad": skip_bad}
             scores = score(loaded, data, task, say=progress, **options)
-    _show(scores, seed, as_json, matrix=report)
+    _show(scores, shared.seed, shared.as_json, matrix=report)
     if picture is not None:
         _draw(scores, picture, f"{model} on {' '.join(data)}")
     hold_gates(gates, {name: score.value for name, score in scores.items()}, lower_is_better)

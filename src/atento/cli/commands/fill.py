@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from atento.cli.cluster import with_cluster
-from atento.cli.lines import answer_lines, one_line
-from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads
-from atento.cli.work import Cluster
+from atento.cli.lines import LineOptions, one_line
+from atento.cli.options import ModelArgument, with_options
 from atento.terminal import write
 
 if TYPE_CHECKING:
@@ -21,15 +20,10 @@ def register(app: typer.Typer) -> None:
     app.command("fill", epilog="Example:  echo 'O gato está <mask> no tapete.' | atento fill MODEL")(with_cluster(fill))
 
 
+@with_options(file="One text a line, with the mask of the model, or <extra_id_0> for T5; - is standard input.")
 def fill(
     model: ModelArgument,
-    file: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE",
-            help="One text a line, with the mask of the model, or <extra_id_0> for T5; - is standard input.",
-        ),
-    ] = "-",
+    shared: LineOptions,
     top: Annotated[
         int | None,
         typer.Option(min=1, max=1000, metavar="N", help="Print the N best tokens with probabilities, not the text."),
@@ -40,15 +34,6 @@ def fill(
             min=1, max=1000, metavar="N", help="Fill all masks at once and refine them in N passes (mask-predict)."
         ),
     ] = None,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="A bad line becomes an empty line instead of an error.")
-    ] = False,
-    device: Device = "auto",
-    precision: Precision = "float32",
-    seed: Seed = 1,
-    threads: Threads = None,
-    as_json: AsJson = False,
-    cluster: Cluster | None = None,
 ) -> None:
     """Print each line with its masks filled; an empty line stays empty.
 
@@ -58,19 +43,12 @@ def fill(
 
     if iterations is not None and top is not None:
         raise UsageError("--iterations gives one candidate: it excludes --top")
-    answer_lines(
+    shared.answer(
         "fill",
         model,
-        file,
-        lambda loaded, lines, *_: _show(loaded, lines, top, iterations, as_json),
+        lambda loaded, lines, *_: _show(loaded, lines, top, iterations, shared.as_json),
         ready=lambda loaded: loaded.fill([]),
         model_check=_reason,
-        skip_bad=skip_bad,
-        device=device,
-        precision=precision,
-        seed=seed,
-        threads=threads,
-        cluster=cluster,
     )
 
 

@@ -7,10 +7,10 @@ import typer
 
 from atento.cli.cluster import with_cluster
 from atento.cli.gates import hold_gates, parse_gates
-from atento.cli.lines import refuse_parquet
-from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, progress, running
+from atento.cli.lines import LineOptions, refuse_parquet
+from atento.cli.options import ModelArgument, check_order, progress, with_options
 from atento.cli.progress import announce_stdin, show_batches
-from atento.cli.work import Cluster, Work
+from atento.cli.work import Work
 from atento.terminal import echo, write
 
 if TYPE_CHECKING:
@@ -34,16 +34,13 @@ def register(app: typer.Typer) -> None:
     app.command("perplexity", epilog=EPILOG)(with_cluster(perplexity))
 
 
+@with_options(
+    file="One text a line; of an encoder-decoder, source and target with a tab between them; - is standard input.",
+    skip_bad=None,
+)
 def perplexity(
     model: ModelArgument,
-    file: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE",
-            help="One text a line; of an encoder-decoder, source and target with a tab between them; - is standard "
-            "input.",
-        ),
-    ] = "-",
+    shared: LineOptions,
     targets: Annotated[
         str | None,
         typer.Argument(metavar="TARGETS", help="The targets of an encoder-decoder, if FILE has the sources."),
@@ -64,22 +61,14 @@ def perplexity(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Exit with status 3 if perplexity, nll or bits is above this."),
     ] = None,
-    device: Device = "auto",
-    precision: Precision = "float32",
-    seed: Seed = 1,
-    threads: Threads = None,
-    as_json: AsJson = False,
-    cluster: Cluster | None = None,
 ) -> None:
     """Print the token-weighted perplexity of texts; of a masked model the pseudo-perplexity. Lower is better."""
     from atento.errors import UsageError
 
-    options = {"window": window, "stride": stride}
-    if cluster is not None:
-        cluster.run(_work(file, targets, options, interval, fail_under, per_text, as_json))
+    file, options = shared.file, {"window": window, "stride": stride}
+    if shared.cluster is not None:
+        shared.cluster.run(_work(file, targets, options, interval, fail_under, per_text, shared.as_json))
         return
-    from atento.model import load  # with torch, which the process that hands out blocks does not need
-
     check_order(model, file)
     refuse_parquet(file, targets)
     gates = parse_gates(fail_under)
@@ -89,24 +78,23 @@ def perplexity(
     if (file, targets) == ("-", "-"):
         raise UsageError("standard input can be read once: only one of the files may be `-`")
     announce_stdin(file, *([] if targets is None else [targets]))
-    with running(seed, threads):
-        loaded = load(model, device=device, precision=precision)
+    with shared.loaded(model) as loaded:
         texts, outputs = _read(file, targets, _reads_pairs(loaded))
         texts = _paragraphs(loaded, texts, paragraphs)
         with show_batches("perplexity"):
             score = loaded.perplexity(texts, outputs, **options)
-    if as_json:
+    if shared.as_json:
         record = {"value": score.value, "parts": score.parts, "settings": score.settings}
         if interval:
-            low, high = score.interval(seed=seed)
-            record["interval"] = {"level": 0.95, "low": low, "high": high, "samples": 1000, "seed": seed}
+            low, high = score.interval(seed=shared.seed)
+            record["interval"] = {"level": 0.95, "low": low, "high": high, "samples": 1000, "seed": shared.seed}
         record["texts"] = _records(score)
         echo(json.dumps(record))
     elif per_text:
         values = [record["perplexity"] for record in _records(score)]
         echo("\n".join("" if value is None else f"{value:.4f}" for value in values))
     else:
-        echo(score.line(score.interval(seed=seed) if interval else None))
+        echo(score.line(score.interval(seed=shared.seed) if interval else None))
     hold_gates(gates, {"perplexity": score.value} | score.parts, lambda _: True)
 
 

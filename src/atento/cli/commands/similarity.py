@@ -1,15 +1,14 @@
 """`atento similarity`: how similar the two texts of each line are."""
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from atento.cli.cluster import with_cluster
 from atento.cli.commands.embed import Layer, Pooling
-from atento.cli.lines import answer_lines
-from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads
-from atento.cli.work import Cluster
+from atento.cli.lines import LineOptions
+from atento.cli.options import ModelArgument, with_options
 from atento.terminal import write
 
 if TYPE_CHECKING:
@@ -21,22 +20,12 @@ def register(app: typer.Typer) -> None:
     app.command("similarity", epilog="Example:  atento similarity MODEL pairs.tsv")(with_cluster(similarity))
 
 
+@with_options(file="Two texts per line, separated by a TAB; - is standard input.")
 def similarity(
     model: ModelArgument,
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="Two texts per line, separated by a TAB; - is standard input.")
-    ] = "-",
+    shared: LineOptions,
     layer: Layer = None,
     pooling: Pooling = None,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="A bad line becomes an empty line instead of an error.")
-    ] = False,
-    device: Device = "auto",
-    precision: Precision = "float32",
-    seed: Seed = 1,
-    threads: Threads = None,
-    as_json: AsJson = False,
-    cluster: Cluster | None = None,
 ) -> None:
     """Print how similar the two texts of each line are; an empty line stays empty.
 
@@ -46,23 +35,13 @@ def similarity(
     chosen = {"layer": layer, "pooling": pooling}
     options = {option: value for option, value in chosen.items() if value is not None}
 
-    def answer(loaded: "Model", lines: list[str], first: int, bad: list[str] | None) -> None:
-        _show(loaded, lines, options, as_json)
-
-    answer_lines(
+    shared.answer(
         "similarity",
         model,
-        file,
-        answer,
+        lambda loaded, lines, *_: _show(loaded, lines, options, shared.as_json),
         ready=lambda loaded: loaded,
         check=_one_or_two_texts,
         model_check=_lacks_a_text,
-        skip_bad=skip_bad,
-        device=device,
-        precision=precision,
-        seed=seed,
-        threads=threads,
-        cluster=cluster,
     )
 
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atento.cli.cluster import with_cluster
-from atento.cli.lines import answer_lines
-from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads
-from atento.cli.work import Cluster
+from atento.cli.lines import LineOptions
+from atento.cli.options import ModelArgument, with_options
 from atento.terminal import write
 
 if TYPE_CHECKING:
@@ -23,9 +22,10 @@ def register(app: typer.Typer) -> None:
     app.command("tag", epilog="Example:  atento tag MODEL news.txt --json")(with_cluster(tag))
 
 
+@with_options()
 def tag(
     model: ModelArgument,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="One text a line; - is standard input.")] = "-",
+    shared: LineOptions,
     words: Annotated[
         bool, typer.Option("--words", help="Each line is split into words already, with spaces between them.")
     ] = False,
@@ -40,15 +40,6 @@ def tag(
             "the former for models that were trained here.",
         ),
     ] = None,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="A bad line becomes an empty line instead of an error.")
-    ] = False,
-    device: Device = "auto",
-    precision: Precision = "float32",
-    seed: Seed = 1,
-    threads: Threads = None,
-    as_json: AsJson = False,
-    cluster: Cluster | None = None,
 ) -> None:
     """Print each line with its entities as text/LABEL, those of several words as [two words]/LABEL.
 
@@ -57,21 +48,14 @@ def tag(
     """
     from atento.errors import UsageError
 
-    if conll and as_json:
+    if conll and shared.as_json:
         raise UsageError("--conll and --json exclude each other")
-    show = _show_columns if conll else _show_json if as_json else _show_text
-    answer_lines(
+    show = _show_columns if conll else _show_json if shared.as_json else _show_text
+    shared.answer(
         "tag",
         model,
-        file,
         lambda loaded, lines, *_: show(_tagged(loaded, lines, words, constrained, each_word=conll)),
         ready=lambda loaded: loaded.tag([], constrained=constrained),
-        skip_bad=skip_bad,
-        device=device,
-        precision=precision,
-        seed=seed,
-        threads=threads,
-        cluster=cluster,
         per_line=not conll,
     )
 

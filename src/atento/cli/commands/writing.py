@@ -4,7 +4,7 @@ import itertools
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,11 +12,11 @@ import typer
 
 from atento.cli.cluster import with_cluster
 from atento.cli.decoding import with_decoding
-from atento.cli.lines import input_lines, one_line, windows
-from atento.cli.options import AsJson, Device, ModelArgument, Precision, Seed, Threads, check_order, progress, running
+from atento.cli.lines import LineOptions, one_line, windows
+from atento.cli.options import ModelArgument, progress, with_options
 from atento.cli.outputs import output_file
 from atento.cli.progress import Progress, announce_stdin, show_batches
-from atento.cli.work import Cluster, Work
+from atento.cli.work import Work
 from atento.terminal import write
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from atento.model import Model
     from atento.tasks.writing import WrittenText
 
-File = Annotated[str, typer.Argument(metavar="FILE", help="A text file, one text per line; - is standard input.")]
 SplitSentences = Annotated[bool, typer.Option("--split-sentences", help="Process each sentence of a line separately.")]
 SourceLanguage = Annotated[
     str | None,
@@ -33,7 +32,6 @@ SourceLanguage = Annotated[
 TargetLanguage = Annotated[
     str | None, typer.Option("--target-language", metavar="NAME", help="Language to write, of multilingual models.")
 ]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Replace invalid lines by empty ones, and count them.")]
 Stream = Annotated[bool, typer.Option("--stream", help="Print each output token by token.")]
 TracePage = Annotated[
     str | None,
@@ -43,6 +41,7 @@ TracePage = Annotated[
         help="Also write a page that shows the search; for several lines FILE-1.html, FILE-2.html ... (at most 16).",
     ),
 ]
+_OUTPUTS = {"translate": "translations", "summarize": "summaries", "generate": "generations"}  # methods of the model
 TRACED = 16  # lines that --trace takes: each page has some hundred kilobytes
 
 
@@ -59,80 +58,62 @@ def register(app: typer.Typer) -> None:
     app.command("generate", epilog=example)(with_decoding(with_cluster(generate)))
 
 
+with_lines = with_options(
+    file="A text file, one text per line; - is standard input.",
+    skip_bad="Replace invalid lines by empty ones, and count them.",
+)
+
+
+@with_lines
 def translate(
     model: ModelArgument,
     decoding: dict[str, Any],
-    file: File = "-",
+    shared: LineOptions,
     source_language: SourceLanguage = None,
     target_language: TargetLanguage = None,
     split_sentences: SplitSentences = False,
     stream: Stream = False,
     trace: TracePage = None,
-    skip_bad: SkipBad = False,
-    device: Device = "auto",
-    precision: Precision = "float32",
-    seed: Seed = 1,
-    threads: Threads = None,
-    as_json: AsJson = False,
-    cluster: Cluster | None = None,
 ) -> None:
     """Translate a text line by line. Empty lines stay empty."""
     languages = {"source_language": source_language, "target_language": target_language}
-    options = decoding | {"seed": seed} | {key: name for key, name in languages.items() if name is not None}
-    request = _Request(model, "translate", "translations", stream, split_sentences, as_json, trace, options)
-    _run(request, file, skip_bad, device, precision, threads, cluster)
+    named = {key: name for key, name in languages.items() if name is not None}
+    _run(_Request(model, "translate", shared, decoding, stream, trace, named, split_sentences))
 
 
+@with_lines
 def summarize(
-    model: ModelArgument,
-    decoding: dict[str, Any],
-    file: File = "-",
-    stream: Stream = False,
-    trace: TracePage = None,
-    skip_bad: SkipBad = False,
-    device: Device = "auto",
-    precision: Precision = "float32",
-    seed: Seed = 1,
-    threads: Threads = None,
-    as_json: AsJson = False,
-    cluster: Cluster | None = None,
+    model: ModelArgument, decoding: dict[str, Any], shared: LineOptions, stream: Stream = False, trace: TracePage = None
 ) -> None:
     """Summarise a text on each line. Empty lines stay empty."""
-    request = _Request(model, "summarize", "summaries", stream, False, as_json, trace, decoding | {"seed": seed})
-    _run(request, file, skip_bad, device, precision, threads, cluster)
+    _run(_Request(model, "summarize", shared, decoding, stream, trace))
 
 
+@with_lines
 def generate(
-    model: ModelArgument,
-    decoding: dict[str, Any],
-    file: File = "-",
-    stream: Stream = False,
-    trace: TracePage = None,
-    skip_bad: SkipBad = False,
-    device: Device = "auto",
-    precision: Precision = "float32",
-    seed: Seed = 1,
-    threads: Threads = None,
-    as_json: AsJson = False,
-    cluster: Cluster | None = None,
+    model: ModelArgument, decoding: dict[str, Any], shared: LineOptions, stream: Stream = False, trace: TracePage = None
 ) -> None:
     """Continue the prompt on each line with a language model. The prompt is not repeated; it may be empty."""
-    request = _Request(model, "generate", "outputs", stream, False, as_json, trace, decoding | {"seed": seed})
-    _run(request, file, skip_bad, device, precision, threads, cluster)
+    _run(_Request(model, "generate", shared, decoding, stream, trace))
 
 
 @dataclass(frozen=True)
 class _Request:
-    """The arguments of a command; `name` is the key of the outputs in JSON."""
+    """The arguments of a command."""
 
     model: str
     command: str
-    name: str
+    shared: LineOptions
+    decoding: dict[str, Any]
     stream: bool
-    split_sentences: bool
-    as_json: bool
     trace: str | None
-    options: dict[str, Any]
+    languages: dict[str, str] = field(default_factory=dict)
+    split_sentences: bool = False
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of the method of the model."""
+        return self.decoding | {"seed": self.shared.seed} | self.languages
 
     @property
     def task(self) -> str:
@@ -142,46 +123,31 @@ class _Request:
         return task_with(self.command)
 
 
-def _run(
-    request: _Request,
-    file: str,
-    skip_bad: bool,
-    device: str,
-    precision: str,
-    threads: int | None,
-    cluster: Cluster | None,
-) -> None:
+def _run(request: _Request) -> None:
     """Read the lines, load the model and write its outputs."""
-    from atento.errors import UsageError, counted
+    from atento.errors import UsageError
 
-    if request.stream and (request.as_json or "n_best" in request.options):
+    shared = request.shared
+    if request.stream and (shared.as_json or "n_best" in request.options):
         raise UsageError("--stream prints one output as text: it excludes --json and --n-best")
     if request.split_sentences and "n_best" in request.options:
         raise UsageError("--n-best and --split-sentences exclude each other")
-    if cluster is not None:
-        cluster.run(_work(request))
+    if shared.cluster is not None:
+        shared.cluster.run(_work(request))
         return
-    from atento.model import load  # with torch, which the process that hands out blocks does not need
-
-    check_order(request.model, file)
     _check_trace(request)
-    bad: list[str] | None = [] if skip_bad else None
-    lines = input_lines(file, bad)
-    with running(request.options["seed"], threads):
-        loaded = load(request.model, device=device, precision=precision)
-        announce_stdin(file)
+    with shared.reading(request.model) as (loaded, lines, _):
+        announce_stdin(shared.file)
         if request.stream:
             _stream(loaded, lines, request)
         elif request.trace is not None:
             _write_traced(loaded, list(itertools.islice(lines, TRACED + 1)), request, Path(request.trace))
-        elif file == "-":
+        elif shared.file == "-":
             _write_windows(loaded, lines, request)
         else:
             with show_batches(request.command):
                 outputs = _outputs(loaded, list(lines), request)
             _show(outputs, request)
-    if bad:
-        progress(f"warning: {counted(len(bad), 'bad line')} left empty, first: {bad[0]}")
 
 
 def _work(request: _Request) -> Work:
@@ -274,14 +240,10 @@ def _outputs(
     loaded: "Model", lines: Sequence[str], request: _Request, first: int = 0
 ) -> list[tuple[str, list[list["WrittenText"]]]]:
     """Each line with the outputs of each of its parts, best first; `first` is the number of parts before."""
-    write: dict[str, Any] = {
-        "translations": loaded.translations,
-        "summaries": loaded.summaries,
-        "outputs": loaded.generations,
-    }
+    write: Any = getattr(loaded, _OUTPUTS[request.command])
     pieces = [_parts(line, request) for line in lines]
     flat = [piece for line in pieces for piece in line]
-    results = iter(write[request.name](flat, row=first, **request.options))
+    results = iter(write(flat, row=first, **request.options))
     return [(line, [next(results) for _ in parts]) for line, parts in zip(lines, pieces)]
 
 
@@ -294,8 +256,9 @@ def _draft_counts(hypothesis: "Hypothesis", request: _Request) -> dict[str, int]
 
 def _show(outputs: Sequence[tuple[str, list[list["WrittenText"]]]], request: _Request) -> None:
     """Write one line to standard output for each line of the input."""
+    key = "outputs" if request.command == "generate" else _OUTPUTS[request.command]  # in JSON
     for line, parts in outputs:
-        if request.as_json:
+        if request.shared.as_json:
             hypotheses = [
                 {
                     "text": output.text,
@@ -307,7 +270,7 @@ def _show(outputs: Sequence[tuple[str, list[list["WrittenText"]]]], request: _Re
                 for part in parts
                 for output in part
             ]
-            write(json.dumps({"source": line, request.name: hypotheses}, ensure_ascii=False) + "\n")
+            write(json.dumps({"source": line, key: hypotheses}, ensure_ascii=False) + "\n")
         elif "n_best" in request.options:
             write("\t".join(one_line(output.text).replace("\t", " ") for output in parts[0]) + "\n")
         else:
