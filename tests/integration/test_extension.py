@@ -19,8 +19,10 @@ from typer import Typer
 from typer.testing import CliRunner
 
 import atento
+from atento.cli.decoding import flags_of
 from atento.config.presets import PRESETS, preset
 from atento.config.reading.explaining import field_texts
+from atento.config.sections.decoding import DecodingConfig
 from atento.config.tables import objective, verbs
 from atento.config.tables.tasks import TASKS, Field
 from atento.data import objectives
@@ -34,8 +36,10 @@ from atento.metrics import METRICS, paired_test
 from atento.model import Model
 from atento.released import FAMILIES
 from atento.runs.train import TrainedRun
+from atento.tasks.strategies import RULES, rules_of
 from atento.tasks.table import VERBS
 from atento_lab.notes.table import ROWS, rows_named, run
+from atento_serve.api.decoding import names_of, option_fields
 from atento_serve.app import ROUTES
 from http_service import served
 
@@ -44,7 +48,7 @@ SOURCE = ROOT / "src"
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 TABLES: tuple[dict[Any, Any], ...] = (
     *(objective.OBJECTIVES, objectives.OBJECTIVES, METRICS, TASKS, verbs.VERBS, VERBS, FAMILIES, PRESETS, STRATEGIES),
-    ROWS,
+    *(ROWS, RULES),
 )
 
 
@@ -114,7 +118,7 @@ MOST = {  # the files to change in each section, at most
     "A task": 4,
     "A family": 2,
     "A decoding strategy": 2,
-    "A decoding option": 5,
+    "A decoding option": 2,
     "An HTTP route": 1,
     "A key of a recipe": 1,
     "A row of the notes": 2,
@@ -271,10 +275,11 @@ def test_the_route_counts_tokens_over_http(program: list[str], trained: TrainedR
         assert "/count" in service.get("/openapi.json").json()["paths"]
 
 
-@pytest.mark.parametrize("bonus", [-1e4, 0.0, 1e4])
+@pytest.mark.parametrize("bonus", [-50.0, 0.0, 50.0])
 def test_the_option_ends_outputs_early_or_never(added: ModuleType, model: Model, bonus: float) -> None:
     ids = torch.randint(5, 14, (4, 5), generator=torch.Generator().manual_seed(2))
-    rules = (added.EndBonus(model.network.config.eos_id, bonus),)
+    rules = rules_of(added.Decoding(end_bonus=bonus), eos_id=model.network.config.eos_id)
+    assert len(rules) == (bonus != 0)
     written = [best for (best,) in generate(model, ids, Greedy(), max_new_tokens=6, rules=rules)]
     plain = [best for (best,) in generate(model, ids, Greedy(), max_new_tokens=6)]
     if bonus > 0:
@@ -283,6 +288,19 @@ def test_the_option_ends_outputs_early_or_never(added: ModuleType, model: Model,
         assert all(not best.finished and len(best.ids) == 6 for best in written)
     else:
         assert written == plain
+
+
+def test_the_field_of_the_option_is_its_flag_its_range_and_its_field_in_requests(added: ModuleType) -> None:
+    flags = flags_of(added.Decoding)
+    assert [*flags][-2:] == ["stop_tokens", "batch_tokens"] and set(flags) - set(flags_of(DecodingConfig)) == {
+        "end_bonus"
+    }
+    assert flags["end_bonus"].__metadata__[0].help == "Added to the score of EOS at every step."
+    assert names_of(added.Decoding)["end_bonus"] == "end_bonus"
+    assert option_fields(added.Decoding)(end_bonus=2.5).end_bonus == 2.5
+    assert "[-50 to 50; 0: off]" in field_texts(added.Decoding)["end_bonus"]
+    with pytest.raises(RecipeError, match=r"`decoding\.end_bonus` must lie in \[-50, 50\]: got 51"):
+        added.Decoding(end_bonus=51)
 
 
 def nanogpt(weights: dict[str, Tensor], ids: Tensor, n_heads: int, n_layers: int) -> Tensor:

@@ -99,6 +99,16 @@ def _beam(config: DecodingConfig, width: int, n_best: int) -> Beam:
     return Beam(width, config.length_penalty, n_best, config.stopping, config.until, config.groups, config.diversity)
 
 
+RULES: dict[tuple[str, ...], Callable[[DecodingConfig, int], Rule]] = {  # options, one of which is not its default
+    ("repetition_penalty",): lambda config, _: RepetitionPenalty(config.repetition_penalty, config.count_prompt),
+    ("presence_penalty", "frequency_penalty"): lambda config, _: CountPenalty(
+        config.presence_penalty, config.frequency_penalty
+    ),
+    ("no_repeat_ngrams",): lambda config, _: NoRepeatNGrams(config.no_repeat_ngrams, config.count_prompt),
+}
+"""The rules that follow from options alone, in their order: of a configuration and the id of EOS."""
+
+
 def rules_of(
     config: DecodingConfig,
     constraints: Constraints = NO_CONSTRAINTS,
@@ -115,14 +125,8 @@ def rules_of(
         eos_id: what `forced_eos` ends an output with, after `max_new_tokens`, a number a row.
         writing: the rules of the network.
     """
-    rules: list[Rule] = []
     own = writing or WritingConfig()
-    if config.repetition_penalty != 1.0:
-        rules.append(RepetitionPenalty(config.repetition_penalty, config.count_prompt))
-    if config.presence_penalty or config.frequency_penalty:
-        rules.append(CountPenalty(config.presence_penalty, config.frequency_penalty))
-    if config.no_repeat_ngrams:
-        rules.append(NoRepeatNGrams(config.no_repeat_ngrams, config.count_prompt))
+    rules = [rule(config, eos_id) for options, rule in RULES.items() if config.changes(*options)]
     banned = (*constraints.banned, *own.banned, *((token,) for token in own.suppressed))
     if banned:
         rules.append(Banned(banned))

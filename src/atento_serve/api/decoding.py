@@ -1,30 +1,30 @@
 """The decoding options of a request by Hugging Face names, as options of `atento.Model`, within limits."""
 
-from typing import Any
+from typing import Any, get_type_hints
 
-from atento.config.sections.decoding import NGRAMS
+from pydantic import create_model
+
+from atento.config.sections.decoding import NGRAMS, DecodingConfig
+from atento.config.sections.decoding_option import options_of
 from atento_serve.http.errors import wrong_field
 from atento_serve.http.fields import Fields, Texts, bounded, described, listed, unsupported
 from atento_serve.settings import Limits
 
-_OURS = {  # Hugging Face's name -> ours
-    "max_new_tokens": "max_new_tokens",
-    "min_new_tokens": "min_new_tokens",
-    "num_beams": "beam",
-    "num_return_sequences": "n_best",
-    "do_sample": "sample",
-    "temperature": "temperature",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "typical_p": "typical_p",
-    "repetition_penalty": "repetition_penalty",
-    "no_repeat_ngram_size": "no_repeat_ngrams",
-    "length_penalty": "length_penalty",
-    "seed": "seed",
-    "prompt_lookup_num_tokens": "draft_tokens",
-}
-NAMES = {ours: theirs for theirs, ours in _OURS.items()}
+
+def names_of(config: type[DecodingConfig]) -> dict[str, str]:
+    """Our names of the options that a request may set -> Hugging Face's."""
+    options = options_of(config).items()
+    return {name: name if option.http is True else str(option.http) for name, option in options if option.http}
+
+
+def option_fields(config: type[DecodingConfig]) -> Any:
+    """The class of a request's fields for the options of decoding, each null if it is not there."""
+    kinds = get_type_hints(config)
+    fields: dict[str, Any] = {theirs: (kinds[ours] | None, None) for ours, theirs in names_of(config).items()}
+    return create_model("OptionFields", __base__=Fields, **fields)
+
+
+NAMES = names_of(DecodingConfig)
 _NEUTRAL: dict[str, tuple[Any, ...]] = {  # of text-generation-inference; each with the values that ask for nothing
     "adapter_id": (),
     "best_of": (1,),
@@ -40,27 +40,12 @@ _STOP_LENGTH = 256
 _DRAFT_TOKENS = 64  # most tokens that a draft proposes at a time
 
 
-class DecodingFields(Fields):
+class DecodingFields(option_fields(DecodingConfig)):  # type: ignore[misc]
     """The options of decoding, by the names of `transformers.GenerationConfig`; `draft` is ours."""
 
-    max_new_tokens: int | None = None
-    min_new_tokens: int | None = None
-    num_beams: int | None = None
-    num_return_sequences: int | None = None
-    do_sample: bool | None = None
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
-    typical_p: float | None = None
-    repetition_penalty: float | None = None
-    no_repeat_ngram_size: int | None = None
-    length_penalty: float | None = None
-    seed: int | None = None
     stop: Texts | None = None
     stop_strings: Texts | None = None
     draft: Texts | None = None
-    prompt_lookup_num_tokens: int | None = None
 
 
 class GenerationFields(DecodingFields):
@@ -91,7 +76,7 @@ def decoding_options(fields: DecodingFields, limits: Limits) -> dict[str, Any]:
     bounded("prompt_lookup_num_tokens", fields.prompt_lookup_num_tokens, 1, _DRAFT_TOKENS)
     if isinstance(fields, GenerationFields):
         unsupported(fields, _NEUTRAL)
-    values = {ours: getattr(fields, theirs) for theirs, ours in _OURS.items()}
+    values = {ours: getattr(fields, theirs) for ours, theirs in NAMES.items()}
     options = {name: value for name, value in values.items() if value is not None}
     if options.get("temperature") == 0 or options.get("sample") is False:  # filters mean nothing there
         for name in ("temperature", "top_k", "top_p", "min_p", "typical_p", "sample"):

@@ -1,12 +1,13 @@
 """Decoding options without effect in the strategy of a configuration, and the reasons."""
 
 from collections.abc import Collection, Iterator
+from dataclasses import fields
 
 from atento.config.sections.decoding import FILTERS, DecodingConfig
 
 BEAM = ("length_penalty", "stopping", "until", "groups", "diversity")  # options of beam search only
 MBR = ("candidates", "candidates_from", "evidence", "evidence_weights", "self_comparison", "mbr_method")
-_SWITCHES = ("sample", "exact", "count_prompt", "forced_eos", "ignore_eos")  # false is the default
+_SWITCHES = [field.name for field in fields(DecodingConfig) if field.default is False]
 
 Rules = Iterator[tuple[tuple[str, ...], str]]  # options, and the reason why none of them has an effect
 

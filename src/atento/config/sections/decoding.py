@@ -1,10 +1,11 @@
 """How outputs are searched for or drawn: a recipe's decoding, and the options of the command line and of Python."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, TypedDict
 
 from atento.config.literals import check_choices
+from atento.config.sections import decoding_option as of
 from atento.errors import RecipeError
 
 MOST_REQUIRED = 10  # required words: the states of their automaton double with each
@@ -23,190 +24,202 @@ class DecodingConfig:
     `mbr` names a utility.
     """
 
-    beam: int = 4
+    beam: int = of.search(4, "Beam width; the model's own if not given.", "be at least 1", http="num_beams")
     """Number of hypotheses of beam search; 1 is greedy search. [1 to 1,024] 4 or 5 is better than 1 in translation.
     Time grows with it.
     """
-    length_penalty: float = 1.0
+    length_penalty: float = of.search(
+        1.0, "Exponent of the length: score = log-probability / length ** this.", "lie in [-50, 50]", http=True
+    )
     """A hypothesis is ranked by log-probability / length ** this. [-50 to 50] Above 1 favours long outputs, 0 short
     ones, below 0 the shortest. It ranks outputs and does not change when a search ends.
     """
-    n_best: int = 1
+    n_best: int = of.search(
+        1,
+        "Number of outputs per line, separated by TAB; distinct, except with --sample.",
+        "be at least 1",
+        http="num_return_sequences",
+        rank=1,
+    )
     """Number of outputs of each text: different texts in a search or with `mbr`, samples in the order drawn with
     `sample`. [at least 1; at most `beam` in a search, `candidates` with `mbr`]
     """
-    stopping: Literal["fixed", "shrinking"] = "fixed"
+    stopping: Literal["fixed", "shrinking"] = of.search(
+        "fixed", "Effect of a finished hypothesis on the beam width: fixed or shrinking."
+    )
     """When beam search ends: `fixed` keeps the beam's width until as many hypotheses have ended, `shrinking` makes
     the beam narrower by one for each.
     """
-    until: Literal["filled", "likely", "sure"] = "filled"
+    until: Literal["filled", "likely", "sure"] = of.search("filled", "When a beam search ends: filled, likely or sure.")
     """When the search for one text ends: `filled`, as soon as `beam` hypotheses have ended; `likely`, when no
     unfinished one ranks above them at its present length; `sure`, when none could at any length up to `max_new_tokens`.
     Each takes longer than the one before.
     """
-    groups: int = 1
+    groups: int = of.search(1, "Diverse beam search: groups that the beam is divided into.", "be at least 1")
     """Diverse beam search (Vijayakumar et al. 2018): the beam is divided into this many groups, each of which avoids
     the tokens of the groups before it. [at least 1; must divide `beam`] Give `diversity` with it.
     """
-    diversity: float = 0.0
+    diversity: float = of.search(
+        0.0, "Penalty of --groups for a token that an earlier group chose.", "be finite and not negative"
+    )
     """Penalty on the log-probability of a token for each earlier group that chose it in this step. [0 or more] 0.5 to 1
     is usual.
     """
-    exact: bool = False
+    exact: bool = of.search(False, "Find the output with the highest score, by branch and bound.")
     """Find the output with the highest score by branch and bound; the output of a beam search is the first bound. If
     `exact_limit` is reached, the output is the beam's, and a warning counts these texts. For short outputs.
     """
-    exact_limit: int = 1_000
+    exact_limit: int = of.search(
+        1_000, "Maximum number of unfinished hypotheses that --exact reads for a text.", "be at least 1"
+    )
     """Maximum number of unfinished hypotheses that `exact` reads for one text. [at least 1] Time grows with it."""
-    sample: bool = False
+    sample: bool = of.sampling(False, "Sample tokens; the options below imply it.", http="do_sample")
     """Sample each token from the distribution instead of searching. Any of the five filters below implies it."""
-    temperature: float = 1.0
+    temperature: float = of.sampling(1.0, "Divisor of the logits; 0 is greedy.", "be finite and not negative")
     """Divisor of the logits before sampling: below 1 sharper, above 1 flatter, 0 greedy. [0 or more]"""
-    top_k: int = 0
+    top_k: int = of.sampling(0, "Sample from the k most probable tokens.", "not be negative")
     """Sample from the k most probable tokens only (Fan et al. 2018). [0 or more; 0: all]"""
-    top_p: float = 1.0
+    top_p: float = of.sampling(
+        1.0, "Sample from the smallest set of tokens with this total probability.", "lie in (0, 1]", http=True
+    )
     """Sample from the smallest set of tokens with this total probability (nucleus sampling, Holtzman et al. 2020).
     [above 0, up to 1; 1: all] 0.9 to 0.95 for open-ended text.
     """
-    min_p: float = 0.0
+    min_p: float = of.sampling(
+        0.0, "Sample from tokens with at least this share of the highest probability.", "lie in [0, 1]"
+    )
     """Sample from the tokens with at least this share of the highest probability. [0 to 1; 0: all]"""
-    typical_p: float = 1.0
+    typical_p: float = of.sampling(
+        1.0, "Sample from tokens with information near the entropy, up to this probability.", "lie in (0, 1]", http=True
+    )
     """Sample from the tokens whose information is nearest to the entropy, up to this total probability (locally typical
     sampling, Meister et al. 2023). [above 0, up to 1; 1: all]
     """
-    mbr: str | None = None
+    mbr: str | None = of.mbr(
+        None, "Minimum Bayes risk by bleu, chrf, rouge, f1 or embeddings:MODEL.", metavar="UTILITY"
+    )
     """Minimum-Bayes-risk decoding: write `candidates` outputs and choose the one with the highest mean utility: bleu,
     chrf, rouge, rouge1, rouge2, f1, or, not in recipes, embeddings:MODEL. [null: off]
     """
-    candidates: int = 32
+    candidates: int = of.mbr(32, "Number of outputs that --mbr chooses from.", "be at least 1")
     """Number of outputs that `mbr` chooses from. [at least 1] Time grows with it."""
-    candidates_from: Literal["sample", "beam", "both"] = "sample"
+    candidates_from: Literal["sample", "beam", "both"] = of.mbr(
+        "sample", "Source of the candidates: sample, beam or both."
+    )
     """Source of the candidates of `mbr`: samples, a beam as wide as `candidates`, or half of each."""
-    evidence: int = 0
+    evidence: int = of.mbr(0, "Number of samples to compare candidates with; 0: the candidates.", "not be negative")
     """Number of samples that `mbr` compares the candidates with. [0 or more; 0: the candidates themselves]"""
-    evidence_weights: Literal["uniform", "model"] = "uniform"
+    evidence_weights: Literal["uniform", "model"] = of.mbr("uniform", "Weights of the evidence: uniform or model.")
     """Weight of each output that `mbr` compares with: `uniform`, its number of occurrences; `model`, its probability
     under the model.
     """
-    self_comparison: bool = True
+    self_comparison: bool = of.mbr(True, "Whether a candidate is compared with itself.")
     """Whether `mbr` also compares a candidate with itself, if the candidates are the evidence."""
-    mbr_method: Literal["full", "aggregated", "coarse", "pruned"] = "full"
+    mbr_method: Literal["full", "aggregated", "coarse", "pruned"] = of.mbr(
+        "full", "Method: full, aggregated, coarse or pruned."
+    )
     """How `mbr` compares: `full`, every pair; `aggregated`, each candidate with the mean of the evidence (DeNero et al.
     2009); `coarse`, every pair of the best `mbr_keep` of those; `pruned`, candidates that are unlikely to win are
     removed early (Cheng and Vlachos 2023). The last three are faster from about 100 candidates on.
     """
-    mbr_keep: int = 16
+    mbr_keep: int = of.mbr(16, "Minimum number of candidates that coarse and pruned compare in full.", "be at least 1")
     """Minimum number of different candidates that the methods `coarse` and `pruned` of `mbr` compare with all evidence.
     [at least 1]
     """
-    mbr_confidence: float = 0.999
+    mbr_confidence: float = of.mbr(0.999, "Confidence at which pruned removes a candidate.", "lie between 0 and 1")
     """Confidence at which the method `pruned` of `mbr` removes a candidate. [above 0, below 1]"""
-    repetition_penalty: float = 1.0
+    repetition_penalty: float = of.words(
+        1.0, "Above 1: tokens that were written before are less likely.", "be above 0", http=True
+    )
     """Factor by which logits of tokens that were written before are lowered, if above 1 (Keskar et al. 2019). [above 0;
     1: off] 1.1 to 1.3 against loops.
     """
-    no_repeat_ngrams: int = 0
+    no_repeat_ngrams: int = of.words(
+        0, "Length of n-grams that must not repeat.", "not be negative", http="no_repeat_ngram_size"
+    )
     """No n-gram of this many tokens is written twice. [0 or more; 0: off] 3 is usual in summarisation."""
-    count_prompt: bool = False
+    count_prompt: bool = of.words(False, "These two also count the source or prompt.")
     """Whether `repetition_penalty` and `no_repeat_ngrams` also count tokens of the source or prompt."""
-    presence_penalty: float = 0.0
+    presence_penalty: float = of.words(
+        0.0, "Subtracted from the logits of tokens that the output has (-2 to 2).", "lie in [-2, 2]"
+    )
     """Number that is subtracted from the logits of tokens that the output has already, however often (OpenAI's API).
     [-2 to 2; 0: off] Above 0 favours new words, below 0 repetition.
     """
-    frequency_penalty: float = 0.0
+    frequency_penalty: float = of.words(
+        0.0, "Subtracted from the logit of a token for each time that the output has it (-2 to 2).", "lie in [-2, 2]"
+    )
     """Number that is subtracted from the logit of a token for each of its occurrences in the output so far (OpenAI's
     API). [-2 to 2; 0: off]
     """
-    banned_words: tuple[str, ...] = ()
+    banned_words: tuple[str, ...] = of.words((), "A word or phrase that outputs must not contain")
     """Words or phrases that outputs must not contain, as the tokenizer splits them at the beginning of a text and
     inside it; a model can still write one in other subwords. [not empty]
     """
-    banned_tokens: tuple[str, ...] = ()
+    banned_tokens: tuple[str, ...] = of.words((), "A token of the vocabulary that is never written", metavar="TOKEN")
     """Tokens that are never written, by their names in the vocabulary: "<unk>". [in the vocabulary]"""
-    required_words: tuple[str, ...] = ()
+    required_words: tuple[str, ...] = of.words((), "A word or phrase that outputs must contain")
     """Words or phrases that every output must contain, in any order: the beam is divided among hypotheses by the
     number of words that they lack (Post and Vilar 2018). [at most 10, not empty] A wider beam gives better outputs.
     """
-    prefix: str = ""
+    prefix: str = of.words("", "Text that every output begins with.")
     """Text that every output begins with: whole words. ["": none]"""
-    forced_bos: str | None = None
+    forced_bos: str | None = of.words(None, "Token of the vocabulary that every output begins with.", metavar="TOKEN")
     """The first token of every output, by its name in the vocabulary, such as the tag of a language. [null: none]"""
-    forced_eos: bool = False
+    forced_eos: bool = of.words(False, "End with EOS at --max-new-tokens.")
     """An output that reaches `max_new_tokens` ends with EOS there."""
-    ignore_eos: bool = False
+    ignore_eos: bool = of.length(False, "Do not end at EOS.", rank=1)
     """EOS does not end an output: each runs to `max_new_tokens`, or to `stop` or `stop_tokens`."""
-    stop_tokens: tuple[str, ...] = ()
+    stop_tokens: tuple[str, ...] = of.length((), "Token of the vocabulary that ends an output", metavar="TOKEN", rank=2)
     """Tokens that end an output in addition to EOS, by their names in the vocabulary; they are removed from it. [in the
     vocabulary]
     """
-    min_new_tokens: int = 0
+    min_new_tokens: int = of.length(0, "Minimum number of new tokens.", "not be negative", http=True)
     """Minimum number of tokens of an output. [0 or more]"""
-    max_new_tokens: int | None = None
+    max_new_tokens: int | None = of.length(
+        None,
+        "Maximum number of new tokens; 2 x source + 16, or 128 after a prompt, if not given.",
+        "be at least 1",
+        http=True,
+    )
     """Maximum number of tokens of an output. [at least 1; null: 2 × source + 16 for a model with sources, 128 for a
     language model]
     """
-    stop: tuple[str, ...] = ()
+    stop: tuple[str, ...] = of.length((), "Text that an output ends before", rank=1)
     """Texts that end an output; they are removed from it."""
-    draft: tuple[str, ...] = ()
+    draft: tuple[str, ...] = of.draft(
+        (), "Proposes tokens to verify: ngrams, or a small MODEL with the same tokenizer", metavar="DRAFT"
+    )
     """What proposes tokens that the model verifies several at a time, which is faster and gives the same outputs:
     `ngrams` copies from the source, prompt and output, for outputs that repeat them; a model folder names a small model
     with the same tokenizer; both may be named. [empty: off] For greedy search and sampling.
     """
-    draft_tokens: int = 8
+    draft_tokens: int = of.draft(
+        8, "Maximum number of tokens that --draft proposes at a time.", "be at least 1", "prompt_lookup_num_tokens"
+    )
     """Maximum number of tokens that `draft` proposes at a time. [at least 1] After a step a proposal has at most twice
     as many as were accepted, and one.
     """
-    seed: int = 1
+    seed: int = of.option("", 1, http=True)
     """Random seed; each text has its own random numbers."""
-    batch_tokens: int = 4096
+    batch_tokens: int = of.length(4096, "Source tokens times outputs of a batch.", "be at least 1", rank=2)
     """Source tokens times outputs of a batch. [at least 1] Lower it if memory is not sufficient."""
 
     def __post_init__(self) -> None:
         check_choices(self, "decoding.")
-        self._check_ranges()
+        self._check_values()
         self._check_together()
 
-    def _check_ranges(self) -> None:
+    def _check_values(self) -> None:
         """Raises RecipeError: a value out of its range."""
-        for name in (
-            "beam",
-            "n_best",
-            "batch_tokens",
-            "candidates",
-            "groups",
-            "mbr_keep",
-            "exact_limit",
-            "draft_tokens",
-        ):
-            if getattr(self, name) < 1:
-                raise RecipeError(f"`decoding.{name}` must be at least 1: got {getattr(self, name)}")
+        for field in fields(self):
+            name, rule, value = field.name, field.metadata["option"].rule, getattr(self, field.name)
+            if rule and value is not field.default and not of.RANGES[rule][0](value):
+                raise RecipeError(f"`decoding.{name}` must {rule}: got {value}")
+            if field.default == () and not all(text if name == "stop" else text.strip() for text in value):
+                raise RecipeError(f"`decoding.{name}` must hold strings that are not empty")
         if self.beam > MOST_BEAM:
             raise RecipeError(f"`decoding.beam` must be at most {MOST_BEAM}: got {self.beam}")
-        for name in ("top_k", "no_repeat_ngrams", "min_new_tokens", "evidence"):
-            if getattr(self, name) < 0:
-                raise RecipeError(f"`decoding.{name}` must not be negative: got {getattr(self, name)}")
-        if not -50 <= self.length_penalty <= 50:
-            raise RecipeError(f"`decoding.length_penalty` must lie in [-50, 50]: got {self.length_penalty}")
-        for name in ("temperature", "diversity"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise RecipeError(f"`decoding.{name}` must be finite and not negative: got {getattr(self, name)}")
-        for name in ("top_p", "typical_p"):
-            if not 0 < getattr(self, name) <= 1:
-                raise RecipeError(f"`decoding.{name}` must lie in (0, 1]: got {getattr(self, name)}")
-        if not 0 <= self.min_p <= 1:
-            raise RecipeError(f"`decoding.min_p` must lie in [0, 1]: got {self.min_p}")
-        if not 0 < self.mbr_confidence < 1:
-            raise RecipeError(f"`decoding.mbr_confidence` must lie between 0 and 1: got {self.mbr_confidence}")
-        if not 0 < self.repetition_penalty < float("inf"):
-            raise RecipeError(f"`decoding.repetition_penalty` must be above 0: got {self.repetition_penalty}")
-        for name in ("presence_penalty", "frequency_penalty"):
-            if not -2 <= getattr(self, name) <= 2:
-                raise RecipeError(f"`decoding.{name}` must lie in [-2, 2]: got {getattr(self, name)}")
-        if self.max_new_tokens is not None and self.max_new_tokens < 1:
-            raise RecipeError(f"`decoding.max_new_tokens` must be at least 1: got {self.max_new_tokens}")
-        for name in ("stop", "banned_words", "required_words", "banned_tokens", "stop_tokens", "draft"):
-            if not all(text.strip() for text in getattr(self, name)) and not (name == "stop" and all(self.stop)):
-                raise RecipeError(f"`decoding.{name}` must hold strings that are not empty")
         if len(set(self.required_words)) > MOST_REQUIRED:
             raise RecipeError(
                 f"`decoding.required_words` takes at most {MOST_REQUIRED} words: got {len(set(self.required_words))}"
@@ -273,9 +286,11 @@ class DecodingConfig:
     @property
     def samples(self) -> bool:
         """Whether outputs are sampled: by `sample`, or by a filter of the distribution."""
-        return self.sample or any(
-            getattr(self, name) != type(self).__dataclass_fields__[name].default for name in FILTERS
-        )
+        return self.sample or self.changes(*FILTERS)
+
+    def changes(self, *names: str) -> bool:
+        """Whether one of these options is not its default."""
+        return any(getattr(self, field.name) != field.default for field in fields(self) if field.name in names)
 
     @property
     def searched_width(self) -> int:
