@@ -145,8 +145,8 @@ def with_signature(
 ) -> Callable[..., None]:
     """Return `run` with the name and the text of a command, and the parameters of which Typer makes flags."""
     functools.update_wrapper(run, command)
-    del run.__wrapped__  # type: ignore[attr-defined]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    vars(run).pop("__wrapped__")
+    vars(run)["__signature__"] = inspect.Signature(parameters)
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
 
