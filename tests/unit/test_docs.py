@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import typer
 
+import atento
 from atento.cli.main import application
 from atento.config.presets import PRESETS
 
@@ -75,7 +76,10 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
 def test_modules_that_a_page_names_exist() -> None:
     """`atento.decoding.rules` is a module, or a name in one."""
     for page in PAGES:
-        for name in re.findall(r"`(atento(?:\.\w+)+)[`(]", page.read_text(encoding="utf-8")):
+        text = page.read_text(encoding="utf-8")
+        now, heading, moved = text.partition("## Imports that moved")
+        text = now + heading + re.sub(r"^\|.+?\|", "|", moved, flags=re.M)  # whose first column has the old names
+        for name in re.findall(r"`(atento\w*(?:\.\w+)+)[`(]", text):
             try:
                 pkgutil.resolve_name(name)
             except (ImportError, AttributeError) as error:
@@ -88,3 +92,24 @@ def test_every_command_and_preset_is_on_its_page() -> None:
     assert set(commands) <= set(re.findall(r"`(\w+)`", " ".join(rows)))
     networks = (ROOT / "docs" / "networks.md").read_text(encoding="utf-8")
     assert {name.replace("-", "_") for name in PRESETS} <= set(re.findall(r"`(\w+)`", networks))
+
+
+def test_every_decision_says_when_what_and_what_was_rejected() -> None:
+    folder = ROOT / "docs" / "decisions"
+    index = (folder / "README.md").read_text(encoding="utf-8")
+    pages = [page for page in folder.glob("*.md") if page.name != "README.md"]
+    assert len(pages) > 20
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        (date,) = re.findall(r"^Decided (\d{4}-\d\d-\d\d)", text, flags=re.M)
+        assert f"| {date} | [{text.splitlines()[0].removeprefix('# ')}]({page.name}) |" in index, page.name
+        assert re.findall(r"^## (.+)$", text, flags=re.M) == ["Decision", "Rejected"], page.name
+        assert f"(decisions/{page.name})" in (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+def test_what_is_public_is_there() -> None:
+    """The names that docs/compatibility.md promises for `atento`, one by one."""
+    row = re.search(
+        r"^\| of `atento` itself: (.+?) \|", (ROOT / "docs" / "compatibility.md").read_text("utf-8"), flags=re.M
+    )
+    assert row is not None and set(re.findall(r"`(\w+)`", row[1])) == {*atento.__all__} - {"__version__"}

@@ -21,7 +21,7 @@ import torch
 import atento
 from atento.attention import attend
 from atento.decoding import Beam, generate
-from test_house_rules import FILES, HOUSES, ROOT, Function, length, name_of, room_of, trees
+from test_house_rules import FILES, HOUSES, ROOT, Function, forgotten, length, name_of, room_of, trees  # noqa: F401
 
 MOST: dict[str, float] = {
     "lines of Python": 110_000,

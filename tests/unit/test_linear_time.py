@@ -232,7 +232,6 @@ def seconds(reader: Reader, text: str) -> float:
 
 def check(name: str, size: int) -> None:
     reader, texts = READERS[name]
-    gc.collect()
     for number, text in enumerate(texts):
         short, long = (seconds(reader, of_size(text, length)) for length in (size, 10 * size))
         shown = repr(text) if isinstance(text, str) else f"row {number}"
