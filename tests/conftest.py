@@ -11,6 +11,8 @@ from itertools import combinations
 
 import pytest
 
+gc.disable()  # while ten thousand tests are collected
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported
 
 
@@ -32,8 +34,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Leave what was collected out of garbage collection, which would look through ten thousand tests many times."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
+    gc.set_threshold(20_000, 10, 10)  # by default the youngest 700 objects are looked through
 
 
 def covering(cases: Sequence[Mapping[str, object]], values: int = 1) -> set[int]:

@@ -1,4 +1,4 @@
-"""The gate's own parts: the mark `covering`, and the times that `make test` ends with."""
+"""The gate's own parts: the mark `covering`, the times that `make test` ends with, and what `make check` chooses."""
 
 import importlib.util
 import itertools
@@ -73,3 +73,57 @@ def test_the_seconds_of_each_tier_are_summed(tmp_path: Path) -> None:
         ["parity", "0.5", "s", "in", "1", "tests"],
         ["unit", "3.2", "s", "in", "2", "tests"],
     ]
+
+
+SOURCES = {
+    "src/atento/errors.py": "class AtentoError(Exception): ...",
+    "src/atento/text/__init__.py": "from atento.text.tokenizer import Tokenizer",
+    "src/atento/text/tokenizer.py": "from atento.errors import AtentoError",
+    "src/atento/text/words.py": "",
+    "src/atento/model.py": "def load():\n    from atento.text import (  # late\n        Tokenizer,\n    )\n",
+    "src/atento_serve/app.py": "import atento.model\n",
+    "tests/unit/test_tokenizer.py": "from atento.text import Tokenizer, words\n",
+    "tests/unit/test_words.py": "from atento.text.words import word_spans\n",
+    "tests/unit/test_model.py": "from atento.model import load\n",
+    "tests/unit/test_app.py": "from atento_serve.app import app\n",
+    "tests/unit/test_page.py": 'PAGE = ROOT / "docs" / "text.md"\n',
+    "tests/unit/test_house_rules.py": "",
+    "tests/integration/test_run.py": "",
+}
+
+
+@pytest.mark.parametrize(
+    ("paths", "near"),
+    [
+        (["src/atento/text/tokenizer.py"], {"test_tokenizer.py": 1, "test_words.py": 2, "test_model.py": 4}),
+        (["src/atento/text/words.py"], {"test_words.py": 1, "test_tokenizer.py": 1}),
+        (["src/atento/model.py"], {"test_model.py": 1, "test_app.py": 4}),
+        (["tests/unit/test_app.py", "tests/integration/test_run.py"], {"test_app.py": 0, "test_run.py": 0}),
+        (["docs/text.md"], {"test_page.py": 1}),
+        ([], {}),
+    ],
+)
+def test_check_takes_the_tests_nearest_to_what_changed(tmp_path: Path, paths: list[str], near: dict[str, int]) -> None:
+    """By who imports whom, through what a package hands on, and late imports too; the house rules always."""
+    for name, text in SOURCES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    found = module(ROOT / "tools" / "check.py").nearest(tmp_path, paths)
+    assert {Path(path).name: level for path, level in found.items()} == {"test_house_rules.py": 0, **near}
+
+
+def test_check_runs_what_fits_into_its_time_and_names_the_rest(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "import time\ndef test_a():\n    time.sleep(0.2)\ndef test_b(): ...\ndef test_c(): ...\n", encoding="utf-8"
+    )
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import check, pathlib, pytest\n"
+        "check.ROOT = pathlib.Path(sys.argv[2]); capped = check.Capped(0.1)\n"
+        "status = pytest.main(['-q', '-p', 'no:cacheprovider', f'--rootdir={sys.argv[2]}', sys.argv[2]], [capped])\n"
+        "print(int(status), *check.said(capped.left, ['tests/unit/test_far.py']))"
+    )
+    alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    command = [sys.executable, "-c", program, str(ROOT / "tools"), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120, env=alone)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "0 left out, the furthest away: test_it.py (2 tests), test_far.py"
