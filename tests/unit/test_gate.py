@@ -86,7 +86,7 @@ SOURCES = {
     "tests/unit/test_words.py": "from atento.text.words import word_spans\n",
     "tests/unit/test_model.py": "from atento.model import load\n",
     "tests/unit/test_app.py": "from atento_serve.app import app\n",
-    "tests/unit/test_page.py": 'PAGE = ROOT / "docs" / "text.md"\n',
+    "tests/unit/test_page.py": 'PAGE = ROOT / "docs" / "data.md"\n',
     "tests/unit/test_house_rules.py": "",
     "tests/integration/test_run.py": "",
 }
@@ -99,7 +99,7 @@ SOURCES = {
         (["src/atento/text/words.py"], {"test_words.py": 1, "test_tokenizer.py": 1}),
         (["src/atento/model.py"], {"test_model.py": 1, "test_app.py": 4}),
         (["tests/unit/test_app.py", "tests/integration/test_run.py"], {"test_app.py": 0, "test_run.py": 0}),
-        (["docs/text.md"], {"test_page.py": 1}),
+        (["docs/data.md"], {"test_page.py": 1}),
         ([], {}),
     ],
 )
