@@ -14,8 +14,9 @@ CHECKED = ("src", "benchmarks", "examples", "tests", "tools")
 BEFORE = [
     ("format", ["ruff", "format", "--check", "--quiet", *CHECKED]),
     ("lint", ["ruff", "check", "--quiet", *CHECKED]),
-    ("types", ["mypy", "--num-workers", "2"]),
 ]
+# Beside the tests, in the moments that they wait for something. A test of types reads its cache, long after.
+TYPES = ["mypy"]
 # Work stealing keeps a file's tests on one worker until the other has none left, so that shared fixtures are made once.
 PYTEST = ["pytest", "-n", "2", "--dist", "worksteal", "--durations=40"]
 # One thread a worker. Bytecode is written even where the environment forbids it: the tests start many interpreters.
@@ -33,17 +34,43 @@ def main(arguments: list[str]) -> int:
     begun, lines = time.monotonic(), []
     with tempfile.TemporaryDirectory(dir=place()) as folder:
         report, files = Path(folder) / "tests.xml", Path(folder) / "files"
-        steps = [*BEFORE, ("tests", [*PYTEST, f"--basetemp={files}", *arguments, f"--junitxml={report}"])]
-        for name, (program, *rest) in steps:
+        for name, command in BEFORE:
             started = time.monotonic()
-            status = subprocess.run([BIN / program, *rest], env={**os.environ, **ENVIRONMENT}).returncode
+            status = begin(command).wait()
             lines.append(f"{name:<12}{time.monotonic() - started:>8.1f} s")
             if status:
                 break
+        else:
+            tests = [*PYTEST, f"--basetemp={files}", *arguments, f"--junitxml={report}"]
+            name, status, took = together({"types": TYPES, "tests": tests})
+            lines += [f"{one:<12}{seconds:>8.1f} s" for one, seconds in took.items()]
         lines += of_tests(report) if report.exists() else []
     print("\nHow long each tier took (seconds of tests are summed over the workers):", *lines, sep="\n  ")
     print(f"  {'all':<12}{time.monotonic() - begun:>8.1f} s{f', {name} failed' if status else ''}")
     return status
+
+
+def begin(command: list[str]) -> "subprocess.Popen[bytes]":
+    """Start a program of the environment."""
+    return subprocess.Popen([BIN / command[0], *command[1:]], env={**os.environ, **ENVIRONMENT})
+
+
+def together(steps: dict[str, list[str]]) -> tuple[str, int, dict[str, float]]:
+    """Run steps beside one another; one that fails ends the others. Return its name and status, and the seconds."""
+    started, took = time.monotonic(), dict[str, float]()
+    running = {name: begin(command) for name, command in steps.items()}
+    while running:
+        for name, process in [*running.items()]:
+            if (status := process.poll()) is not None:
+                took[name] = time.monotonic() - started
+                del running[name]
+                if status:
+                    for other in running.values():
+                        other.terminate()
+                        other.wait()
+                    return name, status, took
+        time.sleep(0.2)
+    return "", 0, took
 
 
 def of_tests(report: Path) -> list[str]:

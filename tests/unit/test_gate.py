@@ -75,6 +75,17 @@ def test_the_seconds_of_each_tier_are_summed(tmp_path: Path) -> None:
     ]
 
 
+def test_steps_run_together_and_one_that_fails_ends_the_others() -> None:
+    gate = module(ROOT / "tools" / "gate.py")
+    gate.BIN = Path("/")
+    python = str(Path(sys.executable).relative_to("/"))
+    wait = [python, "-c", "import time; time.sleep(60)"]
+    name, status, took = gate.together({"a": [python, "-c", "pass"], "b": [python, "-c", "pass"]})
+    assert (name, status, set(took)) == ("", 0, {"a", "b"})
+    name, status, took = gate.together({"types": [python, "-c", "raise SystemExit(3)"], "tests": wait})
+    assert (name, status, set(took)) == ("types", 3, {"types"}) and took["types"] < 50
+
+
 SOURCES = {
     "src/atento/errors.py": "class AtentoError(Exception): ...",
     "src/atento/text/__init__.py": "from atento.text.tokenizer import Tokenizer",
