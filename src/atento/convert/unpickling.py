@@ -10,7 +10,7 @@ from pathlib import Path
 from atento.convert.unpickle import older_files
 from atento.errors import ModelError
 from atento.models.configuration import read_config
-from atento.models.peft import ADAPTER_CONFIG, is_peft
+from atento.models.peft import ADAPTER_CONFIG
 from atento.models.write import is_preserved
 
 
@@ -38,7 +38,7 @@ def unpickled(folder: Path, older: Sequence[Path], temporary: Path) -> Path:
 
 def _keep_base(folder: Path, copy: Path) -> None:
     """Let the copy of an adapter of PEFT name the base that the folder itself names by a path from there."""
-    if not is_peft(copy):
+    if not (copy / ADAPTER_CONFIG).exists():
         return
     settings = read_config(copy / ADAPTER_CONFIG)
     base = folder / str(settings.get("base_model_name_or_path"))

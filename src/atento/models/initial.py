@@ -16,7 +16,7 @@ from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.network_parts import WritingConfig
 from atento.config.tables.tasks import TASKS
 from atento.errors import RecipeError, UsageError
-from atento.models.configuration import embedding_config, network_config
+from atento.models.configuration import embedding_config
 from atento.models.read import (
     ModelFiles,
     check_tokenizer,
@@ -68,7 +68,7 @@ def fine_tuned(
         RecipeError: the model does not have so many layers; upper layers are left out, or layers mixed, of a model that
             is neither an encoder nor a decoder.
     """
-    config = network_config(initial.config, initial.path)
+    config = initial.network
     planned_network(initial, config)  # before one of its sizes takes memory
     if tokenizer.markers and config.tokenizer_fingerprint is not None:  # of the tokenizer without the run's markers
         same = Tokenizer.load(initial.path, markers=tokenizer.markers).fingerprint
@@ -103,7 +103,7 @@ def check_new_positions(initial: ModelFiles, network: NetworkConfig, recipe: Rec
     Raises:
         RecipeError: the recipe makes the table longer by new rows, and `init.train` is not all.
     """
-    limit = network_config(initial.config, initial.path).position_limit
+    limit = initial.network.position_limit
     train = "all" if recipe.init is None else recipe.init.train
     if limit is None or network.max_len <= limit or train == "all" or _longer(recipe.network) == "interpolated":
         return
@@ -150,7 +150,7 @@ def first_weights(network: Network, initial: ModelFiles, recipe: NetworkConfig) 
     """
     files = lengthened(initial, network, recipe)
     fresh = network.state_dict()
-    labels = {head.name: head.labels for head in network_config(initial.config, initial.path).heads}
+    labels = {head.name: head.labels for head in initial.network.heads}
     heads_with_other_labels = tuple(
         f"{_HEADS}{head.name}." for head in network.config.heads if labels.get(head.name) != head.labels
     )

@@ -9,7 +9,7 @@ import torch
 from atento.config.sections.network import network_to_dict
 from atento.config.tables.tasks import EMBEDDING
 from atento.errors import UsageError, path_of
-from atento.models.configuration import answering_config, decoding_config, embedding_config, network_config
+from atento.models.configuration import answering_config, decoding_config, embedding_config
 from atento.models.read import read_model, read_network, read_tokenizer, with_token_ids
 from atento.models.weight_files import type_name, widest
 from atento.models.word_models import WordModel, read_word_model, trained_word_model
@@ -19,6 +19,7 @@ from atento.released.load_report import LoadReport
 from atento.text.tokenizer import Tokenizer
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64, "int8": torch.float32}
+_SECTIONS = {"decoding": decoding_config, "answering": answering_config, "embedding": embedding_config}
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,10 @@ def load_model(
         about = {"name": path.name, "task": EMBEDDING, "network": network_to_dict(network.config)}
         return LoadedModel(network.requires_grad_(False), None, about, path, words=word_model, requested=str(model))
     files = read_model(model, allow_missing=allow_missing, allow_unused=allow_unused)
-    config = network_config(files.config, files.path)
-    decoding_config(files.config, files.path)  # a wrong value is found here, not at the first text
-    answering_config(files.config, files.path)
-    embedding_config(files.config, files.path)
+    config = files.network
+    for section, check in _SECTIONS.items():
+        if section in files.config:  # a wrong value is found here, not at the first text
+            check(files.config, files.path)
     tokenizer = read_tokenizer(files, config)
     config = with_token_ids(config, files, tokenizer)
     if dtype is None:

@@ -54,11 +54,6 @@ _TASKS = {
 }
 
 
-def is_peft(folder: Path) -> bool:
-    """Whether a folder holds an adapter of PEFT, as `from_pretrained` of transformers decides it."""
-    return (folder / ADAPTER_CONFIG).exists()
-
-
 def read_peft(
     folder: Path, *, allow_missing: bool = False, allow_unused: bool = False, fetch: bool = True
 ) -> tuple[Path, dict[str, Any], NetworkConfig, dict[str, Tensor], LoadReport]:

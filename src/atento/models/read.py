@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from atento.attention.positions import ALiBi, Sinusoidal
 from atento.config.sections.network import NetworkConfig, changed, network_to_dict
 from atento.config.tables.released_keys import FILES
 from atento.config.tables.renamed import VERSION
@@ -21,7 +21,7 @@ from atento.models.configuration import CONFIG, LORA, OUR_KEYS, lora_config, net
 from atento.models.find import find_model
 from atento.models.generation import GENERATION, Generation, read_generation
 from atento.models.migration import migrated
-from atento.models.peft import is_peft, read_peft, with_ours
+from atento.models.peft import ADAPTER_CONFIG, read_peft, with_ours
 from atento.models.weight_files import read_weights
 from atento.networks import Network, build_network
 from atento.networks.adapters import join_adapters
@@ -53,6 +53,11 @@ class ModelFiles:
     weights: dict[str, Tensor]
     load_report: LoadReport | None = None
 
+    @cached_property
+    def network(self) -> NetworkConfig:
+        """The network of `config.json`. Raises ModelError: it is of another layout, or a value is out of range."""
+        return network_config(self.config, self.path)
+
 
 def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: bool = False) -> ModelFiles:
     """Find a model and read its configuration and weights, verified where the folder has a manifest.
@@ -73,7 +78,7 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
     if (path / "state.json").exists():
         checkpoint = load_checkpoint(path)
         return ModelFiles(path, *without_adapters(*migrated(checkpoint.config, checkpoint.weights, str(path)), path))
-    if is_peft(path):
+    if (path / ADAPTER_CONFIG).exists():
         base, theirs, adapted, weights, load_report = read_peft(
             path, allow_missing=allow_missing, allow_unused=allow_unused, fetch=not Path(model).exists()
         )
@@ -289,6 +294,6 @@ def read_network(files: ModelFiles, config: NetworkConfig) -> Network:
     check_weights(network, files)
     network.load_state_dict(files.weights, assign=True)
     for module in network.modules():  # buffers that are computed, not stored
-        if isinstance(module, ALiBi | Sinusoidal):
-            module.reset_buffers()
+        if reset := getattr(module, "reset_buffers", None):
+            reset()
     return network

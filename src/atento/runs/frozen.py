@@ -12,7 +12,6 @@ from atento.config.sections.network import NetworkConfig, changed
 from atento.config.tables.tasks import TASKS
 from atento.data.batches.batch import Batches
 from atento.errors import RecipeError, counted
-from atento.models.configuration import network_config
 from atento.models.read import ModelFiles
 from atento.networks.frozen import FrozenVectors, common_pooling, frozen
 from atento.networks.network import Network
@@ -45,7 +44,7 @@ def saved_config(config: NetworkConfig, recipe: Recipe, initial: ModelFiles | No
     """
     if initial is None or recipe.init is None or recipe.init.cache is None:
         return config
-    return changed(config, rates_of(network_config(initial.config, initial.path)))
+    return changed(config, rates_of(initial.network))
 
 
 def frozen_vectors(

@@ -17,7 +17,6 @@ from atento.attention.positions import Learned
 from atento.config.reading.loading import load_recipe
 from atento.data.batches.batch import Batch, Batches
 from atento.errors import UsageError
-from atento.models.configuration import network_config
 from atento.models.read import read_model
 from atento.networks import build_network
 from atento.runs.prepare import read_data, training_batches
@@ -88,7 +87,7 @@ def position_report(run: str | Path) -> list[PositionTable]:
     if path is None:
         raise UsageError(f"{folder} is not a run with a checkpoint")
     model_files = read_model(path)
-    config = network_config(model_files.config, model_files.path)
+    config = model_files.network
     if not any(scheme.kind == "learned" for scheme in config.schemes):
         raise UsageError(f"the network of {folder} has no learned positions: its schemes are {_kinds(config)}")
     loaded = load_recipe(folder)

@@ -30,7 +30,6 @@ from atento.data.records.reader import Records, Split, joined, read_records
 from atento.data.records.subsets import subset
 from atento.data.records.values import joined_labels, several_labels, shared_parts
 from atento.errors import DataError, RecipeError, UsageError, counted
-from atento.models.configuration import network_config
 from atento.models.initial import fine_tuned, initial_model
 from atento.released import FAMILIES
 from atento.runs.nothing_to_learn import check_labels, without_difference
@@ -330,7 +329,7 @@ def tokenizer_and_network(loaded: LoadedRecipe, train: Split, report: Report) ->
         tokenizer = new_tokenizer(recipe, loaded.home, train, report)
         return tokenizer, network_for(recipe, tokenizer, train)
     initial = initial_model(recipe.init.model, loaded.home)
-    recipe = with_rates(loaded, network_config(initial.config, initial.path)).recipe
+    recipe = with_rates(loaded, initial.network).recipe
     tokenizer = Tokenizer.load(initial.path, markers=recipe.tokenizer.markers)
     config = fine_tuned(initial, recipe.network, tokenizer, recipe.init)
     network = with_task_heads(config, recipe, train)

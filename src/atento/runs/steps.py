@@ -19,7 +19,6 @@ from atento.data.batches.special_tokens import template_for
 from atento.data.objectives.sequence_to_sequence import within_positions
 from atento.data.records.reader import Split
 from atento.errors import DataError, TokenizerError, UsageError
-from atento.models.configuration import network_config
 from atento.models.initial import check_new_positions, fine_tuned, first_weights, initial_model, with_embedding
 from atento.models.read import read_model
 from atento.models.write import terms
@@ -132,7 +131,7 @@ def choose_rates(setup: Setup) -> None:
         network = load_recipe(saved, environment={}).recipe.network
     else:
         setup.initial = initial_model(init.model, setup.loaded.home)
-        network = network_config(setup.initial.config, setup.initial.path)
+        network = setup.initial.network
         if init.cache is None:
             if sentence := rates_taken(setup.loaded, network):
                 setup.report(sentence)
