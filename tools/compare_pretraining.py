@@ -27,7 +27,7 @@ from atento.config.reading.loading import load_recipe
 from atento.config.recipe import Recipe
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Batch, PlannedBatches
-from atento.models.read import read_model
+from atento.models.load import read_model
 from atento.networks import Network, build_network, parameter_count
 from atento.networks.recurrent.elmo import ELMo, ProjectedLSTM
 from atento.precision import best_precision

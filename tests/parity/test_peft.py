@@ -12,8 +12,8 @@ from atento.config.sections.initial import LoraConfig
 from atento.config.sections.network import network_to_dict
 from atento.errors import UsageError
 from atento.model import load
+from atento.models.load import read_model, read_network
 from atento.models.peft import save_adapter
-from atento.models.read import read_model, read_network
 from atento.networks import Decoder, Network
 from atento.networks.adapters import adapt, is_adapter
 from atento.storage.checkpoint import save_checkpoint

@@ -242,7 +242,7 @@ def test_c16_w23_a_special_id_beyond_the_vocabulary_is_a_warning(
     configure(folder, **{key: given})
     network = atento.load(folder).network
     assert getattr(network.config, ours) == stands
-    [message] = [record.getMessage() for record in caplog.records if record.name != "atento.models.read"]
+    [message] = [record.getMessage() for record in caplog.records if record.name != "atento.models.load"]
     assert f"`{key}` is {given if isinstance(given, int) else 50256}, outside the vocabulary of 11" in message
     assert message.endswith(f"no token has that id; {stands} replaces it")
     states = network.state_dict()

@@ -325,8 +325,8 @@ import atento.cli.main as cli
 if failing == "preadv":
     os.preadv = os.pread = fail
 elif failing == "strange":
-    import atento.models.read
-    atento.models.read.read_config = fail
+    import atento.models.load
+    atento.models.load.read_config = fail
 else:
     import click.utils
     sys.stdout.write = fail

@@ -20,7 +20,7 @@ from atento.config.sections.positions import PositionConfig
 from atento.config.tables.heads import HeadConfig
 from atento.errors import AtentoError, ModelError
 from atento.models.initial import fine_tuned
-from atento.models.read import ModelFiles, read_network
+from atento.models.load import ModelFiles, read_network
 from atento.networks.build import ARCHITECTURES, build_network
 from atento.released import FAMILIES
 from atento.released.config_keys import ReadKeys
@@ -135,7 +135,7 @@ def test_s1_layers_are_counted_against_the_tensors_before_they_are_built(
     text = (folder / "config.json").read_text(encoding="utf-8")
     key = "n_layers" if layout == "atento" else "num_hidden_layers"
     (folder / "config.json").write_text(text.replace(f'"{key}": 2', f'"{key}": {layers}'), encoding="utf-8")
-    monkeypatch.setattr("atento.models.read.build_network", lambda config: pytest.fail("the network was built"))
+    monkeypatch.setattr("atento.models.load.build_network", lambda config: pytest.fail("the network was built"))
     with pytest.raises(AtentoError, match=r"config\.json: .*(1,000 at most|a network of [\d,]+ layers)"):
         atento.load(folder)
 
@@ -160,7 +160,7 @@ def test_k12_sizes_are_compared_with_the_tensors_before_they_take_memory(
         assert torch.get_default_device().type == "meta", "the network takes memory"
         return build_network(config)
 
-    monkeypatch.setattr("atento.models.read.build_network", built)
+    monkeypatch.setattr("atento.models.load.build_network", built)
     with pytest.raises(ModelError, match=r"has shape \(.*config\.json says \("):
         if use == "init":
             fine_tuned(files, NetworkConfig(), model.tokenizer)

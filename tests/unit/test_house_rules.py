@@ -415,7 +415,7 @@ OTHER_MEANINGS = {
                 "models/configuration.py",
                 "models/exporting.py",
             ),
-            *("models/migration.py", "models/read.py", "networks/describe.py", "networks/initial.py"),
+            *("models/migration.py", "models/load.py", "networks/describe.py", "networks/initial.py"),
             *("networks/recurrent/cells.py", "released/elmo_hdf5.py"),
             *("atento_lab/notes/checks/diagrams.py", "atento_lab/notes/checks/pretraining_drawn.py"),
             *("atento_serve/engine/verbs.py", "atento_serve/api/openai.py"),

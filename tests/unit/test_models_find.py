@@ -13,7 +13,7 @@ import torch
 
 from atento.errors import CheckpointError, UsageError
 from atento.models.find import find_model
-from atento.models.read import read_model
+from atento.models.load import read_model
 from atento.models.write import write_model
 from atento.storage.checkpoint import save_checkpoint
 
@@ -77,7 +77,7 @@ def test_no_model_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 OFFLINE = """
 import sys
 from atento.errors import AtentoError
-from atento.models.read import read_model
+from atento.models.load import read_model
 for name in sys.argv[1:]:
     try:
         found = read_model(name)

@@ -12,7 +12,7 @@ from atento.config.sections.positions import PositionConfig
 from atento.errors import ModelError, RecipeError
 from atento.models.configuration import network_config
 from atento.models.initial import check_new_positions, fine_tuned, lengthened
-from atento.models.read import ModelFiles, check_weights
+from atento.models.load import ModelFiles, check_weights
 from atento.networks import EncoderDecoder, build_network
 from atento.runs.tuning import with_rates
 from atento.text import Tokenizer

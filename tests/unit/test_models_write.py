@@ -10,7 +10,7 @@ import torch
 from atento.config.sections.network import NetworkConfig
 from atento.errors import AtentoError, CheckpointError
 from atento.models.card import model_card
-from atento.models.read import read_model
+from atento.models.load import read_model
 from atento.models.write import write_model
 
 NETWORK = {"architecture": "encoder-decoder", "d_model": 8, "n_layers": 1, "n_decoder_layers": None, "vocab_size": 9}

@@ -17,7 +17,7 @@ from atento.config.sections.network_parts import WritingConfig
 from atento.config.tables.tasks import TASKS
 from atento.errors import RecipeError, UsageError
 from atento.models.configuration import embedding_config
-from atento.models.read import (
+from atento.models.load import (
     ModelFiles,
     check_tokenizer,
     check_weights,

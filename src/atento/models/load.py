@@ -1,23 +1,52 @@
-"""A model loaded for use: found, read, checked, and moved to its device in its precision."""
+"""Loads a model folder of any layout: found, read, each part checked against the others, built."""
 
-from dataclasses import dataclass, field
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
-from atento.config.sections.network import network_to_dict
-from atento.config.tables.tasks import EMBEDDING
-from atento.errors import UsageError, path_of
-from atento.models.configuration import answering_config, decoding_config, embedding_config
-from atento.models.read import read_model, read_network, read_tokenizer, with_token_ids
-from atento.models.weight_files import type_name, widest
+from atento.config.sections.network import NetworkConfig, changed, network_to_dict
+from atento.config.tables.released_keys import FILES
+from atento.config.tables.renamed import VERSION
+from atento.config.tables.tasks import EMBEDDING, task_of
+from atento.errors import ModelError, TokenizerError, UsageError, path_of
+from atento.models.configuration import (
+    CONFIG,
+    LORA,
+    OUR_KEYS,
+    answering_config,
+    decoding_config,
+    embedding_config,
+    lora_config,
+    network_config,
+    read_config,
+)
+from atento.models.find import find_model
+from atento.models.generation import GENERATION, Generation, read_generation
+from atento.models.migration import migrated
+from atento.models.peft import ADAPTER_CONFIG, read_peft, with_ours
+from atento.models.weight_files import read_weights, type_name, widest
 from atento.models.word_models import WordModel, read_word_model, trained_word_model
-from atento.networks import Network
+from atento.networks import Network, build_network
+from atento.networks.adapters import join_adapters
 from atento.precision import resolve_device
+from atento.released import read_released
+from atento.released.family import check_depth
 from atento.released.load_report import LoadReport
+from atento.released.sentence_transformers import SentenceModules, sentence_folder, with_projections
+from atento.storage.checkpoint import load_checkpoint
+from atento.storage.manifest import MANIFEST, verify
+from atento.text import has_tokenizer
 from atento.text.tokenizer import Tokenizer
 
+_log = logging.getLogger(__name__)
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64, "int8": torch.float32}
 _SECTIONS = {"decoding": decoding_config, "answering": answering_config, "embedding": embedding_config}
 
@@ -82,3 +111,265 @@ def load_model(
     return LoadedModel(
         network, tokenizer, files.config, files.path, files.load_report, words, precision, stored, str(model)
     )
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """The content of a model folder in our layout; names and keys of other layouts are translated.
+
+    Attributes:
+        path: the folder.
+        config: `config.json`.
+        weights: tensors by our names, on the CPU.
+        load_report: how the weights of another layout were loaded; None for ours.
+    """
+
+    path: Path
+    config: dict[str, Any]
+    weights: dict[str, Tensor]
+    load_report: LoadReport | None = None
+
+    @cached_property
+    def network(self) -> NetworkConfig:
+        """The network of `config.json`. Raises ModelError: it is of another layout, or a value is out of range."""
+        return network_config(self.config, self.path)
+
+
+def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: bool = False) -> ModelFiles:
+    """Find a model and read its configuration and weights, verified where the folder has a manifest.
+
+    Args:
+        model: a run, a model folder or a hub name, as `find_model` takes it.
+        allow_missing: the file of another layout may lack weights of the network.
+        allow_unused: it may hold weights that the network does not have.
+
+    Raises:
+        UsageError, ModelError: there is nothing that can be loaded. CheckpointError: truncated or altered; names the
+            file.
+    """
+    found = path = find_model(model)
+    modules = sentence_folder(path)
+    if modules is not None:
+        path = modules.network
+    if (path / "state.json").exists():
+        checkpoint = load_checkpoint(path)
+        return ModelFiles(path, *without_adapters(*migrated(checkpoint.config, checkpoint.weights, str(path)), path))
+    if (path / ADAPTER_CONFIG).exists():
+        base, theirs, adapted, weights, load_report = read_peft(
+            path, allow_missing=allow_missing, allow_unused=allow_unused, fetch=not Path(model).exists()
+        )
+        if modules is not None:
+            adapted, weights = with_projections(adapted, weights, modules)
+        generation = read_generation(base, theirs, adapted)
+        load_report.unread += _unread((found, base, path), modules)
+        ours = with_ours(_translated(theirs, generation, path, modules, load_report), generation.network, path)
+        return ModelFiles(path if has_tokenizer(path) else base, ours, weights, load_report)
+    if not (path / CONFIG).exists():
+        raise UsageError(f"{path} is neither a run (no checkpoints) nor a model folder (no config.json)")
+    config = read_config(path / CONFIG)
+    _verify(path, config)
+    if not Path(model).exists():
+        _check_fetched(model, path, () if modules is None else modules.dense)
+    if config.get("model_type", "atento") == "atento":
+        return ModelFiles(path, *migrated(config, read_weights(path), str(path)))
+    network, weights, load_report = read_released(path, config, allow_missing=allow_missing, allow_unused=allow_unused)
+    if modules is not None:
+        network, weights = with_projections(network, weights, modules)
+    generation = read_generation(path, config, network)
+    load_report.unread += _unread((found, path), modules)
+    return ModelFiles(path, _translated(config, generation, path, modules, load_report), weights, load_report)
+
+
+def _verify(path: Path, config: Mapping[str, Any]) -> None:
+    """Verify a model folder by its manifest; warn of a folder of ours that has none.
+
+    Raises:
+        CheckpointError: truncated or altered, or the manifest is a link in a folder that is not made of links.
+    """
+    manifest = path / MANIFEST
+    if manifest.is_symlink() and (path / CONFIG).is_symlink():  # the hub's cache, which the hub's hashes verify
+        return
+    if manifest.is_symlink() or manifest.exists():
+        verify(path)
+    elif config.get("model_type") == "atento" or ("atento" in config and "transformers_version" not in config):
+        _log.warning(
+            "%s has no %s, which every folder that Atento writes has: whether its files were altered is not known",
+            path,
+            MANIFEST,
+        )
+
+
+def _check_fetched(model: str | Path, network: Path, dense: Sequence[Path]) -> None:
+    """Raises ModelError: a folder with weights of a hub model has no safetensors; older files are not fetched."""
+    for folder in (network, *dense):
+        if not any(folder.glob("*.safetensors")):
+            where = "" if folder == network else f" in {folder.name}"
+            raise ModelError(
+                f"{model} has no safetensors{where} on the hub; if it has older weight files (pytorch_model.bin), "
+                f"`atento convert {model} --to atento --out DIR` reads them"
+            )
+
+
+def without_adapters(
+    config: dict[str, Any], weights: dict[str, Tensor], path: Path
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """`config.json` and weights of a checkpoint with its adapters joined to the weights that they stand on."""
+    lora = lora_config(config, path)
+    if lora is None:
+        return config, weights
+    plain = {key: value for key, value in config.items() if key != LORA}
+    return plain, join_adapters(weights, lora, network_config(config, path))
+
+
+def _translated(
+    config: Mapping[str, Any],
+    generation: Generation,
+    path: Path,
+    modules: SentenceModules | None,
+    load_report: LoadReport,
+) -> dict[str, Any]:
+    """Our `config.json` for a folder in the Hugging Face layout, with its sentence-transformers modules, if any.
+
+    The load report says which default decoding the folder has, and which of its settings are not done.
+    """
+    network = generation.network
+    ours = {
+        "model_type": "atento",
+        "version": VERSION,
+        "name": path.name,
+        "task": task_of(network),
+        "network": network_to_dict(network),
+    }
+    exported = config.get("atento")  # the keys that our export adds to their layout
+    exported = exported if isinstance(exported, Mapping) else {}
+    if "decoding" not in exported and generation.decoding:
+        ours["decoding"] = generation.decoding
+        load_report.decoding = generation.decoding
+    load_report.unread += [f"{GENERATION}: {key}" for key in generation.unread]
+    ours |= {name: exported[name] for name in OUR_KEYS if name in exported and name != "embedding"}
+    embedding = exported.get("embedding") if modules is None else modules.embedding
+    return ours if embedding is None else ours | {"task": EMBEDDING, "embedding": embedding}
+
+
+def _unread(folders: Iterable[Path], modules: SentenceModules | None) -> list[str]:
+    """The keys of the files of these folders, and of the modules, that are not done, each behind its file."""
+    unread = [] if modules is None else list(modules.unread)
+    for name, folder in product(sorted(FILES.keys() - {GENERATION}), folders):
+        data = read_config(folder / name) if (folder / name).is_file() else {}
+        unread += [f"{name}: {key}" for key in FILES[name].unread(data)]
+    return list(dict.fromkeys(unread))
+
+
+def with_token_ids(config: NetworkConfig, files: ModelFiles, tokenizer: Tokenizer | None) -> NetworkConfig:
+    """The network with the ids of the unknown token and the mask that its tokenizer has.
+
+    The configuration of a released model does not name all of them; other models have their own.
+    """
+    if tokenizer is None or files.load_report is None:
+        return config
+    unk, mask = tokenizer.specials.get("unk"), tokenizer.specials.get("mask")
+    return changed(config, ids={"unk": config.unk_id if unk is None else unk, "mask": mask})
+
+
+def check_weights(network: nn.Module, files: ModelFiles) -> None:
+    """Check names and shapes of the weights against the network of their `config.json`.
+
+    Raises:
+        ModelError: a name is missing or unexpected, or a shape differs.
+    """
+    expected = network.state_dict()
+    if expected.keys() != files.weights.keys():
+        missing = sorted(expected.keys() - files.weights.keys())
+        unexpected = sorted(files.weights.keys() - expected.keys())
+        raise ModelError(
+            f"{files.path}: weights do not match config.json: {len(missing)} missing {missing[:5]}, "
+            f"{len(unexpected)} unexpected {unexpected[:5]}"
+        )
+    _check_shapes(expected, files)
+
+
+def _check_shapes(expected: Mapping[str, Tensor], files: ModelFiles) -> None:
+    """Raises ModelError: a weight of the folder has another shape than the one of that name in a network."""
+    for name, value in expected.items():
+        if name in files.weights and value.shape != files.weights[name].shape:
+            theirs = () if files.load_report is None else files.load_report.loaded.get(name, ())
+            description = f"{', '.join(theirs)}, here {name}," if theirs else name
+            raise ModelError(
+                f"{files.path}: {description} has shape {tuple(files.weights[name].shape)}, "
+                f"config.json says {tuple(value.shape)}"
+            )
+
+
+def read_tokenizer(files: ModelFiles, config: NetworkConfig) -> Tokenizer | None:
+    """The tokenizer of a model folder; None where it has none.
+
+    Raises:
+        TokenizerError: it is not the model's own, or has more pieces than the model.
+    """
+    tokenizer = Tokenizer.load(files.path) if has_tokenizer(files.path) else None
+    if tokenizer is not None:
+        check_tokenizer(tokenizer, config, files.path)
+    return tokenizer
+
+
+def check_tokenizer(tokenizer: Tokenizer, config: NetworkConfig, path: Path) -> None:
+    """Check that a tokenizer is that of a model, which may have more rows than the tokenizer has pieces.
+
+    Raises:
+        TokenizerError: it is not the one that the model was trained with, if the model records it, or has more pieces.
+    """
+    if config.tokenizer_fingerprint not in (None, tokenizer.fingerprint):
+        raise TokenizerError(f"{path}: the tokenizer is not the one the model was trained with")
+    for side, size in ((tokenizer, config.vocab_size), (tokenizer.target, config.target_vocab_size)):
+        if side.vocab_size > size:
+            raise TokenizerError(f"{path}: the tokenizer has {side.vocab_size} pieces and the model {size}")
+
+
+class _WithoutDraws(TorchFunctionMode):
+    """Leaves out normal draws, for a network on the device meta, which has no values.
+
+    The first such draw there makes PyTorch import 800 modules, which takes a second.
+    """
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        """Call a function of PyTorch, but for `normal_`."""
+        if func is nn.init.normal_:
+            return kwargs["tensor"] if kwargs and "tensor" in kwargs else args[0]
+        return func(*args, **(kwargs or {}))
+
+
+def planned_network(files: ModelFiles, config: NetworkConfig) -> Network:
+    """The network of that configuration without values, in no memory, after its sizes agree with those of the folder.
+
+    Raises:
+        ModelError: it has other sizes than the weights of the folder, or none that can be built.
+    """
+    check_depth(config, len(files.weights), str(files.path / CONFIG))
+    with torch.device("meta"), _WithoutDraws():
+        try:
+            network = build_network(config)
+        except (RuntimeError, OverflowError, MemoryError) as error:
+            reason = str(error).partition("\n")[0]
+            raise ModelError(f"{files.path / CONFIG}: no network of these sizes can be built: {reason}") from None
+    _check_shapes(network.state_dict(), files)
+    return network
+
+
+def read_network(files: ModelFiles, config: NetworkConfig) -> Network:
+    """The network of that configuration with the weights of the folder; missing ones keep their initial values.
+
+    Raises:
+        ModelError: the weights are not those of the network.
+    """
+    network = planned_network(files, config)
+    if files.load_report and files.load_report.new:
+        network = build_network(config)
+        files = replace(files, weights=network.state_dict() | files.weights)
+    check_weights(network, files)
+    network.load_state_dict(files.weights, assign=True)
+    for module in network.modules():  # buffers that are computed, not stored
+        if reset := getattr(module, "reset_buffers", None):
+            reset()
+    return network

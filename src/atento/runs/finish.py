@@ -7,7 +7,7 @@ from atento.config.tables.tasks import TASKS
 from atento.data.records.reader import Split
 from atento.errors import counted
 from atento.metrics.table import signed
-from atento.models.read import read_model
+from atento.models.load import read_model
 from atento.networks import parameter_count
 from atento.networks.adapters import without_effect
 from atento.runs.classifier import classifier_of, fit_classifier

@@ -12,7 +12,7 @@ from atento.config.sections.network import NetworkConfig, changed
 from atento.config.tables.tasks import TASKS
 from atento.data.batches.batch import Batches
 from atento.errors import RecipeError, counted
-from atento.models.read import ModelFiles
+from atento.models.load import ModelFiles
 from atento.networks.frozen import FrozenVectors, common_pooling, frozen
 from atento.networks.network import Network
 from atento.storage.vectors import read_vectors, write_vectors

@@ -17,7 +17,7 @@ from atento.attention.positions import Learned
 from atento.config.reading.loading import load_recipe
 from atento.data.batches.batch import Batch, Batches
 from atento.errors import UsageError
-from atento.models.read import read_model
+from atento.models.load import read_model
 from atento.networks import build_network
 from atento.runs.prepare import read_data, training_batches
 from atento.storage.catalogue import newest

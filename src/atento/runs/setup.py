@@ -12,7 +12,7 @@ from atento.config.recipe import Recipe
 from atento.config.sections.network import NetworkConfig
 from atento.data.batches.batch import Batches
 from atento.data.records.memory import MemoryRecords
-from atento.models.read import ModelFiles
+from atento.models.load import ModelFiles
 from atento.networks.network import Network
 from atento.runs.branch import BranchPoint
 from atento.runs.prepare import (

@@ -20,7 +20,7 @@ from atento.data.objectives.sequence_to_sequence import within_positions
 from atento.data.records.reader import Split
 from atento.errors import DataError, TokenizerError, UsageError
 from atento.models.initial import check_new_positions, fine_tuned, first_weights, initial_model, with_embedding
-from atento.models.read import read_model
+from atento.models.load import read_model
 from atento.models.write import terms
 from atento.networks import build_network, parameter_count
 from atento.networks.frozen import frozen

@@ -14,7 +14,7 @@ from atento.attention.positions import Learned
 from atento.config.sections.positions import PositionConfig
 from atento.errors import UsageError
 from atento.models.initial import lengthened
-from atento.models.read import ModelFiles
+from atento.models.load import ModelFiles
 from atento.networks import EncoderDecoder
 from atento.runs.position_report import position_report
 from atento.runs.train import train
