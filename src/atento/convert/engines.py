@@ -3,10 +3,7 @@
 import importlib.util
 import json
 import logging
-import os
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,10 +12,11 @@ from atento.convert.comparison import Comparison, check_exact
 from atento.convert.reading import model_to_convert
 from atento.convert.usage import ctranslate2_usage, onnx_usage
 from atento.data.batches.special_tokens import special_tokens_of
-from atento.errors import AtentoError, CapabilityError, MissingPartError, UsageError, install_hint
+from atento.errors import CapabilityError, MissingPartError, UsageError, install_hint
 from atento.model import Model
 from atento.models.card import CARD, model_card
 from atento.models.write import preserved_files
+from atento.storage.whole_file import whole_folder
 from atento.text.exporting import exported_files, post_processor
 from atento.text.folder import DEFINITION
 from atento.text.released.sentencepiece_ids import TYPES
@@ -133,7 +131,7 @@ def convert_for(
         if part is not None:
             raise CapabilityError(f"{engine.name} does not hold {part}, which {model} has; nothing was written")
         files = preserved_files(loaded.path) | tokenizer_files(loaded)
-        with _new_folder(out) as folder:
+        with whole_folder(out) as folder:
             engine.write(loaded, folder, precision)
             names = {file.name for file in folder.iterdir()} | files.keys()
             card = model_card(
@@ -154,28 +152,6 @@ def convert_for(
         _log.warning("%s: %s", out, sentence)
     sizes = {file.name: file.stat().st_size for file in sorted(out.iterdir())}
     return Converted(sizes, "" if loaded.load_report is None else str(loaded.load_report), comparison)
-
-
-@contextmanager
-def _new_folder(directory: Path) -> Iterator[Path]:
-    """A temporary folder that takes the name of `directory` at the end; it is removed after a failure.
-
-    Raises:
-        UsageError: the folder exists and is not empty. AtentoError: it cannot be written.
-    """
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise UsageError(f"{directory} exists already; give another folder")
-    temporary = directory.with_name(f".{directory.name}-{os.getpid()}")
-    try:
-        temporary.mkdir(parents=True)
-        yield temporary
-        if directory.exists():
-            directory.rmdir()
-        temporary.rename(directory)
-    except OSError as error:
-        raise AtentoError(f"the model folder {directory} cannot be written: {error.strerror}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def tokenizer_files(model: Model) -> dict[str, bytes]:

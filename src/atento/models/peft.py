@@ -1,8 +1,6 @@
 """PEFT's folders of LoRA adapters (adapter_config.json and weights): read with their base model, and written."""
 
 import json
-import os
-import shutil
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,7 +15,7 @@ from atento.config.reading.loading import load_recipe
 from atento.config.sections.initial import LoraConfig
 from atento.config.sections.network import NetworkConfig, network_to_dict
 from atento.config.tables.released_keys import FILES
-from atento.errors import AtentoError, CapabilityError, ModelError, UsageError
+from atento.errors import CapabilityError, ModelError, UsageError
 from atento.models.configuration import CONFIG, LORA, lora_config, network_config, read_config
 from atento.models.find import find_model
 from atento.networks.adapters import parts_of
@@ -29,6 +27,7 @@ from atento.released.reading import Over, family_of
 from atento.released.rows import Row
 from atento.storage.checkpoint import load_checkpoint
 from atento.storage.tensorfile import TensorFiles
+from atento.storage.whole_file import whole_folder
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _OURS = "atento.json"  # what PEFT has no place for: the names of labels, the task, special tokens around a text
@@ -303,18 +302,8 @@ def _write(
     directory: Path, settings: Mapping[str, Any], tensors: Mapping[str, Tensor], kept: Mapping[str, Any]
 ) -> None:
     """Write the folder whole or not at all."""
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise UsageError(f"{directory} exists already; give another folder")
-    temporary = directory.with_name(f".{directory.name}-{os.getpid()}")
-    try:
-        temporary.mkdir(parents=True)
+    with whole_folder(directory, "folder") as temporary:
         save_file(dict(tensors), temporary / ADAPTER_WEIGHTS, metadata={"format": "pt"})
         for name, content in ((ADAPTER_CONFIG, settings), (_OURS, kept)):
             text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
             (temporary / name).write_text(text, encoding="utf-8", newline="\n")
-        if directory.exists():
-            directory.rmdir()
-        temporary.rename(directory)
-    except OSError as error:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise AtentoError(f"the folder {directory} cannot be written: {error.strerror}") from error

@@ -1,16 +1,14 @@
 """Writes a model folder completely or not at all: configuration, weights, tokenizer files, model card, manifest."""
 
 import json
-import os
 import re
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from atento.errors import AtentoError, CheckpointError, UsageError
+from atento.errors import UsageError
 from atento.limits import read_plain
 from atento.models.card import CARD, model_card
 from atento.models.configuration import CONFIG, network_config
@@ -22,6 +20,7 @@ from atento.released.sentence_transformers import without_projections
 from atento.storage.manifest import directory as open_directory
 from atento.storage.manifest import is_plain_name, write_file, write_manifest
 from atento.storage.tensorfile import to_bytes
+from atento.storage.whole_file import whole_folder
 from atento.text.tokenizer import Tokenizer
 
 LAYOUTS = ("atento", "huggingface")
@@ -124,28 +123,17 @@ def write_model(
         files = {**files, **dense}
         released, weights = release(network, weights)
         config = released | {"atento": our_keys(config), "torch_dtype": type_name(widest(weights.values()))}
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise UsageError(f"{directory} exists already; give another folder")
     tensors = weight_files(weights, max_shard_size)
-    temporary = directory.with_name(f".{directory.name}-{os.getpid()}")
     contents = {
         **files,
         CONFIG: (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode(),
         CARD: card.encode(),
     }
-    try:
-        temporary.mkdir(parents=True)
+    with whole_folder(directory) as temporary:
         for folder in sorted({name.rpartition("/")[0] for name in contents} - {""}):
             (temporary / folder).mkdir()
         with open_directory(temporary) as fd:
             entries = [write_file(fd, name, [content]) for name, content in contents.items()]
             entries += [write_file(fd, name, to_bytes(chunks)) for name, chunks in tensors.items()]
         write_manifest(temporary, entries=entries)
-        if directory.exists():
-            directory.rmdir()
-        temporary.rename(directory)
-    except (OSError, CheckpointError) as error:
-        shutil.rmtree(temporary, ignore_errors=True)
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise AtentoError(f"the model folder {directory} cannot be written: {reason}") from error
     return directory

@@ -1,11 +1,12 @@
-"""Files written whole: a reader sees the old one or the new one."""
+"""Files and folders written whole: a reader sees the old one or the new one."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from atento.errors import AtentoError, TrainingError
+from atento.errors import AtentoError, CheckpointError, TrainingError, UsageError
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -59,3 +60,30 @@ def replacement(path: Path) -> Iterator[Path]:
         with suppress(OSError):
             partial.unlink()
         raise
+
+
+@contextmanager
+def whole_folder(directory: Path, kind: str = "model folder") -> Iterator[Path]:
+    """A folder beside a new one, to be filled in the `with` block; then it takes its name, or is deleted on failure.
+
+    Args:
+        directory: the folder to write; it must be empty or not exist.
+        kind: what it is, for messages.
+
+    Raises:
+        UsageError: the folder exists and is not empty. AtentoError: it cannot be written.
+    """
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise UsageError(f"{directory} exists already; give another folder")
+    temporary = directory.with_name(f".{directory.name}-{os.getpid()}")
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        if directory.exists():
+            directory.rmdir()
+        temporary.rename(directory)
+    except (OSError, CheckpointError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise AtentoError(f"the {kind} {directory} cannot be written: {reason}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
