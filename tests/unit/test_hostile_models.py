@@ -166,3 +166,30 @@ def test_k12_sizes_are_compared_with_the_tensors_before_they_take_memory(
             fine_tuned(files, NetworkConfig(), model.tokenizer)
         else:
             read_network(files, config)
+
+
+@pytest.mark.parametrize(
+    ("preset", "change", "said"),
+    [
+        (
+            "mistral-7b",
+            {"head_dim": 1},
+            "no network of these sizes can be built: rotary positions need a head at least 2",
+        ),
+        ("modernbert-base", {"layer_types": []}, None),
+        ("modernbert-base", {"layer_types": ["full_attention"]}, "must name the kind of each of 4 layers: got 1"),
+    ],
+)
+def test_s1_a_configuration_of_another_family_ends_in_a_sentence(
+    preset: str, change: dict[str, Any], said: str | None, tmp_path: Path
+) -> None:
+    """A head too narrow for rotary positions, and too few kinds of layers, ended in a traceback."""
+    folder = tiny_model(tiny_config(preset)).save(tmp_path / "model", layout="huggingface")
+    (folder / "MANIFEST.json").unlink()
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps(config | change), encoding="utf-8")
+    if said is None:  # as if it were not there
+        atento.load(folder)
+        return
+    with pytest.raises(ModelError, match=rf"config\.json: .*{said}"):
+        atento.load(folder)

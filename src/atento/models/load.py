@@ -350,7 +350,7 @@ def planned_network(files: ModelFiles, config: NetworkConfig) -> Network:
     with torch.device("meta"), _WithoutDraws():
         try:
             network = build_network(config)
-        except (RuntimeError, OverflowError, MemoryError) as error:
+        except (RuntimeError, OverflowError, MemoryError, ValueError) as error:
             reason = str(error).partition("\n")[0]
             raise ModelError(f"{files.path / CONFIG}: no network of these sizes can be built: {reason}") from None
     _check_shapes(network.state_dict(), files)

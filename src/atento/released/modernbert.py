@@ -39,6 +39,8 @@ def _read(data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> Netwo
     masked = any(head.kind == "masked-language-model" for head in heads)
     every = data.get("global_attn_every_n_layers") or 3
     kinds = data.get("layer_types") or [_LOCAL if n % every else _GLOBAL for n in range(depth)]
+    if len(kinds) < depth:
+        raise ModelError(f"modernbert: `layer_types` must name the kind of each of {depth} layers: got {len(kinds)}")
     layers = {kind: tuple(n for n in range(depth) if kinds[n] == kind) for kind in _BASES}
     window = data.get("local_attention", 128) // 2
     bos = first_id(data.get("bos_token_id"), min(50281, vocab_size - 1))
