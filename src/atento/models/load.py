@@ -154,30 +154,28 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
     if (path / "state.json").exists():
         checkpoint = load_checkpoint(path)
         return ModelFiles(path, *without_adapters(*migrated(checkpoint.config, checkpoint.weights, str(path)), path))
-    if (path / ADAPTER_CONFIG).exists():
-        base, theirs, adapted, weights, load_report = read_peft(
-            path, allow_missing=allow_missing, allow_unused=allow_unused, fetch=not Path(model).exists()
-        )
-        if modules is not None:
-            adapted, weights = with_projections(adapted, weights, modules)
-        generation = read_generation(base, theirs, adapted)
-        load_report.unread += _unread((found, base, path), modules)
-        ours = with_ours(_translated(theirs, generation, path, modules, load_report), generation.network, path)
-        return ModelFiles(path if has_tokenizer(path) else base, ours, weights, load_report)
-    if not (path / CONFIG).exists():
+    named, is_adapter = not Path(model).exists(), (path / ADAPTER_CONFIG).exists()
+    allowed = {"allow_missing": allow_missing, "allow_unused": allow_unused}
+    if is_adapter:
+        base, theirs, network, weights, load_report = read_peft(path, fetch=named, **allowed)
+    elif not (path / CONFIG).exists():
         raise UsageError(f"{path} is neither a run (no checkpoints) nor a model folder (no config.json)")
-    config = read_config(path / CONFIG)
-    _verify(path, config)
-    if not Path(model).exists():
-        _check_fetched(model, path, () if modules is None else modules.dense)
-    if config.get("model_type", "atento") == "atento":
-        return ModelFiles(path, *migrated(config, read_weights(path), str(path)))
-    network, weights, load_report = read_released(path, config, allow_missing=allow_missing, allow_unused=allow_unused)
+    else:
+        base, theirs = path, read_config(path / CONFIG)
+        _verify(path, theirs)
+        if named:
+            _check_fetched(model, path, () if modules is None else modules.dense)
+        if theirs.get("model_type", "atento") == "atento":
+            return ModelFiles(path, *migrated(theirs, read_weights(path), str(path)))
+        network, weights, load_report = read_released(path, theirs, **allowed)
     if modules is not None:
         network, weights = with_projections(network, weights, modules)
-    generation = read_generation(path, config, network)
-    load_report.unread += _unread((found, path), modules)
-    return ModelFiles(path, _translated(config, generation, path, modules, load_report), weights, load_report)
+    generation = read_generation(base, theirs, network)
+    load_report.unread += _unread((found, base, path), modules)
+    config = _translated(theirs, generation, path, modules, load_report)
+    if is_adapter:
+        config = with_ours(config, generation.network, path)
+    return ModelFiles(path if has_tokenizer(path) else base, config, weights, load_report)
 
 
 def _verify(path: Path, config: Mapping[str, Any]) -> None:

@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 from torch import Tensor
 
-from atento.errors import CheckpointError
+from atento.errors import AtentoError, CheckpointError
+from atento.storage.tensorfile import TensorFiles
 from atento.storage.whole_file import replacement
 
 Vectors = dict[bytes, NDArray[np.float32]]  # key of 16 bytes -> vectors (T,D) of a text, one or one a token
@@ -33,9 +34,9 @@ def read_vectors(path: Path) -> Vectors:
     if not path.is_file():  # opening a pipe would wait
         return {}
     try:
-        tensors = load_file(path)
-        keys, lengths, values = tensors["keys"], tensors["lengths"], tensors["values"]
-    except (OSError, SafetensorError, KeyError):
+        with TensorFiles(path.parent, path.name) as files:
+            keys, lengths, values = (files.read(name).numpy() for name in ("keys", "lengths", "values"))
+    except (AtentoError, KeyError):
         return {}
     if int(lengths.sum()) != len(values) or len(keys) != len(lengths):
         return {}
