@@ -52,6 +52,16 @@ def test_c15_a_damaged_file_is_named_and_saving_is_refused(tmp_path: Path) -> No
         atento.load(tmp_path / "good.txt").save(tmp_path / "out")
 
 
+def test_c15_a_model_of_words_knows_its_precision(tmp_path: Path) -> None:
+    """It said float32 in any precision, and int8 was taken in silence."""
+    write_text_vectors(tmp_path / "words.txt", VECTORS)
+    for asked, known in (("float32", "float32"), ("float64", "float64"), ("auto", "float32")):
+        model = atento.load(tmp_path / "words.txt", precision=asked)
+        assert model.precision == known == str(next(model.network.parameters()).dtype).removeprefix("torch.")
+    with pytest.raises(CapabilityError, match="int8 is for Transformers that write and for encoders"):
+        atento.load(tmp_path / "words.txt", precision="int8")
+
+
 def elmo() -> ELMo:
     characters = CharacterConfig(d_char=4, filters=((1, 4), (2, 4)), n_highway=1)
     config = NetworkConfig(

@@ -94,7 +94,10 @@ def load_model(
     if word_model is not None:
         network: Network = word_model.network.to(device=resolve_device(device), dtype=dtype).eval()
         about = {"name": path.name, "task": EMBEDDING, "network": network_to_dict(network.config)}
-        return LoadedModel(network.requires_grad_(False), None, about, path, words=word_model, requested=str(model))
+        if dtype is None:
+            precision = type_name(next(network.parameters()).dtype)
+        network.requires_grad_(False)
+        return LoadedModel(network, None, about, path, None, word_model, precision, requested=str(model))
     files = read_model(model, allow_missing=allow_missing, allow_unused=allow_unused)
     config = files.network
     for section, check in _SECTIONS.items():
