@@ -158,7 +158,7 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
         checkpoint = load_checkpoint(path)
         return ModelFiles(path, *without_adapters(*migrated(checkpoint.config, checkpoint.weights, str(path)), path))
     named, is_adapter = not Path(model).exists(), (path / ADAPTER_CONFIG).exists()
-    allowed = {"allow_missing": allow_missing, "allow_unused": allow_unused}
+    allowed: dict[str, Any] = {"allow_missing": allow_missing, "allow_unused": allow_unused}
     if is_adapter:
         base, theirs, network, weights, load_report = read_peft(path, fetch=named, **allowed)
     elif not (path / CONFIG).exists():
