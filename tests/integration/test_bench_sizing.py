@@ -15,15 +15,15 @@ pytest.importorskip("fastapi", reason="fastapi is not installed (extra serve)")
 MODELS = {"embed-minilm": ("float32",), "generate-gpt2": ("int8",)}
 
 
-@pytest.mark.parametrize("models", [pytest.param(MODELS, marks=pytest.mark.slow), dict([*MODELS.items()][1:])])
+@pytest.mark.slow
 def test_tokens_memory_and_processor_time_of_a_service(
-    monkeypatch: pytest.MonkeyPatch, models: dict[str, tuple[str, ...]]
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    monkeypatch.setattr(sizing, "SIZED", models)
+    monkeypatch.setattr(sizing, "SIZED", MODELS)
     about, *rows = measure_sizing(1.5, size="tiny", clients=3)
     assert about["bench"] == "sizing"
-    assert [(row["workload"], (row["precision"],)) for row in rows] == list(models.items())
+    assert [(row["workload"], (row["precision"],)) for row in rows] == list(MODELS.items())
     for row in rows:
         cores = row["tokens_per_second"] / row["tokens_per_processor_second"]
         assert 0.02 < cores < 1.3, row  # of one thread, and of the one that talks with the server

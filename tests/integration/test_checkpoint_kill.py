@@ -139,8 +139,8 @@ def old_or_new(*allowed: float | None) -> Callable[[Path], None]:
     return check
 
 
-# Each death forks this process and reads what is left: the gate dies at every third system call.
-EVERY = pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
+# Each death forks this process and reads what is left: the gate dies at every fifth system call.
+EVERY = pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
 
 
 @EVERY

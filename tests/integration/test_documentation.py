@@ -45,6 +45,7 @@ HUB = {
     "google-t5/t5-small": "t5",
     "Helsinki-NLP/opus-mt-en-de": "marian",
 }
+SLOW = {"search.md"}  # five searches, each with a process that imports torch; `test_search.py` runs the command
 ELSEWHERE = ("make ", "pip install ", ". .venv/bin/activate", "git clone ", "cd ", "python tools/")
 
 
@@ -209,8 +210,11 @@ def session(
 
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES if page.name != "python.md" and blocks(page)],
-    ids=lambda page: str(page.relative_to(ROOT)),
+    [
+        pytest.param(page, id=str(page.relative_to(ROOT)), marks=[pytest.mark.slow] * (page.name in SLOW))
+        for page in PAGES
+        if page.name != "python.md" and blocks(page)
+    ],
 )
 def test_the_blocks_of_a_page_run_in_their_order(session: Session, page: Path) -> None:
     for block in blocks(page):

@@ -73,6 +73,7 @@ def test_dropout_is_asked_of_all_contenders_and_only_in_training() -> None:
         assert not torch.allclose(still, dropped), who
 
 
+@pytest.mark.slow
 def test_a19_rows_of_a_case_say_what_was_measured_ratios_last() -> None:
     rows = list(
         measure_attention(0.05, settings=["causal", "causal, dropout 0.1"], lengths=[40], precisions=["float32"])

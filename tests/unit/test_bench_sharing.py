@@ -49,6 +49,7 @@ def test_each_setting_has_its_variables_and_threads(monkeypatch: pytest.MonkeyPa
     }
 
 
+@pytest.mark.slow  # four processes that import torch
 def test_the_processes_have_the_variables_and_threads_of_their_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     few = {"default": (SHORT_WAITS, None), "long waits": (LONG_WAITS, 1)}
     monkeypatch.setattr(sharing, "SETTINGS", few)

@@ -17,13 +17,13 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((RO
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 
 
-@pytest.mark.parametrize("file", [file for file in (*PAGES, *SOURCES) if file.is_file()], ids=lambda file: file.name)
-def test_no_page_and_no_message_names_a_package_that_is_not_published(file: Path) -> None:
-    text = file.read_text(encoding="utf-8")
-    assert not re.search(r"pip install [^`\n]*\batento\b|atento\[", text)
-    for command, extra in re.findall(r"(pip install [^`\n]*?)\.\[(\w+)\]", text):
-        assert extra in EXTRAS, extra
-        assert "-e " in command or "--editable" in command or file.parent.name == "deploy", f"{file}: {command}"
+def test_no_page_and_no_message_names_a_package_that_is_not_published() -> None:
+    for file in (file for file in (*PAGES, *SOURCES) if file.is_file()):
+        text = file.read_text(encoding="utf-8")
+        assert not re.search(r"pip install [^`\n]*\batento\b|atento\[", text), file
+        for command, extra in re.findall(r"(pip install [^`\n]*?)\.\[(\w+)\]", text):
+            assert extra in EXTRAS, (file, extra)
+            assert "-e " in command or "--editable" in command or file.parent.name == "deploy", f"{file}: {command}"
 
 
 def test_every_hint_names_an_extra_and_is_made_by_one_function() -> None:
