@@ -1,0 +1,44 @@
+"""The budget of docs/budget.md: what can be counted is within its limit, and no limit is far above it."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from test_house_rules import FILES, HOUSES, home_of
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "budget.md").read_text(encoding="utf-8")
+ROWS = re.findall(r"^\| (.+?) \| ([\d,]+) \| (\w+).*? \| (.+) \|$", PAGE, flags=re.M)
+STARTS = {
+    "modules of ours that `import atento` loads": "import atento",
+    "modules of ours that one command's help loads": "from atento.cli.main import application as a; a('translate')",
+    "modules of ours that the help of all loads": "from atento.cli.main import application as a; a()",
+}
+
+
+def counted(what: str) -> int:
+    """The number itself: lines of a house, or modules after a start in a process of its own."""
+    if what in STARTS:
+        program = f"import sys; {STARTS[what]}; print(sum(name.split('.')[0] in {set(HOUSES)} for name in sys.modules))"
+        done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+        return int(done.stdout)
+    (house,) = re.findall(r"^lines of `(\w+)`$", what)
+    files = [file for file in FILES if file.relative_to(home_of(file)).parts[0] == house]
+    return sum(file.read_text(encoding="utf-8").count("\n") for file in files)
+
+
+def test_each_house_and_each_start_has_a_row_that_says_what_it_buys() -> None:
+    names = [what for what, _, how, _ in ROWS if how == "counted"]
+    assert names == [*(f"lines of `{house}`" for house in ("atento", "atento_serve", "atento_world", "atento_lab")),
+                     "lines of `benchmarks`", *STARTS]  # fmt: skip
+    assert all(len(why) > 20 for *_, why in ROWS) and len(ROWS) == len(names) + 2
+
+
+@pytest.mark.parametrize(("what", "most"), [(what, most) for what, most, how, _ in ROWS if how == "counted"])
+def test_what_is_counted_is_within_its_limit(what: str, most: str) -> None:
+    number, limit = counted(what), int(most.replace(",", ""))
+    assert number <= limit, f"{what}: {number:,}; docs/budget.md says {limit:,}, and why it may grow"
+    assert limit <= max(1.1 * number, number + 3), f"{what}: {number:,}; lower the limit {limit:,} of docs/budget.md"
