@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from atento.errors import MissingPartError
-from atento.inspection.curves import Line, Panel, curves_page, curves_picture, sparkline
+from atento.inspection.figures.curves import Line, Panel, curves_page, curves_picture, sparkline
 
 
 def test_a_sparkline_is_lowest_to_highest_and_no_wider_than_asked() -> None:

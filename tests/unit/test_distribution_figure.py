@@ -8,7 +8,7 @@ import torch
 
 from atento.decoding.filters import top_k
 from atento.errors import UsageError
-from atento.inspection.distribution_figure import NextToken, distribution_svg, distribution_text
+from atento.inspection.figures.distribution import NextToken, distribution_svg, distribution_text
 
 SVG = "{http://www.w3.org/2000/svg}"
 FLAT, PEAKED = [0.2, 0.3, 0.2, 0.2, 0.1], [0.01, 0.02, 0.9, 0.04, 0.03]

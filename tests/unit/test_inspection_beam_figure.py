@@ -16,7 +16,7 @@ from atento.decoding import Beam, Greedy, Sample, generate
 from atento.decoding.trace import Trace
 from atento.errors import UsageError
 from atento.inspection import decoding_page as page
-from atento.inspection.beam_figure import beam_svg, outputs_svg
+from atento.inspection.figures.search_tree import beam_svg, outputs_svg
 from atento.inspection.labels import visible
 from atento_lab.notes.checks.toys import Chain, table_chain
 

@@ -15,7 +15,7 @@ import pytest
 
 from atento.errors import UsageError
 from atento.inspection import AttentionRecord, attention_page, attention_png, attention_svg, mask_text
-from atento.inspection.figures import DARK_RAMP, LIGHT_RAMP, ramp_colour
+from atento.inspection.figures.svg import DARK_RAMP, LIGHT_RAMP, ramp_colour
 from atento.inspection.page import EXACT_LIMIT, LIMIT
 
 HOSTILE = [

@@ -7,7 +7,7 @@ import pytest
 
 from atento.attention.masks import causal, window
 from atento.errors import UsageError
-from atento.inspection.mask_figure import mask_svg
+from atento.inspection.figures.mask import mask_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 

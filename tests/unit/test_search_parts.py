@@ -10,7 +10,8 @@ import pytest
 
 from atento.config.reading.loading import load_recipe
 from atento.errors import RecipeError, UsageError
-from atento.inspection.score_figure import Panel, Point, axis_ticks, scores_svg
+from atento.inspection.figures.score_panels import Panel, Point, scores_svg
+from atento.inspection.figures.svg import axis_ticks
 from atento.runs.search.folder import differences, open_search
 from atento.runs.search.importance import importance
 from atento.runs.search.result import RungScore, SearchResult, Trial

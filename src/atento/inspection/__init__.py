@@ -1,7 +1,8 @@
 """Inspect attention: records of weights, pages and figures, word alignments, and masks as text."""
 
 from atento.inspection.alignment import alignment_error_rate
-from atento.inspection.figures import attention_png, attention_svg, mask_text
+from atento.inspection.figures.attention_map import attention_png, attention_svg
+from atento.inspection.figures.mask import mask_text
 from atento.inspection.heads import HeadReport
 from atento.inspection.maps import WordWeights
 from atento.inspection.page import attention_page

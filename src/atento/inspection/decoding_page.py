@@ -6,7 +6,7 @@ from typing import Any
 
 from atento.decoding.trace import Trace
 from atento.errors import UsageError
-from atento.inspection.beam_figure import beam_svg, outputs_svg
+from atento.inspection.figures.search_tree import beam_svg, outputs_svg
 from atento.inspection.labels import visible
 from atento.inspection.standalone import embedded, part, policy
 

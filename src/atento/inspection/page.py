@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from atento.errors import UsageError
-from atento.inspection.figures import DARK_RAMP, LIGHT_RAMP, kind_name
+from atento.inspection.figures.attention_map import kind_name
+from atento.inspection.figures.svg import DARK_RAMP, LIGHT_RAMP
 from atento.inspection.labels import visible
 from atento.inspection.maps import AttentionMaps, Head, Side
 from atento.inspection.standalone import embedded, part, policy

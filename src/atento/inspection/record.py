@@ -10,7 +10,7 @@ import numpy as np
 
 from atento.errors import UsageError, nearest
 from atento.inspection.alignment import strongest_sources
-from atento.inspection.figures import attention_png, attention_svg
+from atento.inspection.figures.attention_map import attention_png, attention_svg
 from atento.inspection.heads import HeadReport, describe_head
 from atento.inspection.maps import Head, Side, WordWeights
 from atento.inspection.page import attention_page

@@ -7,6 +7,8 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
+from atento.inspection.labels import visible
+
 # Characters that could end the element or break a line of JavaScript are written as JSON escapes.
 _ESCAPES = str.maketrans({character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"})
 
@@ -36,6 +38,19 @@ def framed(page: str, height: int = 640) -> str:
 def plain(text: str) -> str:
     """A sentence as an element of a notebook."""
     return f"<p>{escape(text)}</p>"
+
+
+def page(title: str, width: int, style: str, body: str) -> str:
+    """A page of at most `width` rem, with a heading and without scripts and external resources."""
+    heading = escape(visible(title))
+    return (
+        '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<meta http-equiv="Content-Security-Policy" '
+        f"content=\"default-src 'none'; style-src 'unsafe-inline'\">\n<title>{heading}</title>\n"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<style>body {{ max-width: {width}rem; margin: 1rem auto; padding: 0 1rem; font-family: sans-serif }} "
+        f"h1 {{ font-size: 1.3rem; overflow-wrap: anywhere }} div {{ overflow-x: auto }} {style}</style>\n"
+        f"<h1>{heading}</h1>\n{body}</html>\n"
+    )
 
 
 def policy(style: str, script: str) -> str:

@@ -4,14 +4,13 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
-from atento.inspection.figures import ZERO, ramp_colour
+from atento.inspection.figures import svg
 from atento.inspection.labels import display_width, visible
 from atento_lab.notes.finding import plain
 
-INK, SOFT, WARM = "#1b2430", "#4c5a6b", (179, 84, 30)  # the colour of negative numbers
+WARM = (179, 84, 30)  # the colour of negative numbers
 SHADES = "·░▒▓█"
 
 
@@ -27,19 +26,16 @@ class Panel:
 def colour(value: float, top: float) -> str:
     """Return blue for positive, brown for negative and grey for infinite numbers, darker for larger ones."""
     if math.isinf(value):
-        return ZERO
+        return svg.ZERO
     share = value / top if top else 0.0
     if share >= 0:
-        return ramp_colour(share)
+        return svg.ramp_colour(share)
     return "#" + "".join(f"{round(250 + (end - 250) * min(1.0, -share)):02x}" for end in WARM)
 
 
-def text_at(x: float, y: float, text: str, size: int = 11, fill: str = SOFT, anchor: str = "start") -> str:
+def text_at(x: float, y: float, text: str, size: int = 11, fill: str = svg.SOFT, anchor: str = "start") -> str:
     """Return one line of text as an SVG element."""
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{fill}" text-anchor="{anchor}">'
-        f"{escape(visible(text))}</text>"
-    )
+    return svg.text(float(x), float(y), visible(text), font_size=size, fill=fill, text_anchor=anchor)
 
 
 def heat(
@@ -51,19 +47,17 @@ def heat(
     top = max((abs(value) for value in numbers if not math.isinf(value)), default=0.0)
     left = 8 + (7 * max(map(display_width, rows)) + 6 if rows else 0)
     above = 22 + (16 if columns else 0)
-    parts = [text_at(0, 12, title, 12, INK)]
+    parts = [text_at(0, 12, title, 12, svg.INK)]
     parts += [text_at(left + (n + 0.5) * cell, above - 4, name, anchor="middle") for n, name in enumerate(columns)]
     parts += [text_at(left - 6, above + (n + 0.6) * cell, name, anchor="end") for n, name in enumerate(rows)]
     for index, value in enumerate(map(float, numbers)):
         row, column = divmod(index, len(table[0]))
         x, y = left + column * cell, above + row * cell
-        parts.append(
-            f'<rect x="{x:.1f}" y="{y:.1f}" width="{cell - 1}" height="{cell - 1}" fill="{colour(value, top)}"/>'
-        )
+        parts.append(svg.rect(float(x), float(y), cell - 1, cell - 1, fill=colour(value, top)))
         if cell >= 30:
             masked = math.isinf(value)
             label = ("−∞" if value < 0 else "∞") if masked else f"{round(value, digits) + 0.0:.{digits}f}"
-            ink = "#ffffff" if not masked and top and (value / top > 0.55 or value / top < -0.7) else INK
+            ink = "#ffffff" if not masked and top and (value / top > 0.55 or value / top < -0.7) else svg.INK
             parts.append(text_at(x + (cell - 1) / 2, y + cell / 2 + 4, label, 10, ink, "middle"))
     width = max(left + len(table[0]) * cell, 7 * display_width(title))
     return Panel(width, above + len(table) * cell, parts)
@@ -73,7 +67,7 @@ def links(weights: Any, names: Sequence[str], title: str, readers: Sequence[str]
     """Draw attention links from inputs (below) to outputs (above), thicker for larger weights."""
     table, step, high = plain(weights), 92, 150
     readers = readers or names
-    parts = [text_at(0, 12, title, 12, INK)]
+    parts = [text_at(0, 12, title, 12, svg.INK)]
 
     def middle(index: int) -> float:
         return step * (index + 0.5)
@@ -81,32 +75,29 @@ def links(weights: Any, names: Sequence[str], title: str, readers: Sequence[str]
     for reader, row in enumerate(table):
         for key, weight in enumerate(row):
             if weight > 0:
-                parts.append(
-                    f'<line class="link" x1="{middle(key):.1f}" y1="{high:.1f}" x2="{middle(reader):.1f}" y2="46" '
-                    f'stroke="{ramp_colour(0.35 + 0.65 * weight)}" stroke-width="{0.6 + 5 * weight:.2f}">'
-                    f"<title>{escape(readers[reader])} reads {escape(names[key])}: {weight:.4f}</title></line>"
-                )
+                hover = svg.tooltip(f"{readers[reader]} reads {names[key]}: {weight:.4f}")
+                ends = {"x1": middle(key), "y1": float(high), "x2": middle(reader), "y2": 46}
+                look = {"stroke": svg.ramp_colour(0.35 + 0.65 * weight), "stroke_width": f"{0.6 + 5 * weight:.2f}"}
+                parts.append(svg.element("line", hover, class_="link", **ends, **look))
     for y, labels in ((28, readers), (high + 1, names)):
         for index, name in enumerate(labels):
-            parts.append(
-                f'<rect x="{middle(index) - 36:.1f}" y="{y}" width="72" height="20" rx="4" fill="#eef3f9" '
-                'stroke="#94a3b5"/>'
-            )
-            parts.append(text_at(middle(index), y + 14, name, 11, INK, "middle"))
+            parts.append(_box(middle(index) - 36, y, 72))
+            parts.append(text_at(middle(index), y + 14, name, 11, svg.INK, "middle"))
     return Panel(max(step * len(names), 7 * display_width(title)), high + 22, parts)
 
 
 def wave(values: Any, title: str) -> Panel:
     """Draw numbers between -1 and 1 as bars from a middle line, each with its value."""
     numbers, step, middle = [float(value) for value in plain(values)], 44, 70
-    parts = [text_at(0, 12, title, 12, INK), f'<path d="M0 {middle}h{step * len(numbers)}" stroke="{SOFT}"/>']
+    parts = [
+        text_at(0, 12, title, 12, svg.INK),
+        svg.path(f"M0 {middle}h{step * len(numbers)}", stroke=svg.SOFT),
+    ]
     for index, value in enumerate(numbers):
         x, y = index * step + 8, middle - max(0.0, value) * 40
-        parts.append(
-            f'<rect x="{x}" y="{y:.1f}" width="{step - 16}" height="{abs(value) * 40 + 0.5:.1f}" '
-            f'fill="{colour(value, 1.0)}" stroke="{SOFT}" stroke-width="0.5"/>'
-        )
-        parts.append(text_at(x + (step - 16) / 2, middle + 54, f"{value:.3f}", 10, INK, "middle"))
+        size = step - 16, abs(value) * 40 + 0.5
+        parts.append(svg.rect(x, y, *size, fill=colour(value, 1.0), stroke=svg.SOFT, stroke_width=0.5))
+        parts.append(text_at(x + (step - 16) / 2, middle + 54, f"{value:.3f}", 10, svg.INK, "middle"))
     return Panel(max(step * len(numbers), 7 * display_width(title)), middle + 60, parts)
 
 
@@ -114,28 +105,32 @@ def boxes(table: Sequence[Sequence[str]], title: str, rows: Sequence[str] = ()) 
     """Draw rows of texts, each in a box; the boxes of a column have the width of its longest text."""
     left = 7 * max(map(display_width, rows), default=0) + 6 if rows else 0
     widths = [7 * max(map(display_width, column)) + 12 for column in zip(*table, strict=True)]
-    parts = [text_at(0, 12, title, 12, INK)]
+    parts = [text_at(0, 12, title, 12, svg.INK)]
     for number, row in enumerate(table):
         y, x = 22 + 26 * number, left
         parts += [text_at(left - 6, y + 14, rows[number], anchor="end")] if rows else []
         for width, text in zip(widths, row):
-            parts.append(
-                f'<rect x="{x}" y="{y}" width="{width - 4}" height="20" rx="4" fill="#eef3f9" stroke="#94a3b5"/>'
-            )
-            parts.append(text_at(x + width / 2 - 2, y + 14, text, 11, INK, "middle"))
+            parts.append(_box(x, y, width - 4))
+            parts.append(text_at(x + width / 2 - 2, y + 14, text, 11, svg.INK, "middle"))
             x += width
     return Panel(max(left + sum(widths), 7 * display_width(title)), 22 + 26 * len(table), parts)
 
 
-def inside(svg: str) -> Panel:
+def _box(x: float, y: float, width: float) -> str:
+    """The box of a text."""
+    return svg.rect(x, y, width, 20, rx=4, fill="#eef3f9", stroke="#94a3b5")
+
+
+def inside(drawn: str) -> Panel:
     """Return a whole drawing as a part of another one."""
-    width, height = (float(size) for size in re.findall(r'(?:width|height)="(\d+)"', svg)[:2])
-    return Panel(width, height, [svg])
+    width, height = (float(size) for size in re.findall(r'(?:width|height)="(\d+)"', drawn)[:2])
+    return Panel(width, height, [drawn])
 
 
 def arrow(y: int = 76) -> Panel:
     """Draw an arrow from the panel on its left to the panel on its right, `y` pixels below their top."""
-    return Panel(18, 0, [f'<path d="M0 {y}h16m-5 -5l5 5l-5 5" fill="none" stroke="{SOFT}" stroke-width="1.5"/>'])
+    d = f"M0 {y}h16m-5 -5l5 5l-5 5"
+    return Panel(18, 0, [svg.path(d, fill="none", stroke=svg.SOFT, stroke_width=1.5)])
 
 
 def sheet(title: str, rows: Sequence[Sequence[Panel]]) -> str:
@@ -144,21 +139,10 @@ def sheet(title: str, rows: Sequence[Sequence[Panel]]) -> str:
     for row in rows:
         left = 16.0
         for panel in row:
-            parts += [f'<g transform="translate({left:.1f} {top:.1f})">', *panel.parts, "</g>"]
+            parts.append(svg.moved(left, top, panel.parts))
             left += panel.width + gap
         width, top = max(width, left), top + max(panel.height for panel in row) + gap
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {top:.0f}" width="{width:.0f}" '
-            f'height="{top:.0f}" font-family="system-ui, sans-serif" role="img">',
-            f"<title>{escape(title)}</title>",
-            f'<rect width="{width:.0f}" height="{top:.0f}" fill="#ffffff"/>',
-            text_at(16, 26, title, 15, INK),
-            *parts,
-            "</svg>",
-            "",
-        ]
-    )
+    return svg.drawing(width, top, title, [text_at(16, 26, title, 15, svg.INK), *parts])
 
 
 # As text --------------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from typing import Any
 
 from atento.config.sections.scheduled_sampling import ScheduledSamplingConfig
 from atento.errors import MissingPartError
-from atento.inspection.curves import Line, Panel, curves_page, curves_picture
+from atento.inspection.figures.curves import Line, Panel, curves_page, curves_picture
 from atento.training.scheduled_sampling import SCHEDULES, own_share
 from atento_lab.studies.exposure import TEACHER_FORCING
 from atento_lab.studies.report import Report

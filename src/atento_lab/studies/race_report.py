@@ -5,7 +5,7 @@ from html import escape
 from typing import Any
 
 from atento.errors import MissingPartError
-from atento.inspection.curves import Line, Panel, curves_page
+from atento.inspection.figures.curves import Line, Panel, curves_page
 from atento_lab.studies.report import Report
 
 _HEADINGS = {

@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import Any
 
 import numpy as np
 
 from atento.inspection import AttentionRecord, attention_svg
-from atento.inspection.figures import ramp_colour
+from atento.inspection.figures import svg
 from atento_lab.studies.tasks import ADJECTIVES, NOUNS
 
 TITLES = {
@@ -137,26 +136,18 @@ def grid_svg(
     flat = [value for line in values for value in line]
     low, top = min(flat), max(flat)
     width, height = max(left + cell * len(columns) + 16, 24 + 7.4 * len(title)), above + high * len(rows) + 16
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
-        f'height="{height:.0f}" font-family="system-ui, sans-serif" font-size="13" fill="#1b2430" role="img">',
-        f"<title>{escape(title)}</title>",
-        f'<rect width="{width:.0f}" height="{height:.0f}" fill="#ffffff"/>',
-        f'<text x="16" y="26" font-weight="600">{escape(title)}</text>',
-        f'<text x="16" y="46" fill="#4c5a6b">{escape(caption)}</text>',
-    ]
+    parts = [svg.text(16, 26, title, font_weight="600"), svg.text(16, 46, caption, fill=svg.SOFT)]
     for number, column in enumerate(columns):
-        x = left + (number + 0.5) * cell
-        parts.append(f'<text x="{x:.1f}" y="{above - 8}" text-anchor="middle">{escape(column)}</text>')
+        parts.append(svg.text(left + (number + 0.5) * cell, above - 8, column, text_anchor="middle"))
     for row_number, (name, line) in enumerate(zip(rows, values, strict=True)):
         y = above + row_number * high
-        parts.append(f'<text x="{left - 8:.1f}" y="{y + 18}" text-anchor="end">{escape(name)}</text>')
+        parts.append(svg.text(left - 8, y + 18, name, text_anchor="end"))
         for number, value in enumerate(line):
             share = (value - low) / (top - low) if top > low else 1.0
             share = share if more_is_better else 1 - share
-            x, ink = left + number * cell, "#ffffff" if share > 0.5 else "#1b2430"
+            x, ink = left + number * cell, svg.PAPER if share > 0.5 else svg.INK
             parts.append(
-                f'<rect x="{x:.1f}" y="{y}" width="{cell - 1}" height="{high - 1}" fill="{ramp_colour(share)}"/>'
-                f'<text x="{x + cell / 2:.1f}" y="{y + 18}" text-anchor="middle" fill="{ink}">{value:.2f}</text>'
+                svg.rect(x, y, cell - 1, high - 1, fill=svg.ramp_colour(share))
+                + svg.text(x + cell / 2, y + 18, f"{value:.2f}", text_anchor="middle", fill=ink)
             )
-    return "\n".join([*parts, "</svg>", ""])
+    return svg.drawing(width, height, title, parts, font_size=13, fill=svg.INK)

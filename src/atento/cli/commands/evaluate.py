@@ -183,7 +183,7 @@ def _tables(task: str, *, report: bool, confusion: bool) -> list[str]:
 
 def _draw(scores: "dict[str, Score]", path: Path, title: str) -> None:
     """Write the confusion matrix of the report among the scores as a picture."""
-    from atento.inspection.confusion_figure import confusion_png, confusion_svg
+    from atento.inspection.figures.confusion_map import confusion_png, confusion_svg
     from atento.metrics import confusion_of
     from atento.storage.whole_file import write_output
 

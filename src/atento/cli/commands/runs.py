@@ -14,7 +14,7 @@ from atento.errors import counted
 from atento.terminal import echo
 
 if TYPE_CHECKING:
-    from atento.inspection.curves import Panel
+    from atento.inspection.figures.curves import Panel
     from atento.runs.record import RunRecord
 
 ENDINGS = (".svg", ".png", ".html")
@@ -124,7 +124,7 @@ def _positions(folder: Path, as_json: bool) -> None:
 
 
 def _lines(record: "RunRecord") -> Iterator[tuple[str, str]]:
-    from atento.inspection.curves import sparkline
+    from atento.inspection.figures.curves import sparkline
     from atento.training.progress import duration
 
     recipe, used, best = record.recipe, record.in_use, record.best
@@ -231,7 +231,7 @@ def _table(rows: Sequence[tuple[str, Sequence[str]]]) -> None:
 def _plot(folders: Sequence[Path], out: Path) -> None:
     """Draw loss, validation score and learning rate of every run."""
     from atento.errors import UsageError
-    from atento.inspection.curves import curves_page, curves_picture
+    from atento.inspection.figures.curves import curves_page, curves_picture
     from atento.runs.record import read_run
     from atento.storage.whole_file import write_output
 
@@ -246,7 +246,7 @@ def _plot(folders: Sequence[Path], out: Path) -> None:
 
 
 def _panels(records: Sequence["RunRecord"]) -> "list[Panel]":
-    from atento.inspection.curves import Line, Panel
+    from atento.inspection.figures.curves import Line, Panel
 
     def lines(name: str, kind: str, dashed: bool = False) -> list[Line]:
         curves = [(number, record, record.curve(name, kind)) for number, record in enumerate(records)]

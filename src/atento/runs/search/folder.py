@@ -9,7 +9,7 @@ from typing import Any
 from atento.config.reading.dumping import dump_recipe, scalar_text
 from atento.config.reading.loading import load_recipe
 from atento.errors import UsageError
-from atento.inspection.score_figure import Panel, Point, scores_page, scores_svg
+from atento.inspection.figures.score_panels import Panel, Point, scores_page, scores_svg
 from atento.limits import read_plain_text
 from atento.runs.search.result import SearchResult, Trial, share_text
 from atento.storage.whole_file import write_whole

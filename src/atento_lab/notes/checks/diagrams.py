@@ -9,7 +9,7 @@ from atento.attention import observe
 from atento.attention.multihead import MultiHeadAttention
 from atento.config import presets
 from atento.config.sections.network import NetworkConfig
-from atento.inspection.network_figure import network_svg, network_text
+from atento.inspection.figures.network_diagram import network_svg, network_text
 from atento.networks import build_network, parameter_count
 from atento.networks.describe import Part, describe
 from atento.networks.heads import LinearHead, Pooler

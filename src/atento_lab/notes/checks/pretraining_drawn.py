@@ -19,7 +19,7 @@ from atento.data.batches.masking import Masking
 from atento.data.batches.store import MemoryStore, Ragged
 from atento.data.objectives.next_sentence import FOLLOWS, NextSentence
 from atento.data.objectives.span_corruption import corrupt
-from atento.inspection.network_figure import network_svg, network_text
+from atento.inspection.figures.network_diagram import network_svg, network_text
 from atento.networks import Network, build_network, parameter_count
 from atento.networks.describe import Part, describe
 from atento.text.templates import Template

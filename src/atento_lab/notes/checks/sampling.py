@@ -11,7 +11,7 @@ from torch import Tensor
 
 from atento.decoding import Greedy, Hypothesis, Sample, generate
 from atento.decoding.filters import shaped, temperature, top_k, top_p
-from atento.inspection.distribution_figure import NextToken, distribution_svg, distribution_text
+from atento.inspection.figures.distribution import NextToken, distribution_svg, distribution_text
 from atento.notes.listing_sampling import random_sampling_with_temperature
 from atento.notes.listing_search import greedy_decoding
 from atento_lab.notes.checks.attention import apart

@@ -7,7 +7,7 @@ import torch
 from atento.decoding import Beam, Greedy, Sample, generate
 from atento.decoding.exact import exact_search, search_error
 from atento.decoding.trace import CUT, FINISHED, KEPT, OUTSIDE, Run, Trace
-from atento.inspection.beam_figure import beam_svg, outputs_svg
+from atento.inspection.figures.search_tree import beam_svg, outputs_svg
 from atento_lab.notes.checks.toys import Chain, table_chain
 from atento_lab.notes.finding import Finding, compare
 

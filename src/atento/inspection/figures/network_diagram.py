@@ -1,10 +1,12 @@
 """Block diagrams of networks, as SVG and as text, in the order of computation (docs/notes.md#j3, #j9)."""
 
 from collections.abc import Sequence
-from html import escape
 from typing import Protocol
 
+from atento.inspection.figures import svg
+
 _WIDE, _HIGH, _GAP, _EDGE = 236, 34, 12, 16
+_END = "url(#end)"
 _FILL = {"self-attention": "#fde3cf", "cross-attention": "#fde3cf", "feed-forward": "#d6e8fa", "norm": "#f7f3c6"}
 
 
@@ -48,7 +50,7 @@ def network_svg(columns: Sequence[Box], title: str = "") -> str:
     for number, column in enumerate(drawn):
         bottom = high - 20
         parts += column.drawn(x, bottom)
-        parts.append(_text(x + column.width / 2, bottom - column.height - 10, column.name, 13, "middle", "#1b2430"))
+        parts.append(_text(x + column.width / 2, bottom - column.height - 10, column.name, 13, "middle", svg.INK))
         if number:
             targets += [(x + _EDGE, bottom - y) for y in column.attention_heights]
         x += column.width + 90
@@ -56,18 +58,22 @@ def network_svg(columns: Sequence[Box], title: str = "") -> str:
         start = 40 + drawn[0].width
         top = high - 20 - drawn[0].height + _HIGH / 2
         for to, y in targets:
-            parts.append(
-                f'<path d="M{start:.0f} {top:.0f} H{start + 45:.0f} V{y:.0f} H{to:.0f}" fill="none" stroke="#b3541e" '
-                'stroke-width="1.6" marker-end="url(#end)"/>'
-            )
+            d = f"M{start:.0f} {top:.0f} H{start + 45:.0f} V{y:.0f} H{to:.0f}"
+            parts.append(svg.path(d, fill="none", stroke="#b3541e", stroke_width=1.6, marker_end=_END))
     wide = x - 50
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide:.0f} {high:.0f}" width="{wide:.0f}" '
-        f'height="{high:.0f}" role="img" aria-label="{escape(title or "network", quote=True)}" '
-        'font-family="system-ui, sans-serif"><defs><marker id="end" viewBox="0 0 8 8" refX="7" refY="4" '
-        'markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0 L8 4 L0 8 z" fill="#4c5a6b"/></marker></defs>'
-        f'<rect width="100%" height="100%" fill="#ffffff"/>{_text(12, 18, title, 13, "start", "#1b2430")}'
-        f"{''.join(parts)}</svg>"
+    end = svg.path("M0 0 L8 4 L0 8 z", fill=svg.SOFT)
+    size = {"markerWidth": 7, "markerHeight": 7}
+    marker = svg.element("marker", end, id="end", viewBox="0 0 8 8", refX=7, refY=4, **size, orient="auto")
+    return svg.root(
+        svg.element("defs", marker) + svg.element("rect", width="100%", height="100%", fill=svg.PAPER),
+        _text(12, 18, title, 13, "start", svg.INK),
+        *parts,
+        viewBox=f"0 0 {wide:.0f} {high:.0f}",
+        width=round(wide),
+        height=round(high),
+        role="img",
+        aria_label=title or "network",
+        font_family=svg.FONT,
     )
 
 
@@ -99,40 +105,30 @@ class _Column:
         """The SVG elements of the column, with its bottom at `bottom`."""
         parts = []
         for low, high, box in self._frames:
-            parts.append(
-                f'<rect x="{x:.0f}" y="{bottom - high:.0f}" width="{self.width}" height="{high - low:.0f}" rx="9" '
-                'fill="#f4f6f9" stroke="#8a97a8" stroke-dasharray="4 3"/>'
-            )
+            place = round(x), round(bottom - high), self.width, round(high - low)
+            parts.append(svg.rect(*place, rx=9, fill="#f4f6f9", stroke="#8a97a8", stroke_dasharray="4 3"))
             label = f"× {box.repeats}" + (f", {box.detail}" if box.detail else "")
             parts.append(_text(x + self.width - 6, bottom - high + 12, label, 11, "end"))
         left = x + _EDGE
         for position, (y, box, _) in enumerate(self._rows):
             top = bottom - y - _HIGH
-            parts.append(
-                f'<rect x="{left:.0f}" y="{top:.0f}" width="{_WIDE}" height="{_HIGH}" rx="5" '
-                f'fill="{_FILL.get(box.name, "#ffffff")}" stroke="#4c5a6b"/>'
-            )
+            fill = _FILL.get(box.name, svg.PAPER)
+            parts.append(svg.rect(round(left), round(top), _WIDE, _HIGH, rx=5, fill=fill, stroke=svg.SOFT))
             number = "" if not box.parameters else f"{box.parameters:,}"
             middle = left + _WIDE / 2
-            parts.append(_text(middle, top + 14, box.name, 12, "middle", "#1b2430"))
+            parts.append(_text(middle, top + 14, box.name, 12, "middle", svg.INK))
             parts.append(_text(middle, top + 28, "; ".join(filter(None, (box.detail, number))), 10, "middle"))
             if position:
                 below = bottom - self._rows[position - 1][0] - _HIGH
-                parts.append(
-                    f'<line x1="{middle:.0f}" y1="{below:.0f}" x2="{middle:.0f}" y2="{top + _HIGH:.0f}" '
-                    'stroke="#4c5a6b" marker-end="url(#end)"/>'
-                )
+                ends = {"x1": round(middle), "y1": round(below), "x2": round(middle), "y2": round(top + _HIGH)}
+                parts.append(svg.element("line", **ends, stroke=svg.SOFT, marker_end=_END))
             if box.skips:  # a residual connection begins below the first of these boxes and ends here
                 leaves = bottom - self._rows[position - box.skips][0] + _GAP / 2
                 back = top + _HIGH / 2
-                parts.append(
-                    f'<path d="M{middle:.0f} {leaves:.0f} H{left - 9:.0f} V{back:.0f} H{left:.0f}" fill="none" '
-                    'stroke="#2a6fb5" stroke-width="1.4" marker-end="url(#end)"/>'
-                )
+                d = f"M{middle:.0f} {leaves:.0f} H{left - 9:.0f} V{back:.0f} H{left:.0f}"
+                parts.append(svg.path(d, fill="none", stroke="#2a6fb5", stroke_width=1.4, marker_end=_END))
         return parts
 
 
-def _text(x: float, y: float, text: str, size: int, anchor: str, fill: str = "#4c5a6b") -> str:
-    return (
-        f'<text x="{x:.0f}" y="{y:.0f}" font-size="{size}" text-anchor="{anchor}" fill="{fill}">{escape(text)}</text>'
-    )
+def _text(x: float, y: float, text: str, size: int, anchor: str, fill: str = svg.SOFT) -> str:
+    return svg.text(round(x), round(y), text, font_size=size, text_anchor=anchor, fill=fill)

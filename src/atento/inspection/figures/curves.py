@@ -1,15 +1,14 @@
 """Training curves as SVG, PNG or an HTML page, and as a line of text."""
 
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from itertools import pairwise
 from typing import Any
 
-from atento.errors import MissingPartError, install_hint
+from atento.inspection.figures import png
 from atento.inspection.labels import visible
+from atento.inspection.standalone import page
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 # The colours of Okabe & Ito, which all kinds of colour vision distinguish, without yellow.
@@ -42,16 +41,11 @@ def curves_picture(panels: Sequence[Panel], layout: str, axis: str = "step") -> 
     Raises:
         MissingPartError: matplotlib is not installed.
     """
-    try:
-        from matplotlib import rc_context
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingPartError(f"a picture of curves needs matplotlib: {install_hint('plot')}") from error
     labels: dict[str, Any] = {}
+    figure = png.new_figure("a picture of curves", 9, 0.9 + 2.4 * len(panels))
+    from matplotlib import rc_context
+
     with rc_context({"svg.hashsalt": "atento", "svg.fonttype": "none", "font.size": 10}):
-        figure = Figure(figsize=(9, 0.9 + 2.4 * len(panels)), layout="constrained")
-        FigureCanvasAgg(figure)
         for number, (axes, panel) in enumerate(
             zip(figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0], panels)
         ):
@@ -75,9 +69,7 @@ def curves_picture(panels: Sequence[Panel], layout: str, axis: str = "step") -> 
             )
             for text in legend.get_texts():
                 text.set_parse_math(False)  # a folder name may contain dollar signs
-        written = io.BytesIO()
-        figure.savefig(written, format=layout, dpi=144, metadata={"Date": None} if layout == "svg" else None)
-    return written.getvalue()
+        return png.saved(figure, layout, dpi=144, metadata={"Date": None} if layout == "svg" else None)
 
 
 def curves_page(panels: Sequence[Panel], title: str, axis: str = "step", table: str = "") -> bytes:
@@ -88,18 +80,11 @@ def curves_page(panels: Sequence[Panel], title: str, axis: str = "step", table: 
     """
     svg = curves_picture(panels, "svg", axis).decode("utf-8")
     drawing = svg[svg.index("<svg") :]
-    policy = "default-src 'none'; style-src 'unsafe-inline'"
-    page = (
-        f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<title>{escape(visible(title))}</title>\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        "<style>body { max-width: 60rem; margin: 1rem auto; padding: 0 1rem; font-family: sans-serif } "
-        "h1 { font-size: 1.3rem; overflow-wrap: anywhere } div { overflow-x: auto } "
+    style = (
         "svg { width: 100%; min-width: 40rem; height: auto } td, th { padding: 0.2rem 0.6rem; text-align: right } "
         "th:first-child { text-align: left }"
-        f"</style>\n<h1>{escape(visible(title))}</h1>\n{table}<div>{drawing}</div></html>\n"
     )
-    return page.encode("utf-8")
+    return page(title, 60, style, f"{table}<div>{drawing}</div>").encode("utf-8")
 
 
 def sparkline(values: Sequence[float], width: int = 40) -> str:

@@ -5,20 +5,21 @@ See docs/notes.md#j7.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from math import inf
 
 from atento.decoding.trace import CUT, FINISHED, KEPT, Run
 from atento.errors import UsageError
+from atento.inspection.figures import svg
 from atento.inspection.labels import display_width, shorten, visible
 
-_INK, _SOFT, _FAINT = "#1b2430", "#4c5a6b", "#9aa5b1"
+_FAINT = "#9aa5b1"
 _FILL = {KEPT: ("#d6e8fa", "#1f66a5"), FINISHED: ("#d9f0dc", "#2e7d4f"), CUT: ("#fbe9c8", "#a86a12")}
 _DROPPED = ("#f3f4f6", "#b6bec8")
 # Distinguished by all kinds of colour vision (Okabe & Ito 2008).
 _LINES = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#8a6d00", "#3c4b5c")
 _HIGH, _GAP, _WORD, _REASON = 34, 14, 16, 14  # _REASON: room below a box for why it was dropped
 _ROOT = "start"
+_DASHES = "4 3"
 
 
 @dataclass
@@ -129,29 +130,18 @@ def _drawn(root: _Node, title: str, bold: set[int], draw: Callable[[_Node, float
     wide = max(64.0, *(7.4 * display_width(node.label) + 18 for node in root.all()))
     across = wide + 56
     bottom = _layout(root, 0, across, 48.0)
-    parts: list[str] = []
-    for node in root.all():
-        for child in node.children:
-            parts += _edge(node, child, wide, id(node) in bold and id(child) in bold)
-    for node in root.all():
-        parts += [f'<g class="step-{node.step}">', *draw(node, wide), "</g>"]
+    parts = [
+        _edge(node, child, wide, id(node) in bold and id(child) in bold)
+        for node in root.all()
+        for child in node.children
+    ]
+    parts += [svg.group(draw(node, wide), class_=f"step-{node.step}") for node in root.all()]
     right = 16 + max(
         node.x + max(wide + 7 * display_width(node.note), 0 if node.alive else 4.8 * len(node.fate))
         for node in root.all()
     )
     width = max(right, 8.5 * display_width(title) + 32)
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {bottom + 8:.0f}" width="{width:.0f}" '
-            f'height="{bottom + 8:.0f}" font-family="system-ui, sans-serif" role="img">',
-            f"<title>{escape(title)}</title>",
-            f'<rect width="{width:.0f}" height="{bottom + 8:.0f}" fill="#ffffff"/>',
-            _text(16, 26, title, 15, _INK),
-            *parts,
-            "</svg>",
-            "",
-        ]
-    )
+    return svg.drawing(width, bottom + 8, title, [_text(16, 26, title, 15, svg.INK), *parts])
 
 
 def _layout(node: _Node, depth: int, across: float, top: float) -> float:
@@ -167,41 +157,38 @@ def _layout(node: _Node, depth: int, across: float, top: float) -> float:
     return max(foot, node.y + _HIGH + _GAP)
 
 
-def _edge(node: _Node, child: _Node, wide: float, bold: bool) -> list[str]:
+def _edge(node: _Node, child: _Node, wide: float, bold: bool) -> str:
     x, y, to_x, to_y = node.x + wide, node.y + _HIGH / 2, child.x, child.y + _HIGH / 2
     middle = (x + to_x) / 2
-    parts = [f'<g class="step-{child.step}">']
+    parts = []
     for line_number, line in enumerate(child.lines or [-1]):
         off = 4 * (line_number - (len(child.lines) - 1) / 2) if child.lines else 0.0
-        colour = _LINES[line % len(_LINES)] if line >= 0 else _SOFT if child.alive else _DROPPED[1]
-        dashes = "" if child.alive else ' stroke-dasharray="4 3"'
-        parts.append(
-            f'<path d="M{x:.0f} {y + off:.1f} C{middle:.0f} {y + off:.1f} {middle:.0f} {to_y + off:.1f} '
-            f'{to_x:.0f} {to_y + off:.1f}" fill="none" stroke="{colour}" '
-            f'stroke-width="{3.2 if bold or line >= 0 else 1.4}"{dashes}/>'
-        )
+        begin, end = f"{y + off:.1f}", f"{to_y + off:.1f}"
+        d = f"M{x:.0f} {begin} C{middle:.0f} {begin} {middle:.0f} {end} {to_x:.0f} {end}"
+        colour = _LINES[line % len(_LINES)] if line >= 0 else svg.SOFT if child.alive else _DROPPED[1]
+        dashes, heavy = None if child.alive else _DASHES, 3.2 if bold or line >= 0 else 1.4
+        parts.append(svg.path(d, fill="none", stroke=colour, stroke_width=heavy, stroke_dasharray=dashes))
     if not child.lines:
         beside = to_y + (13 if child.y > node.y else -5)  # beside the line
-        parts.append(_text(to_x - 5, beside, f"{child.log_prob:.2f}", 10, _SOFT if child.alive else _FAINT, "end"))
-    return [*parts, "</g>"]
+        colour = svg.SOFT if child.alive else _FAINT
+        parts.append(_text(to_x - 5, beside, f"{child.log_prob:.2f}", 10, colour, "end"))
+    return svg.group(parts, class_=f"step-{child.step}")
 
 
 def _tree_node(node: _Node, wide: float) -> list[str]:
     """A box with its token and score, and below it the reason if it was dropped."""
     fill, stroke = _FILL.get(node.fate, _DROPPED)
     total = "−∞" if node.total == -inf else f"{node.total:.2f}"
-    description = node.fate if node.step else "start"
-    dashes = "" if node.alive else ' stroke-dasharray="4 3"'
+    hover = svg.tooltip(f"{node.label}: {total}, {node.fate if node.step else 'start'}")
+    heavy, dashes = 2.2 if node.fate == FINISHED else 1.3, None if node.alive else _DASHES
     parts = [
-        f'<rect x="{node.x:.0f}" y="{node.y:.1f}" width="{wide:.0f}" height="{_HIGH}" rx="6" fill="{fill}" '
-        f'stroke="{stroke}" stroke-width="{2.2 if node.fate == FINISHED else 1.3}"{dashes}>'
-        f"<title>{escape(node.label)}: {total}, {escape(description)}</title></rect>",
-        _text(node.x + wide / 2, node.y + 15, node.label, 13, _INK if node.alive else _SOFT, "middle"),
+        _box(node, wide, hover, fill=fill, stroke=stroke, stroke_width=heavy, stroke_dasharray=dashes),
+        _text(node.x + wide / 2, node.y + 15, node.label, 13, svg.INK if node.alive else svg.SOFT, "middle"),
     ]
     if node.step:
-        parts.append(_text(node.x + wide / 2, node.y + 28, total, 10, _SOFT, "middle"))
+        parts.append(_text(node.x + wide / 2, node.y + 28, total, 10, svg.SOFT, "middle"))
     if not node.alive:
-        parts.append(_text(node.x, node.y + _HIGH + 11, visible(shorten(node.fate, 44)), 9, _SOFT))
+        parts.append(_text(node.x, node.y + _HIGH + 11, visible(shorten(node.fate, 44)), 9, svg.SOFT))
     elif node.fate == CUT:
         parts.append(_text(node.x + wide + 6, node.y + 21, node.fate, 10, _FILL[CUT][1]))
     return parts
@@ -210,18 +197,18 @@ def _tree_node(node: _Node, wide: float) -> list[str]:
 def _output_node(node: _Node, wide: float) -> list[str]:
     """A box with its word, and the strategies whose output ends with it."""
     parts = [
-        f'<rect x="{node.x:.0f}" y="{node.y:.1f}" width="{wide:.0f}" height="{_HIGH}" rx="6" fill="#ffffff" '
-        f'stroke="{_SOFT}" stroke-width="1.3"/>',
-        _text(node.x + wide / 2, node.y + 21, node.label, 13, _INK, "middle"),
+        _box(node, wide, fill=svg.PAPER, stroke=svg.SOFT, stroke_width=1.3),
+        _text(node.x + wide / 2, node.y + 21, node.label, 13, svg.INK, "middle"),
     ]
     if node.note:
         x, y = (node.x, node.y - 4) if node.children else (node.x + wide + 8, node.y + 21)
-        parts.append(_text(x, y, node.note, 11, _INK))
+        parts.append(_text(x, y, node.note, 11, svg.INK))
     return parts
 
 
+def _box(node: _Node, wide: float, *content: str, **look: svg.Value) -> str:
+    return svg.rect(round(node.x), float(node.y), round(wide), _HIGH, *content, rx=6, **look)
+
+
 def _text(x: float, y: float, text: str, size: int, fill: str, anchor: str = "start") -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="{fill}">'
-        f"{escape(visible(text))}</text>"
-    )
+    return svg.text(float(x), float(y), visible(text), font_size=size, text_anchor=anchor, fill=fill)

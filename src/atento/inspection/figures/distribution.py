@@ -1,16 +1,16 @@
 """Next-token distributions as bar charts, with the tokens that a filter keeps (docs/notes.md#j6)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import numpy as np
 
 from atento.errors import UsageError
+from atento.inspection.figures import svg
 from atento.inspection.labels import display_width, shorten, visible
 
-_KEPT, _LEFT_OUT, _INK, _SOFT = "#2f6db5", "#c9d0d9", "#1b2430", "#4c5a6b"
+_KEPT, _LEFT_OUT = "#2f6db5", "#c9d0d9"
 _BAR, _HIGH, _GAP = 18, 130, 40
 _LABEL_COLUMNS = 12
 
@@ -63,18 +63,12 @@ def distribution_svg(panels: Sequence[NextToken], *, title: str = "", max_tokens
     widths = [max(_BAR * len(p.names) + 8, 6.6 * display_width(p.caption), 7.5 * display_width(p.title)) for p in drawn]
     width = max(sum(widths) + _GAP * len(widths), 9 * display_width(title) + 32)
     height = 92 + _HIGH + below + 26
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
-        f'height="{height:.0f}" font-family="system-ui, sans-serif" font-size="11" fill="{_INK}" role="img">',
-        f"<title>{escape(title or drawn[0].title)}</title>",
-        f'<rect width="{width:.0f}" height="{height:.0f}" fill="#ffffff"/>',
-        f'<text x="16" y="24" font-size="15" font-weight="600">{escape(visible(title) if title else "")}</text>',
-    ]
+    parts = [svg.text(16, 24, visible(title) if title else "", font_size=15, font_weight="600")]
     left = 16.0
     for panel, wide in zip(drawn, widths):
-        parts += [f'<g transform="translate({left:.1f} 50)">', *_bars(panel, top, below), "</g>"]
+        parts.append(svg.moved(left, 50, _bars(panel, top, below)))
         left += wide + _GAP
-    return "\n".join([*parts, "</svg>", ""])
+    return svg.drawing(width, height, title or drawn[0].title, parts, font_size=11, fill=svg.INK)
 
 
 def distribution_text(panels: Sequence[NextToken], *, max_tokens: int = 10) -> str:
@@ -124,25 +118,17 @@ def _panel(distribution: NextToken, max_tokens: int) -> _Panel:
     )
 
 
-def _bars(panel: _Panel, top: float, below: float) -> list[str]:
+def _bars(panel: _Panel, top: float, below: float) -> Iterator[str]:
     foot = 28 + _HIGH
-    parts = [
-        f'<text x="0" y="0" font-size="13">{escape(panel.title)}</text>',
-        f'<text x="0" y="16" fill="{_SOFT}">{escape(panel.caption)}</text>',
-        f'<path d="M0 {foot}h{_BAR * len(panel.names)}" stroke="{_SOFT}"/>',
-    ]
+    yield svg.text(0, 0, panel.title, font_size=13)
+    yield svg.text(0, 16, panel.caption, fill=svg.SOFT)
+    yield svg.path(f"M0 {foot}h{_BAR * len(panel.names)}", stroke=svg.SOFT)
     for position, (name, share, kept) in enumerate(zip(panel.names, panel.shares, panel.kept)):
         x, high = position * _BAR, share / top * (_HIGH - 4)
-        parts.append(
-            f'<rect x="{x + 1}" y="{foot - high:.2f}" width="{_BAR - 3}" height="{high:.2f}" '
-            f'fill="{_KEPT if kept else _LEFT_OUT}"><title>{escape(name)}: {share:.4f}'
-            f"{'' if kept else ', left out'}</title></rect>"
-        )
-        middle = x + _BAR / 2 + 2
-        parts.append(
-            f'<text transform="translate({middle:.1f} {foot + 8}) rotate(-90)" text-anchor="end" '
-            f'fill="{_INK if kept else _SOFT}">{escape(name)}</text>'
-        )
+        title = svg.tooltip(f"{name}: {share:.4f}{'' if kept else ', left out'}")
+        y, fill = f"{foot - high:.2f}", _KEPT if kept else _LEFT_OUT
+        yield svg.element("rect", title, x=x + 1, y=y, width=_BAR - 3, height=f"{high:.2f}", fill=fill)
+        look = {"text_anchor": "end", "fill": svg.INK if kept else svg.SOFT}
+        yield svg.turned_text(x + _BAR / 2 + 2, foot + 8, -90, name, **look)
     if panel.more:
-        parts.append(f'<text x="0" y="{foot + below + 18:.1f}" fill="{_SOFT}">{escape(panel.more)}</text>')
-    return parts
+        yield svg.text(0, foot + below + 18, panel.more, fill=svg.SOFT)

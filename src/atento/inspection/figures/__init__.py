@@ -1,0 +1,1 @@
+"""Figures: drawings as SVG and PNG, each from what it shows."""
