@@ -82,8 +82,6 @@ LATE = {
         "data/records/reader.py",
         "atento_world",
     ): "the micro-world is built when a recipe asks for it, not by every reader of files",
-    ("decoding/trace.py", "atento.inspection.decoding_page"): "a notebook asks a trace for its page, drawn from traces",
-    ("decoding/trace.py", "atento.inspection.standalone"): "as the line above",
 }
 
 

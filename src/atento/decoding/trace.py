@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, is_dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -44,7 +44,6 @@ NOT_DRAWN = "not drawn"
 TAKEN_OUT = "taken out by "  # and the name of the rule or filter
 
 MODEL = "model"  # the distribution before any filter
-NOTEBOOK_STEPS = 200  # of a page inside a notebook, which is saved with it: some 20 KB a step
 
 
 @dataclass(frozen=True)
@@ -121,6 +120,8 @@ class Trace:
         listen: called with the strategy's name and each step when the step is complete, to show a search while it runs.
     """
 
+    _repr_html_: ClassVar[Callable[[Trace], str]]  # what a notebook shows; `inspection.decoding_page` sets it
+
     def __init__(
         self,
         *,
@@ -143,16 +144,6 @@ class Trace:
         names = ", ".join(run.strategy for run in self.runs[:3]) + ", ..." * (len(self.runs) > 3)
         runs = f"{counted(len(self.runs), 'run')}{': ' if names else ''}{names}"
         return f"Trace({runs}; {counted(sum(len(run.steps) for run in self.runs), 'step')})"
-
-    def _repr_html_(self) -> str:
-        """The page of the first sentence, for notebooks, in a sandboxed frame; one line of text if it is too long."""
-        from atento.inspection.decoding_page import decoding_page  # late: the page is drawn from traces
-        from atento.inspection.standalone import framed, plain
-
-        steps = sum(len(run.of(0)) for run in self.runs)
-        if steps > NOTEBOOK_STEPS:
-            return plain(f"{self!r}: too many steps for a notebook; write its page, decoding_page(trace), to a file")
-        return framed(decoding_page(self)) if steps else plain(repr(self))
 
     def begin(self, strategy: str, count: int) -> None:
         """A search over `count` sentences begins."""

@@ -8,9 +8,10 @@ from atento.decoding.trace import Trace
 from atento.errors import UsageError
 from atento.inspection.figures.search_tree import beam_svg, outputs_svg
 from atento.inspection.labels import visible
-from atento.inspection.standalone import embedded, part, policy
+from atento.inspection.standalone import embedded, framed, part, plain, policy
 
 LIMIT = 4000  # steps of a sentence in all runs together; browsers are slow with more
+NOTEBOOK_STEPS = 200  # of a page inside a notebook, which is saved with it: some 20 KB a step
 
 
 def decoding_page(
@@ -88,3 +89,14 @@ def _data(trace: Trace, row: int, name: Callable[[int], str]) -> dict[str, Any]:
             }
         )
     return {"runs": runs}
+
+
+def _in_notebook(trace: Trace) -> str:
+    """The page of the first sentence in a sandboxed frame; one line of text if it is too long."""
+    steps = sum(len(run.of(0)) for run in trace.runs)
+    if steps > NOTEBOOK_STEPS:
+        return plain(f"{trace!r}: too many steps for a notebook; write its page, decoding_page(trace), to a file")
+    return framed(decoding_page(trace)) if steps else plain(repr(trace))
+
+
+Trace._repr_html_ = _in_notebook
