@@ -116,17 +116,17 @@ def ours(config: NetworkConfig, batch: Batch, work: str, precision: str) -> Call
     return forward
 
 
-def theirs(config: NetworkConfig, batch: Batch, work: str, precision: str) -> Callable[[], object]:
-    """Return the same for `transformers`, with the configuration that we write for ours.
-
-    Training in bfloat16 uses autocast.
-    """
-    import torch
+def their_network(config: NetworkConfig) -> Any:
+    """A network of the class of `transformers` for the family, of the configuration that we write for ours."""
     import transformers
 
     data = FAMILIES[config.family].write(config)
-    model_config = transformers.AutoConfig.for_model(**data)
-    network = getattr(transformers, data["architectures"][0])(model_config)
+    return getattr(transformers, data["architectures"][0])(transformers.AutoConfig.for_model(**data))
+
+
+def theirs(config: NetworkConfig, batch: Batch, work: str, precision: str) -> Callable[[], object]:
+    """Return the same for `transformers`. Training in bfloat16 uses autocast."""
+    network = their_network(config)
     inputs = {"input_ids": batch.ids, "attention_mask": batch.token_mask.long()}
     if config.architecture == "encoder-decoder":
         inputs["decoder_input_ids"] = batch.decoder_ids

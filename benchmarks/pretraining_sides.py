@@ -1,6 +1,6 @@
 """The contenders of the pretraining benchmark on the same documents: Atento, and a plain loop with `transformers`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from atento.data.objectives.span_corruption import SpanCorruption
 from atento.networks import build_network
 from atento.training.allocator import keep_freed_memory
 from atento.training.step import Updater
+from benchmarks.family_side import their_network
 
 _DOCUMENTS = 1500
 _LONGEST = 512  # tokens of a row
@@ -142,9 +143,7 @@ class Theirs:
     other_library = True
 
     def __init__(self) -> None:
-        import transformers
-
-        self.library: Any = transformers
+        import transformers  # noqa: F401  its memory is not that of the measurement
 
     def load(self, kind: str, size: str, precision: str, tokens: int) -> None:
         """Make the model and its documents."""
@@ -152,7 +151,7 @@ class Theirs:
         config = SIZES[size][kind]
         self.kind, self.precision, self.tokens = kind, precision, tokens
         self.vocab_size = config.vocab_size
-        self.model: Any = _PEERS[kind](self.library, config).train()
+        self.model: Any = their_network(config).train()
         network = build_network(config)
         self.weights = weights_of(network, config)
         del network
@@ -221,47 +220,3 @@ def _padded(rows: list[list[int]], pad_id: int) -> Tensor:
 def _real(rows: list[list[int]], special: int) -> Tensor:
     lengths = torch.tensor([len(row) + special for row in rows])
     return torch.arange(int(lengths.max())) < lengths.unsqueeze(1)
-
-
-def _bert(library: Any, config: NetworkConfig) -> Any:
-    return library.BertForMaskedLM(
-        library.BertConfig(
-            vocab_size=config.vocab_size,
-            hidden_size=config.d_model,
-            num_hidden_layers=config.n_layers,
-            num_attention_heads=config.n_heads,
-            intermediate_size=config.d_ff,
-        )
-    )
-
-
-def _gpt2(library: Any, config: NetworkConfig) -> Any:
-    return library.GPT2LMHeadModel(
-        library.GPT2Config(
-            vocab_size=config.vocab_size,
-            n_embd=config.d_model,
-            n_layer=config.n_layers,
-            n_head=config.n_heads,
-            n_inner=config.d_ff,
-            bos_token_id=_BOS,
-            eos_token_id=_EOS,
-        )
-    )
-
-
-def _t5(library: Any, config: NetworkConfig) -> Any:
-    return library.T5ForConditionalGeneration(
-        library.T5Config(
-            vocab_size=config.vocab_size,
-            d_model=config.d_model,
-            d_kv=config.head_width,
-            d_ff=config.d_ff,
-            num_layers=config.n_layers,
-            num_decoder_layers=config.decoder_layers,
-            num_heads=config.n_heads,
-            decoder_start_token_id=0,
-        )
-    )
-
-
-_PEERS: dict[str, Callable[[Any, NetworkConfig], Any]] = {"bert": _bert, "gpt2": _gpt2, "t5": _t5}
