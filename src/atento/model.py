@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-import atento.inspection.decoding_page  # noqa: F401  notebooks show traces as its pages
 from atento.config.sections.decoding import DecodingConfig, DecodingOptions
 from atento.config.sections.network import network_to_dict
 from atento.config.tables.renamed import VERSION

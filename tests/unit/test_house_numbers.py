@@ -24,7 +24,7 @@ from atento.decoding import Beam, generate
 from test_house_rules import FILES, HOUSES, ROOT, Function, forgotten, length, name_of, room_of, trees  # noqa: F401
 
 MOST: dict[str, float] = {
-    "lines of Python": 110_000,
+    "lines of Python": 109_840,
     "rooms": 35,
     "files over 400 lines": 12,
     "functions of over 60 lines of code outside the commands": 0,

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 
+import atento.inspection.decoding_page  # noqa: F401  notebooks show traces as its pages
 from atento.attention import observe
 from atento.config.sections.network import NetworkConfig
 from atento.data.batches.special_tokens import special_tokens_of
