@@ -19,7 +19,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import SpecialIds
 from atento.errors import AtentoWarning, RecipeError, UsageError
 from atento.model import Model, load
-from atento.models.exporting import _generation_files
+from atento.models.write import _generation_files
 from atento.networks import build_network
 from atento.runs.train import train
 from atento.tasks.strategies import constraints_of

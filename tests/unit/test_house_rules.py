@@ -411,7 +411,7 @@ OTHER_MEANINGS = {
                 "config/sections/network_parts.py",
                 "models/card.py",
                 "models/configuration.py",
-                "models/exporting.py",
+                "models/write.py",
             ),
             *("models/migration.py", "models/load.py", "networks/describe.py", "networks/initial.py"),
             *("networks/recurrent/cells.py", "released/elmo_hdf5.py"),

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from atento.config.reading.schema import Reader, as_node
 from atento.config.sections.answering import AnsweringConfig
@@ -17,6 +17,7 @@ from atento.config.tables.tasks import TASKS
 from atento.errors import CheckpointError, ModelError, RecipeError
 from atento.limits import read_plain_text
 
+T = TypeVar("T")
 CONFIG = "config.json"
 LORA = "lora"  # the key of adapters that are still beside the weights
 OUR_KEYS = (  # what the Hugging Face layout has no place for; it is kept there under "atento"
@@ -65,7 +66,7 @@ def network_config(config: Mapping[str, Any], path: Path) -> NetworkConfig:
     file = path / CONFIG
     if large := next(_large(values, "network"), None):
         raise ModelError(f"{file}: {large} must be below 2,147,483,648")
-    network: NetworkConfig = _fitted(values, NetworkConfig, "network", path)
+    network = _fitted(values, NetworkConfig, "network", path)
     for name in ("pad", "unk", "bos", "eos", "start", "mask"):
         value = getattr(network.ids, name)
         limit = network.target_vocab_size if name == "start" else min(network.vocab_size, network.target_vocab_size)
@@ -103,8 +104,7 @@ def decoding_config(config: Mapping[str, Any], path: Path) -> DecodingConfig:
 @lru_cache(maxsize=64)
 def _decoding_of(values: str, path: Path) -> DecodingConfig:
     """The decoding of JSON, remembered because every call of a model asks for it."""
-    decoding: DecodingConfig = _fitted(json.loads(values), DecodingConfig, "decoding", path)
-    return decoding
+    return _fitted(json.loads(values), DecodingConfig, "decoding", path)
 
 
 def embedding_config(config: Mapping[str, Any], path: Path) -> EmbeddingConfig:
@@ -113,8 +113,7 @@ def embedding_config(config: Mapping[str, Any], path: Path) -> EmbeddingConfig:
     Raises:
         ModelError: an unknown key, or a value of the wrong type.
     """
-    embedding: EmbeddingConfig = _fitted(config.get("embedding", {}), EmbeddingConfig, "embedding", path)
-    return embedding
+    return _fitted(config.get("embedding", {}), EmbeddingConfig, "embedding", path)
 
 
 def answering_config(config: Mapping[str, Any], path: Path) -> AnsweringConfig:
@@ -123,8 +122,7 @@ def answering_config(config: Mapping[str, Any], path: Path) -> AnsweringConfig:
     Raises:
         ModelError: an unknown key, or a value of the wrong type or out of range.
     """
-    answering: AnsweringConfig = _fitted(config.get("answering", {}), AnsweringConfig, "answering", path)
-    return answering
+    return _fitted(config.get("answering", {}), AnsweringConfig, "answering", path)
 
 
 def lora_config(config: Mapping[str, Any], path: Path) -> LoraConfig | None:
@@ -133,12 +131,12 @@ def lora_config(config: Mapping[str, Any], path: Path) -> LoraConfig | None:
     Raises:
         ModelError: an unknown key, or a value of the wrong type or out of range.
     """
-    lora: LoraConfig | None = None if config.get(LORA) is None else _fitted(config[LORA], LoraConfig, LORA, path)
-    return lora
+    return None if config.get(LORA) is None else _fitted(config[LORA], LoraConfig, LORA, path)
 
 
-def _fitted(values: Any, kind: type, name: str, path: Path) -> Any:
+def _fitted(values: Any, kind: type[T], name: str, path: Path) -> T:
     try:
-        return Reader().fit(as_node(values, str(path / CONFIG)), kind, name)
+        section: T = Reader().fit(as_node(values, str(path / CONFIG)), kind, name)
     except RecipeError as error:
         raise ModelError(str(error)) from None
+    return section

@@ -1,4 +1,8 @@
-"""Writes a model folder completely or not at all: configuration, weights, tokenizer files, model card, manifest."""
+"""Writes a model folder completely or not at all: configuration, weights, tokenizer files, model card, manifest.
+
+In the Hugging Face layout also what `AutoTokenizer`, `pipeline` and `generate` of transformers and
+`SentenceTransformer` read: the tokenizer, generation settings, pooling.
+"""
 
 import json
 import re
@@ -8,25 +12,42 @@ from typing import Any
 
 from torch import Tensor
 
-from atento.errors import UsageError
+from atento.config.sections.decoding import CONTINUATION_TOKENS, DecodingConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import WritingConfig
+from atento.data.batches.special_tokens import WITH_SOURCE, special_tokens_of
+from atento.errors import CapabilityError, UsageError
 from atento.limits import read_plain
 from atento.models.card import CARD, model_card
-from atento.models.configuration import CONFIG, network_config
-from atento.models.exporting import exported_layout, our_keys
-from atento.models.generation import GENERATION
+from atento.models.configuration import (
+    CONFIG,
+    OUR_KEYS,
+    decoding_config,
+    embedding_config,
+    network_config,
+    read_config,
+)
+from atento.models.generation import GENERATION, generation_settings, read_generation
 from atento.models.weight_files import MAX_SHARD_SIZE, type_name, weight_files, widest
 from atento.released import release
-from atento.released.sentence_transformers import without_projections
+from atento.released.sentence_transformers import sentence_files, without_projections
 from atento.storage.manifest import directory as open_directory
 from atento.storage.manifest import is_plain_name, write_file, write_manifest
 from atento.storage.tensorfile import to_bytes
 from atento.storage.whole_file import whole_folder
+from atento.text.exporting import exported_files
 from atento.text.tokenizer import Tokenizer
 
 LAYOUTS = ("atento", "huggingface")
 _LICENCE = re.compile(r"(LICEN[CS]E|NOTICE|COPYING|USE_POLICY)([._-].*)?", re.IGNORECASE)
 _PRESERVED = ("chat_template.jinja", "config_sentence_transformers.json", GENERATION)
 _MAX_BYTES = 4 * 2**20
+_OUTPUT_TOKENS = 256  # if the model has no limit; ours depends on the source, which the layout cannot express
+_NO_SPACES = ("word", "wordpiece")
+_REPLACED = (  # settings that the default decoding states in other keys
+    *("max_length", "min_length", "num_beam_groups", "diversity_penalty", "early_stopping", "length_penalty"),
+    *("temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "no_repeat_ngram_size"),
+)
 
 
 def save_model(
@@ -122,7 +143,8 @@ def write_model(
         network, weights, dense = without_projections(network, weights)
         files = {**files, **dense}
         released, weights = release(network, weights)
-        config = released | {"atento": our_keys(config), "torch_dtype": type_name(widest(weights.values()))}
+        ours = {name: config[name] for name in OUR_KEYS if name in config}
+        config = released | {"atento": ours, "torch_dtype": type_name(widest(weights.values()))}
     tensors = weight_files(weights, max_shard_size)
     contents = {
         **files,
@@ -137,3 +159,133 @@ def write_model(
             entries += [write_file(fd, name, to_bytes(chunks)) for name, chunks in tensors.items()]
         write_manifest(temporary, entries=entries)
     return directory
+
+
+def exported_layout(
+    folder: Path, config: Mapping[str, Any], tokenizer: Tokenizer | None, source: Path | None
+) -> dict[str, bytes]:
+    """The files, by name, that the Hugging Face layout has beside `config.json` and the weights.
+
+    Args:
+        folder: where they will be written, for messages.
+        config: our configuration.
+        tokenizer: the model's; None: it has none.
+        source: the folder that the model was read from; its `config.json` may hold decoding keys of older folders.
+
+    Raises:
+        CapabilityError: the layout cannot represent the model.
+    """
+    network = network_config(config, folder)
+    files = {} if tokenizer is None else _tokenizer_files(network, config, tokenizer)
+    decoding = decoding_config(config, folder) if "decoding" in config else None
+    settings, usual = _their_generation(source, network)
+    unchanged = bool(usual) and config.get("decoding") == usual
+    files |= _generation_files(network, None if unchanged else decoding, settings)
+    if "embedding" in config or network.projections:
+        files |= sentence_files(network, embedding_config(config, folder), _max_positions(network))
+    return files
+
+
+def _tokenizer_files(network: NetworkConfig, config: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, bytes]:
+    """The tokenizer's files, its special tokens and lengths as this model uses them."""
+    writes = network.architecture != "encoder" and not network.heads
+    if writes and tokenizer.native and tokenizer.kind in _NO_SPACES:
+        raise CapabilityError(
+            f"the Hugging Face layout cannot express where a {tokenizer.kind} tokenizer puts spaces when it decodes; "
+            "a model that writes needs one of kind unigram, bpe, character or byte there"
+        )
+    inputs = ["input_ids", "attention_mask"]
+    if network.embedding.segments > 1:
+        inputs.insert(1, "token_type_ids")
+    settings: dict[str, Any] = {"model_input_names": inputs}
+    if _max_positions(network) is not None:
+        settings["model_max_length"] = _max_positions(network)
+    if network.architecture == "decoder" and writes and "embedding" not in config:
+        settings["padding_side"] = "left"  # `generate` appends to the last position of a prompt
+    template = special_tokens_of(network, tokenizer, config.get("template"))
+    return exported_files(tokenizer, template, network.family, settings)
+
+
+def _max_positions(network: NetworkConfig) -> int | None:
+    """The number of positions of the network in their layout, which also stores tables of sinusoids; None: no limit."""
+    in_table = ("learned", "sinusoidal")
+    return network.max_len if any(scheme.kind in in_table for scheme in network.schemes) else None
+
+
+def _generation_files(
+    network: NetworkConfig, decoding: DecodingConfig | None, source: Mapping[str, Any]
+) -> dict[str, bytes]:
+    """`generation_config.json` of a network that writes, so that `generate()` decodes as `atento.load` does.
+
+    Args:
+        network: the network.
+        decoding: the default decoding of the model; None: it has none, or that of the settings.
+        source: the settings of the folder that the model was read from.
+    """
+    if network.architecture == "encoder":
+        return {}
+    seq2seq = network.architecture in WITH_SOURCE
+    data = (
+        _rule_keys(network.writing or WritingConfig())
+        | dict(source)
+        | {
+            "bos_token_id": network.bos_id if seq2seq else network.start_id,
+            "eos_token_id": list(network.eos_ids) if len(network.eos_ids) > 1 else network.eos_id,
+            "pad_token_id": network.pad_id,
+        }
+    )
+    if seq2seq:
+        data["decoder_start_token_id"] = network.start_id
+    if decoding is not None:
+        data = {name: value for name, value in data.items() if name not in _REPLACED}
+        data |= _decoding_keys(network, decoding, seq2seq)
+    return {GENERATION: (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()}
+
+
+def _decoding_keys(network: NetworkConfig, decoding: DecodingConfig, seq2seq: bool) -> dict[str, Any]:
+    """The decoding under their keys, without the options that they have no key for: MBR, a shrinking beam, words,
+    groups."""
+    data: dict[str, Any] = {"do_sample": decoding.samples, "num_beams": 1}
+    if decoding.samples:
+        data |= {name: getattr(decoding, name) for name in ("temperature", "top_k", "top_p", "min_p", "typical_p")}
+    elif decoding.mbr is None and decoding.beam > 1:
+        data |= {"num_beams": decoding.beam, "length_penalty": decoding.length_penalty}
+        data["early_stopping"] = {"filled": True, "likely": False, "sure": "never"}[decoding.until]
+    if decoding.groups > 1:
+        data |= {"num_beam_groups": decoding.groups, "diversity_penalty": decoding.diversity}
+    if decoding.stop:
+        data["stop_strings"] = list(decoding.stop)
+    if decoding.repetition_penalty != 1.0:
+        data["repetition_penalty"] = decoding.repetition_penalty
+    if decoding.no_repeat_ngrams:
+        data["no_repeat_ngram_size"] = decoding.no_repeat_ngrams
+    if decoding.forced_eos:
+        data["forced_eos_token_id"] = network.eos_id
+    if decoding.min_new_tokens:
+        data["min_new_tokens"] = decoding.min_new_tokens
+    usual = _OUTPUT_TOKENS if seq2seq else CONTINUATION_TOKENS
+    limit = min(decoding.max_new_tokens or usual, _max_positions(network) or usual)
+    return data | {"max_new_tokens": limit}
+
+
+def _rule_keys(writing: WritingConfig) -> dict[str, Any]:
+    """The rules of a network's outputs under their keys."""
+    data = {
+        "forced_bos_token_id": writing.first,
+        "forced_eos_token_id": writing.last,
+        "suppress_tokens": list(writing.suppressed),
+        "begin_suppress_tokens": list(writing.suppressed_first),
+        "bad_words_ids": [list(ids) for ids in writing.banned],
+        "renormalize_logits": writing.renormalized,
+    }
+    return {name: value for name, value in data.items() if value not in (None, [], False)}
+
+
+def _their_generation(folder: Path | None, network: NetworkConfig) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The generation settings of a folder in the Hugging Face layout, and the default decoding that they give."""
+    if folder is None or not (folder / CONFIG).is_file():
+        return {}, {}
+    config = read_config(folder / CONFIG)
+    if config.get("model_type") == "atento":
+        return {}, {}
+    return generation_settings(folder, config), read_generation(folder, config, network).decoding

@@ -21,7 +21,7 @@ from atento.config.sections.positions import PositionConfig
 from atento.config.tables.heads import OF_TEXT, HeadKind
 from atento.errors import ModelError
 from atento.released.family import Family, activation_of, first_id, refuse, their_activation
-from atento.released.rereading_heads import read_rereading_heads, rereading_rows, write_rereading_heads
+from atento.released.heads import read_rereading_heads, rereading_rows, write_rereading_heads
 from atento.released.rows import Row, attention, linear, norm
 from atento.released.tying import Repeat, Tying
 

@@ -1,14 +1,15 @@
 """The heads of released encoders: read from a file and its configuration, written, and their rows of the weight table.
 
-The families differ in names and in the layer before the classes; `HeadNames` says how.
+The families differ in names and in the layer before the classes; `HeadNames` says how. The heads of encoder-decoders
+are on a decoder that reads the text again: classes, a number, answers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from atento.config.sections.network import NetworkConfig
-from atento.config.tables.heads import OF_TEXT, HeadConfig, HeadKind
+from atento.config.tables.heads import HEAD_KINDS, OF_TEXT, HeadConfig, HeadKind
 from atento.errors import ModelError
 from atento.released.rows import Row, linear, norm
 from atento.released.tying import Repeat
@@ -24,6 +25,7 @@ _CLASSES = {
     "answer": "ForQuestionAnswering",
 }
 _LABELLED = ("classification", "multi-label", "regression", "tagging")
+_TEXTS, _ANSWERS = "classification_head", "qa_outputs"  # of decoders
 _PROBLEMS = {"regression": "regression", "multi-label": "multi_label_classification"}
 
 
@@ -203,3 +205,46 @@ def _rows(family: HeadNames, head: HeadConfig, tied: bool) -> list[Row]:
         raise ModelError(f"no {family.classes} class of the Hugging Face layout holds a {head.kind} head")
     before = linear(f"{ours}.dense", dense, head=True) if head.hidden else []
     return [*before, *linear(f"{ours}.out", out, head=True)]
+
+
+def read_rereading_heads(data: Mapping[str, Any], names: Collection[str]) -> tuple[HeadConfig, ...]:
+    """The head that a file holds, by its configuration and the names of its tensors."""
+    if f"{_ANSWERS}.weight" in names:
+        return (HeadConfig("answer", dropout=0.0, side="both"),)
+    if f"{_TEXTS}.dense.weight" not in names:
+        return ()
+    kind, labels = labels_of(data, of_tokens=False)
+    rate = data.get("classifier_dropout", 0.0)
+    return (HeadConfig(kind, labels, pooling="last", hidden=True, dropout=rate, side="both"),)
+
+
+def write_rereading_heads(classes: str, config: NetworkConfig) -> dict[str, Any]:
+    """The class and, of a head for classes or a number, the labels; `classes` is the start of the family's names.
+
+    Raises:
+        ModelError: no class of the family has these heads.
+    """
+    if any(head.side != "both" for head in config.heads):
+        raise ModelError(
+            f"the heads of {classes} in the Hugging Face layout are on the decoder, which reads the text again: this "
+            "network has one elsewhere (`side` of the head)"
+        )
+    data = write_heads(HeadNames(classes, "", "", "", "", ""), config)
+    return data if _of_answers(config.heads[0]) else data | {"classifier_dropout": config.heads[0].dropout}
+
+
+def rereading_rows(config: NetworkConfig) -> list[Row]:
+    """The rows of all heads."""
+    rows = []
+    for head in config.heads:
+        ours = f"heads.{head.name}"
+        if _of_answers(head):
+            rows += linear(f"{ours}.out", _ANSWERS, head=True)
+        else:
+            rows += linear(f"{ours}.dense", f"{_TEXTS}.dense", head=True)
+            rows += linear(f"{ours}.out", f"{_TEXTS}.out_proj", head=True)
+    return rows
+
+
+def _of_answers(head: HeadConfig) -> bool:
+    return HEAD_KINDS[head.kind] == "span"

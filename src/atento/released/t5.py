@@ -16,8 +16,14 @@ from atento.config.sections.positions import PositionConfig
 from atento.config.tables.heads import HEAD_KINDS, HeadConfig
 from atento.errors import ModelError
 from atento.released.family import Family, activation_of, first_id, their_activation
-from atento.released.heads import HeadNames, labels_of, write_heads
-from atento.released.rereading_heads import read_rereading_heads, rereading_rows, write_rereading_heads
+from atento.released.heads import (
+    HeadNames,
+    labels_of,
+    read_rereading_heads,
+    rereading_rows,
+    write_heads,
+    write_rereading_heads,
+)
 from atento.released.rows import Row, attention, linear, norm
 from atento.released.tying import Repeat, Tying
 
