@@ -17,6 +17,7 @@ from atento.model import load
 from atento.networks import EncoderDecoder
 from atento.networks.steps.choose import step_function
 from atento.networks.steps.packed_linear import Precision
+from atento.networks.steps.plain import PlainStepFunction
 from atento.tasks.grouping import by_length
 from atento.text.lengths import pad_batch
 from benchmarks.decoding import PRECISIONS
@@ -65,7 +66,7 @@ def measure_agreement(
         texts = [tokenizer.target.decode(_text(ids, network.config.eos_id)) for ids in outputs]
         return METRICS["bleu"].score(texts, answers).value
 
-    plain = network.step_function()
+    plain = PlainStepFunction(network)
     expected = search(plain, rows, strategy)
     top = top_tokens(plain, rows, expected)
     bleu = score(expected)

@@ -15,6 +15,7 @@ from atento.errors import AtentoError, CapabilityError
 from atento.model import Model
 from atento.networks import EncoderDecoder
 from atento.networks.steps.packed_linear import Precision
+from atento.networks.steps.plain import PlainStepFunction
 from atento.text import Tokenizer
 from benchmarks import decoding, encoding, generation
 from benchmarks.agreement import measure_agreement, search, share, top_tokens
@@ -250,8 +251,8 @@ def test_h11_top_tokens_are_those_of_one_pass_over_the_whole_output(tmp_path: Pa
     """Step by step with a cache, rows of all lengths in a batch; along greedy's own output they are that output."""
     model, network = trained_like(tmp_path / "model")
     _, rows = sources(model)
-    outputs = search(network.step_function(), rows, strategy)
-    found = top_tokens(network.step_function(), rows, outputs)
+    outputs = search(PlainStepFunction(network), rows, strategy)
+    found = top_tokens(PlainStepFunction(network), rows, outputs)
     for row, output, top in zip(rows, outputs, found, strict=True):
         read = torch.tensor([[network.config.start_id, *output[:-1]]])
         with torch.no_grad():

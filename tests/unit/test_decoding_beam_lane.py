@@ -19,6 +19,7 @@ from atento.decoding.rules import CountPenalty, Forced, ForcedLast, NoRepeatNGra
 from atento.decoding.running import JoinedRows, RunningBatch
 from atento.decoding.trace import Trace
 from atento.networks.steps.fast import FastStepFunction
+from atento.networks.steps.plain import PlainStepFunction
 from atento.networks.steps.prompts import PromptMemory
 from atento.networks.steps.slots import Slots
 from test_networks_fast import DECODERS, ENCODER_DECODERS, SIZES, V, network_of
@@ -43,7 +44,7 @@ NETWORKS: dict[str, tuple[NetworkConfig, bool]] = {  # configuration, and whethe
 def steps_of(name: str) -> Any:
     config, fast = NETWORKS[name]
     network: Any = network_of(config)
-    return FastStepFunction(network) if fast else network.step_function()
+    return FastStepFunction(network) if fast else PlainStepFunction(network)
 
 
 def batch_of(steps: Any, width: int) -> RunningBatch:
@@ -179,7 +180,7 @@ def test_slots_and_their_plain_twin_find_the_same() -> None:
     fast, rng = FastStepFunction(network), random.Random(5)
     makes: list[Any] = [lambda w: Slots(fast, width=w), lambda w: JoinedRows(fast, part=4, device=CPU, width=w)]
     for make in makes:
-        waiting = [alone(network.step_function(), random_asked(rng, 3)) for _ in range(20)]
+        waiting = [alone(PlainStepFunction(network), random_asked(rng, 3)) for _ in range(20)]
         with torch.inference_mode():
             interleave(BeamLanes(make, part=64, device=CPU), waiting, rng)
 

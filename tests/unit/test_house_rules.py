@@ -49,7 +49,7 @@ ROOMS: dict[str, set[str]] = {
     "attention": {"errors", "splitmix"},
     "networks": LOW | {"attention", "precision"},
     "data": LOW | {"attention", "limits", "metrics", "splitmix", "text"},
-    "decoding": LOW | {"metrics", "splitmix"},
+    "decoding": LOW | {"metrics", "networks", "splitmix"},
     "storage": {"errors", "limits"},
     "released": MODELS | {"limits", "precision", "storage"},
     "training": MODELS | {"data", "limits", "metrics", "precision", "storage", "terminal"},

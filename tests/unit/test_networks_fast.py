@@ -21,6 +21,7 @@ from atento.networks.steps.choose import step_function
 from atento.networks.steps.fast import FastStepFunction, why_not_fast
 from atento.networks.steps.fast_state import ROOM
 from atento.networks.steps.packed_linear import Int8Linear, OneDnnLinear, PlainLinear, WidenedLinear, pack
+from atento.networks.steps.plain import PlainStepFunction
 from atento.networks.steps.sources import SourceReader
 from atento.precision import best_precision
 
@@ -138,7 +139,7 @@ def test_states_that_part_do_not_write_into_each_other() -> None:
     """Two ways from one state, stepped in turn, as an exact search does: each sees its own past alone."""
     network = network_of(ENCODER_DECODERS["transformer"])
     ids, real = inputs([4])
-    fast, plain = FastStepFunction(network), network.step_function()
+    fast, plain = FastStepFunction(network), PlainStepFunction(network)
     for width in (1, 3):
         start = torch.full((width,), 2)
         rows = torch.zeros(width, dtype=torch.long)
@@ -192,12 +193,12 @@ def test_reduced_precisions_stay_near(precision: str) -> None:
     network = network_of(NetworkConfig(**SIZES, norm="pre"), dtype=torch.float32)
     ids, real = inputs([5, 9, 2, 9] * 4)
     step_function = FastStepFunction(network, precision)  # type: ignore[arg-type]
-    state, other = step_function.begin(ids, real), network.step_function().begin(ids, real)
+    state, other = step_function.begin(ids, real), PlainStepFunction(network).begin(ids, real)
     tokens = torch.full((16,), 2)
     limit = {"float32": 1e-5, "bfloat16": 0.05, "int8": 0.05}[precision]
     for step in range(6):
         logits, state = step_function.step(tokens, state)
-        expected, other = network.step_function().step(tokens, other)
+        expected, other = PlainStepFunction(network).step(tokens, other)
         apart = (logits - expected).norm() / expected.norm()
         assert float(apart) < limit, step
         tokens = expected.argmax(dim=-1)
@@ -293,7 +294,7 @@ def test_c9_the_cache_is_as_large_as_computed(name: str) -> None:
     network = network_of(config)
     ids, real = inputs([5, 9, 2])
     each = 2 * config.n_layers * config.kv_heads * config.head_width * 8
-    plain, fast = network.step_function(), FastStepFunction(network)
+    plain, fast = PlainStepFunction(network), FastStepFunction(network)
     state, other = plain.begin(ids, real), fast.begin(ids, real)
     tokens = torch.full((3,), 2)
     for written in range(1, 41):

@@ -12,6 +12,7 @@ from atento.attention.masks import Mask, bidirectional, causal, lookahead, paddi
 from atento.config.sections.network import NetworkConfig
 from atento.errors import CapabilityError
 from atento.networks import EncoderDecoder, build_network
+from atento.networks.steps.plain import PlainStepFunction
 
 CONFIG = NetworkConfig(vocab_size=13, d_model=8, d_ff=16, n_heads=2, n_layers=2, n_decoder_layers=3, dropout=0.0)
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0], [7, 3, 0, 0, 0]])
@@ -52,7 +53,7 @@ def test_h12_cached_equals_uncached_however_the_target_is_cut(cuts: list[int], n
 @pytest.mark.parametrize("padded", [False, True])
 def test_h12_the_step_function_equals_uncached(padded: bool) -> None:
     network, real = make(), REAL if padded else None
-    step_function = network.step_function()
+    step_function = PlainStepFunction(network)
     assert (step_function.start_id, step_function.eos_id, step_function.pad_id) == (
         CONFIG.start_id,
         CONFIG.eos_id,
@@ -75,7 +76,7 @@ def test_h12_the_step_function_equals_uncached(padded: bool) -> None:
 def test_h12_rows_may_leave_repeat_and_change_places(rows: list[list[int]], padded: bool) -> None:
     """What a beam does: after each step some rows are chosen again, some twice, some never."""
     network, real = make(), REAL if padded else None
-    step_function = network.step_function()
+    step_function = PlainStepFunction(network)
     state = step_function.begin(SOURCE, real)
     origin = torch.arange(3)  # which sentence each row is of
     history = TARGET[:, :1]
@@ -93,7 +94,7 @@ def test_h12_rows_may_leave_repeat_and_change_places(rows: list[list[int]], padd
 
 def test_selecting_leaves_the_old_state_as_it_was() -> None:
     network = make()
-    step_function = network.step_function()
+    step_function = PlainStepFunction(network)
     state = step_function.begin(SOURCE, REAL)
     _, state = step_function.step(TARGET[:, 0], state)
     chosen = state.select(torch.tensor([2, 2]))
@@ -105,7 +106,7 @@ def test_selecting_leaves_the_old_state_as_it_was() -> None:
 
 def test_a9_keys_and_values_of_the_source_are_made_once() -> None:
     network = make()
-    step_function = network.step_function()
+    step_function = PlainStepFunction(network)
     state = step_function.begin(SOURCE, REAL)
     before = [block.cross_attention for block in state.stack.blocks]
     for t in range(3):
@@ -147,6 +148,6 @@ def test_float64_logits_stay_float64_and_bfloat16_become_float32() -> None:
         (torch.float32, torch.float32),
         (torch.bfloat16, torch.float32),
     ):
-        step_function = make().to(dtype).step_function()
+        step_function = PlainStepFunction(make().to(dtype))
         out, _ = step_function.step(TARGET[:, 0], step_function.begin(SOURCE, REAL))
         assert out.dtype == expected

@@ -23,6 +23,7 @@ from atento.errors import CapabilityError, RecipeError, UsageError
 from atento.networks.build import parameter_count
 from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
+from atento.networks.steps.plain import PlainStepFunction
 
 CONFIG = NetworkConfig(
     architecture="recurrent-seq2seq",
@@ -219,7 +220,7 @@ def test_c12_a_padded_target_in_two_pieces(form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_c12_rows_leave_and_change_places(form: str) -> None:
-    network, step_function = seq2seq(form), seq2seq(form).step_function()
+    network, step_function = seq2seq(form), PlainStepFunction(seq2seq(form))
     expected = network(SOURCE, TARGET, source_token_mask=REAL).logits.detach()
     state = step_function.begin(SOURCE, REAL)
     logits, state = step_function.step(TARGET[:, :2], state)
@@ -346,7 +347,7 @@ def test_a_copy_in_bfloat16_runs_and_learns(form: str) -> None:
     assert float(((out.logits.double() - exact).norm() / exact.norm()).detach()) < 0.05
     out.logits.sum().backward()
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in copy.parameters())
-    logits, _ = copy.step_function().step(TARGET[:, 0], copy.step_function().begin(SOURCE, REAL))
+    logits, _ = PlainStepFunction(copy).step(TARGET[:, 0], PlainStepFunction(copy).begin(SOURCE, REAL))
     assert logits.dtype == torch.float32
 
 

@@ -16,6 +16,7 @@ from atento.decoding import Beam, Greedy, Hypothesis, generate
 from atento.networks.build import build_network
 from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
+from atento.networks.steps.plain import PlainStepFunction
 from atento.training.step import Updater
 
 CONFIG = NetworkConfig(
@@ -166,7 +167,7 @@ def test_h12_c17b_a_language_model_goes_on_from_prompts_of_any_length(cell: Cell
 
 
 def test_c17b_first_tokens_are_the_last_of_each_prompt() -> None:
-    step_function = RecurrentLM(replace(LM_CONFIG, recurrent=RecurrentConfig("gru"))).step_function()
+    step_function = PlainStepFunction(RecurrentLM(replace(LM_CONFIG, recurrent=RecurrentConfig("gru"))))
     assert step_function.first_tokens(PROMPT, PROMPT_REAL).tolist() == [7, 9, 4, CONFIG.start_id]
     assert step_function.first_tokens(PROMPT, None).tolist() == [7, 0, 4, 0]
     assert step_function.first_tokens(PROMPT[:, :0], None).tolist() == [CONFIG.start_id] * 4

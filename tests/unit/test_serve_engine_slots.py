@@ -15,6 +15,7 @@ from atento.decoding.lane import moved_up
 from atento.decoding.running import JoinedRows, RunningBatch
 from atento.networks import build_network
 from atento.networks.steps.fast import FastStepFunction
+from atento.networks.steps.plain import PlainStepFunction
 from atento.networks.steps.prompts import PromptMemory
 from atento.networks.steps.slot_buffer import SLOTS
 from atento.networks.steps.slots import PATIENCE, Slots
@@ -87,7 +88,7 @@ class Beams:
     """The beams of an input by themselves, on plain steps: tokens, logits, and the beam that each continues."""
 
     def __init__(self, network: Any, ids: list[int], width: int, rng: random.Random) -> None:
-        steps, row = network.step_function(), torch.tensor([ids])
+        steps, row = PlainStepFunction(network), torch.tensor([ids])
         first = int(steps.first_tokens(row, None)) if hasattr(steps, "first_tokens") else steps.start_id
         self.ids, self.read, self.logits = ids, 0, list[Tensor]()
         count = rng.choice([2, 5, 20])
@@ -161,7 +162,7 @@ PLAIN = {
 def test_joined_rows_of_plain_steps_have_the_logits_of_each_alone(name: str) -> None:
     """The plain twin of slots, for every family."""
     torch.manual_seed(1)
-    steps = build_network(PLAIN[name]).eval().double().step_function()
+    steps = PlainStepFunction(build_network(PLAIN[name]).eval().double())
     rng = random.Random(6)
     batch = JoinedRows(steps, part=4, device=torch.device("cpu"))
     assert check_rows(batch, rows_of_inputs(steps, rng, 8), rng) > 3
@@ -175,7 +176,7 @@ def test_slots_and_their_plain_twin_agree(name: str) -> None:
     fast = FastStepFunction(network)
     for batch in (Slots(fast), JoinedRows(fast, part=4, device=torch.device("cpu"))):
         rng = random.Random(7)
-        check_rows(batch, rows_of_inputs(network.step_function(), rng, 6), rng)
+        check_rows(batch, rows_of_inputs(PlainStepFunction(network), rng, 6), rng)
 
 
 @pytest.mark.parametrize("precision, tolerance", [("int8", 1e-3), ("bfloat16", 0.05)])

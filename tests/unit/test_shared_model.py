@@ -24,7 +24,7 @@ from atento.networks import build_network, step_function
 from atento.networks.steps.choose import Kind
 from atento.networks.steps.fast import FastStepFunction
 from atento.networks.steps.graphs import GraphStepFunction
-from atento.networks.steps.plain import DecoderStepFunction, RecurrentStepFunction, Seq2SeqStepFunction
+from atento.networks.steps.plain import PlainStepFunction
 from atento.text.tokenizer import Tokenizer
 from atento.text.training import train_tokenizer
 from atento_world import write
@@ -204,10 +204,10 @@ def test_threads_share_captured_steps(architecture: str) -> None:
 def test_one_door_to_step_functions() -> None:
     networks = {name: build_network(config) for name, config in FAMILIES.items()}
     assert isinstance(step_function(networks["decoder"]), FastStepFunction)
-    assert isinstance(step_function(networks["decoder"], kind="plain"), DecoderStepFunction)
+    assert isinstance(step_function(networks["decoder"], kind="plain"), PlainStepFunction)
     assert isinstance(step_function(networks["encoder-decoder"], kind="graphs"), GraphStepFunction)
-    assert isinstance(step_function(networks["recurrent-seq2seq"]), Seq2SeqStepFunction)
-    assert isinstance(step_function(networks["recurrent-lm"]), RecurrentStepFunction)
+    assert isinstance(step_function(networks["recurrent-seq2seq"]), PlainStepFunction)
+    assert isinstance(step_function(networks["recurrent-lm"]), PlainStepFunction)
     fast = step_function(networks["decoder"], precision="bfloat16")
     assert isinstance(fast, FastStepFunction) and fast.dtype == torch.bfloat16
     elsewhere = step_function(networks["decoder"], device="meta")  # a copy of the network, which stays where it is
@@ -221,7 +221,7 @@ def test_one_door_to_step_functions() -> None:
 def test_generate_takes_a_network_a_model_and_a_step_function(tokenizer: Tokenizer) -> None:
     model, ids = model_of(tokenizer, "decoder"), torch.tensor([[5, 6, 7]])
     network: Any = model.network
-    each = [network, model, network.step_function(), model.step_function()]
+    each = [network, model, PlainStepFunction(network), model.step_function()]
     written = [generate(one, ids, Greedy(), max_new_tokens=5)[0][0].ids for one in each]
     assert written == [written[0]] * 4
     with pytest.raises(TypeError, match="`network` must be a network, or have `begin` and `step`: got Encoder"):

@@ -10,6 +10,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.sections.positions import PositionConfig
 from atento.errors import AtentoWarning, UsageError
 from atento.networks import build_network
+from atento.networks.steps.plain import PlainStepFunction
 from atento.tasks.writing import token_limit, write_all
 from atento.training.allocator import check_memory
 
@@ -44,7 +45,7 @@ def test_outputs_that_end_for_want_of_places_are_counted() -> None:
             warnings.simplefilter("always", AtentoWarning)
             decoding = DecodingConfig(beam=1, **options)  # type: ignore[arg-type]
             write_all(
-                network.step_function(),  # type: ignore[union-attr]
+                PlainStepFunction(network),  # type: ignore[union-attr]
                 LEARNED,
                 [[5], [5] * 6],
                 decoding,

@@ -45,14 +45,6 @@ AnyStepFunction = StepFunction[Any]
 
 
 @runtime_checkable
-class HasStepFunction(Protocol):
-    """An object that has a step function: a network, or a loaded model."""
-
-    def step_function(self) -> AnyStepFunction:
-        """The step function."""
-
-
-@runtime_checkable
 class PromptReader(Protocol):
     """A step function that continues prompts: `begin` reads all of each but its last token."""
 
@@ -117,18 +109,6 @@ class Rewinding(Protocol):
 
     def take_back(self, state: Any, counts: Sequence[int]) -> Any:
         """The state without the last `counts` (R) tokens of each row."""
-
-
-def step_function_of(network: HasStepFunction | AnyStepFunction) -> AnyStepFunction:
-    """The step function of a network or a loaded model; a step function itself.
-
-    Raises:
-        TypeError: it is none of these.
-    """
-    step_function = network.step_function() if isinstance(network, HasStepFunction) else network
-    if not (hasattr(step_function, "begin") and hasattr(step_function, "step")):
-        raise TypeError(f"`network` must be a network, or have `begin` and `step`: got {type(network).__name__}")
-    return step_function
 
 
 def ends_of(step_function: AnyStepFunction, eos_id: int | tuple[int, ...] | None) -> tuple[int, ...]:

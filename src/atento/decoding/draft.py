@@ -12,7 +12,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from atento.decoding.contract import AnyStepFunction, HasStepFunction
+from atento.decoding.source import Source
 
 _LONGEST, _SHORTEST = 4, 1  # n-grams that are looked up, the longest first
 _SEPARATOR = -1  # between a source and its output: no n-gram contains it
@@ -39,7 +39,7 @@ class Draft:
     """
 
     ngrams: bool = True
-    network: HasStepFunction | AnyStepFunction | None = None
+    network: Source | None = None
     tokens: int = 8
     longest: int | None = None
     source: bool = True

@@ -9,14 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from atento.decoding.contract import (
-    AnyStepFunction,
-    HasStepFunction,
     PromptReader,
     Rewinding,
     first_tokens,
-    step_function_of,
 )
 from atento.decoding.draft import Proposal
+from atento.decoding.source import Source, step_function_of
 from atento.errors import CapabilityError
 
 Choose = Callable[[Tensor, Sequence[int], Sequence[int]], tuple[Tensor, Tensor | None]]
@@ -42,7 +40,7 @@ class DraftNetwork:
 
     def __init__(
         self,
-        network: HasStepFunction | AnyStepFunction,
+        network: Source,
         ids: Tensor,
         token_mask: Tensor | None,
         prefix_ids: Tensor | None,

@@ -19,15 +19,14 @@ from torch import Tensor
 from atento.decoding.choosing import apply_rules, hypothesis, next_log_probs
 from atento.decoding.contract import (
     AnyStepFunction,
-    HasStepFunction,
     Request,
     Rule,
     State,
     ends_of,
     first_tokens,
-    step_function_of,
 )
 from atento.decoding.hypothesis import Hypothesis
+from atento.decoding.source import Source, step_function_of
 from atento.decoding.trace import BOUND, FINISHED, KEPT, Trace
 
 _BATCH = 16  # hypotheses that the network reads in one step
@@ -54,7 +53,7 @@ class Exact:
 
 @torch.inference_mode()
 def exact_search(
-    network: HasStepFunction | AnyStepFunction,
+    network: Source,
     ids: Tensor,
     *,
     max_new_tokens: int | Sequence[int],

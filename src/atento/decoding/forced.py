@@ -10,11 +10,10 @@ from atento.decoding.choosing import most_probable, next_log_probs, no_distribut
 from atento.decoding.contract import (
     AnyStepFunction,
     ForcedScorer,
-    HasStepFunction,
     State,
     first_tokens,
-    step_function_of,
 )
+from atento.decoding.source import Source, step_function_of
 
 Top = tuple[tuple[int, float], ...]
 """The most probable tokens at one place with their log-probabilities, best first."""
@@ -22,7 +21,7 @@ Top = tuple[tuple[int, float], ...]
 
 @torch.inference_mode()
 def forced_scores(
-    network: HasStepFunction | AnyStepFunction,
+    network: Source,
     ids: Tensor,
     targets: Sequence[Sequence[int]],
     *,
@@ -60,7 +59,7 @@ def forced_scores(
 
 @torch.inference_mode()
 def forced_tokens(
-    network: HasStepFunction | AnyStepFunction,
+    network: Source,
     ids: Tensor,
     targets: Sequence[Sequence[int]],
     *,

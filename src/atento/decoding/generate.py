@@ -11,14 +11,12 @@ from torch import Tensor
 from atento.decoding.beam.search import beam
 from atento.decoding.contract import (
     AnyStepFunction,
-    HasStepFunction,
     ObservableStepFunction,
     Request,
     Rule,
     State,
     ends_of,
     first_tokens,
-    step_function_of,
 )
 from atento.decoding.draft import Draft
 from atento.decoding.drafted import Inputs, drafted
@@ -27,6 +25,7 @@ from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.mbr import mbr
 from atento.decoding.sampling import sample
 from atento.decoding.seeds import row_seed
+from atento.decoding.source import Source, step_function_of
 from atento.decoding.strategies import MBR, Beam, Greedy, Sample, Strategy
 from atento.decoding.trace import Trace
 from atento.errors import nearest
@@ -38,7 +37,7 @@ Stop = Callable[[list[int]], bool]
 
 @torch.inference_mode()
 def generate(
-    network: HasStepFunction | AnyStepFunction,
+    network: Source,
     ids: Tensor,
     strategy: Strategy,
     *,
@@ -157,7 +156,7 @@ class Prepared:
 
 
 def prepare(
-    network: HasStepFunction | AnyStepFunction,
+    network: Source,
     ids: Tensor,
     strategy: Strategy,
     *,

@@ -7,11 +7,12 @@ import torch
 from torch import Tensor
 
 from atento.decoding.beam.stream import beam_tokens
-from atento.decoding.contract import AnyStepFunction, HasStepFunction, Rule
+from atento.decoding.contract import Rule
 from atento.decoding.draft import Draft
 from atento.decoding.drafted import DraftedSearch, Inputs
 from atento.decoding.generate import Prepared, Stop, draftable, prepare
 from atento.decoding.sampling import Drawn, End, draws
+from atento.decoding.source import Source
 from atento.decoding.strategies import Beam, Greedy, Sample
 
 
@@ -28,7 +29,7 @@ class Token:
 
 
 def stream(
-    network: HasStepFunction | AnyStepFunction,
+    network: Source,
     ids: Tensor,
     strategy: Greedy | Sample | Beam,
     *,

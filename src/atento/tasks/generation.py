@@ -5,10 +5,12 @@ from typing import Any
 
 from atento.config.sections.decoding import DecodingConfig
 from atento.config.tables.tasks import TASKS
-from atento.decoding.contract import AnyStepFunction, HasStepFunction
+from atento.decoding.contract import AnyStepFunction
 from atento.decoding.draft import Draft
+from atento.decoding.source import Source
 from atento.decoding.trace import Trace
 from atento.networks import Decoder, Encoder, Network, RecurrentLM
+from atento.networks.steps.plain import WritingNetwork
 from atento.networks.steps.prefix import PrefixStepFunction, Prompt
 from atento.tasks.strategies import Utility, constraints_of
 from atento.tasks.writing import WrittenText, stream_one, write_all
@@ -30,11 +32,11 @@ def can_continue(network: Network, config: Mapping[str, Any]) -> bool:
     return isinstance(network, Decoder | RecurrentLM) or (isinstance(network, Encoder) and bool(trained))
 
 
-def plain_steps(network: Network) -> HasStepFunction | AnyStepFunction:
+def plain_steps(network: Network) -> Source:
     """What a search takes by default: the network, or the steps of an encoder."""
     if isinstance(network, Encoder):
         return PrefixStepFunction(network)
-    assert isinstance(network, HasStepFunction)
+    assert isinstance(network, WritingNetwork)
     return network
 
 

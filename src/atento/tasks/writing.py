@@ -13,11 +13,12 @@ from atento.config.sections.decoding import CONTINUATION_TOKENS, DecodingConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import WritingConfig
 from atento.decoding import Beam, Greedy, Hypothesis, Sample, generate
-from atento.decoding.contract import AnyStepFunction, HasStepFunction, Rule
+from atento.decoding.contract import Rule
 from atento.decoding.draft import Draft
 from atento.decoding.exact import exact_search
 from atento.decoding.rules import StopStrings
 from atento.decoding.seeds import row_seed
+from atento.decoding.source import Source
 from atento.decoding.strategies import Strategy
 from atento.decoding.stream import Token, stream
 from atento.decoding.trace import Trace
@@ -43,7 +44,7 @@ class WrittenText:
 
 
 def write_all(
-    network: HasStepFunction | AnyStepFunction,
+    network: Source,
     config: NetworkConfig,
     inputs: Sequence[Sequence[int]],
     decoding: DecodingConfig,
@@ -128,7 +129,7 @@ def _longest(outputs: Sequence[WrittenText]) -> int:
 class _Writer:
     """The arguments of one call of `write_all`, which all of its batches share."""
 
-    network: HasStepFunction | AnyStepFunction
+    network: Source
     config: NetworkConfig
     inputs: Sequence[Sequence[int]]
     decoding: DecodingConfig
@@ -266,7 +267,7 @@ class Writing:
         """The function that ends an output."""
         return StopStrings(self.tokenizer.decode, self.stop_strings) if self.stop_strings else None
 
-    def tokens(self, network: HasStepFunction | AnyStepFunction, device: torch.device) -> Iterator[Token]:
+    def tokens(self, network: Source, device: torch.device) -> Iterator[Token]:
         """The tokens of its output, by greedy search, one sample or a beam, as `decoding.stream.stream` gives them."""
         assert isinstance(self.strategy, Greedy | Sample | Beam)
         return stream(
@@ -323,7 +324,7 @@ def writing_of(
 
 
 def stream_one(
-    network: HasStepFunction | AnyStepFunction,
+    network: Source,
     config: NetworkConfig,
     ids: Sequence[int],
     decoding: DecodingConfig,

@@ -15,9 +15,10 @@ from typing import Any
 import torch
 
 from atento.config.tables.verbs import WRITING
-from atento.decoding.contract import AnyStepFunction, HasStepFunction
+from atento.decoding.contract import AnyStepFunction
 from atento.errors import AtentoError, ModelError
 from atento.model import Model, load
+from atento.networks.steps.plain import WritingNetwork
 from atento.training.allocator import keep_kernels, return_freed_memory
 from atento_serve.chat.conversations import Conversations, prompts
 from atento_serve.engine.inbox import Inbox
@@ -123,7 +124,7 @@ class Worker:
         token = torch.tensor([[network.config.eos_id]], device=self.model.device)
         if self.model.words is not None:
             self.model.embed(["a"])
-        elif isinstance(network, HasStepFunction):
+        elif isinstance(network, WritingNetwork):
             function: AnyStepFunction = self.model.step_function()
             function.step(token[:, 0], function.begin(token, None))
         else:

@@ -17,7 +17,6 @@ from atento.networks.layers import TokenEmbedding
 from atento.networks.network import Network, refuse_inner_layer
 from atento.networks.output import Output
 from atento.networks.recurrent.cells import LayerState, RecurrentStack, joined_layers, reset_recurrent
-from atento.networks.steps.plain import RecurrentStepFunction
 
 
 @dataclass
@@ -113,10 +112,6 @@ class RecurrentLM(Network):
     def begin(self) -> LanguageModelState:
         """An empty decode state for `forward(..., state=...)`."""
         return LanguageModelState()
-
-    def step_function(self) -> RecurrentStepFunction[LanguageModelState]:
-        """The plain step function of this network; `networks.steps.choose.step_function` also makes the fast ones."""
-        return RecurrentStepFunction(self)
 
     @property
     def table(self) -> TokenEmbedding:

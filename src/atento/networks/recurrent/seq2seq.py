@@ -29,7 +29,6 @@ from atento.networks.recurrent.cells import (
     joined_layers,
     reset_recurrent,
 )
-from atento.networks.steps.plain import Seq2SeqStepFunction
 
 
 @dataclass(frozen=True)
@@ -369,10 +368,6 @@ class RecurrentSeq2Seq(Network):
     def begin(self) -> Seq2SeqState:
         """An empty decode state for `forward(..., state=...)`."""
         return Seq2SeqState()
-
-    def step_function(self) -> Seq2SeqStepFunction[Seq2SeqState]:
-        """The plain step function of this network; `networks.steps.choose.step_function` also makes the fast ones."""
-        return Seq2SeqStepFunction(self)
 
     @property
     def table(self) -> TokenEmbedding:

@@ -20,7 +20,6 @@ from atento.networks.output import Output
 from atento.networks.stack.inputs import InputLayer
 from atento.networks.stack.masks import within_window
 from atento.networks.stack.stack import MaskArgument, Stack, StackState
-from atento.networks.steps.plain import DecoderStepFunction
 
 
 class Decoder(Network):
@@ -118,10 +117,6 @@ class Decoder(Network):
     def begin(self) -> StackState:
         """An empty decode state for `forward(..., state=...)`."""
         return self.stack.begin()
-
-    def step_function(self) -> DecoderStepFunction:
-        """The plain step function of this network; `networks.steps.choose.step_function` also makes the fast ones."""
-        return DecoderStepFunction(self)
 
     @property
     def table(self) -> TokenEmbedding:

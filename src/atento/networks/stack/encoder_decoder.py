@@ -14,7 +14,6 @@ from atento.networks.network import Network, layer_count
 from atento.networks.output import Output
 from atento.networks.stack.inputs import InputLayer
 from atento.networks.stack.stack import MaskArgument, Stack, StackState
-from atento.networks.steps.plain import EncoderDecoderStepFunction
 
 
 class EncoderDecoder(Network):
@@ -130,10 +129,6 @@ class EncoderDecoder(Network):
     def begin(self) -> StackState:
         """An empty decode state for `forward(..., state=...)`."""
         return self.decoder.begin()
-
-    def step_function(self) -> EncoderDecoderStepFunction:
-        """The plain step function of this network; `networks.steps.choose.step_function` also makes the fast ones."""
-        return EncoderDecoderStepFunction(self)
 
     @property
     def table(self) -> TokenEmbedding:

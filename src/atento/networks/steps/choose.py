@@ -1,7 +1,7 @@
 """`step_function` and `reader`: make what decoding and reading run a network by, plain, fast or with CUDA graphs."""
 
 from copy import deepcopy
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
@@ -15,25 +15,12 @@ from atento.networks.stack.encoder_decoder import EncoderDecoder
 from atento.networks.steps.fast import FastStepFunction, why_not_fast
 from atento.networks.steps.graphs import GraphStepFunction
 from atento.networks.steps.packed_linear import Precision, has_packed_products
-from atento.networks.steps.plain import (
-    DecoderStepFunction,
-    EncoderDecoderStepFunction,
-    RecurrentStepFunction,
-    Seq2SeqStepFunction,
-)
+from atento.networks.steps.plain import PlainStepFunction
 from atento.networks.steps.prefix import PrefixStepFunction, Prompt
 from atento.networks.steps.reading import FastReader, why_no_fast_reading
 
 Kind = Literal["auto", "plain", "fast", "graphs"]
-NetworkStepFunction = (
-    DecoderStepFunction
-    | EncoderDecoderStepFunction
-    | Seq2SeqStepFunction[Any]
-    | RecurrentStepFunction[Any]
-    | PrefixStepFunction
-    | FastStepFunction
-    | GraphStepFunction
-)
+NetworkStepFunction = PlainStepFunction | PrefixStepFunction | FastStepFunction | GraphStepFunction
 
 WRITERS = (EncoderDecoder, Decoder, Encoder, RecurrentSeq2Seq, RecurrentLM)
 
@@ -90,7 +77,7 @@ def step_function(
         raise CapabilityError(
             f"{why}, and plain steps compute in the type of the weights, {weight_dtype}: got {precision}"
         )
-    return network.step_function()
+    return PlainStepFunction(network)
 
 
 def reader(network: Network, precision: Precision | None = None) -> Network:

@@ -35,6 +35,7 @@ from atento.networks.steps.packed_linear import Precision, pack, pack_modules, w
 from atento.networks.steps.plain import (
     ROUNDING,
     ROUNDING_INT8,
+    PlainStepFunction,
     all_but_last,
     at_least_float32,
     last_tokens,
@@ -108,7 +109,7 @@ class FastStepFunction:
         reason = why_not_fast(network)
         if reason is not None:
             raise CapabilityError(f"no fast steps for {reason}")
-        self.network, self.precision, self.plain = network, precision, network.step_function()
+        self.network, self.precision, self.plain = network, precision, PlainStepFunction(network)
         config = network.config
         self.start_id, self.pad_id = config.start_id, config.pad_id
         self.eos_id, self.eos_ids = config.eos_id, config.eos_ids

@@ -1,9 +1,10 @@
-"""The state of plain steps of a stack, and the join of such states: the plain twin of `joining` and `slots`."""
+"""The state of plain steps, and the join of such states: the plain twin of `joining` and `slots`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -17,15 +18,16 @@ from atento.networks.stack.stack import StackState
 
 @dataclass
 class PromptState:
-    """The state of a stack; where its rows have read different numbers of tokens, also what is real of its columns.
+    """The state of a network; where its rows have read different numbers of tokens, also what is real of its columns.
 
     Attributes:
+        stack: a `StackState`, or the state of a recurrent network, whose rows have no columns.
         rows: the number of rows.
         real: boolean (B,S), False where a row has no token; real tokens are last in each row.
         lengths: (B,), the position of the next token of each row.
     """
 
-    stack: StackState
+    stack: Any
     rows: int
     real: Tensor | None = None
     lengths: Tensor | None = None
@@ -43,7 +45,7 @@ class PromptState:
         real = torch.cat([self.real, torch.ones_like(tokens, dtype=torch.bool)], dim=1)
         return real, self.lengths.unsqueeze(1) + torch.arange(tokens.shape[1], device=tokens.device)
 
-    def after(self, stack: StackState, real: Tensor | None, count: int) -> PromptState:
+    def after(self, stack: object, real: Tensor | None, count: int) -> PromptState:
         """The state after `count` more tokens of each row."""
         return PromptState(stack, self.rows, real, None if self.lengths is None else self.lengths + count)
 
@@ -54,6 +56,9 @@ def joined(states: Sequence[PromptState]) -> PromptState:
     Columns are padded on the left, so that the last tokens of all rows are in the same column, and `real` hides the
     padding. Columns that no row reads any more are left out. Sources are padded on the right.
     """
+    first, *others = states
+    if not isinstance(first.stack, StackState):
+        return PromptState(first.stack.joined([state.stack for state in others]), sum(state.rows for state in states))
     devices = [device for device in map(_device, states) if device is not None]
     parts = [_Columns.of(state, devices[0] if devices else None) for state in states]
     lengths, rows = torch.cat([part.lengths for part in parts]), [state.rows for state in states]

@@ -119,7 +119,7 @@ class PrefixStepFunction:
     def show(self, ids: Tensor, token_mask: Tensor | None, written: list[list[int]]) -> None:
         """Show observers one pass over each prompt in ids (B,T) and the output that was read, without its last token.
 
-        Rows are those of `DecoderStepFunction.show`.
+        Rows are those of `PlainStepFunction.show`.
         """
         if not observing(self.network):
             return
