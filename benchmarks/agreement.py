@@ -12,12 +12,12 @@ from atento.data.records.reader import SOURCE_AND_TARGET, read_records
 from atento.decoding import Beam, Greedy, generate
 from atento.decoding.contract import AnyStepFunction
 from atento.errors import CapabilityError
+from atento.inference.choose import step_function
+from atento.inference.packed_linear import Precision
+from atento.inference.plain import PlainStepFunction
 from atento.metrics import METRICS
 from atento.model import load
 from atento.networks import EncoderDecoder
-from atento.networks.steps.choose import step_function
-from atento.networks.steps.packed_linear import Precision
-from atento.networks.steps.plain import PlainStepFunction
 from atento.tasks.grouping import by_length
 from atento.text.lengths import pad_batch
 from benchmarks.decoding import PRECISIONS

@@ -15,7 +15,7 @@ from typing import Any
 from atento.config import presets
 from atento.config.sections.network import NetworkConfig
 from atento.errors import AtentoError, CapabilityError
-from atento.networks.steps.packed_linear import Precision
+from atento.inference.packed_linear import Precision
 from benchmarks.decoding_sides import Conversion, CTranslate2, Ours, Transformers, Work, write_weights
 from benchmarks.processes import (
     Contender,

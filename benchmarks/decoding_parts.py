@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from atento.networks.steps.fast import FastStepFunction
+from atento.inference.fast import FastStepFunction
 from benchmarks.decoding import CELLS, PRECISIONS, SIZES
 from benchmarks.decoding_sides import Ours, Work, write_weights
 

@@ -12,11 +12,11 @@ from atento.config.sections.network import NetworkConfig, network_to_dict
 from atento.convert.ctranslate2_engine import write_network
 from atento.convert.vocabulary import vocabulary_of
 from atento.decoding import Beam, Greedy, generate
+from atento.inference.choose import Kind, step_function
+from atento.inference.packed_linear import Precision
 from atento.model import load
 from atento.models.write import write_model
 from atento.networks import Network, build_network
-from atento.networks.steps.choose import Kind, step_function
-from atento.networks.steps.packed_linear import Precision
 from atento.text.lengths import pad_batch
 from atento.training.allocator import keep_freed_memory
 

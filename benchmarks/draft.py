@@ -24,10 +24,10 @@ from atento.decoding import Greedy, Hypothesis, generate
 from atento.decoding.contract import AnyStepFunction
 from atento.decoding.draft import Draft
 from atento.errors import AtentoError
+from atento.inference.choose import step_function
+from atento.inference.fast_state import FastState
+from atento.inference.rows import FastRows
 from atento.networks import build_network, build_seq2seq
-from atento.networks.steps.choose import step_function
-from atento.networks.steps.fast_state import FastState
-from atento.networks.steps.rows import FastRows
 from atento.text.training import train_tokenizer
 from atento.training.allocator import keep_freed_memory
 from atento_lab.studies.recurrence import train_translator, translators

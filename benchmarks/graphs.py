@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from atento.config.sections.network import NetworkConfig
+from atento.inference.graphs import ROOM
 from atento.networks import build_network
 from atento.networks.stack.encoder_decoder import EncoderDecoder
-from atento.networks.steps.graphs import ROOM
 from benchmarks.decoding import CELLS, SIZES, Comparison, compare
 from benchmarks.decoding_sides import Ours, Transformers, Work, write_weights
 from benchmarks.processes import Contender, about

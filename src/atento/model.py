@@ -18,6 +18,7 @@ from atento.config.tables.renamed import VERSION
 from atento.config.tables.tasks import task_with
 from atento.decoding.trace import Trace
 from atento.errors import CapabilityError, UsageError, path_of
+from atento.inference.choose import NetworkStepFunction, reader, step_function, why_no_int8
 from atento.inspection import AttentionRecord
 from atento.models.configuration import decoding_config
 from atento.models.load import load_model, precision_type
@@ -25,7 +26,6 @@ from atento.models.weight_files import MAX_SHARD_SIZE, in_types
 from atento.models.word_models import WordModel
 from atento.models.write import save_model
 from atento.networks import Network, parameter_count
-from atento.networks.steps.choose import NetworkStepFunction, reader, step_function, why_no_int8
 from atento.precision import resolve_device
 from atento.released.load_report import LoadReport
 from atento.tasks.answering import answer, answers

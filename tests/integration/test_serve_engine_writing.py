@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from atento.config.sections.recurrent import RecurrentConfig
+from atento.inference.fast import FastStepFunction
 from atento.model import Model
-from atento.networks.steps.fast import FastStepFunction
 from atento.text.tokenizer import Tokenizer
 from atento_serve.engine.waiting import Waiting
 from atento_serve.engine.writing import MOST_ROWS, Writers

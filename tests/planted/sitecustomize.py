@@ -119,7 +119,7 @@ FAULTS: dict[str, tuple[str, Callable[[Any], None]]] = {
     "mortal-service": ("atento_serve.engine.served", mortal_service),
     "hasty-end": ("atento_serve.http.metrics", hasty_end),
     "always-ready": ("atento_serve.engine.served", always_ready),
-    "leaning-rows": ("atento.networks.steps.slots", leaning_rows),
+    "leaning-rows": ("atento.inference.slots", leaning_rows),
     "talkative-log": ("atento_serve.http.logs", talkative_log),
 }
 

@@ -16,8 +16,8 @@ from atento.attention.multihead import MultiHeadAttention
 from atento.config.sections.network import NetworkConfig
 from atento.decoding import Beam, Greedy, generate
 from atento.errors import UsageError
+from atento.inference.fast import FastStepFunction
 from atento.networks import EncoderDecoder, build_network
-from atento.networks.steps.fast import FastStepFunction
 
 CONFIG = NetworkConfig(vocab_size=11, d_model=8, d_ff=16, n_heads=4, n_layers=2, n_decoder_layers=3, dropout=0.0)
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0]])

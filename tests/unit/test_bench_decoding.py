@@ -12,10 +12,10 @@ import torch
 from atento.config import presets
 from atento.decoding import Beam, Greedy
 from atento.errors import AtentoError, CapabilityError
+from atento.inference.packed_linear import Precision
+from atento.inference.plain import PlainStepFunction
 from atento.model import Model
 from atento.networks import EncoderDecoder
-from atento.networks.steps.packed_linear import Precision
-from atento.networks.steps.plain import PlainStepFunction
 from atento.text import Tokenizer
 from benchmarks import decoding, encoding, generation
 from benchmarks.agreement import measure_agreement, search, share, top_tokens

@@ -18,10 +18,10 @@ from atento.decoding.contract import Request
 from atento.decoding.rules import CountPenalty, Forced, ForcedLast, NoRepeatNGrams, RepetitionPenalty
 from atento.decoding.running import JoinedRows, RunningBatch
 from atento.decoding.trace import Trace
-from atento.networks.steps.fast import FastStepFunction
-from atento.networks.steps.plain import PlainStepFunction
-from atento.networks.steps.prompts import PromptMemory
-from atento.networks.steps.slots import Slots
+from atento.inference.fast import FastStepFunction
+from atento.inference.plain import PlainStepFunction
+from atento.inference.prompts import PromptMemory
+from atento.inference.slots import Slots
 from test_networks_fast import DECODERS, ENCODER_DECODERS, SIZES, V, network_of
 
 CPU = torch.device("cpu")

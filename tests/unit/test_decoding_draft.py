@@ -24,9 +24,9 @@ from atento.decoding.rules import Banned, Forced, ForcedLast, NoRepeatNGrams, Re
 from atento.decoding.stream import stream
 from atento.decoding.trace import Trace
 from atento.errors import CapabilityError
+from atento.inference.choose import step_function
+from atento.inference.prefix import PrefixStepFunction
 from atento.networks import build_network
-from atento.networks.steps.choose import step_function
-from atento.networks.steps.prefix import PrefixStepFunction
 
 V = 37
 SIZES = {"vocab_size": V, "d_model": 16, "d_ff": 24, "n_heads": 2, "n_layers": 2, "max_len": 40, "dropout": 0.0}

@@ -16,9 +16,9 @@ from atento.decoding.mask_predict import mask_predict
 from atento.decoding.rules import NoRepeatNGrams, RepetitionPenalty
 from atento.decoding.stream import stream
 from atento.errors import AtentoError
+from atento.inference.fast import FastStepFunction
+from atento.inference.graphs import GraphStepFunction
 from atento.networks import build_network
-from atento.networks.steps.fast import FastStepFunction
-from atento.networks.steps.graphs import GraphStepFunction
 from test_decoding_chains import Chain
 
 CONFIG = NetworkConfig(vocab_size=23, d_model=16, d_ff=24, n_heads=2, n_layers=1, dropout=0.0)

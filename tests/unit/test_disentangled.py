@@ -17,9 +17,9 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import ConvolutionConfig
 from atento.config.sections.positions import PositionConfig
 from atento.errors import RecipeError
+from atento.inference.fast import why_not_fast
 from atento.inspection.decompose import decompose
 from atento.networks import Encoder
-from atento.networks.steps.fast import why_not_fast
 
 B, H, L, D, K = 2, 2, 37, 12, 6
 

@@ -25,7 +25,7 @@ from test_house_rules import FILES, HOUSES, ROOT, Function, forgotten, length, n
 
 MOST: dict[str, float] = {
     "lines of Python": 109_840,
-    "rooms": 35,
+    "rooms": 36,  # inference, which networks held
     "files over 400 lines": 12,
     "functions of over 60 lines of code outside the commands": 0,
     "parameters of a function outside the commands": 14,
@@ -36,7 +36,7 @@ MOST: dict[str, float] = {
     "files of a step of a beam search": 4,
     "files of an update": 40,
     "files of a training run": 92,
-    "files of an evaluation": 72,
+    "files of an evaluation": 73,  # one makes the step function, so that networks need not
     "files that load a folder of BERT": 53,
     "files that save one": 28,
 }

@@ -31,7 +31,19 @@ LOW = {"errors", "config"}
 MODELS = LOW | {"attention", "networks"}
 SHOWN = MODELS | {
     "splitmix",
-    *("limits", "text", "metrics", "data", "decoding", "storage", "training", "precision", "inspection", "released"),
+    *(
+        "limits",
+        "text",
+        "metrics",
+        "data",
+        "inference",
+        "decoding",
+        "storage",
+        "training",
+        "precision",
+        "inspection",
+        "released",
+    ),
 }
 USED = SHOWN | {"tasks", "models", "runs"}
 # room -> what it may import besides itself; the rooms of docs/architecture.md, lowest first, then the other packages
@@ -48,8 +60,9 @@ ROOMS: dict[str, set[str]] = {
     "metrics": {"errors", "nfc"},
     "attention": {"errors", "splitmix"},
     "networks": LOW | {"attention", "precision"},
+    "inference": MODELS | {"precision"},
     "data": LOW | {"attention", "limits", "metrics", "splitmix", "text"},
-    "decoding": LOW | {"metrics", "networks", "splitmix"},
+    "decoding": LOW | {"inference", "metrics", "splitmix"},
     "storage": {"errors", "limits"},
     "released": MODELS | {"limits", "precision", "storage"},
     "training": MODELS | {"data", "limits", "metrics", "precision", "storage", "terminal"},

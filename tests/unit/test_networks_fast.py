@@ -15,14 +15,14 @@ from atento.config.sections.network_parts import AttentionConfig, FeedForwardCon
 from atento.config.sections.positions import PositionConfig
 from atento.decoding import MBR, Beam, Greedy, Sample, generate
 from atento.errors import CapabilityError
+from atento.inference import packed_linear
+from atento.inference.choose import step_function
+from atento.inference.fast import FastStepFunction, why_not_fast
+from atento.inference.fast_state import ROOM
+from atento.inference.packed_linear import Int8Linear, OneDnnLinear, PlainLinear, WidenedLinear, pack
+from atento.inference.plain import PlainStepFunction
+from atento.inference.sources import SourceReader
 from atento.networks import build_network
-from atento.networks.steps import packed_linear
-from atento.networks.steps.choose import step_function
-from atento.networks.steps.fast import FastStepFunction, why_not_fast
-from atento.networks.steps.fast_state import ROOM
-from atento.networks.steps.packed_linear import Int8Linear, OneDnnLinear, PlainLinear, WidenedLinear, pack
-from atento.networks.steps.plain import PlainStepFunction
-from atento.networks.steps.sources import SourceReader
 from atento.precision import best_precision
 
 V = 37

@@ -11,7 +11,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.sections.positions import PositionConfig
 from atento.decoding import MBR, Beam, Greedy, Sample, generate
 from atento.errors import CapabilityError
-from atento.networks.steps.graphs import ROOM, Buffers, GraphStepFunction
+from atento.inference.graphs import ROOM, Buffers, GraphStepFunction
 from test_networks_fast import DECODERS, ENCODER_DECODERS, SIZES, inputs, network_of
 
 ALL = ENCODER_DECODERS | DECODERS

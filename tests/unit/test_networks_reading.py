@@ -17,14 +17,14 @@ from atento.config.sections.network_parts import AttentionConfig, SparseConfig
 from atento.config.sections.positions import PositionConfig
 from atento.config.tables.heads import HeadConfig
 from atento.errors import CapabilityError
+from atento.inference import reading
+from atento.inference.choose import reader
+from atento.inference.packed_linear import RowInt8Linear, with_round_number
+from atento.inference.reading import FastReader
 from atento.model import Model
 from atento.networks import Encoder, build_network
 from atento.networks.adapters import adapt
 from atento.networks.frozen import FrozenVectors, frozen
-from atento.networks.steps import reading
-from atento.networks.steps.choose import reader
-from atento.networks.steps.packed_linear import RowInt8Linear, with_round_number
-from atento.networks.steps.reading import FastReader
 from atento.precision import best_precision
 from atento.text import Tokenizer
 

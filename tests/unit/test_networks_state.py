@@ -11,8 +11,8 @@ from torch import Tensor
 from atento.attention.masks import Mask, bidirectional, causal, lookahead, padding, prefix, window
 from atento.config.sections.network import NetworkConfig
 from atento.errors import CapabilityError
+from atento.inference.plain import PlainStepFunction
 from atento.networks import EncoderDecoder, build_network
-from atento.networks.steps.plain import PlainStepFunction
 
 CONFIG = NetworkConfig(vocab_size=13, d_model=8, d_ff=16, n_heads=2, n_layers=2, n_decoder_layers=3, dropout=0.0)
 SOURCE = torch.tensor([[5, 6, 7, 8, 3], [9, 4, 3, 0, 0], [7, 3, 0, 0, 0]])

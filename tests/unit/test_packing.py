@@ -19,8 +19,8 @@ from atento.data.objectives.causal import Causal, PackedCausal, packed
 from atento.data.objectives.prefix import Prefix
 from atento.data.objectives.preparation import windows
 from atento.errors import RecipeError
+from atento.inference.choose import step_function
 from atento.networks import build_network
-from atento.networks.steps.choose import step_function
 from atento.training.losses import Call, losses
 from atento.training.scheduled_sampling import mask_of
 

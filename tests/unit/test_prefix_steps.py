@@ -8,10 +8,10 @@ from atento.config.tables.heads import HeadConfig
 from atento.decoding import Beam, Greedy, generate
 from atento.decoding.forced import forced_scores
 from atento.errors import CapabilityError
+from atento.inference.choose import step_function
+from atento.inference.prefix import PrefixStepFunction
 from atento.networks import build_network
 from atento.networks.network import Network
-from atento.networks.steps.choose import step_function
-from atento.networks.steps.prefix import PrefixStepFunction
 
 MODES = [("encoder", "prefix"), ("encoder", "causal"), ("decoder", "prefix")]
 

@@ -20,10 +20,10 @@ from atento.config.sections.network_parts import SpecialIds
 from atento.config.sections.recurrent import CellName, RecurrentConfig
 from atento.decoding import Beam, generate
 from atento.errors import CapabilityError, RecipeError, UsageError
+from atento.inference.plain import PlainStepFunction
 from atento.networks.build import parameter_count
 from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
-from atento.networks.steps.plain import PlainStepFunction
 
 CONFIG = NetworkConfig(
     architecture="recurrent-seq2seq",

@@ -13,10 +13,10 @@ from atento.config.sections.recurrent import CellName, RecurrentConfig, ScoreNam
 from atento.config.sections.training import TrainingConfig
 from atento.data.batches.batch import Batch, Part
 from atento.decoding import Beam, Greedy, Hypothesis, generate
+from atento.inference.plain import PlainStepFunction
 from atento.networks.build import build_network
 from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
-from atento.networks.steps.plain import PlainStepFunction
 from atento.training.step import Updater
 
 CONFIG = NetworkConfig(

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from atento.config.sections.network import NetworkConfig
+from atento.inference.fast import FastStepFunction
+from atento.inference.joining import shortest_length
+from atento.inference.prompts import PromptMemory, RememberingSteps
 from atento.networks import build_network
-from atento.networks.steps.fast import FastStepFunction
-from atento.networks.steps.joining import shortest_length
-from atento.networks.steps.prompts import PromptMemory, RememberingSteps
 from test_networks_fast import DECODERS, ENCODER_DECODERS, V
 
 

@@ -13,12 +13,12 @@ from atento.config.sections.positions import PositionConfig
 from atento.config.sections.recurrent import RecurrentConfig
 from atento.decoding.lane import moved_up
 from atento.decoding.running import JoinedRows, RunningBatch
+from atento.inference.fast import FastStepFunction
+from atento.inference.plain import PlainStepFunction
+from atento.inference.prompts import PromptMemory
+from atento.inference.slot_buffer import SLOTS
+from atento.inference.slots import PATIENCE, Slots
 from atento.networks import build_network
-from atento.networks.steps.fast import FastStepFunction
-from atento.networks.steps.plain import PlainStepFunction
-from atento.networks.steps.prompts import PromptMemory
-from atento.networks.steps.slot_buffer import SLOTS
-from atento.networks.steps.slots import PATIENCE, Slots
 from test_networks_fast import DECODERS, ENCODER_DECODERS, SIZES, V
 
 

@@ -19,12 +19,12 @@ from atento.config.sections.recurrent import RecurrentConfig
 from atento.decoding import Beam, Greedy, Sample, generate
 from atento.decoding.stream import stream
 from atento.errors import CapabilityError
+from atento.inference.choose import Kind, step_function
+from atento.inference.fast import FastStepFunction
+from atento.inference.graphs import GraphStepFunction
+from atento.inference.plain import PlainStepFunction
 from atento.model import Model
-from atento.networks import build_network, step_function
-from atento.networks.steps.choose import Kind
-from atento.networks.steps.fast import FastStepFunction
-from atento.networks.steps.graphs import GraphStepFunction
-from atento.networks.steps.plain import PlainStepFunction
+from atento.networks import build_network
 from atento.text.tokenizer import Tokenizer
 from atento.text.training import train_tokenizer
 from atento_world import write

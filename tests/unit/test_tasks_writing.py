@@ -9,8 +9,8 @@ from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.positions import PositionConfig
 from atento.errors import AtentoWarning, UsageError
+from atento.inference.plain import PlainStepFunction
 from atento.networks import build_network
-from atento.networks.steps.plain import PlainStepFunction
 from atento.tasks.writing import token_limit, write_all
 from atento.training.allocator import check_memory
 

@@ -11,8 +11,8 @@ import torch
 from atento.config.sections.network import NetworkConfig
 from atento.decoding import Greedy, generate
 from atento.errors import AtentoError
+from atento.inference.choose import NetworkStepFunction
 from atento.networks import Network
-from atento.networks.steps.choose import NetworkStepFunction
 from atento.text.lengths import pad_batch
 
 Rows = list[list[int]]

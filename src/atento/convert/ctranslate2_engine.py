@@ -23,9 +23,9 @@ from atento.convert.comparison import (
 )
 from atento.convert.ctranslate2_spec import specification
 from atento.convert.vocabulary import Vocabulary, vocabulary_of
+from atento.inference.choose import reader, step_function
 from atento.model import Model
 from atento.networks import Network
-from atento.networks.steps.choose import reader, step_function
 
 PRECISIONS = ("float32", "bfloat16", "float16", "int8")
 

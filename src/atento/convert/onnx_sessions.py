@@ -21,10 +21,10 @@ from atento.convert.comparison import (
     timed,
 )
 from atento.convert.onnx_graphs import head_names, text_vectors_of
+from atento.inference.choose import reader, step_function
 from atento.model import Model
 from atento.networks import Network
 from atento.networks.heads import pool_text
-from atento.networks.steps.choose import reader, step_function
 
 Array = NDArray[np.float32]
 

@@ -1,7 +1,7 @@
 """The running batch of a lane: the rows that are written together, and the inputs that are read for rows to come.
 
 `RunningBatch` is what a lane needs; `JoinedRows` is the plain one, for every step function whose states can be joined.
-`networks.steps.slots.Slots` gives the same outputs on fast steps, without copies of rows that stay.
+`inference.slots.Slots` gives the same outputs on fast steps, without copies of rows that stay.
 """
 
 from collections.abc import Iterator, Sequence

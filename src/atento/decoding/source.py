@@ -6,7 +6,7 @@ It is the one file of decoding that knows of networks.
 from typing import Protocol, runtime_checkable
 
 from atento.decoding.contract import AnyStepFunction
-from atento.networks.steps.plain import PlainStepFunction, WritingNetwork
+from atento.inference.plain import PlainStepFunction, WritingNetwork
 
 
 @runtime_checkable

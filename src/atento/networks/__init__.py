@@ -10,7 +10,6 @@ from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
 from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.encoder_decoder import EncoderDecoder
-from atento.networks.steps.choose import step_function
 from atento.networks.words.cbow import CBOW
 
 __all__ = [
@@ -28,5 +27,4 @@ __all__ = [
     "build_seq2seq",
     "parameter_count",
     "presets",
-    "step_function",
 ]

@@ -9,9 +9,9 @@ from atento.decoding.contract import AnyStepFunction
 from atento.decoding.draft import Draft
 from atento.decoding.source import Source
 from atento.decoding.trace import Trace
+from atento.inference.plain import WritingNetwork
+from atento.inference.prefix import PrefixStepFunction, Prompt
 from atento.networks import Decoder, Encoder, Network, RecurrentLM
-from atento.networks.steps.plain import WritingNetwork
-from atento.networks.steps.prefix import PrefixStepFunction, Prompt
 from atento.tasks.strategies import Utility, constraints_of
 from atento.tasks.writing import WrittenText, stream_one, write_all
 from atento.text.tokenizer import Tokenizer

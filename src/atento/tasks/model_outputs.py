@@ -9,9 +9,9 @@ from atento.config.tables.tasks import TEXT_TO_TEXT, task_with, verb_of
 from atento.data.batches.special_tokens import special_tokens_of
 from atento.decoding.trace import Trace
 from atento.errors import CapabilityError, TokenizerError, UsageError
+from atento.inference.choose import NetworkStepFunction
 from atento.metrics.utilities import embedding_utility
 from atento.networks import Encoder, EncoderDecoder, Network, RecurrentSeq2Seq
-from atento.networks.steps.choose import NetworkStepFunction
 from atento.tasks.drafts import DraftingModel, draft_of
 from atento.tasks.generation import (
     Continuing,

@@ -16,8 +16,8 @@ from atento.data.batches.special_tokens import template_for
 from atento.data.records.reader import Split
 from atento.data.records.subsets import subset
 from atento.errors import AtentoWarning
+from atento.inference.choose import NetworkStepFunction, step_function
 from atento.networks.network import Network
-from atento.networks.steps.choose import NetworkStepFunction, step_function
 from atento.tasks.filling import fill
 from atento.tasks.generation import continue_prompts, prompt_mode, prompt_template
 from atento.tasks.table import VERBS

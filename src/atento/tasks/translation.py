@@ -10,8 +10,8 @@ from atento.decoding import Hypothesis
 from atento.decoding.contract import AnyStepFunction
 from atento.decoding.draft import Draft
 from atento.decoding.trace import Trace
+from atento.inference.choose import step_function
 from atento.networks import Seq2Seq
-from atento.networks.steps.choose import step_function
 from atento.tasks.strategies import Utility, constraints_of
 from atento.tasks.writing import WrittenText, stream_one, write_all
 from atento.text.templates import Template

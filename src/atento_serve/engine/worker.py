@@ -17,8 +17,8 @@ import torch
 from atento.config.tables.verbs import WRITING
 from atento.decoding.contract import AnyStepFunction
 from atento.errors import AtentoError, ModelError
+from atento.inference.plain import WritingNetwork
 from atento.model import Model, load
-from atento.networks.steps.plain import WritingNetwork
 from atento.training.allocator import keep_kernels, return_freed_memory
 from atento_serve.chat.conversations import Conversations, prompts
 from atento_serve.engine.inbox import Inbox

@@ -23,10 +23,10 @@ from atento.decoding.lane import Lane, Output
 from atento.decoding.running import JoinedRows, RunningBatch
 from atento.decoding.sampling import Drawn
 from atento.errors import AtentoError
+from atento.inference.fast import FastStepFunction
+from atento.inference.prompts import PromptMemory, RememberingSteps
+from atento.inference.slots import Slots
 from atento.model import Model
-from atento.networks.steps.fast import FastStepFunction
-from atento.networks.steps.prompts import PromptMemory, RememberingSteps
-from atento.networks.steps.slots import Slots
 from atento.tasks.generation import Continuing
 from atento.tasks.model_outputs import tokenizer_of, translates, write_outputs
 from atento.tasks.translation import unsearched

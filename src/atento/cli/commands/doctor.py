@@ -114,7 +114,7 @@ def _check_machine(as_json: bool) -> None:
 
     import torch
 
-    from atento.networks.steps.packed_linear import has_packed_products
+    from atento.inference.packed_linear import has_packed_products
     from atento.precision import best_precision, cpu_features, resolve_device
 
     device = resolve_device("auto")

@@ -20,14 +20,7 @@ from atento.attention.multihead import PositionTerms, Projection
 from atento.attention.observe import observing
 from atento.attention.relative_terms import ProjectedScheme, QueryKeyPositions
 from atento.errors import CapabilityError
-from atento.networks.frozen import current
-from atento.networks.layers import TokenEmbedding
-from atento.networks.network import Network, layer_count
-from atento.networks.output import Output
-from atento.networks.stack.block import Block
-from atento.networks.stack.encoder import Encoder
-from atento.networks.stack.stack import MaskArgument, Stack
-from atento.networks.steps.packed_linear import (
+from atento.inference.packed_linear import (
     Activation,
     PackedLinear,
     Precision,
@@ -35,6 +28,13 @@ from atento.networks.steps.packed_linear import (
     pack,
     with_round_number,
 )
+from atento.networks.frozen import current
+from atento.networks.layers import TokenEmbedding
+from atento.networks.network import Network, layer_count
+from atento.networks.output import Output
+from atento.networks.stack.block import Block
+from atento.networks.stack.encoder import Encoder
+from atento.networks.stack.stack import MaskArgument, Stack
 from atento.precision import best_precision
 
 _CHUNK = 256  # tokens whose inner feed-forward vectors are computed at a time, so that they stay in the cache

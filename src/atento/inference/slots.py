@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from atento.attention.relative_terms import QueryKeyPositions
-from atento.networks.steps.fast import FastStepFunction, SelfAttention, StepPositions
-from atento.networks.steps.prompts import PromptMemory, common_length
-from atento.networks.steps.slot_buffer import SlotBuffer
+from atento.inference.fast import FastStepFunction, SelfAttention, StepPositions
+from atento.inference.prompts import PromptMemory, common_length
+from atento.inference.slot_buffer import SlotBuffer
 
 PATIENCE = 4  # steps of the rows that a source waits for others, because several are read faster together
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from atento.inference.packed_linear import Precision, pack_modules
+from atento.inference.plain import moved_to_front, padded
+from atento.inference.reading import PackedStack, Unpadded, why_not_packed
 from atento.networks.stack.encoder_decoder import EncoderDecoder
-from atento.networks.steps.packed_linear import Precision, pack_modules
-from atento.networks.steps.plain import moved_to_front, padded
-from atento.networks.steps.reading import PackedStack, Unpadded, why_not_packed
 
 
 class SourceReader:

@@ -6,18 +6,18 @@ from typing import Literal
 import torch
 
 from atento.errors import CapabilityError
+from atento.inference.fast import FastStepFunction, why_not_fast
+from atento.inference.graphs import GraphStepFunction
+from atento.inference.packed_linear import Precision, has_packed_products
+from atento.inference.plain import PlainStepFunction
+from atento.inference.prefix import PrefixStepFunction, Prompt
+from atento.inference.reading import FastReader, why_no_fast_reading
 from atento.networks.network import Network
 from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
 from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.encoder_decoder import EncoderDecoder
-from atento.networks.steps.fast import FastStepFunction, why_not_fast
-from atento.networks.steps.graphs import GraphStepFunction
-from atento.networks.steps.packed_linear import Precision, has_packed_products
-from atento.networks.steps.plain import PlainStepFunction
-from atento.networks.steps.prefix import PrefixStepFunction, Prompt
-from atento.networks.steps.reading import FastReader, why_no_fast_reading
 
 Kind = Literal["auto", "plain", "fast", "graphs"]
 NetworkStepFunction = PlainStepFunction | PrefixStepFunction | FastStepFunction | GraphStepFunction

@@ -15,14 +15,14 @@ from torch import Tensor
 
 from atento.attention.observe import observing, unobserved
 from atento.errors import CapabilityError
+from atento.inference.plain_state import PromptState, joined
+from atento.inference.rows import StackRows
 from atento.networks.output import Output
 from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
 from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder_decoder import EncoderDecoder
 from atento.networks.stack.positions import real_positions
-from atento.networks.steps.plain_state import PromptState, joined
-from atento.networks.steps.rows import StackRows
 
 WritingNetwork = EncoderDecoder | Decoder | RecurrentSeq2Seq | RecurrentLM
 
@@ -151,8 +151,8 @@ class PlainStepFunction:
         """As `decoding.contract.Rewinding.rewindable`."""
         if self.network.stepwise:
             raise CapabilityError(
-                "a draft needs steps over several tokens that can be taken back, which recurrent networks do not have: "
-                f"got {type(self.network).__name__}"
+                "a draft needs steps over several tokens that can be taken back, which recurrent networks and CUDA "
+                f"graphs do not have: got {type(self.network).__name__}"
             )
         return StackRows.of(state)
 

@@ -11,7 +11,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from atento.networks.steps.fast_state import ROOM, Cache, FastState
+from atento.inference.fast_state import ROOM, Cache, FastState
 
 
 def joined(states: Sequence[FastState]) -> FastState:

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from atento.attention.masks import prefix
 from atento.attention.observe import observing, unobserved
+from atento.inference.plain import ROUNDING, all_but_last, at_least_float32, last_tokens, padded
 from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.positions import real_positions
-from atento.networks.steps.plain import ROUNDING, all_but_last, at_least_float32, last_tokens, padded
 
 Prompt = Literal["causal", "prefix"]
 

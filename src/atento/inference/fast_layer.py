@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from atento.inference.packed_linear import PackedLinear, PackedModule, Precision, pack
 from atento.networks.stack.block import Block
-from atento.networks.steps.packed_linear import PackedLinear, PackedModule, Precision, pack
 
 
 @dataclass

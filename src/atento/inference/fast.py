@@ -24,15 +24,11 @@ from atento.attention.positions import Rotation
 from atento.attention.relative import Shaw
 from atento.attention.relative_terms import ProjectedScheme, QueryKeyPositions
 from atento.errors import CapabilityError
-from atento.networks.stack.block import BlockState
-from atento.networks.stack.decoder import Decoder
-from atento.networks.stack.encoder_decoder import EncoderDecoder
-from atento.networks.stack.positions import real_positions
-from atento.networks.steps.fast_layer import FastLayer
-from atento.networks.steps.fast_state import ROOM, Cache, FastState
-from atento.networks.steps.joining import joined
-from atento.networks.steps.packed_linear import Precision, pack, pack_modules, with_round_number
-from atento.networks.steps.plain import (
+from atento.inference.fast_layer import FastLayer
+from atento.inference.fast_state import ROOM, Cache, FastState
+from atento.inference.joining import joined
+from atento.inference.packed_linear import Precision, pack, pack_modules, with_round_number
+from atento.inference.plain import (
     ROUNDING,
     ROUNDING_INT8,
     PlainStepFunction,
@@ -40,8 +36,12 @@ from atento.networks.steps.plain import (
     at_least_float32,
     last_tokens,
 )
-from atento.networks.steps.rows import FastRows
-from atento.networks.steps.sources import SourceReader
+from atento.inference.rows import FastRows
+from atento.inference.sources import SourceReader
+from atento.networks.stack.block import BlockState
+from atento.networks.stack.decoder import Decoder
+from atento.networks.stack.encoder_decoder import EncoderDecoder
+from atento.networks.stack.positions import real_positions
 from atento.precision import best_precision
 
 NetworkT = TypeVar("NetworkT", bound=nn.Module)

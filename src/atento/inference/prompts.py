@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from atento.attention.multihead import KeyValues
-from atento.networks.steps.fast import FastStepFunction
-from atento.networks.steps.fast_state import FastState
-from atento.networks.steps.rows import FastRows
+from atento.inference.fast import FastStepFunction
+from atento.inference.fast_state import FastState
+from atento.inference.rows import FastRows
 
 SHORTEST = 32  # tokens in common that are worth it
 
