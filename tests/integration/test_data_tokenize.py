@@ -66,15 +66,15 @@ def test_train_makes_a_store_and_resumes_on_it(tmp_path: Path, monkeypatch: pyte
 
 def small_shards(said: Path) -> None:
     """The command with small shards, so that little text has many; it writes the process of its worker to a file."""
-    start = text_workers._worker
+    start = text_workers.Child
 
-    def started(program: str, arguments: Any) -> Any:
-        worker = start(program, arguments)
+    def started(*arguments: str, **variables: str) -> Any:
+        worker = start(*arguments, **variables)
         (said / "writing").write_text(str(worker.pid))
         (said / "writing").rename(said / "worker")
         return worker
 
-    text_workers._worker = started
+    text_workers.Child = started  # type: ignore[assignment,misc]
     make_store(load_recipe("my.yaml", ["data.held_out=0"]), lambda line: None, processes=1, shard_tokens=5_000)
 
 

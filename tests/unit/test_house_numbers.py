@@ -24,8 +24,8 @@ from atento.decoding import Beam, generate
 from test_house_rules import FILES, HOUSES, ROOT, Function, forgotten, length, name_of, room_of, trees  # noqa: F401
 
 MOST: dict[str, float] = {
-    "lines of Python": 109_840,
-    "rooms": 36,  # inference, which networks held
+    "lines of Python": 109_580,
+    "rooms": 37,  # inference, which networks held; processes, the one child process
     "files over 400 lines": 12,
     "functions of over 60 lines of code outside the commands": 0,
     "parameters of a function outside the commands": 14,

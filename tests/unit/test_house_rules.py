@@ -30,7 +30,7 @@ FILES = sorted(file for house in HOUSES.values() for file in house.rglob("*.py")
 LOW = {"errors", "config"}
 MODELS = LOW | {"attention", "networks"}
 SHOWN = MODELS | {
-    "splitmix",
+    *("processes", "splitmix"),
     *(
         "limits",
         "text",
@@ -55,8 +55,9 @@ ROOMS: dict[str, set[str]] = {
     "limits": {"errors"},
     "terminal": set(),
     "nfc": set(),
+    "processes": set(),
     "config": {"errors", "limits", "metrics"},
-    "text": {"errors", "limits", "nfc"},
+    "text": {"errors", "limits", "nfc", "processes"},
     "metrics": {"errors", "nfc"},
     "attention": {"errors", "splitmix"},
     "networks": LOW | {"attention", "precision"},
@@ -68,7 +69,7 @@ ROOMS: dict[str, set[str]] = {
     "training": MODELS | {"data", "limits", "metrics", "precision", "storage", "terminal"},
     "inspection": MODELS | {"decoding", "storage"},
     "models": MODELS | {"data", "limits", "precision", "released", "storage", "text"},
-    "scale": {"errors", "limits", "precision", "text", "data", "storage", "models"},
+    "scale": {"errors", "limits", "precision", "processes", "text", "data", "storage", "models"},
     "tasks": SHOWN | {"models"},
     "runs": SHOWN | {"tasks", "models"},
     "recipes": set(),
@@ -87,7 +88,7 @@ ROOMS: dict[str, set[str]] = {
     "__init__": {"errors", "precision", "model", "runs", "text", "evaluation", "suites"},
     "__main__": {"cli"},
 }
-TORCH_FREE = ("errors", "limits", "terminal", "nfc", "config", "text", "metrics", "atento_world")
+TORCH_FREE = ("errors", "limits", "processes", "terminal", "nfc", "config", "text", "metrics", "atento_world")
 
 # Our own modules imported inside a function, where the rule allows none: each with its reason.
 LATE = {

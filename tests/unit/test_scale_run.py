@@ -90,7 +90,7 @@ def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     """As when that process is killed: its end of the pipe is closed."""
     worker = WorkerProcess("echo_worker", {"marks": str(tmp_path)})
     worker.ready()
-    os.close(worker._stdin.fileno())
+    os.close(worker.stdin.fileno())
     deadline = time.monotonic() + 10
     while worker._process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -1,5 +1,7 @@
 """Many texts to ids: looked-up words and worker processes give the ids of the library, text by text."""
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,7 +91,7 @@ def test_a_worker_that_ends_is_an_error(tmp_path: Path) -> None:
     def blocks(pool: EncodingPool) -> Iterator[list[str]]:
         yield ["gato"]
         for worker in pool._workers._workers:  # type: ignore[union-attr]
-            worker.kill()
+            os.kill(worker.pid, signal.SIGKILL)
             worker.wait()
         yield ["gato"]
 

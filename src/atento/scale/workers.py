@@ -2,19 +2,16 @@
 
 import json
 import os
-import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from queue import SimpleQueue
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, Protocol
 
 from atento.errors import AtentoError, UsageError
+from atento.processes import Child, Message, ended_by, receive, send
 from atento.scale.blocks import Block
-from atento.text.pipes import receive, send
 
 
 class WorkerLost(Exception):
@@ -52,8 +49,8 @@ class Worker(Protocol):
         ...
 
 
-class WorkerProcess:
-    """A fresh interpreter that loads the model and answers blocks; it ends when this process ends, however it ends.
+class WorkerProcess(Child):
+    """A process that loads the model and answers blocks.
 
     Args:
         module: what it runs (`python -m`), which calls `serve`.
@@ -62,54 +59,22 @@ class WorkerProcess:
     """
 
     def __init__(self, module: str, request: Mapping[str, Any], threads: int | None = None) -> None:
-        environment = dict(os.environ) | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-        if threads is not None:
-            environment |= {name: str(threads) for name in ("OMP_NUM_THREADS", "RAYON_NUM_THREADS")}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", module],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment,
-            start_new_session=True,  # Ctrl-C is for the process that reads the answers
-        )
-        self._stdin, self._stdout = cast(BinaryIO, self._process.stdin), cast(BinaryIO, self._process.stdout)
-        self._send(request, b"")
-
-    @property
-    def pid(self) -> int:
-        """The number of its process."""
-        return self._process.pid
-
-    def ready(self) -> Answer:
-        """Wait until the model is loaded."""
-        return self._receive()
+        names = () if threads is None else ("OMP_NUM_THREADS", "RAYON_NUM_THREADS")
+        super().__init__("-m", module, **{name: str(threads) for name in names})
+        self.send(json.dumps(request).encode("utf-8"), b"")
 
     def answer(self, block: Block, raw: bytes) -> Answer:
         """Ask for the outputs of a block."""
-        self._send(asdict(block), raw)
-        return self._receive()
+        self.send(json.dumps(asdict(block)).encode("utf-8"), raw)
+        return self.ready()
 
-    def close(self) -> None:
-        """End the process; more than one thread may call it."""
-        self._process.kill()
-        self._process.wait()
-        for stream in (self._stdin, self._stdout):
-            with suppress(OSError, ValueError):
-                stream.close()
-
-    def _send(self, message: Mapping[str, Any], raw: bytes) -> None:
-        try:
-            send(self._stdin, json.dumps(message).encode("utf-8"), raw)
-        except OSError:
-            return  # it has ended: the answer says how
-
-    def _receive(self) -> Answer:
-        try:
-            message = receive(self._stdout)
-        except (OSError, ValueError):  # closed by another thread
-            message = None
+    def ready(self) -> Answer:
+        """Wait until the model is loaded, or the block is answered."""
+        message = self.receive()
         if message is None:
-            raise WorkerLost(f"its process ended {_how(self._process.wait())}")
+            status = self.wait()
+            how = f"with status {status}; its error is above" if status >= 0 else f"by {ended_by(-status)}"
+            raise WorkerLost(f"its process ended {how}")
         reply = json.loads(message[0])
         if "lost" in reply:
             raise WorkerLost(reply["lost"])
@@ -118,21 +83,13 @@ class WorkerProcess:
         return Answer(message[1], reply["bad"], reply["warnings"])
 
 
-def _how(status: int) -> str:
-    """How a process ended, from its exit status."""
-    if status >= 0:
-        return f"with status {status}; its error is above"
-    name = signal.Signals(-status).name
-    return f"by {name}" + (", which is what the system sends when memory runs out" if name == "SIGKILL" else "")
-
-
 class Requests:
     """In a worker: the messages of the process that started it. The worker ends at once when that process is gone."""
 
     def __init__(self) -> None:
         self._out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no answer
-        self._messages: SimpleQueue[tuple[bytes, bytes]] = SimpleQueue()
+        self._messages: SimpleQueue[Message] = SimpleQueue()
         threading.Thread(target=self._read, args=(sys.stdin.buffer,), daemon=True).start()
 
     def first(self) -> dict[str, Any]:

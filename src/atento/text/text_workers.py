@@ -1,19 +1,17 @@
 """Worker processes that answer blocks of texts, and give the answers in the order of the blocks."""
 
-import os
-import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
-from typing import BinaryIO, Protocol, TypeVar, cast
+from typing import Protocol, TypeVar
 
 from atento.errors import AtentoError
-from atento.text.pipes import receive, send
+from atento.processes import Child, Message, receive, send
 
 SEPARATOR = "\0"  # of the texts of a block; no text of a file has it
-Answer = tuple[bytes, bytes]
+Answer = Message
 T = TypeVar("T")
 
 
@@ -36,9 +34,6 @@ class TextWorkers(Protocol):
 class TextProcesses:
     """Worker processes of this machine.
 
-    They are fresh interpreters, so that a program without a `__main__` guard and the threads of this process do no
-    harm. They end when this process ends, however it ends.
-
     Args:
         program: what a worker runs (`python -c`), which calls `serve`.
         arguments: of the program.
@@ -46,8 +41,8 @@ class TextProcesses:
     """
 
     def __init__(self, program: str, arguments: Sequence[str], count: int) -> None:
-        self._free: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
-        self._workers = [_worker(program, arguments) for _ in range(count)]
+        self._free: SimpleQueue[Child] = SimpleQueue()
+        self._workers = [Child("-c", program, *arguments, TOKENIZERS_PARALLELISM="false") for _ in range(count)]
         for worker in self._workers:
             self._free.put(worker)
         self._threads = ThreadPoolExecutor(max(1, count))
@@ -61,10 +56,8 @@ class TextProcesses:
         """Send texts to a free worker and return its answer."""
         worker = self._free.get()
         try:
-            send(cast(BinaryIO, worker.stdin), texts, b"")
-            answer = receive(cast(BinaryIO, worker.stdout))
-        except OSError:
-            answer = None
+            worker.send(texts, b"")
+            answer = worker.receive()
         finally:
             self._free.put(worker)
         if answer is None:
@@ -74,8 +67,7 @@ class TextProcesses:
     def close(self) -> None:
         """End the workers."""
         for worker in self._workers:
-            worker.kill()
-            worker.communicate()
+            worker.close()
         self._threads.shutdown(cancel_futures=True)
 
 
@@ -99,17 +91,6 @@ def in_order(
     while waiting:
         texts, under_way = waiting.popleft()
         yield texts, result(under_way)
-
-
-def _worker(program: str, arguments: Sequence[str]) -> "subprocess.Popen[bytes]":
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TOKENIZERS_PARALLELISM": "false"}
-    return subprocess.Popen(
-        [sys.executable, "-c", program, *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=environment,
-        start_new_session=True,  # Ctrl-C is for the process that reads the answers
-    )
 
 
 def serve(answer: Callable[[bytes], Answer]) -> None:

@@ -3,8 +3,6 @@
 import os
 import select
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,6 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from atento.errors import UsageError
+from atento.processes import Child
 from atento_serve.chat.folder import ChatTemplate
 from atento_serve.chat.rendering import SECONDS
 from atento_serve.engine.messages import decoded, encoded
@@ -29,7 +28,7 @@ class RenderingProcess:
 
     def __init__(self, template: ChatTemplate) -> None:
         self._template = template
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Child | None = None
 
     def parts(self, conversation: Mapping[str, Any]) -> list[str]:
         """A conversation, cut at the special tokens that the template writes, as `Renderer.parts` has it.
@@ -51,17 +50,11 @@ class RenderingProcess:
     def close(self) -> None:
         """End the process."""
         if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            for stream in (self._process.stdin, self._process.stdout):
-                assert stream is not None
-                with suppress(OSError):
-                    stream.close()
+            self._process.close()
             self._process = None
 
     def _answer(self, line: bytes) -> dict[str, Any]:
         process = self._process or self._started()
-        assert process.stdin is not None and process.stdout is not None
         until, answer = time.monotonic() + _WAIT, b""
         with suppress(BrokenPipeError):
             process.stdin.write(line)
@@ -79,9 +72,7 @@ class RenderingProcess:
             answer += part
         return decoded(answer)
 
-    def _started(self) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-m", "atento_serve.chat.rendering"]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert self._process.stdin is not None
+    def _started(self) -> Child:
+        self._process = Child("-m", "atento_serve.chat.rendering")
         self._process.stdin.write(encoded(asdict(self._template)))
         return self._process

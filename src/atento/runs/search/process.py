@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from atento.errors import AtentoError, TrainingStopped, UsageError
+from atento.processes import ended_by
 from atento.runs.record import read_run
 from atento.training.signals import STOP_SIGNALS, StopRequest
 
@@ -118,19 +119,14 @@ def run_trial(trainer: Trainer, request: Mapping[str, Any], *, data_varies: bool
         if answer["fatal"] and not data_varies:
             raise UsageError(answer["error"])
         return Outcome(error=answer["error"])
-    ended_by = signal.Signals(-status) if status < 0 else None
-    if (
-        "stopped" in answer
-        or (ended_by is not None and ended_by in STOP_SIGNALS)
-        or (stop.by is not None and not answer)
-    ):
-        name = (stop.by or ended_by or signal.SIGTERM).name
+    ended = signal.Signals(-status) if status < 0 else None
+    if "stopped" in answer or (ended is not None and ended in STOP_SIGNALS) or (stop.by is not None and not answer):
+        name = (stop.by or ended or signal.SIGTERM).name
         raise TrainingStopped(f"stopped by {name} in {request['folder']}; run the same command to resume")
     if not answer:
-        if ended_by is None:
+        if ended is None:
             return Outcome(error=f"its process ended with status {status}; {trainer.log.name} says why")
-        memory = ", which is what the system sends when memory runs out" if ended_by is signal.SIGKILL else ""
-        return Outcome(error=f"its process was ended by {ended_by.name}{memory}")
+        return Outcome(error=f"its process was ended by {ended_by(-status)}")
     try:
         return _read(Path(request["folder"]), bool(answer["finished"]))
     except AtentoError as error:
