@@ -18,7 +18,7 @@ from atento.decoding.beam.search import beam
 from atento.decoding.choosing import best_token
 from atento.decoding.contract import Request
 from atento.decoding.contract import Written as RowsWritten
-from atento.decoding.greedy import greedy
+from atento.decoding.token_loop import token_search as greedy
 from test_decoding_chains import EOS, LONGEST, START, Chain, Written, assert_same, entry, ids
 
 A, C = 2, 3

@@ -17,25 +17,23 @@ with a draft by a network not the one without a draft.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from atento.decoding.choosing import best_token, hypothesis, next_log_probs, no_distribution, rule_stages
+from atento.decoding.choosing import best_token, next_log_probs, no_distribution, rule_stages
 from atento.decoding.contract import AnyStepFunction, Request, Rewinding
 from atento.decoding.draft import Draft, Drafter, NGrams, Proposal
 from atento.decoding.draft_network import DraftNetwork
-from atento.decoding.filters import shaped, stages
+from atento.decoding.filters import draw, shaped
 from atento.decoding.hypothesis import Hypothesis
-from atento.decoding.sampling import Drawn, draw, end_of
 from atento.decoding.seeds import stream_key, uniform
 from atento.decoding.strategies import Greedy, Sample
-from atento.decoding.trace import MODEL, NOT_BEST, NOT_DRAWN
+from atento.decoding.token_loop import GREEDY, Drawn, Output, hypotheses_of, record
 from atento.errors import CapabilityError
 
-_GREEDY = Sample(temperature=0.0)
 _PROPOSED, _ACCEPTED = 1, 2  # uses of random numbers besides the choice of a token
 _FIRST = 4  # tokens of the first proposal
 
@@ -49,30 +47,40 @@ class Inputs:
     prefix_ids: Tensor | None
 
 
-@dataclass(eq=False)
-class _Output:
-    """One unfinished output.
+@dataclass(eq=False, kw_only=True)
+class _Output(Output):
+    """One output of a search with a draft.
 
     Attributes:
-        row: of the request. number: of the sample in its row.
         index: of the output among all.
-        keys: streams of random numbers: of its tokens, of proposed tokens, of acceptances.
-        ids: its tokens.
         size: the most tokens of its next proposal.
         one_by_one: reads its tokens again; made at the first near tie.
     """
 
-    row: int
-    number: int
     index: int
-    keys: tuple[int, int, int]
-    ids: list[int] = field(default_factory=list)
-    stop_ids: list[int] = field(default_factory=list)
-    size: int = _FIRST
+    size: int
     proposed: int = 0
     accepted: int = 0
-    has_ended: bool = False
     one_by_one: _OneByOne | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        seed = self.request.seeds[self.row] if self.request.seeds else 0
+        # streams of random numbers: of its tokens, of proposed tokens, of acceptances
+        self.keys = [stream_key(seed, self.number, *use) for use in ((), (_PROPOSED,), (_ACCEPTED,))]
+
+    @property
+    def hypothesis(self) -> Hypothesis:
+        """What was written, with the numbers of proposed and accepted tokens."""
+        return replace(super().hypothesis, proposed=self.proposed, accepted=self.accepted)
+
+
+class _Choice(NamedTuple):
+    """A token, with the log-probabilities (1,V) by the model and what each rule changed."""
+
+    token: int
+    log_probs: Tensor
+    changed: list[tuple[str, Tensor]]
 
 
 class _OneByOne:
@@ -102,10 +110,10 @@ def drafted(
     draft: Draft,
     inputs: Inputs,
 ) -> list[list[Hypothesis]]:
-    """The hypotheses of `greedy` or `sample`, with the numbers of proposed and accepted tokens.
+    """The hypotheses of `token_search`, with the numbers of proposed and accepted tokens.
 
     Args:
-        step_function, state, first, strategy, request: as in `greedy` and `sample`.
+        step_function, state, first, strategy, request: as in `token_search`.
         draft: what proposes tokens.
         inputs: what a network that drafts reads.
 
@@ -116,22 +124,13 @@ def drafted(
     trace = request.trace
     if trace is not None:
         trace.begin("greedy" if isinstance(strategy, Greedy) else "sample", first.shape[0])
-    drawn: dict[tuple[int, int], list[Drawn]] = {
-        (row, number): [] for row in range(first.shape[0]) for number in range(search.samples)
-    }
-    for tokens in search.steps():
-        for token in tokens:
-            drawn[token.row, token.number].append(token)
-    counts = {(output.row, output.number): (output.proposed, output.accepted) for output in search.outputs}
-    hypotheses: list[list[Hypothesis]] = [[] for _ in range(first.shape[0])]
-    for (row, number), tokens in drawn.items():
-        end = tokens[-1].end if tokens else None
-        ids = [token.id for token in tokens if token.end != "eos"]
-        written = hypothesis(ids, [token.log_prob for token in tokens], end in ("eos", "stop"), 0.0)
-        proposed, accepted = counts.get((row, number), (0, 0))
-        hypotheses[row].append(replace(written, proposed=proposed, accepted=accepted))
-        if trace is not None:
-            trace.note("draft", {"row": row, "number": number, "proposed": proposed, "accepted": accepted})
+    for _ in search.steps():
+        pass
+    if trace is not None:
+        for output in search.outputs:
+            counts = {"proposed": output.proposed, "accepted": output.accepted}
+            trace.note("draft", {"row": output.row, "number": output.number, **counts})
+    hypotheses = hypotheses_of(search.outputs, first.shape[0])
     if trace is not None:
         trace.end(hypotheses)
     return hypotheses
@@ -142,7 +141,6 @@ class DraftedSearch:
 
     Attributes:
         outputs: all outputs, with the numbers of tokens that were proposed and accepted.
-        samples: the outputs of a row.
     """
 
     def __init__(
@@ -162,24 +160,17 @@ class DraftedSearch:
             )
         self._step_function: Any = step_function
         self._initial, self._first, self._request, self._draft = state, first, request, draft
-        self.filters = _GREEDY if isinstance(strategy, Greedy) else strategy
+        self.filters = GREEDY if isinstance(strategy, Greedy) else strategy
         self._is_greedy = self.filters.temperature == 0
-        self.samples = self.filters.n
-        rows = [
-            (row, number)
-            for row in range(first.shape[0])
-            if request.max_new_tokens[row] > 0
-            for number in range(self.samples)
+        rows = [(row, number) for row in range(first.shape[0]) for number in range(self.filters.n)]
+        size = min(_FIRST, draft.tokens)
+        self.outputs = [
+            _Output((), strategy, request, number, row=row, index=index, size=size)
+            for index, (row, number) in enumerate(rows)
         ]
-        self.outputs = [self._output(row, number, index) for index, (row, number) in enumerate(rows)]
-        self._live = list(self.outputs)
+        self._live = [output for output in self.outputs if not output.has_ended]
         self._state = step_function.rewindable(state)
         self._drafters: list[Drafter] = self._make_drafters(inputs)
-
-    def _output(self, row: int, number: int, index: int) -> _Output:
-        seed = self._request.seeds[row] if self._request.seeds else 0
-        token, proposed, accepted = (stream_key(seed, number, *use) for use in ((), (_PROPOSED,), (_ACCEPTED,)))
-        return _Output(row, number, index, (token, proposed, accepted), size=min(_FIRST, self._draft.tokens))
 
     def _make_drafters(self, inputs: Inputs) -> list[Drafter]:
         """The drafters, the cheapest first."""
@@ -272,25 +263,29 @@ class DraftedSearch:
             tokens: list[Drawn] = []
             for step in range(len(proposal.ids) + 1):
                 after = len(output.ids)
-                token: int | None
                 if simple is not None and after >= self._request.min_new_tokens and proposal.probabilities is None:
                     token, log_prob, is_close = simple[position][step]
-                    if is_close:
-                        token, log_prob = self._chosen(output, self._exact_logits(output), None, 0)
+                    chosen = self._chosen(output, self._exact_logits(output), None, 0) if is_close else None
                 else:
-                    token, log_prob = self._chosen(output, logits[position, step : step + 1], proposal, step)
-                if token is None:  # the rules leave none: the output ends here, unfinished
-                    output.has_ended = True
-                    break
+                    chosen = self._chosen(output, logits[position, step : step + 1], proposal, step)
+                    if chosen is None:  # the rules leave no token: the output ends here, unfinished
+                        output.has_ended = True
+                        break
+                if chosen is not None:
+                    token, log_prob = chosen.token, float(chosen.log_probs[0, chosen.token])
                 if log_prob != log_prob:
                     raise no_distribution(output.row, after)
-                limit = self._request.max_new_tokens[output.row]
-                end = end_of(token, output.stop_ids, after + 1, limit, self._request)
-                tokens.append(Drawn(output.row, output.number, token, log_prob, end))
-                output.ids.append(token)
+                drawn_token = output.append(token, log_prob)
+                if drawn_token is None:
+                    assert output.error is not None
+                    raise output.error
+                tokens.append(drawn_token)
+                if chosen is not None and self._request.trace is not None:
+                    allowed = chosen.changed[-1][1] if chosen.changed else chosen.log_probs
+                    ids, steps = [output.ids[:-1]], (chosen.log_probs, allowed, chosen.changed)
+                    record(self._request.trace, [output], ids, *steps, torch.tensor([token]), [0])
                 is_accepted = step < len(proposal.ids) and token == proposal.ids[step]
                 output.accepted += is_accepted
-                output.has_ended = end is not None
                 if output.has_ended or not is_accepted:
                     break
             if proposal.ids:
@@ -333,10 +328,8 @@ class DraftedSearch:
             output.one_by_one = _OneByOne(self._step_function, self._initial.select(row), self._first[row])
         return output.one_by_one.logits(output.ids)
 
-    def _chosen(
-        self, output: _Output, logits: Tensor, proposal: Proposal | None, step: int
-    ) -> tuple[int | None, float]:
-        """The next token of an output from logits (1,V), and its log-probability; None if the rules leave none.
+    def _chosen(self, output: _Output, logits: Tensor, proposal: Proposal | None, step: int) -> _Choice | None:
+        """The next token of an output from logits (1,V); None if the rules leave none.
 
         Args:
             proposal: what was proposed; None: `logits` are those of a step over one token.
@@ -346,7 +339,7 @@ class DraftedSearch:
         changed = list(rule_stages(logits, self._request, [output.row], written, len(output.ids)))
         scores = changed[-1][1] if changed else logits
         if float(scores.amax()) == float("-inf"):
-            return None, 0.0
+            return None
         position = len(output.ids)
         if self._is_greedy:
             best = best_token(scores)
@@ -357,10 +350,7 @@ class DraftedSearch:
             token = self._accepted_or_drawn(output, scores, proposal.ids[step], proposal.probabilities[step])
         else:
             token = int(draw(scores, self.filters, torch.tensor([output.keys[0]], device=scores.device), position))
-        log_probs = next_log_probs(logits, [output.row], position)
-        if self._request.trace is not None:
-            self._record(output, written, log_probs, changed, token)
-        return token, float(log_probs[0, token])
+        return _Choice(token, next_log_probs(logits, [output.row], position), changed)
 
     def _accepted_or_drawn(self, output: _Output, scores: Tensor, proposed: int, q: Tensor) -> int:
         """A token with the distribution p of scores (1,V), from one that was drawn from q (V,)."""
@@ -383,22 +373,6 @@ class DraftedSearch:
         tokens = draw(logits, self.filters, keys, torch.tensor(positions, device=logits.device))
         probabilities = shaped(logits, self.filters).exp().double()
         return tokens, probabilities / probabilities.sum(dim=1, keepdim=True)
-
-    def _record(
-        self, output: _Output, written: Tensor, log_probs: Tensor, changed: list[tuple[str, Tensor]], token: int
-    ) -> None:
-        """Record one token in the trace, as a step of its own."""
-        trace = self._request.trace
-        assert trace is not None
-        trace.step([output.row], written, log_probs)
-        scores = changed[-1][1] if changed else log_probs
-        filters = [] if self._is_greedy else list(stages(scores, self.filters))
-        for name, stage in [*changed, *filters]:
-            if name != MODEL:
-                trace.filter(name, stage)
-        limit = self._request.max_new_tokens[output.row]
-        end = end_of(token, list(output.stop_ids), len(output.ids) + 1, limit, self._request)
-        trace.choose(torch.tensor([token]), [end in ("eos", "stop")], NOT_BEST if self._is_greedy else NOT_DRAWN)
 
 
 def _is_same(token: Drawn, proposed: int) -> bool:

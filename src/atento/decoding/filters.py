@@ -1,20 +1,23 @@
-"""Filters of a next-token distribution: temperature, top-k, top-p (nucleus), min-p and typical-p.
+"""Filters of a next-token distribution: temperature, top-k, top-p (nucleus), min-p and typical-p; and draws from it.
 
 See docs/notes.md#h3 to #h5.
 
-Every function takes scores (R,V) in float32 or float64, logits or log-probabilities, with at least one a row that is
+Every filter takes scores (R,V) in float32 or float64, logits or log-probabilities, with at least one a row that is
 not -inf. It returns log-probabilities (R,V), scaled to sum to 1 and -inf for the tokens that it removed. Of equally
 probable tokens those with lower ids remain, so the result depends on the scores alone.
 """
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from atento.decoding.seeds import uniform
 from atento.decoding.strategies import Sample
+from atento.errors import AtentoError
 
 _FIRST_LOOK = 64  # the number of best tokens in which a nucleus is searched before the full vocabulary is sorted
 
@@ -120,6 +123,31 @@ def best(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     last = scores.topk(k, dim=-1).values[:, -1:]
     ids = _first(scores, last, torch.full_like(last, k, dtype=torch.long)).nonzero()[:, 1].view(-1, k)
     return scores.gather(-1, ids), ids
+
+
+def draw(scores: Tensor, strategy: Sample, keys: Tensor, position: int | Tensor) -> Tensor:
+    """A token a row (R,), drawn from scores (R,V) by the inverse of the cumulative sum.
+
+    Args:
+        scores: (R,V), logits or log-probabilities.
+        strategy: with the filters.
+        keys: (R,) the streams of random numbers.
+        position: of the number in each stream; one for all, or (R,).
+
+    Raises:
+        AtentoError: the scores are not numbers.
+    """
+    if strategy.temperature == 0:
+        return scores.argmax(dim=-1)
+    if not bool(scores.amax(dim=-1).isfinite().all()):
+        raise AtentoError("the network gave no distribution to draw from: a score is NaN or infinite")
+    if 0 < strategy.top_k < scores.shape[-1]:  # temperature changes no order, so the best may be taken out first
+        scores, ids = best(scores, strategy.top_k)
+        return ids.gather(1, draw(scores, replace(strategy, top_k=0), keys, position).unsqueeze(1)).squeeze(1)
+    cumulative = shaped(scores, strategy).exp_().double().cumsum_(dim=-1)  # in place: fresh memory is what costs here
+    # below the total, so that a token of probability 0 is never drawn
+    point = uniform(keys, position).unsqueeze(1) * cumulative[:, -1:]
+    return torch.searchsorted(cumulative, point, right=True).squeeze(1)
 
 
 def _only(scores: Tensor, allowed: Tensor) -> Tensor:

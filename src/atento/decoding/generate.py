@@ -20,17 +20,21 @@ from atento.decoding.contract import (
 )
 from atento.decoding.draft import Draft
 from atento.decoding.drafted import Inputs, drafted
-from atento.decoding.greedy import greedy
 from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.mbr import mbr
-from atento.decoding.sampling import sample
 from atento.decoding.seeds import row_seed
 from atento.decoding.source import Source, step_function_of
 from atento.decoding.strategies import MBR, Beam, Greedy, Sample, Strategy
+from atento.decoding.token_loop import token_search
 from atento.decoding.trace import Trace
 from atento.errors import nearest
 
-STRATEGIES: dict[type, Callable[..., list[list[Hypothesis]]]] = {Greedy: greedy, Beam: beam, Sample: sample, MBR: mbr}
+STRATEGIES: dict[type, Callable[..., list[list[Hypothesis]]]] = {
+    Greedy: token_search,
+    Sample: token_search,
+    Beam: beam,
+    MBR: mbr,
+}
 
 Stop = Callable[[list[int]], bool]
 

@@ -16,9 +16,9 @@ from atento.decoding.beam.search import beam
 from atento.decoding.contract import Request, StateT, StepFunction
 from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.risk import Ranking, minimum_bayes_risk_choice
-from atento.decoding.sampling import sample
 from atento.decoding.seeds import row_seed
 from atento.decoding.strategies import MBR, Beam, Sample
+from atento.decoding.token_loop import token_search
 
 Writers = Sample | Beam | Sequence[Sample | Beam]
 
@@ -100,7 +100,7 @@ def _pools(
         if isinstance(writer, Beam):
             outputs = beam(step_function, begin, first, writer, writer_request)
         else:
-            outputs = sample(step_function, begin(), first, writer, writer_request)
+            outputs = token_search(step_function, begin(), first, writer, writer_request)
         for pool, row_outputs in zip(joined, outputs):
             pool.extend(row_outputs)
     return joined

@@ -1,6 +1,7 @@
-"""The running batch of a lane: the rows that are written together, and the inputs that are read for rows to come.
+"""The rows that are written together, and for a lane the inputs that are read for rows to come.
 
-`RunningBatch` is what a lane needs; `JoinedRows` is the plain one, for every step function whose states can be joined.
+`StateRows` are those of a call. `RunningBatch` is what a lane needs; `JoinedRows` is the plain one, for every step
+function whose states can be joined.
 `inference.slots.Slots` gives the same outputs on fast steps, without copies of rows that stay.
 """
 
@@ -11,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from atento.decoding.contract import AnyStepFunction, Joining, first_tokens
+from atento.decoding.contract import AnyStepFunction, Joining, StateT, StepFunction, first_tokens
 
 
 class Reading(Protocol):
@@ -26,11 +27,21 @@ class Reading(Protocol):
         """Whether its rows can join."""
 
 
-class RunningBatch(Protocol):
-    """Groups of rows that are stepped together, and that come and go between two steps.
+class Rows(Protocol):
+    """Groups of rows that are stepped together, and that leave between two steps.
 
     A group is of w rows, all of one input: w is 1, or the width of a beam.
     """
+
+    def keep(self, groups: Sequence[int]) -> None:
+        """Only those groups, in that order; a group moves forward, or stays where it is."""
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """tokens (U·w,) -> logits (U·w,V) of what comes next in each row."""
+
+
+class RunningBatch(Rows, Protocol):
+    """Groups of rows that come and go between two steps."""
 
     def reading(self, ids: Sequence[int]) -> Any:
         """An input that is to be read, a `Reading` of this batch."""
@@ -41,14 +52,25 @@ class RunningBatch(Protocol):
     def join(self, readings: Sequence[Any]) -> None:
         """Append a group for each of these inputs, which were read; an input may occur several times."""
 
-    def keep(self, groups: Sequence[int]) -> None:
-        """Only those groups, in that order; a group moves forward, or stays where it is."""
-
     def reorder(self, parents: Tensor) -> None:
         """Each row continues a row of its group from now on: `parents` (U,w), from 0 to w-1."""
 
+
+class StateRows:
+    """The rows of one state, which begin together: rows leave and none come."""
+
+    def __init__(self, step_function: StepFunction[StateT], state: StateT, device: torch.device) -> None:
+        self.step_function, self.state, self.device = step_function, state, device
+
+    def keep(self, groups: Sequence[int]) -> None:
+        """Only those rows, in that order."""
+        if groups:
+            self.state = self.state.select(torch.tensor(groups, dtype=torch.long, device=self.device))
+
     def step(self, tokens: Tensor) -> Tensor:
-        """tokens (U·w,) -> logits (U·w,V) of what comes next in each row."""
+        """tokens (R,), or (R,P) at first -> logits (R,V) of what comes next in each row."""
+        logits, self.state = self.step_function.step(tokens, self.state)
+        return logits
 
 
 @dataclass(eq=False)

@@ -11,9 +11,9 @@ from atento.decoding.contract import Rule
 from atento.decoding.draft import Draft
 from atento.decoding.drafted import DraftedSearch, Inputs
 from atento.decoding.generate import Prepared, Stop, draftable, prepare
-from atento.decoding.sampling import Drawn, End, draws
 from atento.decoding.source import Source
 from atento.decoding.strategies import Beam, Greedy, Sample
+from atento.decoding.token_loop import Drawn, End, token_steps
 
 
 @dataclass(frozen=True)
@@ -99,5 +99,5 @@ def _steps(prepared: Prepared, strategy: Sample | Beam, draft: Draft | None, inp
         return beam_tokens(prepared.step_function, prepared.begin, prepared.first, strategy, request)
     begun = prepared.step_function, prepared.begin(), prepared.first
     if draft is None:
-        return draws(*begun, strategy, request)
+        return token_steps(*begun, strategy, request)
     return DraftedSearch(*begun, strategy, request, draft, inputs).steps()

@@ -10,8 +10,8 @@ from atento.config.tables.tasks import task_with
 from atento.decoding import MBR, Beam, Greedy, Sample
 from atento.decoding.beam.groups import BeamRequest
 from atento.decoding.contract import Request
-from atento.decoding.lane import Output
 from atento.decoding.strategies import Strategy
+from atento.decoding.token_loop import Output
 from atento.errors import UsageError
 from atento.model import Model
 from atento.tasks.generation import Continuing

@@ -19,9 +19,9 @@ from atento.decoding.beam.groups import BeamRequest
 from atento.decoding.beam.lane import BeamLanes
 from atento.decoding.choosing import hypothesis
 from atento.decoding.contract import AnyStepFunction, Joining
-from atento.decoding.lane import Lane, Output
+from atento.decoding.lane import Lane
 from atento.decoding.running import JoinedRows, RunningBatch
-from atento.decoding.sampling import Drawn
+from atento.decoding.token_loop import Drawn, Output
 from atento.errors import AtentoError
 from atento.inference.fast import FastStepFunction
 from atento.inference.prompts import PromptMemory, RememberingSteps

@@ -7,8 +7,8 @@ from torch import Tensor
 from atento.decoding.beam.groups import BeamRequest
 from atento.decoding.beam.search import beam_steps
 from atento.decoding.contract import Request, StateT, StepFunction
-from atento.decoding.sampling import Drawn, End
 from atento.decoding.strategies import Beam
+from atento.decoding.token_loop import Drawn, End
 
 
 def beam_tokens(
