@@ -14,7 +14,7 @@ from torch import Tensor
 
 from atento.config.recipe import TokenizerConfig
 from atento.config.sections.network import NetworkConfig, network_to_dict
-from atento.decoding import Sample, sampling
+from atento.decoding import Sample, filters, token_loop
 from atento.model import Model
 from atento.networks import build_network
 from atento.text.tokenizer import Tokenizer
@@ -150,13 +150,13 @@ def is_on_a_boundary(model: Model, job: Job) -> bool:
 
     def drawn(scores: Tensor, strategy: Sample, keys: Tensor, position: int | Tensor) -> Tensor:
         if strategy.temperature:
-            cumulative = sampling.shaped(scores, strategy).exp_().double().cumsum_(dim=-1)
-            point = sampling.uniform(keys, position).unsqueeze(1) * cumulative[:, -1:]
+            cumulative = filters.shaped(scores, strategy).exp_().double().cumsum_(dim=-1)
+            point = filters.uniform(keys, position).unsqueeze(1) * cumulative[:, -1:]
             gaps.append(float(((cumulative - point).abs() / cumulative[:, -1:]).min()))
         return draw(scores, strategy, keys, position)
 
-    draw = sampling.draw
-    with mock.patch.object(sampling, "draw", drawn):
+    draw = filters.draw
+    with mock.patch.object(token_loop, "draw", drawn):
         alone(model, job)
     return min(gaps) < 5e-7
 

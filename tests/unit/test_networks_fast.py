@@ -287,6 +287,17 @@ def test_weights_are_shown_under_the_fast_search_too() -> None:
     assert torch.allclose(seen[0], seen[1], atol=1e-10)
 
 
+@pytest.mark.parametrize("config", [ENCODER_DECODERS["transformer"], DECODERS["gpt2"]], ids=["sources", "prompts"])
+@pytest.mark.parametrize("strategy", [Greedy(), Sample(n=2)], ids=["greedy", "sample"])
+def test_outputs_that_may_have_no_token_are_empty(config: NetworkConfig, strategy: Greedy | Sample) -> None:
+    """A limit of 0 leaves no row before the first step, and rules that forbid all tokens none after it."""
+    fast = FastStepFunction(network_of(config))
+    ids, real = inputs([5, 2])
+    for limit, rules in ((0, ()), (3, (lambda scores, written: torch.full_like(scores, -torch.inf),))):
+        for row in generate(fast, ids, strategy, max_new_tokens=limit, token_mask=real, rules=rules, seed=1):
+            assert [(output.ids, output.finished) for output in row] == [([], False)] * getattr(strategy, "n", 1)
+
+
 @pytest.mark.parametrize("name", ["transformer", "rotary, grouped heads"])
 def test_c9_the_cache_is_as_large_as_computed(name: str) -> None:
     """Keys and values: 2 x layers x outputs x tokens x key heads x head width numbers; the fast one's room is told."""

@@ -13,7 +13,7 @@ from sacrebleu.metrics.bleu import BLEU
 
 from atento.data.objectives.causal import Causal, PackedCausal
 from atento.data.objectives.masked import Masked, Masking
-from atento.decoding import filters, greedy, mask_predict, mbr, risk, seeds
+from atento.decoding import filters, mask_predict, mbr, risk, seeds, token_loop
 from atento.decoding.beam import groups as beam
 from atento.metrics import answers, correlation, label_counts, overlap, text
 from atento.networks import ELMo
@@ -147,7 +147,11 @@ def draws_not_even(patch: Patch) -> None:
 
 
 def ends_unseen(patch: Patch) -> None:
-    patch.setattr(greedy, "rows_isin", lambda tokens, ids: None)
+    def append(right: Any, output: token_loop.Output, *chosen: Any) -> Any:
+        output.request = replace(output.request, eos_ids=())
+        return right(output, *chosen)
+
+    wrapped(patch, token_loop.Output, "append", append)
 
 
 def ends_not_counted(patch: Patch) -> None:
@@ -166,7 +170,7 @@ def scores_halved(patch: Patch) -> None:
     def hypothesis(right: Any, ids: Any, scores: Any, finished: bool, penalty: float) -> Any:
         return right(ids, [score / 2 for score in scores], finished, penalty)
 
-    wrapped(patch, greedy, "hypothesis", hypothesis)
+    wrapped(patch, token_loop, "hypothesis", hypothesis)
 
 
 def candidate_as_reference(patch: Patch) -> None:

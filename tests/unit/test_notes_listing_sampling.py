@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from atento.decoding import sampling
+from atento.decoding import filters
 from atento.decoding.filters import shaped
 from atento.errors import UsageError
 from atento.notes.listing_sampling import random_sampling_with_temperature
@@ -69,7 +69,7 @@ def test_h2_h3_h4_h5_rows_pass_for_any_seed(check: Callable[[], Finding], seed: 
 @pytest.mark.parametrize("check", [rows.ancestral_sampling, rows.nucleus_sampling, rows.sampling_listing])
 def test_h2_rows_fail_when_sampling_is_wrong(check: Callable[[], Finding], monkeypatch: pytest.MonkeyPatch) -> None:
     """Another temperature than was asked for: the checks see it."""
-    monkeypatch.setattr(sampling, "shaped", lambda scores, strategy: shaped(0.6 * scores, strategy))
+    monkeypatch.setattr(filters, "shaped", lambda scores, strategy: shaped(0.6 * scores, strategy))
     torch.manual_seed(1)
     assert not check().passed
 

@@ -16,7 +16,7 @@ from atento.attention.multihead import KeyValues, MultiHeadAttention
 from atento.attention.positions import Learned, Shaw, Sinusoidal, T5Bias
 from atento.data.batches.store import Ragged
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
-from atento.decoding import greedy
+from atento.decoding import token_loop
 from atento.decoding.beam import groups as beam
 from atento.errors import UsageError
 from atento.inspection import ablation
@@ -231,12 +231,12 @@ def saved_in_half_precision(patch):
 
 
 def eos_kept(patch):
-    real = greedy.hypothesis
+    real = token_loop.hypothesis
 
     def kept(ids, scores, finished, penalty):
         return real([*ids, 0] if finished else ids, scores, finished, penalty)
 
-    patch.setattr(greedy, "hypothesis", kept)
+    patch.setattr(token_loop, "hypothesis", kept)
 
 
 def beam_of_one(patch):

@@ -116,14 +116,6 @@ def isin(tokens: Tensor, ids: Sequence[int]) -> Tensor:
     return is_in
 
 
-def rows_isin(tokens: Tensor, ids: Sequence[int]) -> list[bool] | None:
-    """Which of tokens (R,) are among `ids`; None if none is, which is the common case and waits for the device once."""
-    if not ids:
-        return None
-    is_in = isin(tokens, ids)
-    return is_in.tolist() if bool(is_in.any()) else None
-
-
 def hypothesis(ids: list[int], token_scores: list[float], finished: bool, length_penalty: float) -> Hypothesis:
     """A hypothesis with its score, log_prob / length ** length_penalty; EOS counts in the length."""
     log_prob = float(sum(token_scores))

@@ -165,7 +165,7 @@ class DraftedSearch:
         rows = [(row, number) for row in range(first.shape[0]) for number in range(self.filters.n)]
         size = min(_FIRST, draft.tokens)
         self.outputs = [
-            _Output((), strategy, request, number, row=row, index=index, size=size)
+            _Output((), Greedy() if self._is_greedy else strategy, request, number, row=row, index=index, size=size)
             for index, (row, number) in enumerate(rows)
         ]
         self._live = [output for output in self.outputs if not output.has_ended]
