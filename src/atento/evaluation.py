@@ -1,6 +1,5 @@
 """Scoring a model on labelled data with its task's metrics and their intervals."""
 
-import inspect
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +10,8 @@ from typing import Any, TypeGuard, Unpack
 from atento.config.recipe import READING, SourceConfig
 from atento.config.sections.decoding import DecodingOptions
 from atento.config.tables.formats import DATASETS, FORMATS, Column, columns_of_source, format_of
-from atento.config.tables.tasks import TASKS, scored
+from atento.config.tables.tasks import TASKS
+from atento.config.tables.tasks import scored as scored_tasks
 from atento.data.files.source_lines import iter_lines, open_binary
 from atento.data.files.source_records import columns_of, header_hint
 from atento.data.objectives.sequence_to_sequence import within_positions
@@ -23,8 +23,8 @@ from atento.model import Model, load
 from atento.models.configuration import answering_config
 from atento.precision import threads as thread_scope
 from atento.tasks.answering import readable_questions
-from atento.tasks.evaluation import scores_by_prefix
-from atento.tasks.table import VERBS, labels_of, usual_metrics
+from atento.tasks.evaluation import metric_options, scored
+from atento.tasks.table import labels_of, usual_metrics
 
 Paths = str | Path | Sequence[str | Path]
 
@@ -134,10 +134,10 @@ def task_of(model: Model, task: str | None) -> str:
 
 
 def _known(task: str) -> str:
-    if task not in scored():
+    if task not in scored_tasks():
         texts = task in TASKS and TASKS[task].records == "texts"
         hint = "; `atento perplexity MODEL FILE` measures it on text" if texts else ""
-        raise CapabilityError(f"this version evaluates {', '.join(scored())}: got {task!r}{hint}")
+        raise CapabilityError(f"this version evaluates {', '.join(scored_tasks())}: got {task!r}{hint}")
     return task
 
 
@@ -200,21 +200,14 @@ def evaluate(
     records = _records(files, task, skip_bad, columns, reading)
     labels = labels_of(model.network.config)
     _tell([*records.warnings(), *_unknown_labels(records, task, labels)], say)
-    spec = TASKS[task]
-    names = list(chosen or usual_metrics(spec, labels, records.columns))
+    names = list(chosen or usual_metrics(TASKS[task], labels, records.columns))
     _check_metrics(names, task, language)
     split = joined([records])
-    assert split is not None and spec.verb is not None
+    assert split is not None
     split = _readable(model, split, say, questions=skip_bad, pairs=not more)  # more references are read by their lines
-    verb = VERBS[spec.verb]
+    lines = [_lines_of(records, name, reading) for name in more]
     with thread_scope(threads):
-        outputs = verb.call(model, split, decoding)
-    gold = verb.gold(split)
-    if more:
-        gold = [gold, *(_lines_of(records, name, reading) for name in more)]
-    scores = {name: metric_named(name)(outputs, gold, **_options(name, language)) for name in names}
-    prefixes = [] if more else [prefix for prefix in model.config.get("prefixes", []) if isinstance(prefix, str)]
-    return scores | scores_by_prefix(outputs, gold, names, split, prefixes)
+        return scored(model, task, split, names, decoding, more=lines, language=language)[0]
 
 
 def _unknown_labels(records: Records, task: str, known: Collection[str]) -> Iterator[str]:
@@ -253,7 +246,7 @@ def _check_metrics(names: Sequence[str], task: str, language: str | None) -> Non
     for name in names:
         if METRICS[name].outputs != outputs:
             raise UsageError(f"metric {name} does not score {task}, whose outputs are {outputs}")
-    if language is not None and not any(_options(name, language) for name in names):
+    if language is not None and not any(metric_options(name, language) for name in names):
         raise UsageError(f"`language` has no effect on {', '.join(names)}")
 
 
@@ -364,12 +357,6 @@ def _as_read(source: SourceConfig, reading: Mapping[str, Any]) -> SourceConfig:
     tables = ("delimiter", "decimal", "separator")
     chosen = {name: value for name, value in reading.items() if form in ("csv", "tsv") or name not in tables}
     return replace(source, **chosen)
-
-
-def _options(metric: str, language: str | None) -> dict[str, str]:
-    """Return the options of a metric: the language, for those that depend on it."""
-    depends = "language" in inspect.signature(METRICS[metric].score).parameters
-    return {"language": language} if depends and language is not None else {}
 
 
 def _are_paths(data: Paths | SourceConfig | MemoryRecords) -> TypeGuard[Paths]:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atento.config.sections.decoding import DecodingConfig, DecodingOptions
+from atento.config.sections.decoding import DecodingOptions
 from atento.config.sections.network import network_to_dict
 from atento.config.tables.renamed import VERSION
 from atento.config.tables.tasks import task_with
@@ -20,7 +20,6 @@ from atento.decoding.trace import Trace
 from atento.errors import CapabilityError, UsageError, path_of
 from atento.inference.choose import NetworkStepFunction, reader, step_function, why_no_int8
 from atento.inspection import AttentionRecord
-from atento.models.configuration import decoding_config
 from atento.models.load import load_model, precision_type
 from atento.models.weight_files import MAX_SHARD_SIZE, in_types
 from atento.models.word_models import WordModel
@@ -35,11 +34,9 @@ from atento.tasks.features import features
 from atento.tasks.filling import fill
 from atento.tasks.generation import prompt_mode
 from atento.tasks.languages import TranslationOptions
-from atento.tasks.lengths import trained_length
 from atento.tasks.model_outputs import (
     score_outputs,
     stream_output,
-    tokenizer_of,
     traced_outputs,
     write_outputs,
     writing_task,
@@ -48,6 +45,7 @@ from atento.tasks.model_vectors import embed, similarity
 from atento.tasks.perplexity import perplexity
 from atento.tasks.scoring import TokenScores
 from atento.tasks.tagging import tag, tag_words
+from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.verbs import check_texts, continues, listed, strings, translates, writes
 from atento.tasks.writing import WrittenText
 from atento.text import Tokenizer
@@ -88,7 +86,7 @@ def load(
     return Model(**vars(loaded))
 
 
-class Model:
+class Model(TaskModel):
     """A network with its tokenizer and configuration; every method takes text and gives text."""
 
     def __init__(
@@ -103,11 +101,8 @@ class Model:
         stored: Mapping[str, torch.dtype] | None = None,
         requested: str = "",
     ) -> None:
-        self.network, self.tokenizer, self.config, self.path = network, tokenizer, config, path
-        self.requested = requested or str(path or "MODEL")  # what `load` was called with, for messages
+        super().__init__(network, tokenizer, config, path, words, precision, requested)
         self.load_report = load_report
-        self.words = words  # of a model that reads words instead of pieces
-        self.precision = precision
         self.stored = stored or {}  # the type of each weight in the file that it was read from
         # with the addresses and versions of the weights that they were made for
         self._step_function: tuple[tuple[tuple[int, int], ...], NetworkStepFunction] | None = None
@@ -185,20 +180,14 @@ class Model:
                 self._drafting[name] = load(name, str(self.device), self.precision)
             return self._drafting[name]
 
+    def embedder(self, name: str) -> Callable[[list[str]], NDArray[np.float32]]:
+        """Return the function of texts -> vectors (N,D) of another model, by which `mbr` compares outputs."""
+        return load(name).embed
+
     def _versions(self) -> tuple[tuple[int, int], ...]:
         """The address and the version of each weight, which change when it changes."""
         weights = self.network.parameters()
         return tuple((value.data_ptr(), 0 if value.is_inference() else value._version) for value in weights)
-
-    @property
-    def decoding(self) -> DecodingConfig:
-        """The default decoding of this model: that of its recipe."""
-        return decoding_config(self.config, self.path or Path())
-
-    @property
-    def trained_length(self) -> int | None:
-        """The most tokens of a text it was trained on, if known; longer texts are counted in a `LongTextWarning`."""
-        return trained_length(self.config, self.network.config)
 
     @translates
     def translate(
@@ -302,7 +291,7 @@ class Model:
         Raises:
             CapabilityError: the model does not do that task. UsageError: an option that is wrong or has no effect.
         """
-        return traced_outputs(self, task or writing_task(self), text, n_best, row, options, embedder=_embedder)
+        return traced_outputs(self, task or writing_task(self), text, n_best, row, options, embedder=self.embedder)
 
     def stream(
         self, prompt: str, *, task: str | None = None, row: int = 0, **options: Unpack[TranslationOptions]
@@ -411,11 +400,11 @@ class Model:
     def _write(
         self, verb: str, texts: Sequence[str], n_best: int | None, row: int, options: DecodingOptions
     ) -> list[list[WrittenText]]:
-        return write_outputs(self, task_with(verb), texts, n_best, row, options, embedder=_embedder)
+        return write_outputs(self, task_with(verb), texts, n_best, row, options, embedder=self.embedder)
 
     def _output(self, text: str) -> str:
         """What the model writes for a text."""
-        return write_outputs(self, writing_task(self), [text], None, 0, {}, embedder=_embedder)[0][0].text
+        return write_outputs(self, writing_task(self), [text], None, 0, {}, embedder=self.embedder)[0][0].text
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickle is the folder, to be loaded again. Raises UsageError: there is none."""
@@ -433,8 +422,3 @@ def _check_int8(network: Network, precision: str | None) -> None:
     reason = why_no_int8(network) if precision == "int8" else None
     if reason is not None:
         raise CapabilityError(f"int8 is for Transformers that write and for encoders on the CPU, not for {reason}")
-
-
-def _embedder(name: str) -> Callable[[list[str]], NDArray[np.float32]]:
-    """The function of texts -> vectors (N,D) of another model."""
-    return load(name).embed

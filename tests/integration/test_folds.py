@@ -98,13 +98,13 @@ def test_a_kill_inside_a_fold_and_the_same_call_give_the_same_result(
     assert done.status == -signal.SIGKILL, done.stderr
     assert [path.name for path in (tmp_path / "cv" / "fold-2" / "checkpoints").iterdir()] == ["step-00000002"]
     predictions: list[int] = []
-    predict = VERBS["classify"].predict
+    predict = VERBS["classify"].call
 
     def counting(*arguments: Any) -> list[Any]:
         predictions.append(1)
         return predict(*arguments)
 
-    monkeypatch.setitem(VERBS, "classify", replace(VERBS["classify"], predict=counting))
+    monkeypatch.setitem(VERBS, "classify", replace(VERBS["classify"], call=counting))
     resumed = cross_validate("recipe.yaml", folds=3, out="cv", threads=1)
     assert len(predictions) == 2  # folds 2 and 3, each once
     monkeypatch.undo()

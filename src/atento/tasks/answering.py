@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from atento.config.recipe import DataConfig, Recipe
 from atento.config.sections.network import NetworkConfig
 from atento.data.batches.contexts import ContextWindows, context_windows
-from atento.data.batches.special_tokens import template_for
 from atento.data.objectives.labels import inputs_of
 from atento.data.objectives.spans import KIND, answer_head
 from atento.data.records.reader import Split
@@ -22,8 +21,8 @@ from atento.networks.network import Network, token_mask_of
 from atento.tasks.grouping import by_length
 from atento.tasks.heads import head_of
 from atento.tasks.lengths import most_read
-from atento.tasks.model_outputs import TaskModel, tokenizer_of
 from atento.tasks.options import refuse_options
+from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.verbs import check_texts, listed
 from atento.text.encoded import whole_characters
 from atento.text.tokenizer import Tokenizer
@@ -329,18 +328,8 @@ def learned_settings(recipe: Recipe, split: Split) -> dict[str, Any]:
     return {"stride": recipe.data.stride, "max_answer": recipe.data.max_answer, "unanswerable": unanswerable}
 
 
-def predict(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe) -> list[str]:
-    """The best answer to each question of a split; empty answers are given if the split has questions without one."""
-    search = AnswerSearch(**learned_settings(recipe, split), longest=recipe.data.max_len)
-    template = template_for(recipe.task, tokenizer)
-    ranked = answer_questions(
-        network, tokenizer, split["question"], split["context"], search, template=template, where=split.where
-    )
-    return [best[0].text for best in ranked]
-
-
-def call(model: Any, split: Split, options: Mapping[str, Any]) -> list[str]:
-    """The best answer to each question of a split by a loaded model."""
+def call(model: TaskModel, split: Split, options: Mapping[str, Any]) -> list[str]:
+    """The best answer to each question of a split."""
     refuse_options(options, "answers: they are spans of the context")
     ranked = answers(model, split["question"], split["context"], where=split.where)
     return [best[0].text for best in ranked]

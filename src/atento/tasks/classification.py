@@ -1,24 +1,21 @@
 """Classification: a label for each text, or each pair of texts, with its probability."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
 import torch
 
-from atento.config.recipe import Recipe
 from atento.config.tables.heads import HeadConfig
-from atento.data.batches.special_tokens import template_for
 from atento.data.objectives.label_sets import KIND as SETS
 from atento.data.objectives.label_sets import check_label_sets
 from atento.data.objectives.labels import KIND, label_numbers, text_head
 from atento.data.records.reader import Split
-from atento.errors import AtentoWarning, UsageError
+from atento.errors import UsageError
 from atento.networks.network import Network
 from atento.tasks.heads import head_of
-from atento.tasks.model_outputs import TaskModel, tokenizer_of
 from atento.tasks.options import refuse_options
+from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.text_outputs import text_outputs, texts_of_model
 from atento.text.tokenizer import Tokenizer
 
@@ -142,20 +139,8 @@ def classifications(model: TaskModel, texts: Sequence[str] | Sequence[tuple[str,
     return classify_texts(model.reader(), tokenizer_of(model), first, second, template=template, longest=longest)
 
 
-def predict(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe) -> list[Any]:
+def call(model: TaskModel, split: Split, options: Mapping[str, Any]) -> list[Any]:
     """The most probable label of each record of a split; of a model of several labels, those above the threshold."""
-    pairs = split["pair"] if "pair" in split.columns else None
-    template = template_for(recipe.task, tokenizer)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", AtentoWarning)  # training has reported how many are cut
-        results = classify_texts(
-            network, tokenizer, split["text"], pairs, template=template, longest=recipe.data.max_len
-        )
-    return _names(network, results)
-
-
-def call(model: Any, split: Split, options: Mapping[str, Any]) -> list[Any]:
-    """As `predict`, by a loaded model."""
     refuse_options(options, "labels: a model that classifies writes nothing")
     head = _checked_head(model)  # refuse labels that the model does not have
     check_label_sets(split, head.labels) if head.kind == SETS else label_numbers(split, head.labels)

@@ -1,35 +1,16 @@
 """From `decoding.draft` to what a search takes: copies of n-grams, a small model with the same vocabulary, or both."""
 
 from functools import lru_cache
-from typing import Protocol
 
 from atento.config.sections.decoding import NGRAMS, DecodingConfig
-from atento.decoding.contract import AnyStepFunction
 from atento.decoding.draft import Draft
 from atento.errors import CapabilityError
-from atento.networks import EncoderDecoder, Network
+from atento.networks import EncoderDecoder
+from atento.tasks.task_model import TaskModel
 from atento.text.tokenizer import Tokenizer
 
 
-class DraftingModel(Protocol):
-    """What is used here of a loaded model that proposes tokens."""
-
-    network: Network
-    tokenizer: Tokenizer | None
-    requested: str
-
-    def step_function(self) -> AnyStepFunction:
-        """Its step function."""
-
-
-class DraftedModel(DraftingModel, Protocol):
-    """What is used here of the loaded model that tokens are proposed for."""
-
-    def drafting_model(self, name: str) -> DraftingModel:
-        """Another model, loaded once."""
-
-
-def draft_of(model: DraftedModel, decoding: DecodingConfig) -> Draft | None:
+def draft_of(model: TaskModel, decoding: DecodingConfig) -> Draft | None:
     """The draft that a decoding configuration names; None if it names none.
 
     Raises:

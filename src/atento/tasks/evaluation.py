@@ -1,15 +1,19 @@
-"""Evaluate a model on a split: the loss of its objective and the metrics of its outputs."""
+"""Evaluate a model on a split: the loss of its objective, and the metrics of its outputs, loaded or in training."""
 
+import inspect
 import math
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from atento.attention.low_rank import joined
 from atento.config.recipe import Recipe
+from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.tasks import TASKS, objectives_of
 from atento.data.batches.batch import Batch, Batches
@@ -17,10 +21,14 @@ from atento.data.batches.special_tokens import template_for
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.reader import Split
-from atento.metrics import Score, metric_named
+from atento.errors import AtentoWarning
+from atento.metrics import METRICS, Score, metric_named
 from atento.networks.network import Network
+from atento.tasks.answering import learned_settings
 from atento.tasks.grouping import Share, all_results, batches_shared
-from atento.tasks.table import VERBS
+from atento.tasks.table import VERBS, labels_of
+from atento.tasks.tag_sequences import scheme_of_labels
+from atento.tasks.task_model import TaskModel
 from atento.text.tokenizer import Tokenizer
 from atento.training.losses import Call, Sums, losses
 
@@ -45,6 +53,79 @@ class Evaluation:
     scores: dict[str, float]
     outputs: Sequence[Any] = ()
     gold: Sequence[Any] = ()
+
+
+class ModelInTraining(TaskModel):
+    """A network in training as the model that its checkpoint will be. Its outputs are those of the loaded model, but:
+
+    - Texts are read by the network itself: packed weights would be used once. A draft, which changes no greedy output,
+      is not used.
+    - `data.truncate` cuts sources at the learned positions, and `data.max_len` the texts that become vectors.
+    - A source without a letter or digit is translated, where a loaded model copies it.
+    - Tags obey the scheme that the labels suggest, where a loaded model has that of the training data, and questions
+      may have no answer if those of the split do, where a loaded model goes by the training data.
+    """
+
+    copies = False
+
+    def __init__(self, network: Network, tokenizer: Tokenizer, recipe: Recipe, split: Split) -> None:
+        config: dict[str, Any] = {
+            "task": recipe.task,
+            "template": template_for(recipe.task, tokenizer),
+            "decoding": asdict(replace(recipe.decoding, draft=())),
+            "max_len": recipe.data.max_len,
+            "prefixes": prefixes_of(recipe),
+            "tag_scheme": scheme_of_labels(labels_of(network.config)),
+        }
+        if recipe.objective:
+            config["objectives"] = [objective.kind for objective in recipe.objective]
+        if TASKS[recipe.task].vectors:
+            embedding = recipe.embedding or EmbeddingConfig()
+            limits = [limit for limit in (embedding.max_len, recipe.data.max_len) if limit is not None]
+            config["embedding"] = asdict(replace(embedding, max_len=min(limits)))
+        if "answers" in split.columns:
+            config["answering"] = learned_settings(recipe, split)
+        super().__init__(network, tokenizer, config)
+        self.source_limit = None if recipe.data.truncate == "none" else network.config.position_limit
+
+    @property
+    def trained_length(self) -> int | None:
+        """The tokens to which texts are cut; none of those that outputs are written for, of which training told."""
+        return None if TASKS[self.config["task"]].writes else super().trained_length
+
+
+def scored(
+    model: TaskModel,
+    task: str,
+    split: Split,
+    metrics: Sequence[str],
+    options: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    more: Sequence[Sequence[Any]] = (),
+    language: str | None = None,
+) -> tuple[dict[str, Score], Sequence[Any], Sequence[Any]]:
+    """Return the scores of the outputs of a model for the records of a split, the outputs, and the right ones.
+
+    Args:
+        model: a model, in training or loaded.
+        task: a task whose outputs metrics score.
+        split: the records.
+        metrics: their names.
+        options: those of a call that writes.
+        more: further right outputs of each record. Without them, a model of several prefixes also has the scores of the
+            records of each, as `METRIC[PREFIX]`.
+        language: of the answers, for metrics that depend on it.
+
+    Raises:
+        UsageError: an unknown metric, or an option without effect.
+    """
+    verb = VERBS[str(TASKS[task].verb)]
+    outputs, gold = verb.call(model, split, options), verb.gold(split)
+    if more:
+        return metric_scores(outputs, [gold, *more], metrics, language), outputs, gold
+    scores = metric_scores(outputs, gold, metrics, language)
+    prefixes = [prefix for prefix in model.config.get("prefixes", []) if isinstance(prefix, str)]
+    return scores | scores_by_prefix(outputs, gold, metrics, split, prefixes), outputs, gold
 
 
 def evaluate(
@@ -77,12 +158,12 @@ def evaluation_of(network: Network, tokenizer: Tokenizer, split: Split, recipe: 
         if spec.perplexity:
             scores["perplexity"] = perplexity_of(next(iter(means.values())))
         if recipe.metrics and spec.verb is not None and spec.outputs is not None:
-            verb = VERBS[spec.verb]
-            outputs, gold = verb.predict(network, tokenizer, split, recipe), verb.gold(split)
-            task_scores = metric_scores(outputs, gold, recipe.metrics)
-            task_scores |= scores_by_prefix(outputs, gold, recipe.metrics, split, prefixes_of(recipe))
-            scores |= {name: score.value for name, score in task_scores.items()}
-            return Evaluation(scores, outputs, gold)
+            if not spec.writes:
+                after.enter_context(warnings.catch_warnings())
+                warnings.simplefilter("ignore", AtentoWarning)  # training has reported how many are cut
+            model = ModelInTraining(network, tokenizer, recipe, split)
+            task_scores, outputs, gold = scored(model, recipe.task, split, recipe.metrics)
+            return Evaluation(scores | {name: score.value for name, score in task_scores.items()}, outputs, gold)
         return Evaluation(scores)
 
 
@@ -115,14 +196,21 @@ def scores_by_prefix(
 
 
 def metric_scores(
-    outputs: Sequence[Any], gold: Sequence[Any], metrics: Sequence[str], **options: Any
+    outputs: Sequence[Any], gold: Sequence[Any], metrics: Sequence[str], language: str | None = None
 ) -> dict[str, Score]:
     """Score outputs against references with each metric; they are what the metrics' `outputs` say.
 
     Raises:
         UsageError: an unknown metric.
     """
-    return {name: metric_named(name)(outputs, gold, **options) for name in metrics}
+    return {name: metric_named(name)(outputs, gold, **metric_options(name, language)) for name in metrics}
+
+
+def metric_options(metric: str, language: str | None) -> dict[str, str]:
+    """Return the options of a metric: the language, for those that depend on it."""
+    if language is None or "language" not in inspect.signature(METRICS[metric].score).parameters:
+        return {}
+    return {"language": language}
 
 
 @torch.inference_mode()

@@ -22,8 +22,7 @@ from atento.networks.stack.encoder import Encoder
 from atento.storage.vectors import fingerprint_of, read_vectors, write_vectors
 from atento.tasks.embedding import text_pooling, token_rows
 from atento.tasks.grouping import by_length
-from atento.tasks.model_outputs import tokenizer_of
-from atento.tasks.model_vectors import EmbeddingModel
+from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.verbs import listed
 from atento.text.lengths import pad_batch
 
@@ -56,7 +55,7 @@ def vectors_path(folder: Path, network: Network, pooling: str | None, layer: int
 
 @overload
 def features(  # type: ignore[overload-overlap]
-    model: EmbeddingModel,
+    model: TaskModel,
     text: str,
     *,
     layer: Layer = -1,
@@ -66,7 +65,7 @@ def features(  # type: ignore[overload-overlap]
 ) -> Vectors: ...
 @overload
 def features(
-    model: EmbeddingModel,
+    model: TaskModel,
     text: Sequence[str],
     *,
     layer: Layer = -1,
@@ -76,7 +75,7 @@ def features(
 ) -> list[Vectors]: ...
 @overload
 def features(
-    model: EmbeddingModel,
+    model: TaskModel,
     text: Sequence[str],
     *,
     layer: Layer = -1,
@@ -87,7 +86,7 @@ def features(
 
 
 def features(
-    model: EmbeddingModel,
+    model: TaskModel,
     text: str | Sequence[str],
     *,
     layer: Layer = -1,

@@ -18,9 +18,9 @@ from atento.networks import EncoderDecoder, Network
 from atento.released import FAMILIES
 from atento.tasks.grouping import by_length
 from atento.tasks.lengths import most_read
-from atento.tasks.model_outputs import TaskModel, tokenizer_of
 from atento.tasks.options import decoding_for
 from atento.tasks.strategies import ids_inside
+from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.verbs import listed
 from atento.tasks.writing import WrittenText, write_all
 from atento.text.lengths import pad_batch

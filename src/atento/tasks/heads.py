@@ -3,7 +3,7 @@
 from atento.config.tables.heads import HeadConfig
 from atento.config.tables.tasks import task_of_head
 from atento.errors import CapabilityError
-from atento.tasks.model_outputs import TaskModel
+from atento.tasks.task_model import TaskModel
 
 
 def head_of(model: TaskModel, kind: str) -> HeadConfig:

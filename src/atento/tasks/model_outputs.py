@@ -1,18 +1,16 @@
 """The outputs that a loaded model writes: whether it does a task, the options of the call, the search."""
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from atento.config.sections.decoding import DecodingConfig, DecodingOptions
 from atento.config.tables.tasks import TEXT_TO_TEXT, task_with, verb_of
 from atento.data.batches.special_tokens import special_tokens_of
 from atento.decoding.trace import Trace
-from atento.errors import CapabilityError, TokenizerError, UsageError
-from atento.inference.choose import NetworkStepFunction
+from atento.errors import CapabilityError, UsageError
 from atento.metrics.utilities import embedding_utility
 from atento.networks import Encoder, EncoderDecoder, Network, RecurrentSeq2Seq
-from atento.tasks.drafts import DraftingModel, draft_of
+from atento.tasks.drafts import draft_of
 from atento.tasks.generation import (
     Continuing,
     can_continue,
@@ -25,49 +23,10 @@ from atento.tasks.languages import in_languages
 from atento.tasks.options import decoding_for, one_output
 from atento.tasks.scoring import TokenScores, score_texts
 from atento.tasks.strategies import Utility
+from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.translation import source_ids, stream_translation, translate
 from atento.tasks.verbs import check_texts
 from atento.tasks.writing import Writing, WrittenText, writing_of
-from atento.text.tokenizer import Tokenizer
-
-
-class TaskModel(Protocol):
-    """What is used here of `atento.model.Model`."""
-
-    network: Network
-    tokenizer: Tokenizer | None
-    config: dict[str, Any]
-    path: Path | None
-    requested: str
-    precision: str
-
-    @property
-    def decoding(self) -> DecodingConfig:
-        """How it decodes by default."""
-
-    @property
-    def trained_length(self) -> int | None:
-        """The most tokens of a text it was trained on."""
-
-    def step_function(self) -> NetworkStepFunction:
-        """Its step function."""
-
-    def reader(self) -> Network:
-        """The network that reads texts for it."""
-
-
-class WritingModel(TaskModel, Protocol):
-    """What writing uses of `atento.model.Model` besides."""
-
-    def drafting_model(self, name: str) -> DraftingModel:
-        """Another model, loaded once, that proposes tokens for it."""
-
-
-def tokenizer_of(model: TaskModel) -> Tokenizer:
-    """The model's tokenizer. Raises TokenizerError: it has none."""
-    if model.tokenizer is None:
-        raise TokenizerError(f"{model.path}: the model has no tokenizer files, so it cannot read text")
-    return model.tokenizer
 
 
 def writing_task(model: TaskModel) -> str:
@@ -77,7 +36,7 @@ def writing_task(model: TaskModel) -> str:
 
 
 def write_outputs(
-    model: WritingModel,
+    model: TaskModel,
     task: str,
     texts: Sequence[str | Sequence[int]],
     n_best: int | None,
@@ -119,7 +78,8 @@ def write_outputs(
         arguments["template"] = prompt_template(network, model.config)
         return continue_prompts(network, tokenizer_of(model), texts, decoding, **arguments)
     sources: Any = texts
-    arguments |= {"special_tokens": special_tokens, "words_only": translates(task)}
+    arguments |= {"special_tokens": special_tokens, "longest": model.source_limit}
+    arguments["words_only"] = model.copies and translates(task)
     return translate(network, tokenizer_of(model), sources, decoding, **arguments)
 
 
@@ -129,7 +89,7 @@ def translates(task: str) -> bool:
 
 
 def writings(
-    model: WritingModel,
+    model: TaskModel,
     task: str,
     texts: Sequence[str | Sequence[int]],
     n_best: int | None,
@@ -179,7 +139,7 @@ def _check_inputs(network: Network, texts: Sequence[str | Sequence[int]]) -> Non
 
 
 def traced_outputs(
-    model: WritingModel,
+    model: TaskModel,
     task: str,
     text: str,
     n_best: int | None,
@@ -195,7 +155,7 @@ def traced_outputs(
     return outputs, trace
 
 
-def stream_output(model: WritingModel, task: str, text: str, row: int, options: DecodingOptions) -> Iterator[str]:
+def stream_output(model: TaskModel, task: str, text: str, row: int, options: DecodingOptions) -> Iterator[str]:
     """The output for a text in pieces: by greedy search, unless the options name sampling or a beam.
 
     Arguments and errors as in `write_outputs`. UsageError: several outputs are asked for.

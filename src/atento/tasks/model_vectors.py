@@ -1,30 +1,24 @@
 """Texts as vectors by a loaded model: `embed` and `similarity` of `atento.model.Model`."""
 
-from collections.abc import Sequence
-from typing import Any, Protocol, Unpack, overload
+from collections.abc import Mapping, Sequence
+from typing import Any, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from atento.config.sections.embedding import EmbeddingOptions
+from atento.data.records.reader import Split
 from atento.errors import UsageError
-from atento.models.word_models import WordModel
 from atento.tasks.embedding import cosine, embed_texts
-from atento.tasks.model_outputs import TaskModel, tokenizer_of
-from atento.tasks.options import embedding_for
+from atento.tasks.options import embedding_for, refuse_options
 from atento.tasks.regression import has_regression_head, numbers_of
+from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.verbs import listed
 from atento.tasks.word_embedding import embed_words
 
 
-class EmbeddingModel(TaskModel, Protocol):
-    """What is used here of `atento.model.Model`."""
-
-    words: WordModel | None
-
-
 def embed(
-    model: EmbeddingModel, text: str | Sequence[str], *, batch_tokens: int = 4096, **options: Unpack[EmbeddingOptions]
+    model: TaskModel, text: str | Sequence[str], *, batch_tokens: int = 4096, **options: Unpack[EmbeddingOptions]
 ) -> NDArray[np.float32]:
     """Texts as vectors (N,D), float32; one text as (D,) (docs/notes.md#g8).
 
@@ -48,11 +42,11 @@ def embed(
 
 @overload
 def similarity(  # type: ignore[overload-overlap]
-    model: EmbeddingModel, first: str, second: str | None = None, **options: Unpack[EmbeddingOptions]
+    model: TaskModel, first: str, second: str | None = None, **options: Unpack[EmbeddingOptions]
 ) -> float: ...
 @overload
 def similarity(
-    model: EmbeddingModel,
+    model: TaskModel,
     first: Sequence[str],
     second: Sequence[str] | None = None,
     **options: Unpack[EmbeddingOptions],
@@ -60,7 +54,7 @@ def similarity(
 
 
 def similarity(
-    model: EmbeddingModel,
+    model: TaskModel,
     first: str | Sequence[str],
     second: str | Sequence[str] | None = None,
     **options: Unpack[EmbeddingOptions],
@@ -94,3 +88,16 @@ def similarity(
         vectors = embed(model, [*left, *right], **options)
         numbers = [cosine(*pair) for pair in zip(vectors[: len(left)], vectors[len(left) :])]
     return numbers[0] if single else numbers
+
+
+def call(model: TaskModel, split: Split, options: Mapping[str, Any]) -> list[NDArray[np.float32]]:
+    """Two vectors (2,D) for each pair of a split, to score a sentence encoder by."""
+    refuse_options(options, "vectors: an encoder writes nothing")
+    vectors = embed(model, [*split["text"], *split["pair"]])
+    return list(vectors.reshape(2, -1, vectors.shape[1]).swapaxes(0, 1))
+
+
+def gold(split: Split) -> Sequence[tuple[str, float | None]]:
+    """The second text of each pair, and its score or None."""
+    scores = split.columns.get("score", [None] * len(split))
+    return list(zip(split["pair"], scores))

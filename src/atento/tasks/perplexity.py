@@ -16,7 +16,8 @@ from atento.metrics import perplexity as score_of
 from atento.networks import Decoder, ELMo, EncoderDecoder, Network, RecurrentLM, RecurrentSeq2Seq
 from atento.networks.cross_entropy import at_least_float32
 from atento.tasks.grouping import by_length
-from atento.tasks.model_outputs import TaskModel, score_outputs, tokenizer_of
+from atento.tasks.model_outputs import score_outputs
+from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.verbs import listed
 from atento.text.characters import character_batch
 from atento.text.lengths import pad_batch

@@ -1,21 +1,14 @@
 """Regression: a number for each text, or for a pair of texts, such as how similar they are."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from atento.config.recipe import Recipe
-from atento.data.batches.special_tokens import template_for
-from atento.data.objectives.labels import text_head
 from atento.data.objectives.numbers import KIND
 from atento.data.records.reader import Split
-from atento.errors import AtentoWarning
-from atento.networks.network import Network
 from atento.tasks.heads import head_of
-from atento.tasks.model_outputs import TaskModel, tokenizer_of
 from atento.tasks.options import refuse_options
+from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.text_outputs import text_outputs, texts_of_model
-from atento.text.tokenizer import Tokenizer
 
 
 def has_regression_head(model: TaskModel) -> bool:
@@ -37,18 +30,8 @@ def numbers_of(model: TaskModel, texts: Sequence[str] | Sequence[tuple[str, str]
     return [number for (number,) in outputs]
 
 
-def predict(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe) -> list[float]:
+def call(model: TaskModel, split: Split, options: Mapping[str, Any]) -> list[float]:
     """The number of each record of a split."""
-    pairs = split["pair"] if "pair" in split.columns else None
-    options: dict[str, Any] = {"template": template_for(recipe.task, tokenizer), "longest": recipe.data.max_len}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", AtentoWarning)  # training has reported how many are cut
-        outputs = text_outputs(network, tokenizer, text_head(network.config, KIND), split["text"], pairs, **options)
-    return [number for (number,) in outputs]
-
-
-def call(model: Any, split: Split, options: Mapping[str, Any]) -> list[float]:
-    """As `predict`, by a loaded model."""
     refuse_options(options, "numbers: a regression model writes nothing")
     texts = split["text"]
     return numbers_of(model, list(zip(texts, split["pair"])) if "pair" in split.columns else texts)

@@ -3,23 +3,19 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 import torch
 
 from atento.attention.low_rank import joined
 from atento.config.recipe import Recipe
-from atento.config.sections.decoding import DecodingConfig
 from atento.config.tables.tasks import TASKS
-from atento.data.batches.special_tokens import template_for
 from atento.data.records.reader import Split
 from atento.data.records.subsets import subset
 from atento.errors import AtentoWarning
-from atento.inference.choose import NetworkStepFunction, step_function
 from atento.networks.network import Network
+from atento.tasks.evaluation import ModelInTraining
 from atento.tasks.filling import fill
-from atento.tasks.generation import continue_prompts, prompt_mode, prompt_template
+from atento.tasks.generation import continue_prompts, prompt_template
 from atento.tasks.table import VERBS
 from atento.text.tokenizer import Tokenizer
 
@@ -43,28 +39,6 @@ class Sample:
     reference: str
 
 
-@dataclass
-class _InTraining:
-    """A network in training with what `fill` reads of a loaded model."""
-
-    network: Network
-    tokenizer: Tokenizer | None
-    config: dict[str, Any]
-    decoding: DecodingConfig
-    path: Path | None = None
-    requested: str = "auto"
-    precision: str = "float32"
-    trained_length: int | None = None
-
-    def step_function(self) -> NetworkStepFunction:
-        """Steps with the present weights."""
-        return step_function(self.network, prompt=prompt_mode(self.network, self.config))
-
-    def reader(self) -> Network:
-        """The network itself: packed weights would be used once."""
-        return self.network
-
-
 def samples(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe, count: int) -> list[Sample]:
     """Write outputs for the first `count` records of a split; none for a task that writes no text.
 
@@ -72,7 +46,7 @@ def samples(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe
     fills masks gets texts in which every sixth word is a mask. Equal weights give equal samples.
     """
     spec = TASKS[recipe.task]
-    model = _InTraining(network, tokenizer, _config(recipe, tokenizer), recipe.decoding)
+    model = ModelInTraining(network, tokenizer, recipe, split)
     was_training = network.training
     network.eval()
     try:
@@ -81,7 +55,7 @@ def samples(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe
             if spec.outputs == "texts" and spec.verb is not None:
                 part = subset(split, range(min(count, len(split))))
                 verb = VERBS[spec.verb]
-                written = zip(part["source"], verb.predict(network, tokenizer, part, recipe), verb.gold(part))
+                written = zip(part["source"], verb.call(model, part, {}), verb.gold(part))
                 return [Sample(*texts) for texts in written]
             if spec.verb == "generate":
                 return _continued(model, tokenizer, _texts(split, tokenizer, count))
@@ -92,12 +66,6 @@ def samples(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe
     return []
 
 
-def _config(recipe: Recipe, tokenizer: Tokenizer) -> dict[str, Any]:
-    """What `config.json` says of the task, its objectives and its special tokens."""
-    config: dict[str, Any] = {"task": recipe.task, "template": template_for(recipe.task, tokenizer)}
-    return config | ({"objectives": [objective.kind for objective in recipe.objective]} if recipe.objective else {})
-
-
 def _texts(split: Split, tokenizer: Tokenizer, count: int) -> list[str]:
     """The first texts of a split that are not blank; of a store of token ids, decoded."""
     if split.tokens is None:
@@ -106,7 +74,7 @@ def _texts(split: Split, tokenizer: Tokenizer, count: int) -> list[str]:
     return [tokenizer.decode(row.tolist()) for row in ids[:count]]
 
 
-def _continued(model: _InTraining, tokenizer: Tokenizer, texts: Sequence[str]) -> list[Sample]:
+def _continued(model: ModelInTraining, tokenizer: Tokenizer, texts: Sequence[str]) -> list[Sample]:
     """Continue the first half of each text, at most 24 tokens of it, with as many tokens as the reference has."""
     limit = model.network.config.position_limit
     longest = _PROMPT if limit is None else min(_PROMPT, (limit - 1) // 2)
@@ -131,7 +99,7 @@ def _continued(model: _InTraining, tokenizer: Tokenizer, texts: Sequence[str]) -
     return written
 
 
-def _filled(model: _InTraining, tokenizer: Tokenizer, texts: Sequence[str]) -> list[Sample]:
+def _filled(model: ModelInTraining, tokenizer: Tokenizer, texts: Sequence[str]) -> list[Sample]:
     """Fill the masks of the first 24 words of each text."""
     sentinels = tokenizer.specials.get("<extra_id_0>") is not None
     written = []

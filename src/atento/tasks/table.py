@@ -4,13 +4,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from atento.config.recipe import Recipe
 from atento.config.sections.network import NetworkConfig
-from atento.config.tables.tasks import TaskSpec
+from atento.config.tables.tasks import TaskSpec, task_with
 from atento.data.records.reader import Split
-from atento.tasks import answering, classification, regression, tagging, translation, vector_pairs
+from atento.tasks import answering, classification, model_vectors, regression, tagging, translation
+from atento.tasks.model_outputs import write_outputs
 from atento.tasks.tag_sequences import scheme_of_labels
-from atento.text.tokenizer import Tokenizer
+from atento.tasks.task_model import TaskModel
 
 
 @dataclass(frozen=True)
@@ -18,35 +18,34 @@ class Verb:
     """One use of a model: its outputs for the records of a split, and the right ones.
 
     Attributes:
-        predict: the outputs of a network in training.
-        call: the outputs of a loaded `Model`, with the options of a call.
+        call: the outputs, with the options of a call; the model is loaded or in training.
         gold: the right outputs.
     """
 
-    predict: Callable[[Any, Tokenizer, Split, Recipe], Sequence[Any]]
-    call: Callable[[Any, Split, Mapping[str, Any]], Sequence[Any]]
+    call: Callable[[TaskModel, Split, Mapping[str, Any]], Sequence[Any]]
     gold: Callable[[Split], Sequence[Any]]
 
 
-def _written(verb: str) -> Callable[[Any, Split, Mapping[str, Any]], list[str]]:
-    """The outputs of the method of that name for the sources of a split."""
+def _written(verb: str) -> Callable[[TaskModel, Split, Mapping[str, Any]], list[str]]:
+    """The best output for each source of a split."""
 
-    def call(model: Any, split: Split, options: Mapping[str, Any]) -> list[str]:
-        outputs: list[str] = getattr(model, verb)(split["source"], **options)
-        return outputs
+    def call(model: TaskModel, split: Split, options: Any) -> list[str]:
+        sources = split["source"]
+        outputs = write_outputs(model, task_with(verb), sources, None, 0, options, embedder=model.embedder)
+        return [best[0].text for best in outputs]
 
     return call
 
 
 VERBS: dict[str, Verb] = {
-    "translate": Verb(translation.predict, _written("translate"), translation.gold),
-    "summarize": Verb(translation.predict, _written("summarize"), translation.gold),
-    "generate": Verb(translation.predict, _written("generate"), translation.gold),
-    "classify": Verb(classification.predict, classification.call, classification.gold),
-    "tag": Verb(tagging.predict, tagging.call, tagging.gold),
-    "answer": Verb(answering.predict, answering.call, answering.gold),
-    "embed": Verb(vector_pairs.predict, vector_pairs.call, vector_pairs.gold),
-    "similarity": Verb(regression.predict, regression.call, regression.gold),
+    "translate": Verb(_written("translate"), translation.gold),
+    "summarize": Verb(_written("summarize"), translation.gold),
+    "generate": Verb(_written("generate"), translation.gold),
+    "classify": Verb(classification.call, classification.gold),
+    "tag": Verb(tagging.call, tagging.gold),
+    "answer": Verb(answering.call, answering.gold),
+    "embed": Verb(model_vectors.call, model_vectors.gold),
+    "similarity": Verb(regression.call, regression.gold),
 }
 
 

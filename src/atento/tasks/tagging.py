@@ -9,9 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atento.config.recipe import Recipe
 from atento.config.tables.heads import HeadConfig
-from atento.data.batches.special_tokens import template_for
 from atento.data.objectives.labels import inputs_of
 from atento.data.objectives.tags import (
     KIND,
@@ -30,9 +28,9 @@ from atento.networks.network import Network, token_mask_of
 from atento.tasks.grouping import by_length
 from atento.tasks.heads import head_of
 from atento.tasks.lengths import most_read
-from atento.tasks.model_outputs import TaskModel, tokenizer_of
 from atento.tasks.options import refuse_options
 from atento.tasks.tag_sequences import Transitions, best_sequence, scheme_of_labels, transitions
+from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.verbs import check_texts, listed
 from atento.text.tokenizer import Tokenizer
 from atento.text.words import word_spans
@@ -296,18 +294,8 @@ def _begins(starts: Sequence[int], total: int, room: int) -> list[int]:
     return begins
 
 
-def predict(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe) -> list[list[str]]:
-    """The tags of each record of a split: the most probable legal sequence, where they name entities."""
-    labels = tagging_head(network.config).labels
-    scheme = scheme_of_labels(labels)
-    legal = None if scheme is None else transitions(labels, scheme)
-    template = template_for(recipe.task, tokenizer)
-    rows = tag_probabilities(network, tokenizer, split["tokens"], template=template, longest=recipe.data.max_len)
-    return [[labels[number] for number in best_tags(row, legal)] for row in rows]
-
-
-def call(model: Any, split: Split, options: Mapping[str, Any]) -> list[list[str]]:
-    """As `predict`, by a loaded model."""
+def call(model: TaskModel, split: Split, options: Mapping[str, Any]) -> list[list[str]]:
+    """The tags of each record of a split: the most probable legal sequence, where the model has a scheme."""
     refuse_options(options, "tags: a model that tags writes nothing")
     tag_numbers(split, head_of(model, KIND).labels)  # refuses tags that the model does not have
     return [[word.label for word in words] for words in tag_words(model, words=split["tokens"])]

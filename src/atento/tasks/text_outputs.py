@@ -13,7 +13,7 @@ from atento.errors import AtentoWarning, UsageError, counted
 from atento.networks.network import Network, token_mask_of
 from atento.tasks.grouping import by_length, results_of
 from atento.tasks.lengths import most_read
-from atento.tasks.model_outputs import TaskModel
+from atento.tasks.task_model import TaskModel
 from atento.tasks.verbs import listed
 from atento.text.tokenizer import Tokenizer
 

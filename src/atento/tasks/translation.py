@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-from atento.config.recipe import Recipe
 from atento.config.sections.decoding import DecodingConfig
 from atento.data.batches.special_tokens import special_tokens_of
 from atento.data.records.reader import Split
@@ -10,23 +9,11 @@ from atento.decoding import Hypothesis
 from atento.decoding.contract import AnyStepFunction
 from atento.decoding.draft import Draft
 from atento.decoding.trace import Trace
-from atento.inference.choose import step_function
 from atento.networks import Seq2Seq
 from atento.tasks.strategies import Utility, constraints_of
 from atento.tasks.writing import WrittenText, stream_one, write_all
 from atento.text.templates import Template
 from atento.text.tokenizer import Tokenizer
-
-
-def predict(network: Seq2Seq, tokenizer: Tokenizer, split: Split, recipe: Recipe) -> list[str]:
-    """The best output for each source of a split; weights are packed anew, since training has changed them.
-
-    If `data.truncate` cuts sources, they are cut at the learned positions of the network.
-    """
-    longest = None if recipe.data.truncate == "none" else network.config.position_limit
-    steps = step_function(network)
-    outputs = translate(network, tokenizer, split["source"], recipe.decoding, step_function=steps, longest=longest)
-    return [best[0].text for best in outputs]
 
 
 def gold(split: Split) -> list[str]:

@@ -14,10 +14,10 @@ from atento.networks import parameter_count
 from atento.tasks.filling import fill_each
 from atento.tasks.generation import Continuing
 from atento.tasks.lengths import context_limit
-from atento.tasks.model_outputs import tokenizer_of
 from atento.tasks.options import embedding_for
 from atento.tasks.regression import has_regression_head
 from atento.tasks.table import labels_of
+from atento.tasks.task_model import tokenizer_of
 from atento.text.languages import languages_of
 from atento.text.tokenizer import Tokenizer
 from atento_serve.engine.log_probs import scored_entries

@@ -28,7 +28,8 @@ from atento.inference.prompts import PromptMemory, RememberingSteps
 from atento.inference.slots import Slots
 from atento.model import Model
 from atento.tasks.generation import Continuing
-from atento.tasks.model_outputs import tokenizer_of, translates, write_outputs
+from atento.tasks.model_outputs import translates, write_outputs
+from atento.tasks.task_model import tokenizer_of
 from atento.tasks.translation import unsearched
 from atento.tasks.writing import Writing, WrittenText
 from atento.text.streaming import TextStream

@@ -1,0 +1,78 @@
+"""A network with its tokenizer and configuration: what the functions of tasks take, loaded or in training."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from atento.config.sections.decoding import DecodingConfig
+from atento.errors import TokenizerError, UsageError
+from atento.inference.choose import NetworkStepFunction, step_function
+from atento.models.configuration import decoding_config
+from atento.models.word_models import WordModel
+from atento.networks import Network
+from atento.tasks.generation import prompt_mode
+from atento.tasks.lengths import trained_length
+from atento.text.tokenizer import Tokenizer
+
+
+class TaskModel:
+    """A network in evaluation mode, its tokenizer and its `config.json`; `atento.model.Model` is one with methods.
+
+    Attributes:
+        words: of a model that reads words instead of pieces.
+        requested: what it was loaded by, for messages.
+        source_limit: the most tokens of a source, which is cut there; None: it is read whole.
+        copies: whether the translation of a text without a letter or digit is the text itself.
+    """
+
+    source_limit: int | None = None
+    copies = True
+
+    def __init__(
+        self,
+        network: Network,
+        tokenizer: Tokenizer | None,
+        config: dict[str, Any],
+        path: Path | None = None,
+        words: WordModel | None = None,
+        precision: str = "float32",
+        requested: str = "",
+    ) -> None:
+        self.network, self.tokenizer, self.config, self.path = network, tokenizer, config, path
+        self.words, self.precision, self.requested = words, precision, requested or str(path or "MODEL")
+
+    @property
+    def decoding(self) -> DecodingConfig:
+        """The default decoding of this model: that of its recipe."""
+        return decoding_config(self.config, self.path or Path())
+
+    @property
+    def trained_length(self) -> int | None:
+        """The most tokens of a text it was trained on, if known; longer texts are counted in a `LongTextWarning`."""
+        return trained_length(self.config, self.network.config)
+
+    def step_function(self) -> NetworkStepFunction:
+        """Return the network's step function with the present weights."""
+        return step_function(self.network, prompt=prompt_mode(self.network, self.config))
+
+    def reader(self) -> Network:
+        """Return the network that reads texts."""
+        return self.network
+
+    def drafting_model(self, name: str) -> "TaskModel":
+        """Return the model of that name, which proposes tokens for this one."""
+        raise UsageError(f"`draft` {name} is for a loaded model")
+
+    def embedder(self, name: str) -> Callable[[list[str]], NDArray[np.float32]]:
+        """Return the function of texts -> vectors (N,D) of another model, by which `mbr` compares outputs."""
+        raise UsageError(f"`mbr` embeddings:{name} is for a loaded model")
+
+
+def tokenizer_of(model: TaskModel) -> Tokenizer:
+    """The model's tokenizer. Raises TokenizerError: it has none."""
+    if model.tokenizer is None:
+        raise TokenizerError(f"{model.path}: the model has no tokenizer files, so it cannot read text")
+    return model.tokenizer
