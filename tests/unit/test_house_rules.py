@@ -434,6 +434,7 @@ OTHER_MEANINGS = {
             *(
                 "atento_lab/notes/checks/families.py",
                 "runs/model_config.py",
+                "tasks/evaluation.py",
                 "tasks/model_vectors.py",
                 "tasks/options.py",
             ),
