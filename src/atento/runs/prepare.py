@@ -1,8 +1,7 @@
 """Prepare training: read and check records, make the tokenizer, configure the network, make batches."""
 
 import json
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -19,7 +18,6 @@ from atento.config.tables.tasks import TASKS, objectives_of
 from atento.data.batches.batch import Batches
 from atento.data.batches.special_tokens import begin_of, template_for
 from atento.data.files.source_files import source_files
-from atento.data.files.source_records import header_hint
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.folds import fold_of
@@ -28,11 +26,10 @@ from atento.data.records.memory import MemoryRecords, argument_name
 from atento.data.records.overlap import overlap
 from atento.data.records.reader import Records, Split, joined, read_records
 from atento.data.records.subsets import subset
-from atento.data.records.values import joined_labels, several_labels, shared_parts
 from atento.errors import DataError, RecipeError, UsageError, counted
 from atento.models.initial import fine_tuned, initial_model
 from atento.released import FAMILIES
-from atento.runs.nothing_to_learn import check_labels, without_difference
+from atento.runs.data_checks import check_columns, check_labels, doubtful_labels, without_difference
 from atento.runs.tuning import with_rates
 from atento.text.markers import spelled
 from atento.text.specials import sentinels
@@ -89,59 +86,50 @@ def read_data(recipe: Recipe, folder: Path, report: Report, memory: Mapping[str,
     Raises:
         DataError, RecipeError: before any long work, naming file, line and rule.
     """
-    config, noun = recipe.data, TASKS[recipe.task].records
     splits: dict[str, Split | None] = {}
     records: dict[str, list[Records]] = {}
     for name in ("train", "valid", "test"):
         records[name] = read_sources(recipe, name, folder, memory)
-        for warning in (text for part in records[name] for text in part.warnings()):
-            report(f"warning: {warning}")
+        _report_warnings((text for part in records[name] for text in part.warnings()), report)
         splits[name] = joined(records[name], files_by_source(recipe, name, folder))
     train = splits["train"]
     if train is None:
         raise RecipeError("`data.train` names no data")
-    only_training = {field.name for field in TASKS[recipe.task].fields if field.only_training}
-    for name, split in splits.items():
-        if (
-            split is not None
-            and not split.columns.keys() <= train.columns.keys() <= split.columns.keys() | only_training
-        ):
-            fields = [" and ".join(f"`{column}`" for column in part.columns) for part in (split, train)]
-            raise DataError(f"`data.{name}` has {fields[0]}, and `data.train` has {fields[1]}")
-    for part, source in zip(records["valid"], _by_file(recipe, "valid", folder)):
-        also = overlap(records["train"], part)
-        if also:
-            subject = f"{len(part)} validation {noun} of {_name(source)}"
-            report(f"warning: {also} of {subject} are also in the training data")
+    check_columns(recipe.task, splits, train)
+    _report_warnings(_overlaps(recipe, records, folder), report)
     label = next((field.name for field in TASKS[recipe.task].fields if field.kind == "class"), None)
     if label is not None:
-        counts = Counter(train[label])
-        if (joint := joined_labels(counts)) is not None:
-            where, others = train.where(train[label].index(joint[0])), " and ".join(map(repr, joint[1]))
-            raise DataError(f"{where}: the label {joint[0]!r} joins {others}, which are labels too; {several_labels()}")
-        if (sharing := shared_parts(counts)) is not None:
-            one, other = map(repr, sharing)
-            report(f"warning: {one} and {other} are two labels here, with nothing in common; {several_labels()}")
-        for name, count in sorted(counts.items()):
-            if count == 1:
-                where = train.where(train[label].index(name))
-                report(
-                    f"warning: label {name!r} has one training example ({where}), from which little is learned"
-                    f"{header_hint(where)}"
-                )
-    if config.folds:
-        parts_of_fold = fold_of(train.columns, config.folds, config.fold, recipe.training.seed, label)
-        train, test = (subset(train, rows) for rows in parts_of_fold)
-        splits["test"] = test
-        report(
-            f"fold {config.fold} of {config.folds}: {len(train):,} training {noun}, {len(test):,} for the test "
-            f"(seed {recipe.training.seed})"
-        )
-    if config.held_out:
+        _report_warnings(doubtful_labels(train, label), report)
+    if recipe.data.folds:
+        train, splits["test"] = _fold(train, recipe, label, report)
+    if recipe.data.held_out:
         train, splits["valid"] = _held_out(train, recipe, report)
-    for warning in without_difference(recipe.task, {**splits, "train": train}):
-        report(f"warning: {warning}")
+    _report_warnings(without_difference(recipe.task, {**splits, "train": train}), report)
     return Data(train, splits["valid"], splits["test"], fingerprint_of(train, splits["valid"]))
+
+
+def _report_warnings(warnings: Iterable[str], report: Report) -> None:
+    for warning in warnings:
+        report(f"warning: {warning}")
+
+
+def _overlaps(recipe: Recipe, records: Mapping[str, Sequence[Records]], folder: Path) -> Iterator[str]:
+    """Yield a warning for each source of validation data that has records of the training data."""
+    for part, source in zip(records["valid"], _by_file(recipe, "valid", folder)):
+        if also := overlap(records["train"], part):
+            subject = f"{len(part)} validation {TASKS[recipe.task].records} of {_name(source)}"
+            yield f"{also} of {subject} are also in the training data"
+
+
+def _fold(train: Split, recipe: Recipe, label: str | None, report: Report) -> tuple[Split, Split]:
+    """Return the training records of all folds but one, and those of that fold; report their number."""
+    config, noun, seed = recipe.data, TASKS[recipe.task].records, recipe.training.seed
+    parts = fold_of(train.columns, config.folds, config.fold, seed, label)
+    rest, test = (subset(train, rows) for rows in parts)
+    report(
+        f"fold {config.fold} of {config.folds}: {len(rest):,} training {noun}, {len(test):,} for the test (seed {seed})"
+    )
+    return rest, test
 
 
 def fingerprint_of(train: Split, valid: Split | None) -> str:

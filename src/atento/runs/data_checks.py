@@ -1,0 +1,81 @@
+"""Records that are read but unfit: other columns, labels that join others or stand alone, nothing to learn from."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from atento.config.tables.tasks import TASKS
+from atento.data.files.source_records import header_hint
+from atento.data.records.reader import Split
+from atento.data.records.values import joined_labels, several_labels, shared_parts
+from atento.errors import DataError
+
+_SO = "so there is nothing to learn"
+
+
+def check_labels(names: Sequence[str], labels: Sequence[Sequence[str]], *, sets: bool) -> None:
+    """Check that labels tell records apart.
+
+    Args:
+        names: the labels of the training data.
+        labels: those of each record.
+        sets: a record has any number of labels, so that one label, present or absent, is enough.
+
+    Raises:
+        DataError: there is no label, or one alone that every record has.
+    """
+    if not names:
+        raise DataError(f"no record of the training data has a label, {_SO}")
+    if len(names) == 1 and (not sets or all(labels)):
+        each = ", which every text has" if sets else ""
+        raise DataError(f"the training data has only one label, {names[0]!r}{each}, {_SO}")
+
+
+def without_difference(task: str, splits: Mapping[str, Split | None]) -> Iterator[str]:
+    """Yield a warning for each split whose numbers are all equal, or whose questions all have no answer.
+
+    Args:
+        task: the task of the recipe.
+        splits: the splits by name.
+    """
+    for name, split in splits.items():
+        for field in TASKS[task].fields if split is not None else ():
+            values = split.columns.get(field.name, ()) if split is not None else ()
+            effect = _SO if name == "train" else "so its scores say little"
+            if field.kind == "number" and len(values) > 1 and all(value == values[0] for value in values):
+                yield f"data.{name}: every `{field.name}` is {values[0]:g}, {effect}; correlations are 0"
+            if field.kind == "spans" and len(values) and not any(values):
+                yield f"data.{name}: no question has an answer, {effect}"
+
+
+def check_columns(task: str, splits: Mapping[str, Split | None], train: Split) -> None:
+    """Check that all splits have the columns of the training data.
+
+    Raises:
+        DataError: one has others.
+    """
+    only_training = {field.name for field in TASKS[task].fields if field.only_training}
+    for name, split in splits.items():
+        if split is None or split.columns.keys() <= train.columns.keys() <= split.columns.keys() | only_training:
+            continue
+        fields = [" and ".join(f"`{column}`" for column in part.columns) for part in (split, train)]
+        raise DataError(f"`data.{name}` has {fields[0]}, and `data.train` has {fields[1]}")
+
+
+def doubtful_labels(train: Split, label: str) -> Iterator[str]:
+    """Yield warnings of labels that may be several in one, and of those with one example.
+
+    Raises:
+        DataError: a label joins others.
+    """
+    counts = Counter(train[label])
+    if (joint := joined_labels(counts)) is not None:
+        where, others = train.where(train[label].index(joint[0])), " and ".join(map(repr, joint[1]))
+        raise DataError(f"{where}: the label {joint[0]!r} joins {others}, which are labels too; {several_labels()}")
+    if (sharing := shared_parts(counts)) is not None:
+        one, other = map(repr, sharing)
+        yield f"{one} and {other} are two labels here, with nothing in common; {several_labels()}"
+    for name, count in sorted(counts.items()):
+        if count == 1:
+            where = train.where(train[label].index(name))
+            hint = header_hint(where)
+            yield f"label {name!r} has one training example ({where}), from which little is learned{hint}"
