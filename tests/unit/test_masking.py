@@ -29,6 +29,7 @@ from atento.networks import build_network
 from atento.text.tokenizer import Tokenizer
 from atento.text.training import train_tokenizer
 from atento.training.losses import Call, losses
+from masking_by_row import hide
 
 TEXTS = [
     f"Naquele dia, o gato-bravo número {n} pulou alto; a Maria não gostou: «fica quieto», disse ela às {n}h."
@@ -111,7 +112,7 @@ def test_e2_the_rates_of_whole_words_hold_in_tokens() -> None:
     ids = torch.from_numpy(random.integers(first, size, len(words)))
     hidden, labels = ids.clone(), torch.full_like(ids, -1)
     masking = Masking(4, np.arange(first, size), unit="words")
-    masking.hide(hidden, np.arange(len(ids)), labels, 0, Draw(1, 0), words)
+    hide(masking, hidden, np.arange(len(ids)), labels, 0, Draw(1, 0), words)
     chosen = labels >= 0
     assert int((hidden != ids)[~chosen].sum()) == 0 and torch.equal(labels[chosen], ids[chosen])
     # the number of words is exact; the deviation is that of their lengths
@@ -142,7 +143,7 @@ def test_e2_a_batch_is_hidden_as_row_by_row(rate: float, unit: Literal["tokens",
         positions = np.flatnonzero(may[row].numpy())
         if len(positions):
             of_row = words[row, positions]
-            ranges = masking.hide(expected[row], positions, expected_labels[row], int(rows[row]), Draw(3, 2), of_row)
+            ranges = hide(masking, expected[row], positions, expected_labels[row], int(rows[row]), Draw(3, 2), of_row)
             assert unit != "spans" or np.array_equal(ranges, spans[row])
     assert torch.equal(hidden, expected) and torch.equal(labels, expected_labels)
     assert int((labels >= 0).sum()) > 100
@@ -155,7 +156,7 @@ def test_e5_spans_are_geometric_in_whole_words_and_never_neighbours() -> None:
     treated: list[str] = []
     for row in range(5):
         ids, labels = torch.full((len(words),), 50), torch.full((len(words),), -1)
-        ranges = masking.hide(ids, np.arange(len(words)), labels, row, Draw(1, 0), words)
+        ranges = hide(masking, ids, np.arange(len(words)), labels, row, Draw(1, 0), words)
         assert all(start % 2 == 0 and end % 2 == 0 for start, end in ranges)
         assert all(before[1] < after[0] for before, after in pairwise(ranges))
         assert sum(end - start for start, end in ranges) == int((labels >= 0).sum()) == round(0.15 * len(words))
@@ -180,7 +181,7 @@ def test_e5_short_texts_have_a_hidden_word_and_spans_within_them(n_words: int, r
     masking = Masking(4, np.arange(5, 105), rate, "spans")
     for row in range(40):
         ids, labels = torch.full((n_words,), 50), torch.full((n_words,), -1)
-        ranges = masking.hide(ids, np.arange(n_words), labels, row, Draw(2, 0), np.arange(n_words))
+        ranges = hide(masking, ids, np.arange(n_words), labels, row, Draw(2, 0), np.arange(n_words))
         hidden = int((labels >= 0).sum())
         assert sum(end - start for start, end in ranges) == hidden >= 1
         assert abs(hidden - max(1, rate * n_words)) < 1

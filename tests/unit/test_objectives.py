@@ -19,7 +19,6 @@ from atento.config.tables.objective import OBJECTIVES, ObjectiveConfig
 from atento.data import objectives
 from atento.data.batches.batch import Batch, Batches, Draw, PlannedBatches
 from atento.data.batches.mixture import Mixture, Shares
-from atento.data.batches.shuffle import random_partition
 from atento.data.batches.store import MemoryStore, Ragged
 from atento.data.objectives import batches_for
 from atento.data.objectives.next_sentence import NextSentence
@@ -31,6 +30,7 @@ from atento.errors import DataError, TokenizerError
 from atento.text.specials import sentinels
 from atento.text.tokenizer import Tokenizer
 from atento.text.training import train_tokenizer
+from masking_by_row import random_partition
 
 SENTENCES = ["O gato dorme. Ele sonha com peixe.", "A casa é azul. A porta é verde. O sol brilha.", "Eu leio. Tu lês."]
 SENTINELS = tuple(range(1000, 1010))

@@ -1,7 +1,7 @@
 """Hide tokens, words or spans of a text: the choices of masked language modelling, as a function of seed and epoch."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Draw
-from atento.data.batches.shuffle import grid_hashes, hashes, random_partition, random_partitions, uniform
+from atento.data.batches.shuffle import grid_hashes, random_partitions, uniform
 from atento.errors import TokenizerError
 from atento.text.tokenizer import Tokenizer
 
@@ -72,7 +72,7 @@ class Masking:
         draw: Draw,
         words: NDArray[np.int64] | None = None,
     ) -> list[NDArray[np.int64]]:
-        """Hide tokens, words or spans of a batch: as `hide` row by row, many times faster.
+        """Hide tokens, words or spans of a batch: what is hidden of a row is a function of seed, epoch and its number.
 
         Args:
             ids: (B,L), changed in place.
@@ -87,53 +87,58 @@ class Masking:
         """
         may = may_be_chosen.numpy()
         counts, spans = may.sum(axis=1), list[NDArray[np.int64]]()
-        most = int(counts.max(initial=0))
-        positions = np.argsort(~may, axis=1, kind="stable")[:, :most]  # those that may be chosen come first
+        positions = np.argsort(~may, axis=1, kind="stable")[:, : int(counts.max(initial=0))]  # those that may, first
         if self.unit == "tokens":
-            drawn = grid_hashes(rows, 3 * most + 1, draw.seed, draw.epoch)  # of each row those that `hide` draws
-            ranked, chosen = self._first(drawn, counts, np.take_along_axis(drawn, 3 * counts[:, np.newaxis], 1))
-            at, place = np.nonzero(np.arange(most) < chosen[:, np.newaxis])
-            index = ranked[at, place]
-            treatment, random = drawn[at, counts[at] + place], drawn[at, 2 * counts[at] + place]
+            chosen = self._tokens(counts, rows, draw)
         else:
             assert words is not None
-            of_place = np.take_along_axis(words, positions, axis=1)
-            inside_row = np.arange(most) < counts[:, np.newaxis]
-            begins = (np.diff(of_place, axis=1, prepend=of_place[:, :1] - 1) != 0) & inside_row
-            n_words = begins.sum(axis=1)
-            number = np.maximum(0, np.cumsum(begins, axis=1) - 1)  # of the word in its row
-            is_chosen, treated = np.zeros((len(rows), int(n_words.max(initial=0))), dtype=np.bool_), None
+            of_rows = _words_of(np.take_along_axis(words, positions, axis=1), counts)
             if self.unit == "words":
-                drawn = grid_hashes(rows, is_chosen.shape[1] + 1, draw.seed, draw.epoch, after=(_UNITS_KEY,))
-                ranked, chosen = self._first(drawn, n_words, np.take_along_axis(drawn, n_words[:, np.newaxis], 1))
-                np.put_along_axis(is_chosen, ranked, np.arange(ranked.shape[1]) < chosen[:, np.newaxis], axis=1)
+                chosen = _treated(of_rows, self._words(of_rows, rows, draw), None, rows, draw)
             else:
-                row, first, last = self._spans_of(n_words, rows, draw)
-                edges = np.zeros((len(rows), is_chosen.shape[1] + 1), dtype=np.int64)
-                np.add.at(edges, (row, first), 1)
-                np.add.at(edges, (row, last), -1)
-                is_chosen = np.cumsum(edges, axis=1)[:, :-1] > 0
-                start = np.zeros((len(rows), is_chosen.shape[1] + 1), dtype=np.int64)  # of each word, in `positions`
-                start[np.arange(len(rows)), n_words] = counts
-                begin_row, begin = np.nonzero(begins)
-                start[begin_row, number[begin_row, begin]] = begin
-                of_span = np.zeros_like(edges)
-                of_span[row, first] = start[row, first]
-                treated = np.maximum.accumulate(of_span, axis=1)  # of a word: the place of the first token of its span
-                ranges = np.stack([start[row, first], start[row, last]], axis=1)
-                spans = np.split(ranges, np.searchsorted(row, np.arange(1, len(rows))))
-            at, index = np.nonzero(np.take_along_axis(is_chosen, number, axis=1) & inside_row)
-            drawn = grid_hashes(rows, 2 * most, draw.seed, draw.epoch, after=(_TREATMENT_KEY,))
-            treatment = drawn[at, index if treated is None else treated[at, number[at, index]]]
-            random = drawn[at, counts[at] + index]
-        flat = at * may.shape[1] + positions[at, index]
-        self._replace(ids.view(-1).numpy(), labels.view(-1).numpy(), flat, treatment, random)
+                is_chosen, first, spans = self._spans(of_rows, rows, draw)
+                chosen = _treated(of_rows, is_chosen, first, rows, draw)
+        flat = chosen.row * may.shape[1] + positions[chosen.row, chosen.index]
+        self._replace(ids.view(-1).numpy(), labels.view(-1).numpy(), flat, chosen.treatment, chosen.random)
         return spans
+
+    def _tokens(self, counts: NDArray[np.int64], rows: NDArray[np.int64], draw: Draw) -> "_Chosen":
+        """Choose among the tokens (B,) of each row; one draw a row gives order, treatment, random token, rounding."""
+        most = int(counts.max(initial=0))
+        drawn = grid_hashes(rows, 3 * most + 1, draw.seed, draw.epoch)
+        ranked, n = self._first(drawn, counts, np.take_along_axis(drawn, 3 * counts[:, np.newaxis], 1))
+        row, place = np.nonzero(np.arange(most) < n[:, np.newaxis])
+        treatment, random = drawn[row, counts[row] + place], drawn[row, 2 * counts[row] + place]
+        return _Chosen(row, ranked[row, place], treatment, random)
+
+    def _words(self, words: "_Words", rows: NDArray[np.int64], draw: Draw) -> NDArray[np.bool_]:
+        """Choose words: boolean (B,W)."""
+        n = words.count
+        is_chosen = np.zeros((len(rows), int(n.max(initial=0))), dtype=np.bool_)
+        drawn = grid_hashes(rows, is_chosen.shape[1] + 1, draw.seed, draw.epoch, after=(_UNITS_KEY,))
+        ranked, chosen = self._first(drawn, n, np.take_along_axis(drawn, n[:, np.newaxis], 1))
+        np.put_along_axis(is_chosen, ranked, np.arange(ranked.shape[1]) < chosen[:, np.newaxis], axis=1)
+        return is_chosen
+
+    def _spans(
+        self, words: "_Words", rows: NDArray[np.int64], draw: Draw
+    ) -> tuple[NDArray[np.bool_], NDArray[np.int64], list[NDArray[np.int64]]]:
+        """Choose spans: which words (B,W) are in one, the first token (B,W) of its span, and the spans of each row."""
+        row, first, last = self._spans_of(words.count, rows, draw)
+        start = words.starts()
+        edges = np.zeros_like(start)
+        np.add.at(edges, (row, first), 1)
+        np.add.at(edges, (row, last), -1)
+        of_span = np.zeros_like(start)
+        of_span[row, first] = start[row, first]
+        ranges = np.stack([start[row, first], start[row, last]], axis=1)
+        spans = np.split(ranges, np.searchsorted(row, np.arange(1, len(rows))))
+        return np.cumsum(edges, axis=1)[:, :-1] > 0, np.maximum.accumulate(of_span, axis=1), spans
 
     def _spans_of(
         self, n: NDArray[np.int64], rows: NDArray[np.int64], draw: Draw
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Choose spans of n (B,) words, as `_spans` row by row: the row of each, its first word, and the one behind."""
+        """Choose spans of n (B,) words: the row of each, its first word, and the one behind."""
         key = draw.seed, draw.epoch
         drawn = grid_hashes(rows, int(n.max(initial=0)) + 2, *key, after=(_UNITS_KEY,))
         rounding = uniform(np.take_along_axis(drawn, n[:, np.newaxis], 1)[:, 0])
@@ -164,73 +169,6 @@ class Masking:
         chosen = np.minimum((self.share(units) + uniform(rounding[:, 0])).astype(np.int64), units)
         return np.argsort(order, axis=1, kind="stable"), chosen
 
-    def hide(
-        self,
-        ids: Tensor,
-        positions: NDArray[np.int64],
-        labels: Tensor,
-        row: int,
-        draw: Draw,
-        words: NDArray[np.int64] | None = None,
-    ) -> NDArray[np.int64]:
-        """Hide some tokens of one text, as a function of seed, epoch and row.
-
-        Args:
-            ids: (L,), changed in place.
-            positions: (n,) the positions that may be chosen.
-            labels: (L,) of -1; receives the original ids at the chosen positions.
-            row: number of the example.
-            draw: seed and epoch.
-            words: (n,) the number of the word of each position; not read where the unit is the token.
-
-        Returns:
-            The chosen words or spans in order, as ranges of `positions` (ranges,2); none where the unit is the token.
-        """
-        n = len(positions)
-        if self.unit == "tokens":
-            drawn = hashes(3 * n + 1, draw.seed, draw.epoch, row)  # order, treatment, random token, and rounding
-            chosen = positions[np.argsort(drawn[:n], kind="stable")[: self._count(n, drawn[-1])]]
-            of_chosen = slice(0, len(chosen))
-            treatment, random = drawn[n : 2 * n][of_chosen], drawn[2 * n :][of_chosen]
-            self._replace(ids.numpy(), labels.numpy(), chosen, treatment, random)
-            return np.empty((0, 2), dtype=np.int64)
-        assert words is not None
-        starts = np.flatnonzero(np.diff(words, prepend=words[:1] - 1))  # where each word begins
-        units = self._words(starts, row, draw) if self.unit == "words" else self._spans(len(starts), row, draw)
-        ranges = np.append(starts, n)[units]
-        index, first = inside(ranges)
-        drawn = hashes(2 * n, draw.seed, draw.epoch, row, _TREATMENT_KEY)
-        treatment = drawn[:n][first if self.unit == "spans" else index]  # of a span: that of its first token
-        self._replace(ids.numpy(), labels.numpy(), positions[index], treatment, drawn[n:][index])
-        return ranges
-
-    def _count(self, units: int, drawn: np.uint64) -> int:
-        """Return how many units are chosen, rounded at random, so that the mean is exact."""
-        return int(float(self.share(np.array(units))) + float(uniform(np.array(drawn))))
-
-    def _words(self, starts: NDArray[np.int64], row: int, draw: Draw) -> NDArray[np.int64]:
-        """Choose words: ranges [first, last) of one word each, in order, (words,2)."""
-        n = len(starts)
-        drawn = hashes(n + 1, draw.seed, draw.epoch, row, _UNITS_KEY)
-        chosen = np.sort(np.argsort(drawn[:n], kind="stable")[: self._count(n, drawn[n])])
-        return np.stack([chosen, chosen + 1], axis=1)
-
-    def _spans(self, n: int, row: int, draw: Draw) -> NDArray[np.int64]:
-        """Choose spans: ranges [first, last) of words, in order, of which no two are neighbours, (spans,2)."""
-        drawn = hashes(n + 2, draw.seed, draw.epoch, row, _UNITS_KEY)
-        hidden = min(n, self._count(n, drawn[n]))
-        lengths = 1 + np.searchsorted(_SPAN_LENGTHS, uniform(drawn[:hidden]) * _SPAN_LENGTHS[-1], side="right")
-        count = 1 + int(np.searchsorted(np.cumsum(lengths), hidden))  # spans up to the one that has the last word
-        count = min(count, n - hidden + 1)  # two spans have a word between them
-        lengths = lengths[:count]
-        lengths[-1] = hidden - int(lengths[:-1].sum())
-        # the spans, and so the cut one, are in random order: gaps and lengths are independent
-        lengths = lengths[np.argsort(hashes(count, draw.seed, draw.epoch, row, _UNITS_KEY, 1), kind="stable")]
-        # + 2: the first and the last gap may be empty
-        gaps = random_partition(n - hidden + 2, count + 1, draw.seed, draw.epoch, row, _GAPS_KEY)
-        ends = np.cumsum(np.array(gaps[:-1]) + lengths) - 1
-        return np.stack([ends - lengths, ends], axis=1)
-
     def _replace(
         self,
         ids: NDArray[np.int64],
@@ -250,11 +188,55 @@ class Masking:
         ids[chosen[replaced]] = self.ordinary_ids[random[replaced]]
 
 
-def inside(ranges: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the positions inside ranges (ranges,2), one after another, and the first position of the range of each."""
-    sizes = ranges[:, 1] - ranges[:, 0]
-    first = np.repeat(ranges[:, 0], sizes)
-    return first + np.arange(len(first)) - np.repeat(np.cumsum(sizes) - sizes, sizes), first
+class _Chosen(NamedTuple):
+    """The chosen tokens (n,): the row of each, its number among those that may be chosen, and two hashes."""
+
+    row: NDArray[np.int64]
+    index: NDArray[np.int64]
+    treatment: NDArray[np.uint64]
+    random: NDArray[np.uint64]
+
+
+class _Words(NamedTuple):
+    """The words of the tokens that may be chosen, of rows with `size` (B,) such tokens.
+
+    Attributes:
+        begins: boolean (B,L) whether a word begins with this token.
+        number: (B,L) of the word of each token in its row.
+        count: (B,) of the words.
+    """
+
+    size: NDArray[np.int64]
+    begins: NDArray[np.bool_]
+    number: NDArray[np.int64]
+    count: NDArray[np.int64]
+
+    def starts(self) -> NDArray[np.int64]:
+        """Return the first token (B,W + 1) of each word, and behind the last one the number of tokens."""
+        start = np.zeros((len(self.size), int(self.count.max(initial=0)) + 1), dtype=np.int64)
+        start[np.arange(len(self.size)), self.count] = self.size
+        row, token = np.nonzero(self.begins)
+        start[row, self.number[row, token]] = token
+        return start
+
+
+def _words_of(words: NDArray[np.int64], size: NDArray[np.int64]) -> _Words:
+    """Return the words of tokens, from any numbers (B,L) that differ between neighbouring words."""
+    begins = np.diff(words, axis=1, prepend=words[:, :1] - 1) != 0
+    begins &= np.arange(words.shape[1]) < size[:, np.newaxis]
+    return _Words(size, begins, np.maximum(0, np.cumsum(begins, axis=1) - 1), begins.sum(axis=1))
+
+
+def _treated(
+    words: _Words, is_chosen: NDArray[np.bool_], first: NDArray[np.int64] | None, rows: NDArray[np.int64], draw: Draw
+) -> _Chosen:
+    """Return the tokens of the chosen words (B,W); each is treated as the token `first` (B,W) of its word, or alone."""
+    most = words.number.shape[1]
+    real = np.arange(most) < words.size[:, np.newaxis]
+    row, index = np.nonzero(np.take_along_axis(is_chosen, words.number, axis=1) & real)
+    drawn = grid_hashes(rows, 2 * most, draw.seed, draw.epoch, after=(_TREATMENT_KEY,))
+    treatment = drawn[row, index if first is None else first[row, words.number[row, index]]]
+    return _Chosen(row, index, treatment, drawn[row, words.size[row] + index])
 
 
 def masking_of(

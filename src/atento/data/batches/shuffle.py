@@ -1,7 +1,5 @@
 """Shuffling as a function of (seed, epoch, index): there is no generator state, so resuming is exact and cheap."""
 
-from itertools import pairwise
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -56,17 +54,13 @@ def permutation(count: int, *key: int) -> NDArray[np.int64]:
     return np.argsort(hashes(count, *key), kind="stable").astype(np.int64)
 
 
-def random_partition(total: int, count: int, *key: int) -> list[int]:
-    """Return `count` numbers of at least 1 with the sum `total`; all such lists are equally probable."""
-    positions = np.argsort(hashes(total - 1, *key), kind="stable")[: count - 1]
-    cuts = [0, *np.sort(positions + 1).tolist(), total]
-    return [end - start for start, end in pairwise(cuts)]
-
-
 def random_partitions(
     totals: NDArray[np.int64], counts: NDArray[np.int64], rows: NDArray[np.int64], *key: int, after: tuple[int, ...]
 ) -> NDArray[np.int64]:
-    """Return `random_partition(totals[i], counts[i], *key, rows[i], *after)` in row i (B, most), with 0 behind."""
+    """Return in row i of (B, most) `counts[i]` numbers of at least 1 with the sum `totals[i]`, and 0 behind them.
+
+    All such lists are equally probable. `key`, `rows` and `after` are those of `grid_hashes`.
+    """
     most, cuts = int(totals.max(initial=1)) - 1, int(counts.max(initial=1)) - 1
     drawn = grid_hashes(rows, most, *key, after=after)
     order = np.where(np.arange(most) < (totals - 1)[:, np.newaxis], drawn, np.uint64(2**64 - 1))

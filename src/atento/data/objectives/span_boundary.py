@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Batch, Draw, PlannedBatches
-from atento.data.batches.masking import inside
 from atento.data.batches.planning import Rows
 from atento.data.batches.store import Store
 from atento.data.objectives.masked import HEAD, Masked, masked_texts, with_token_mask
@@ -63,3 +62,10 @@ def span_boundary(preparation: Preparation, config: ObjectiveConfig) -> PlannedB
     store, masked = masked_texts(preparation, config, "spans")
     objective = SpanBoundary(masked)
     return PlannedBatches(store, objective, budget=training.batch_tokens, seed=training.seed, weight=config.weight)
+
+
+def inside(ranges: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the positions inside ranges (ranges,2), one after another, and the first position of the range of each."""
+    sizes = ranges[:, 1] - ranges[:, 0]
+    first = np.repeat(ranges[:, 0], sizes)
+    return first + np.arange(len(first)) - np.repeat(np.cumsum(sizes) - sizes, sizes), first

@@ -91,11 +91,10 @@ def masked_spans() -> Finding:
     hidden token from the vectors beside its span and its place in the span.
     """
     size, words = WORD + 100, np.arange(4000)
-    masking, lengths = Masking(MASK, np.arange(WORD, size), unit="spans"), list[int]()
-    for row in range(5):
-        ids, labels = torch.full((len(words),), WORD), torch.full((len(words),), -1)
-        ranges = masking.hide(ids, words, labels, row, Draw(1, 0), words)
-        lengths += [int(end - start) for start, end in ranges]
+    masking, ids = Masking(MASK, np.arange(WORD, size), unit="spans"), torch.full((5, len(words)), WORD)
+    of_rows = np.broadcast_to(words, ids.shape)
+    spans = masking.hide_batch(ids, -torch.ones_like(ids), ids == WORD, np.arange(5), Draw(1, 0), of_rows)
+    lengths = [int(end - start) for ranges in spans for start, end in ranges]
     law = 0.8 ** np.arange(10)
     mean = float((law * np.arange(1, 11)).sum() / law.sum())
     deviation = float(((law * (np.arange(1, 11) - mean) ** 2).sum() / law.sum()) ** 0.5)
