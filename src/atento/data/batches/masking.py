@@ -1,7 +1,7 @@
 """Hide tokens, words or spans of a text: the choices of masked language modelling, as a function of seed and epoch."""
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
@@ -188,7 +188,8 @@ class Masking:
         ids[chosen[replaced]] = self.ordinary_ids[random[replaced]]
 
 
-class _Chosen(NamedTuple):
+@dataclass(frozen=True)
+class _Chosen:
     """The chosen tokens (n,): the row of each, its number among those that may be chosen, and two hashes."""
 
     row: NDArray[np.int64]
@@ -197,7 +198,8 @@ class _Chosen(NamedTuple):
     random: NDArray[np.uint64]
 
 
-class _Words(NamedTuple):
+@dataclass(frozen=True)
+class _Words:
     """The words of the tokens that may be chosen, of rows with `size` (B,) such tokens.
 
     Attributes:
