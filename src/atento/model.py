@@ -37,8 +37,7 @@ from atento.tasks.languages import TranslationOptions
 from atento.tasks.model_outputs import (
     score_outputs,
     stream_output,
-    traced_outputs,
-    write_outputs,
+    writer_of,
     writing_task,
 )
 from atento.tasks.model_vectors import embed, similarity
@@ -291,7 +290,11 @@ class Model(TaskModel):
         Raises:
             CapabilityError: the model does not do that task. UsageError: an option that is wrong or has no effect.
         """
-        return traced_outputs(self, task or writing_task(self), text, n_best, row, options, embedder=self.embedder)
+        tokenizer = tokenizer_of(self).target
+        trace = Trace(name=lambda token: tokenizer.tokens([token])[0])
+        writer = writer_of(self, task or writing_task(self), n_best, options, embedder=self.embedder)
+        (outputs,) = writer.write([text], row, trace)
+        return outputs, trace
 
     def stream(
         self, prompt: str, *, task: str | None = None, row: int = 0, **options: Unpack[TranslationOptions]
@@ -400,11 +403,11 @@ class Model(TaskModel):
     def _write(
         self, verb: str, texts: Sequence[str], n_best: int | None, row: int, options: DecodingOptions
     ) -> list[list[WrittenText]]:
-        return write_outputs(self, task_with(verb), texts, n_best, row, options, embedder=self.embedder)
+        return writer_of(self, task_with(verb), n_best, options, embedder=self.embedder).write(texts, row)
 
     def _output(self, text: str) -> str:
         """What the model writes for a text."""
-        return write_outputs(self, writing_task(self), [text], None, 0, {}, embedder=self.embedder)[0][0].text
+        return writer_of(self, writing_task(self), None, {}, embedder=self.embedder).write([text])[0][0].text
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickle is the folder, to be loaded again. Raises UsageError: there is none."""

@@ -10,7 +10,7 @@ from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import SpecialIds
 from atento.decoding import MBR, Beam, Sample, generate
-from atento.tasks.writing import WrittenText, write_all
+from atento.tasks.writing import Writer, WrittenText
 from test_decoding_chains import EOS, Chain
 
 CONFIG = NetworkConfig(vocab_size=6, ids=SpecialIds(eos=EOS))
@@ -25,7 +25,7 @@ def spelled(ids: list[int]) -> str:
 
 def written(chain: Chain, text: Callable[[list[int]], str] = spelled, **options: int) -> list[list[WrittenText]]:
     decoding = DecodingConfig(max_new_tokens=LONGEST, **options)  # type: ignore[arg-type]
-    return write_all(chain, CONFIG, SOURCES, decoding, text, device=torch.device("cpu"))
+    return Writer(chain, CONFIG, decoding, text, torch.device("cpu")).write(SOURCES)
 
 
 def ranked_texts(chain: Chain, sentence: int) -> list[str]:

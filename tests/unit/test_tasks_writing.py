@@ -11,7 +11,7 @@ from atento.config.sections.positions import PositionConfig
 from atento.errors import AtentoWarning, UsageError
 from atento.inference.plain import PlainStepFunction
 from atento.networks import build_network
-from atento.tasks.writing import token_limit, write_all
+from atento.tasks.writing import Writer, token_limit
 from atento.training.allocator import check_memory
 
 LEARNED = NetworkConfig(
@@ -44,15 +44,8 @@ def test_outputs_that_end_for_want_of_places_are_counted() -> None:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", AtentoWarning)
             decoding = DecodingConfig(beam=1, **options)  # type: ignore[arg-type]
-            write_all(
-                PlainStepFunction(network),  # type: ignore[union-attr]
-                LEARNED,
-                [[5], [5] * 6],
-                decoding,
-                str,
-                device=torch.device("cpu"),
-                is_prompt=True,
-            )
+            steps = PlainStepFunction(network)  # type: ignore[arg-type]
+            Writer(steps, LEARNED, decoding, str, torch.device("cpu"), is_prompt=True).write([[5], [5] * 6])
         return "\n".join(str(one.message) for one in caught)
 
     assert written(max_new_tokens=7) == ""

@@ -22,7 +22,7 @@ from atento.tasks.options import decoding_for
 from atento.tasks.strategies import ids_inside
 from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.verbs import listed
-from atento.tasks.writing import WrittenText, write_all
+from atento.tasks.writing import Writer, WrittenText
 from atento.text.lengths import pad_batch
 from atento.text.tokenizer import Tokenizer
 
@@ -383,16 +383,15 @@ def _written(
     decoding = decoding_for(model.decoding, top, options)  # ranked by probability
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AtentoWarning)  # fewer than `top` different outputs are no defect
-        return write_all(
+        return Writer(
             model.step_function(),
             network.config,
-            sources,
             decoding,
             lambda ids: " ".join(map(str, ids)),  # sentinels too: outputs that differ in them differ
-            device=next(network.parameters()).device,
+            next(network.parameters()).device,
             n_special=n_special,
             trained=model.trained_length,
-        )
+        ).written(sources)
 
 
 def _candidate(tokenizer: Tokenizer, ids: Sequence[int], tokens: Sequence[int], log_prob: float) -> Candidate:

@@ -1,19 +1,17 @@
-"""A language model continues prompts: whole outputs, or a stream of pieces of text."""
+"""A language model continues prompts: which networks do, how they read a prompt, what writes their outputs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from atento.config.sections.decoding import DecodingConfig
 from atento.config.tables.tasks import TASKS
-from atento.decoding.contract import AnyStepFunction
-from atento.decoding.draft import Draft
 from atento.decoding.source import Source
-from atento.decoding.trace import Trace
 from atento.inference.plain import WritingNetwork
 from atento.inference.prefix import PrefixStepFunction, Prompt
 from atento.networks import Decoder, Encoder, Network, RecurrentLM
-from atento.tasks.strategies import Utility, constraints_of
-from atento.tasks.writing import WrittenText, stream_one, write_all
+from atento.tasks.strategies import constraints_of
+from atento.tasks.verbs import check_texts
+from atento.tasks.writing import Writer
 from atento.text.tokenizer import Tokenizer
 
 Continuing = Decoder | RecurrentLM | Encoder
@@ -68,65 +66,37 @@ def prompt_ids(
     return [ids or [network.config.start_id] for ids in rows]
 
 
-def continue_prompts(
+def prompt_writer(
     network: Continuing,
     tokenizer: Tokenizer,
-    prompts: Sequence[str | Sequence[int]],
-    config: DecodingConfig,
-    *,
+    decoding: DecodingConfig,
+    steps: Source,
     template: str | None = None,
-    step_function: AnyStepFunction | None = None,
-    utility: Utility | None = None,
-    first: int = 0,
-    trained: int | None = None,
-    trace: Trace | None = None,
-    draft: Draft | None = None,
-) -> list[list[WrittenText]]:
-    """What follows each prompt, the prompt itself left out; best first where there are several.
+    **more: Any,
+) -> Writer:
+    """What continues prompts; an output does not repeat its prompt.
 
-    `step_function` is the one to use instead of the network's plain one; the others as in `write_all`.
+    Args:
+        network, tokenizer: of the model.
+        decoding: the options of decoding.
+        steps: the step function.
+        template: as in `prompt_ids`.
+        more: attributes of `Writer`.
     """
-    return write_all(
-        plain_steps(network) if step_function is None else step_function,
+
+    def encode(prompts: Sequence[str | Sequence[int]]) -> list[list[int]]:
+        check_texts([prompt for prompt in prompts if not isinstance(prompt, list)])
+        return prompt_ids(network, tokenizer, prompts, template)
+
+    return Writer(
+        steps,
         network.config,
-        prompt_ids(network, tokenizer, prompts, template),
-        config,
+        decoding,
         tokenizer.decode,
-        device=next(network.parameters()).device,
+        next(network.parameters()).device,
+        encode,
         n_special=tokenizer.added(template=template),
         is_prompt=True,
-        constraints=constraints_of(config, tokenizer, network.config.writing),
-        utility=utility,
-        first=first,
-        trained=trained,
-        trace=trace,
-        draft=draft,
-    )
-
-
-def stream_continuation(
-    network: Continuing,
-    tokenizer: Tokenizer,
-    prompt: str,
-    config: DecodingConfig,
-    *,
-    template: str | None = None,
-    step_function: AnyStepFunction | None = None,
-    row: int = 0,
-    trained: int | None = None,
-    draft: Draft | None = None,
-) -> Iterator[str]:
-    """What `continue_prompts` gives for prompt number `row`, in pieces (`writing.stream_one`)."""
-    return stream_one(
-        plain_steps(network) if step_function is None else step_function,
-        network.config,
-        prompt_ids(network, tokenizer, [prompt], template)[0],
-        config,
-        tokenizer,
-        device=next(network.parameters()).device,
-        n_special=tokenizer.added(template=template),
-        is_prompt=True,
-        row=row,
-        trained=trained,
-        draft=draft,
+        constraints=constraints_of(decoding, tokenizer, network.config.writing),
+        **more,
     )

@@ -5,28 +5,22 @@ from typing import Any
 
 from atento.config.sections.decoding import DecodingConfig, DecodingOptions
 from atento.config.tables.tasks import TEXT_TO_TEXT, task_with, verb_of
-from atento.data.batches.special_tokens import special_tokens_of
-from atento.decoding.trace import Trace
-from atento.errors import CapabilityError, UsageError
+from atento.decoding import Beam, Greedy, Sample
+from atento.decoding.contract import AnyStepFunction
+from atento.errors import AtentoError, CapabilityError, UsageError
 from atento.metrics.utilities import embedding_utility
-from atento.networks import Encoder, EncoderDecoder, Network, RecurrentSeq2Seq
+from atento.networks import Encoder, EncoderDecoder, RecurrentSeq2Seq
 from atento.tasks.drafts import draft_of
-from atento.tasks.generation import (
-    Continuing,
-    can_continue,
-    continue_prompts,
-    prompt_ids,
-    prompt_template,
-    stream_continuation,
-)
+from atento.tasks.generation import Continuing, can_continue, prompt_template, prompt_writer
 from atento.tasks.languages import in_languages
+from atento.tasks.lengths import check_lengths, watched
 from atento.tasks.options import decoding_for, one_output
 from atento.tasks.scoring import TokenScores, score_texts
 from atento.tasks.strategies import Utility
 from atento.tasks.task_model import TaskModel, tokenizer_of
-from atento.tasks.translation import source_ids, stream_translation, translate
-from atento.tasks.verbs import check_texts
-from atento.tasks.writing import Writing, WrittenText, writing_of
+from atento.tasks.translation import source_writer
+from atento.tasks.writing import Writer
+from atento.text.streaming import stream_text
 
 
 def writing_task(model: TaskModel) -> str:
@@ -35,148 +29,69 @@ def writing_task(model: TaskModel) -> str:
     return str(model.config.get("task")) if reads_source else task_with("generate")
 
 
-def write_outputs(
+def writer_of(
     model: TaskModel,
     task: str,
-    texts: Sequence[str | Sequence[int]],
     n_best: int | None,
-    row: int,
     options: DecodingOptions,
     *,
-    embedder: Callable[[str], Any],
-    trace: Trace | None = None,
-) -> list[list[WrittenText]]:
-    """The outputs of one task for each text, best first.
+    usual: DecodingConfig | None = None,
+    decode: Callable[[DecodingConfig, int | None, DecodingOptions], DecodingConfig] = decoding_for,
+    steps: AnyStepFunction | None = None,
+    embedder: Callable[[str], Any] | None = None,
+) -> Writer:
+    """What writes the outputs of one call of a model.
 
     Args:
         model: the model.
-        task: the task to do.
-        texts: sources, or prompts; prompts may be ids, special tokens included.
+        task: the task to do. Its texts are sources, or prompts; prompts may be ids, special tokens included.
         n_best: outputs of each text; None: those of the model's decoding.
-        row: the number of the first text, where these are part of more.
-        options: they change the model's decoding.
-        embedder: the name of a model -> its function of texts -> vectors, for `mbr="embeddings:MODEL"`.
-        trace: records the search for one text.
+        options: they change the model's decoding, or `usual` in its place.
+        decode: `decoding_for`, or remembers what that returned.
+        steps: in place of the model's step function.
+        embedder: the name of a model -> its function of texts -> vectors, for `mbr="embeddings:MODEL"`; None: no model
+            is loaded.
 
     Raises:
-        CapabilityError: the model does not do the task. UsageError, RecipeError: a wrong option. DataError: a text has
-            a NUL character.
-    """
-    network = network_for(model, task)
-    _check_inputs(network, texts)
-    special_tokens, plain_options = in_languages(network.config, tokenizer_of(model), options)
-    decoding = decoding_for(model.decoding, n_best, plain_options)
-    arguments: dict[str, Any] = {
-        "step_function": model.step_function(),
-        "utility": _utility(options.get("mbr", decoding.mbr), embedder),
-        "first": row,
-        "trained": model.trained_length,
-        "trace": trace,
-        "draft": draft_of(model, decoding),
-    }
-    if isinstance(network, Continuing):
-        arguments["template"] = prompt_template(network, model.config)
-        return continue_prompts(network, tokenizer_of(model), texts, decoding, **arguments)
-    sources: Any = texts
-    arguments |= {"special_tokens": special_tokens, "longest": model.source_limit}
-    arguments["words_only"] = model.copies and translates(task)
-    return translate(network, tokenizer_of(model), sources, decoding, **arguments)
-
-
-def translates(task: str) -> bool:
-    """Whether a task translates: a text without a letter or digit is then its own output."""
-    return verb_of(task) == "translate"
-
-
-def writings(
-    model: TaskModel,
-    task: str,
-    texts: Sequence[str | Sequence[int]],
-    n_best: int | None,
-    row: int,
-    options: DecodingOptions,
-    decode: Callable[[DecodingConfig, int | None, DecodingOptions], DecodingConfig] = decoding_for,
-) -> list[Writing | None]:
-    """What `write_outputs` searches for each text, each by itself; None for a source whose output is `unsearched`.
-
-    Arguments and errors are those of `write_outputs`; `decode` is `decoding_for`, or remembers what that returned.
+        CapabilityError: the model does not do the task. UsageError, RecipeError: a wrong option.
     """
     network, tokenizer = network_for(model, task), tokenizer_of(model)
-    _check_inputs(network, texts)
     special_tokens, plain_options = in_languages(network.config, tokenizer, options)
-    decoding = decode(model.decoding, n_best, plain_options)
-    is_prompt, draft = isinstance(network, Continuing), draft_of(model, decoding)
+    decoding = decode(usual or model.decoding, n_best, plain_options)
+    shared: Any = {
+        "utility": _utility(options.get("mbr", decoding.mbr), embedder),
+        "trained": model.trained_length,
+        "draft": draft_of(model, decoding),
+    }
+    steps = model.step_function() if steps is None else steps
     if isinstance(network, Continuing):
-        template = prompt_template(network, model.config)
-        inputs = prompt_ids(network, tokenizer, texts, template)
-        n_special, writer = tokenizer.added(template=template), tokenizer
-    else:
-        sources: Any = texts
-        special_tokens = special_tokens or special_tokens_of(network.config, tokenizer)
-        inputs = source_ids(tokenizer, sources, special_tokens, words_only=translates(task))
-        n_special, writer = special_tokens.added(False), tokenizer.target
-    return [
-        writing_of(
-            network.config,
-            ids,
-            decoding,
-            writer,
-            n_special=n_special,
-            is_prompt=is_prompt,
-            row=row + number,
-            draft=draft,
-        )
-        if ids
-        else None
-        for number, ids in enumerate(inputs)
-    ]
-
-
-def _check_inputs(network: Network, texts: Sequence[str | Sequence[int]]) -> None:
-    """As `check_texts`; a prompt may also be a list of ids."""
-    is_prompt = isinstance(network, Continuing)
-    check_texts([text for text in texts if not (is_prompt and isinstance(text, list))])
-
-
-def traced_outputs(
-    model: TaskModel,
-    task: str,
-    text: str,
-    n_best: int | None,
-    row: int,
-    options: DecodingOptions,
-    *,
-    embedder: Callable[[str], Any],
-) -> tuple[list[WrittenText], Trace]:
-    """The outputs for a text and the trace of the search for them; arguments as in `write_outputs`."""
-    tokenizer = tokenizer_of(model).target
-    trace = Trace(name=lambda token: tokenizer.tokens([token])[0])
-    (outputs,) = write_outputs(model, task, [text], n_best, row, options, embedder=embedder, trace=trace)
-    return outputs, trace
+        return prompt_writer(network, tokenizer, decoding, steps, prompt_template(network, model.config), **shared)
+    # a text without a letter or digit is its own translation
+    shared |= {"words_only": model.copies and verb_of(task) == "translate", "longest": model.source_limit}
+    return source_writer(network, tokenizer, decoding, steps, special_tokens=special_tokens, **shared)
 
 
 def stream_output(model: TaskModel, task: str, text: str, row: int, options: DecodingOptions) -> Iterator[str]:
     """The output for a text in pieces: by greedy search, unless the options name sampling or a beam.
 
-    Arguments and errors as in `write_outputs`. UsageError: several outputs are asked for.
+    Arguments and errors as in `writer_of`. UsageError: several outputs are asked for, or `mbr` or `exact`, whose output
+    is known only when the search is over.
     """
     if "n_best" in options:
         raise UsageError("a stream is one output of greedy search, sampling or a beam: `n_best` is no option of it")
-    check_texts([text])
-    network = network_for(model, task)
-    special_tokens, plain_options = in_languages(network.config, tokenizer_of(model), options)
-    decoding = decoding_for(one_output(model.decoding), 1, plain_options)
-    arguments: dict[str, Any] = {
-        "step_function": model.step_function(),
-        "row": row,
-        "trained": model.trained_length,
-        "draft": draft_of(model, decoding),
-    }
-    if isinstance(network, Continuing):
-        arguments["template"] = prompt_template(network, model.config)
-        return stream_continuation(network, tokenizer_of(model), text, decoding, **arguments)
-    arguments |= {"special_tokens": special_tokens, "words_only": translates(task)}
-    return stream_translation(network, tokenizer_of(model), text, decoding, **arguments)
+    writer = writer_of(model, task, 1, options, usual=one_output(model.decoding))
+    (ids,) = writer.encode([text])
+    if not ids:
+        return iter(filter(None, [writer.unsearched(text).text]))
+    if writer.decoding.n_best > 1 or writer.decoding.exact or not isinstance(writer.strategy, Greedy | Sample | Beam):
+        raise UsageError(
+            "a stream is one output of greedy search, sampling or a beam: no `mbr`, no `exact`, no `n_best`"
+        )
+    check_lengths([len(ids)], writer.config, writer.trained)
+    tokens = writer.writing(ids, row).tokens()
+    tokens = watched(tokens, len(ids), writer.config) if writer.is_prompt else tokens
+    written = (token.id for token in tokens if token.end != "eos")
+    return stream_text(tokenizer_of(model).target, written, stop=writer.decoding.stop)
 
 
 def score_outputs(model: TaskModel, sources: Sequence[str], targets: Sequence[str], top: int = 0) -> list[TokenScores]:
@@ -221,11 +136,13 @@ def network_for(model: TaskModel, task: str) -> EncoderDecoder | RecurrentSeq2Se
     return network
 
 
-def _utility(mbr: object, embedder: Callable[[str], Any]) -> Utility | None:
+def _utility(mbr: object, embedder: Callable[[str], Any] | None) -> Utility | None:
     """The function that `mbr` compares texts with: itself, or vectors for "embeddings:MODEL"; None for a metric."""
     if isinstance(mbr, str) and mbr.startswith("embeddings:"):
         name = mbr.removeprefix("embeddings:")
         if not name:
             raise UsageError("`mbr` embeddings:MODEL names a model folder: got none")
+        if embedder is None:
+            raise AtentoError("the service compares outputs by metrics alone")
         return embedding_utility(embedder(name))
     return mbr if callable(mbr) else None

@@ -15,7 +15,7 @@ from atento.errors import AtentoWarning
 from atento.networks.network import Network
 from atento.tasks.evaluation import ModelInTraining
 from atento.tasks.filling import fill
-from atento.tasks.generation import continue_prompts, prompt_template
+from atento.tasks.generation import prompt_template, prompt_writer
 from atento.tasks.table import VERBS
 from atento.text.tokenizer import Tokenizer
 
@@ -86,15 +86,10 @@ def _continued(model: ModelInTraining, tokenizer: Tokenizer, texts: Sequence[str
         if not reference:
             continue
         prompt = tokenizer.decode(ids[:begin])
-        (outputs,) = continue_prompts(
-            model.network,  # type: ignore[arg-type]
-            tokenizer,
-            [prompt],
-            replace(model.decoding, n_best=1, min_new_tokens=0, max_new_tokens=len(reference)),
-            template=prompt_template(model.network, model.config),
-            step_function=steps,
-            first=row,
-        )
+        decoding = replace(model.decoding, n_best=1, min_new_tokens=0, max_new_tokens=len(reference))
+        template = prompt_template(model.network, model.config)
+        writer = prompt_writer(model.network, tokenizer, decoding, steps, template)  # type: ignore[arg-type]
+        (outputs,) = writer.write([prompt], row)
         written.append(Sample(prompt, outputs[0].text, tokenizer.decode(reference)))
     return written
 

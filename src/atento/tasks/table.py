@@ -8,7 +8,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.tables.tasks import TaskSpec, task_with
 from atento.data.records.reader import Split
 from atento.tasks import answering, classification, model_vectors, regression, tagging, translation
-from atento.tasks.model_outputs import write_outputs
+from atento.tasks.model_outputs import writer_of
 from atento.tasks.tag_sequences import scheme_of_labels
 from atento.tasks.task_model import TaskModel
 
@@ -30,9 +30,8 @@ def _written(verb: str) -> Callable[[TaskModel, Split, Mapping[str, Any]], list[
     """The best output for each source of a split."""
 
     def call(model: TaskModel, split: Split, options: Any) -> list[str]:
-        sources = split["source"]
-        outputs = write_outputs(model, task_with(verb), sources, None, 0, options, embedder=model.embedder)
-        return [best[0].text for best in outputs]
+        writer = writer_of(model, task_with(verb), None, options, embedder=model.embedder)
+        return [best[0].text for best in writer.write(split["source"])]
 
     return call
 

@@ -2,18 +2,20 @@
 
 import reprlib
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from atento.config.sections.decoding import CONTINUATION_TOKENS, DecodingConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import WritingConfig
 from atento.decoding import Beam, Greedy, Hypothesis, Sample, generate
-from atento.decoding.contract import Rule
+from atento.decoding.contract import Request
 from atento.decoding.draft import Draft
 from atento.decoding.exact import exact_search
 from atento.decoding.rules import StopStrings
@@ -24,10 +26,8 @@ from atento.decoding.stream import Token, stream
 from atento.decoding.trace import Trace
 from atento.errors import AtentoWarning, UsageError, counted
 from atento.tasks.grouping import by_length, results_of
-from atento.tasks.lengths import check_lengths, warn_of_context, watched
-from atento.tasks.strategies import NO_CONSTRAINTS, Constraints, ToText, Utility, constraints_of, rules_of, strategy_of
-from atento.text.streaming import stream_text
-from atento.text.tokenizer import Tokenizer
+from atento.tasks.lengths import check_lengths, warn_of_context
+from atento.tasks.strategies import NO_CONSTRAINTS, Constraints, ToText, Utility, rules_of, strategy_of
 
 DOUBLINGS = 2  # of the width of a beam that found fewer than `n_best` different texts
 
@@ -43,151 +43,181 @@ class WrittenText:
         return f"WrittenText({reprlib.repr(self.text)}, score={self.hypothesis.score:.4f})"
 
 
-def write_all(
-    network: Source,
-    config: NetworkConfig,
-    inputs: Sequence[Sequence[int]],
-    decoding: DecodingConfig,
-    text: ToText,
-    *,
-    device: torch.device,
-    n_special: int = 0,
-    is_prompt: bool = False,
-    constraints: Constraints = NO_CONSTRAINTS,
-    utility: Utility | None = None,
-    first: int = 0,
-    trained: int | None = None,
-    trace: Trace | None = None,
-    draft: Draft | None = None,
-) -> list[list[WrittenText]]:
-    """The outputs for each input, best first; an empty input gets none.
+@dataclass(frozen=True)
+class Writer:
+    """Writes the outputs of one call: all that the search for them takes, but for the texts.
 
-    The `n_best` outputs of a beam or of minimum Bayes risk have different texts; `_fill_up` searches again where a beam
-    found too few. Samples are in the order drawn.
+    The outputs of a text do not depend on the other texts: its seed comes from `decoding.seed` and its number.
 
-    Inputs are sorted by length and decoded in batches of `decoding.batch_tokens` padded tokens, counted once for
-    each output, so memory is bounded and short inputs do not wait for long ones. The outputs of an input do not depend
-    on the other inputs: its seed comes from `decoding.seed` and its number.
-
-    Args:
-        network: a network, a loaded model or a step function.
+    Attributes:
+        steps: a network, a loaded model or a step function.
         config: of the network.
-        inputs: ids, special tokens included; `n_special` of each input are special.
         decoding: the options of decoding.
         text: ids -> text.
         device: where the network is.
-        is_prompt: inputs are prompts; prompt and output share the positions.
+        encode: texts -> ids, special tokens included, `n_special` of each text; no ids: it is not searched.
+        is_prompt: whether texts are prompts; prompt and output share the positions.
+        words_only: whether a text without a letter or digit, such as emoji, is its own output.
         constraints: the words and tokens of `decoding`, as ids (`strategies.constraints_of`).
-        first: the number of the first input, where these are part of more.
         utility: a function of (candidates, evidence) for `decoding.mbr`, in place of the metric that it names.
         trained: the most tokens of a text in training; longer inputs are counted in a warning.
-        trace: records the search, for one input.
         draft: what proposes tokens (`drafts.draft_of`).
-
-    Raises:
-        UsageError: a prompt that takes all positions of the network, a limit below the tokens that `constraints` take,
-            or a trace of several inputs.
     """
-    if trace is not None and len(inputs) != 1:
-        raise UsageError(f"a trace is of one text: got {len(inputs)}")
-    check_lengths(lengths := [len(ids) for ids in inputs], config, trained)
-    _warn_of_positions(lengths, decoding, config, is_prompt=is_prompt)
-    writer = _Writer(
-        network, config, inputs, decoding, text, device, n_special, is_prompt, constraints, first, trace, draft
-    )
-    strategy = strategy_of(decoding, text, utility)
-    beam = strategy if isinstance(strategy, Beam) and decoding.n_best > 1 else None
-    if beam is not None:  # request all hypotheses: several may be the same text in other tokens
-        strategy = beam = replace(beam, n_best=beam.width)
-    results: list[list[WrittenText]] = [[] for _ in inputs]
-    for row, outputs in results_of(
-        by_length(lengths, decoding.batch_tokens // decoding.rows),
-        lambda rows: writer.write(rows, strategy),
-        pack=lambda outputs: [asdict(output) for output in outputs],
-        unpack=lambda values: [WrittenText(value["text"], Hypothesis(**value["hypothesis"])) for value in values],
-    ):
-        results[row] = outputs if beam is None else _distinct(outputs, decoding.n_best)
-    if beam is not None:
-        _fill_up(results, writer, beam)
-    warn_of_context(lengths if is_prompt else [], map(_longest, results), config)
-    if writer.stopped_early:
-        warnings.warn(
-            f"the exact search stopped early for {len(writer.stopped_early)} of {counted(len(inputs), 'text')} after "
-            f"`exact_limit` {decoding.exact_limit:,}: their outputs may not be the best",
-            AtentoWarning,
-            stacklevel=2,
-        )
-    return results
 
-
-def _longest(outputs: Sequence[WrittenText]) -> int:
-    """The most tokens of an output."""
-    return max((len(output.hypothesis.ids) for output in outputs), default=0)
-
-
-@dataclass(frozen=True)
-class _Writer:
-    """The arguments of one call of `write_all`, which all of its batches share."""
-
-    network: Source
+    steps: Source
     config: NetworkConfig
-    inputs: Sequence[Sequence[int]]
     decoding: DecodingConfig
     text: ToText
     device: torch.device
-    n_special: int
-    is_prompt: bool
-    constraints: Constraints
-    first: int
-    trace: Trace | None
-    draft: Draft | None
-    stopped_early: list[int] = field(default_factory=list)  # inputs whose exact search reached its limit
+    encode: Callable[[Sequence[Any]], list[list[int]]] = list
+    n_special: int = 0
+    is_prompt: bool = False
+    words_only: bool = False
+    constraints: Constraints = NO_CONSTRAINTS
+    utility: Utility | None = None
+    trained: int | None = None
+    draft: Draft | None = None
 
-    def write(self, rows: list[int], strategy: Strategy) -> list[list[WrittenText]]:
-        """Decode the inputs of these numbers as one batch."""
-        decoding, inputs = self.decoding, [list(self.inputs[row]) for row in rows]
-        stop = StopStrings(self.text, decoding.stop) if decoding.stop else None
-        lengths = torch.tensor([len(ids) for ids in inputs])
-        ids = torch.full((len(rows), int(lengths.max())), self.config.pad_id)
-        for index, input_ids in enumerate(inputs):
-            ids[index, : len(input_ids)] = torch.tensor(input_ids)
-        real = torch.arange(ids.shape[1]) < lengths[:, None]
+    @cached_property
+    def strategy(self) -> Strategy:
+        """The search, or sampling."""
+        return strategy_of(self.decoding, self.text, self.utility)
+
+    def write(self, texts: Sequence[Any], first: int = 0, trace: Trace | None = None) -> list[list[WrittenText]]:
+        """The outputs for each text, best first; a source that is not searched has one.
+
+        The `n_best` outputs of a beam or of minimum Bayes risk have different texts; `_fill_up` searches again where a
+        beam found too few. Samples are in the order drawn.
+
+        Inputs are sorted by length and decoded in batches of `decoding.batch_tokens` padded tokens, counted once for
+        each output, so memory is bounded and short inputs do not wait for long ones.
+
+        Args:
+            texts: as `encode` takes them.
+            first: the number of the first one, where these are part of more.
+            trace: records the search, for one text.
+
+        Raises:
+            UsageError: a prompt that takes all positions of the network, a limit below the tokens that `constraints`
+                take, or a trace of several texts.
+        """
+        results = self.written(self.encode(texts), first, trace)
+        return results if self.is_prompt else [found or [self.unsearched(text)] for text, found in zip(texts, results)]
+
+    def written(
+        self, inputs: Sequence[Sequence[int]], first: int = 0, trace: Trace | None = None
+    ) -> list[list[WrittenText]]:
+        """As `write`, for inputs; one without ids has no outputs."""
+        if trace is not None and len(inputs) != 1:
+            raise UsageError(f"a trace is of one text: got {len(inputs)}")
+        check_lengths(lengths := [len(ids) for ids in inputs], self.config, self.trained)
+        _warn_of_positions(lengths, self.decoding, self.config, is_prompt=self.is_prompt)
+        strategy, early = self.strategy, list[int]()
+        beam = strategy if isinstance(strategy, Beam) and self.decoding.n_best > 1 else None
+        if beam is not None:  # request all hypotheses: several may be the same text in other tokens
+            strategy = beam = replace(beam, n_best=beam.width)
+
+        def searched(rows: list[int], strategy: Strategy) -> list[list[WrittenText]]:
+            return self._searched([self.writing(inputs[row], first + row) for row in rows], strategy, trace, early)
+
+        results: list[list[WrittenText]] = [[] for _ in inputs]
+        for row, outputs in results_of(
+            by_length(lengths, self.decoding.batch_tokens // self.decoding.rows),
+            lambda rows: searched(rows, strategy),
+            pack=lambda outputs: [asdict(output) for output in outputs],
+            unpack=lambda values: [WrittenText(value["text"], Hypothesis(**value["hypothesis"])) for value in values],
+        ):
+            results[row] = outputs if beam is None else _distinct(outputs, self.decoding.n_best)
+        if beam is not None:
+            _fill_up(results, lengths, self.decoding, beam, searched)
+        warn_of_context(lengths if self.is_prompt else [], map(_longest, results), self.config)
+        if early:
+            warnings.warn(
+                f"the exact search stopped early for {len(early)} of {counted(len(inputs), 'text')} after "
+                f"`exact_limit` {self.decoding.exact_limit:,}: their outputs may not be the best",
+                AtentoWarning,
+                stacklevel=2,
+            )
+        return results
+
+    def writings(self, texts: Sequence[Any], first: int = 0) -> "list[Writing | None]":
+        """What is searched for each text, each by itself; None: its output is `unsearched`."""
+        return [self.writing(ids, first + n) if ids else None for n, ids in enumerate(self.encode(texts))]
+
+    def writing(self, ids: Sequence[int], row: int) -> "Writing":
+        """What is searched for text number `row`. Raises UsageError: as `write`."""
         needed = self.constraints.length
-        limits = [
-            token_limit(len(input_ids), self.n_special, decoding, self.config, is_prompt=self.is_prompt, needed=needed)
-            for input_ids in inputs
-        ]
-        required = self.constraints.required
-        shared: dict[str, Any] = {
-            "max_new_tokens": limits,
-            "min_new_tokens": decoding.min_new_tokens,
-            "eos_id": _eos_ids(decoding, self.constraints, self.config),
-            "token_mask": real.to(self.device),
-            "rules": rules_of(
+        limit = token_limit(
+            len(ids), self.n_special, self.decoding, self.config, is_prompt=self.is_prompt, needed=needed
+        )
+        return Writing(self, list(ids), limit, row_seed(self.decoding.seed, row))
+
+    def unsearched(self, text: str) -> WrittenText:
+        """The output of a source that has no ids: empty, or with `words_only` the text itself if it is not blank."""
+        as_it_is = self.words_only and bool(text.strip()) and not has_words(text)
+        return WrittenText(text if as_it_is else "", Hypothesis([], 0.0, 0.0, []))
+
+    def written_text(self, hypothesis: Hypothesis) -> WrittenText:
+        """An output as text, without the strings that end it."""
+        text = self.text(hypothesis.ids)
+        return WrittenText(
+            StopStrings(self.text, self.decoding.stop).cut(text) if self.decoding.stop else text, hypothesis
+        )
+
+    def request(self, writings: "Sequence[Writing]", trace: Trace | None = None) -> Request:
+        """The options of a search for some texts side by side."""
+        decoding, required = self.decoding, self.constraints.required
+        limits = [one.max_new_tokens for one in writings]
+        return Request(
+            limits,
+            decoding.min_new_tokens,
+            (*(() if decoding.ignore_eos else self.config.eos_ids), *self.constraints.stop_ids),
+            rules_of(
                 decoding,
                 self.constraints,
                 eos_id=self.config.eos_id,
                 writing=self.config.writing,
                 max_new_tokens=limits,
             ),
-            "trace": self.trace,
+            seeds=tuple(one.seed for one in writings),
+            prompts=[one.ids for one in writings],
+            required=[required] * len(writings) if required else None,
+            stop=StopStrings(self.text, decoding.stop) if decoding.stop else None,
+            trace=trace,
+        )
+
+    def _searched(
+        self, writings: "list[Writing]", strategy: Strategy, trace: Trace | None, early: list[int]
+    ) -> list[list[WrittenText]]:
+        """The outputs of some texts as one batch; `early` gets one entry an exact search that reached its limit."""
+        request = self.request(writings, trace)
+        inputs = [torch.tensor(one.ids) for one in writings]
+        ids = pad_sequence(inputs, batch_first=True, padding_value=self.config.pad_id).to(self.device)
+        real = torch.arange(ids.shape[1]) < torch.tensor([len(one) for one in inputs])[:, None]
+        shared: dict[str, Any] = {
+            "max_new_tokens": request.max_new_tokens,
+            "min_new_tokens": request.min_new_tokens,
+            "eos_id": request.eos_ids,
+            "token_mask": real.to(self.device),
+            "rules": request.rules,
+            "trace": trace,
         }
         results = generate(
-            self.network,
-            ids.to(self.device),
+            self.steps,
+            ids,
             strategy,
-            required=[required] * len(rows) if required else None,
-            stop=stop,
-            seed=[row_seed(decoding.seed, self.first + row) for row in rows],
+            required=request.required,
+            stop=request.stop,
+            seed=request.seeds,
             draft=self.draft,
             **shared,
         )
-        if decoding.exact:
-            results = self._exact(ids.to(self.device), rows, results, shared)
-        return [[self._written_text(hypothesis, stop) for hypothesis in hypotheses] for hypotheses in results]
+        if self.decoding.exact:
+            results = self._exact(ids, results, shared, early)
+        return [[self.written_text(hypothesis) for hypothesis in hypotheses] for hypotheses in results]
 
     def _exact(
-        self, ids: Tensor, rows: list[int], beam_results: list[list[Hypothesis]], shared: dict[str, Any]
+        self, ids: Tensor, beam_results: list[list[Hypothesis]], shared: dict[str, Any], early: list[int]
     ) -> list[list[Hypothesis]]:
         """The best output of each row; the beam's if the search stops early or no output can end."""
         decoding = self.decoding
@@ -196,22 +226,56 @@ class _Writer:
         own = self.config.writing or WritingConfig()
         comparable = penalties == (1.0, 0.0, 0.0) and not own.renormalized and (own.first, own.last) == (None, None)
         searched = exact_search(
-            self.network,
+            self.steps,
             ids,
             length_penalty=decoding.length_penalty,
             limit=decoding.exact_limit,
             known=[result[0] for result in beam_results] if comparable else None,
             **shared,
         )
-        self.stopped_early.extend(row for row, result in zip(rows, searched) if not result.optimal)
+        early.extend(row for row, result in enumerate(searched) if not result.optimal)
         return [
             [result.best] if result.best is not None and (result.optimal or comparable) else beam
             for result, beam in zip(searched, beam_results)
         ]
 
-    def _written_text(self, hypothesis: Hypothesis, stop: StopStrings | None) -> WrittenText:
-        text = self.text(hypothesis.ids)
-        return WrittenText(text if stop is None else stop.cut(text), hypothesis)
+
+@dataclass(frozen=True)
+class Writing:
+    """One text that a writer writes for, with all that the search takes; no other text changes it."""
+
+    writer: Writer
+    ids: list[int]
+    max_new_tokens: int
+    seed: int
+
+    def tokens(self) -> Iterator[Token]:
+        """The tokens of its output, by greedy search, one sample or a beam, as `decoding.stream.stream` gives them."""
+        writer, request = self.writer, self.writer.request([self])
+        assert isinstance(writer.strategy, Greedy | Sample | Beam)
+        return stream(
+            writer.steps,
+            torch.tensor([self.ids], device=writer.device),
+            writer.strategy,
+            max_new_tokens=self.max_new_tokens,
+            min_new_tokens=request.min_new_tokens,
+            eos_id=request.eos_ids,
+            rules=request.rules,
+            required=writer.constraints.required,
+            stop=request.stop,
+            seed=request.seeds,
+            draft=writer.draft,
+        )
+
+
+def has_words(text: str) -> bool:
+    """Whether a text has a letter, of any script, or a digit."""
+    return any(char.isalnum() for char in text)
+
+
+def _longest(outputs: Sequence[WrittenText]) -> int:
+    """The most tokens of an output."""
+    return max((len(output.hypothesis.ids) for output in outputs), default=0)
 
 
 def _distinct(outputs: Iterable[WrittenText], count: int) -> list[WrittenText]:
@@ -222,143 +286,23 @@ def _distinct(outputs: Iterable[WrittenText], count: int) -> list[WrittenText]:
     return list(first.values())[:count]
 
 
-def _fill_up(results: list[list[WrittenText]], writer: _Writer, strategy: Beam) -> None:
+def _fill_up(
+    results: list[list[WrittenText]],
+    lengths: Sequence[int],
+    decoding: DecodingConfig,
+    strategy: Beam,
+    searched: Callable[[list[int], Strategy], list[list[WrittenText]]],
+) -> None:
     """Search again, twice and four times as wide, where a beam found fewer than `n_best` different texts.
 
     The outputs of the first search stay first, so that the best output does not depend on `n_best`.
     """
-    decoding = writer.decoding
     for _ in range(DOUBLINGS):
         strategy = replace(strategy, width=2 * strategy.width, n_best=2 * strategy.width)
-        short = [len(ids) if len(outputs) < decoding.n_best else 0 for ids, outputs in zip(writer.inputs, results)]
+        short = [length if len(outputs) < decoding.n_best else 0 for length, outputs in zip(lengths, results)]
         for rows in by_length(short, decoding.batch_tokens // strategy.width):
-            for row, more in zip(rows, writer.write(rows, strategy)):
+            for row, more in zip(rows, searched(rows, strategy)):
                 results[row] = _distinct([*results[row], *more], decoding.n_best)
-
-
-@dataclass(frozen=True)
-class Writing:
-    """One input with all that the search for its outputs takes; no other input changes it.
-
-    Attributes:
-        ids: the input.
-        tokenizer: of the outputs.
-        strategy: the search, or sampling.
-        max_new_tokens, min_new_tokens, eos_ids, rules, seed: as `generate` takes them.
-        required: as `stream` takes it.
-        stop_strings: they end an output, and are cut from it.
-        draft: what proposes tokens.
-    """
-
-    ids: list[int]
-    tokenizer: Tokenizer
-    strategy: Strategy
-    max_new_tokens: int
-    min_new_tokens: int
-    eos_ids: tuple[int, ...]
-    rules: tuple[Rule, ...]
-    stop_strings: tuple[str, ...]
-    seed: int
-    required: Sequence[Sequence[int]] = ()
-    draft: Draft | None = None
-
-    @property
-    def stop(self) -> StopStrings | None:
-        """The function that ends an output."""
-        return StopStrings(self.tokenizer.decode, self.stop_strings) if self.stop_strings else None
-
-    def tokens(self, network: Source, device: torch.device) -> Iterator[Token]:
-        """The tokens of its output, by greedy search, one sample or a beam, as `decoding.stream.stream` gives them."""
-        assert isinstance(self.strategy, Greedy | Sample | Beam)
-        return stream(
-            network,
-            torch.tensor([self.ids], device=device),
-            self.strategy,
-            max_new_tokens=self.max_new_tokens,
-            min_new_tokens=self.min_new_tokens,
-            eos_id=self.eos_ids,
-            rules=self.rules,
-            required=self.required,
-            stop=self.stop,
-            seed=[self.seed],
-            draft=self.draft,
-        )
-
-    def written_text(self, hypothesis: Hypothesis) -> WrittenText:
-        """An output as text."""
-        text, stop = self.tokenizer.decode(hypothesis.ids), self.stop
-        return WrittenText(text if stop is None else stop.cut(text), hypothesis)
-
-
-def writing_of(
-    config: NetworkConfig,
-    ids: Sequence[int],
-    decoding: DecodingConfig,
-    tokenizer: Tokenizer,
-    *,
-    n_special: int = 0,
-    is_prompt: bool = False,
-    row: int = 0,
-    draft: Draft | None = None,
-) -> Writing:
-    """Input number `row` with what `write_all` gives to the search for its outputs; arguments as there.
-
-    Raises:
-        UsageError: as `write_all`.
-    """
-    constraints = constraints_of(decoding, tokenizer, config.writing)
-    limit = token_limit(len(ids), n_special, decoding, config, is_prompt=is_prompt, needed=constraints.length)
-    return Writing(
-        list(ids),
-        tokenizer,
-        strategy_of(decoding),
-        limit,
-        decoding.min_new_tokens,
-        _eos_ids(decoding, constraints, config),
-        rules_of(decoding, constraints, eos_id=config.eos_id, writing=config.writing, max_new_tokens=[limit]),
-        decoding.stop,
-        row_seed(decoding.seed, row),
-        constraints.required,
-        draft,
-    )
-
-
-def stream_one(
-    network: Source,
-    config: NetworkConfig,
-    ids: Sequence[int],
-    decoding: DecodingConfig,
-    tokenizer: Tokenizer,
-    *,
-    device: torch.device,
-    n_special: int = 0,
-    is_prompt: bool = False,
-    row: int = 0,
-    trained: int | None = None,
-    draft: Draft | None = None,
-) -> Iterator[str]:
-    """The text that `write_all` writes for input number `row`, in pieces, without the `stop` strings.
-
-    Raises:
-        UsageError: several outputs, `mbr` or `exact`, whose output is known only when the search is over.
-    """
-    strategy = strategy_of(decoding)
-    if decoding.n_best > 1 or decoding.exact or not isinstance(strategy, Greedy | Sample | Beam):
-        raise UsageError(
-            "a stream is one output of greedy search, sampling or a beam: no `mbr`, no `exact`, no `n_best`"
-        )
-    check_lengths([len(ids)], config, trained)
-    writing = writing_of(
-        config, ids, decoding, tokenizer, n_special=n_special, is_prompt=is_prompt, row=row, draft=draft
-    )
-    tokens = writing.tokens(network, device)
-    tokens = watched(tokens, len(ids), config) if is_prompt else tokens
-    return stream_text(tokenizer, (token.id for token in tokens if token.end != "eos"), stop=decoding.stop)
-
-
-def _eos_ids(decoding: DecodingConfig, constraints: Constraints, config: NetworkConfig) -> tuple[int, ...]:
-    """Return the ids that end an output."""
-    return (*(() if decoding.ignore_eos else config.eos_ids), *constraints.stop_ids)
 
 
 def token_limit(

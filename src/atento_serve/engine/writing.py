@@ -4,41 +4,37 @@ Greedy search and sampling share a lane, in which every output is a row; other s
 steps (`searches.py`). A job's outputs are those that the methods of `atento.Model` write for the same texts.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import groupby
 from typing import Any
 
 import torch
 from greenlet import greenlet
 
-from atento.config.tables.tasks import task_with
 from atento.decoding import Beam
-from atento.decoding.beam.groups import BeamRequest
 from atento.decoding.beam.lane import BeamLanes
 from atento.decoding.choosing import hypothesis
 from atento.decoding.contract import AnyStepFunction, Joining
 from atento.decoding.lane import Lane
 from atento.decoding.running import JoinedRows, RunningBatch
 from atento.decoding.token_loop import Drawn, Output
-from atento.errors import AtentoError
 from atento.inference.fast import FastStepFunction
 from atento.inference.prompts import PromptMemory, RememberingSteps
 from atento.inference.slots import Slots
 from atento.model import Model
 from atento.tasks.generation import Continuing
-from atento.tasks.model_outputs import translates, write_outputs
 from atento.tasks.task_model import tokenizer_of
-from atento.tasks.translation import unsearched
-from atento.tasks.writing import Writing, WrittenText
+from atento.tasks.writing import Writer, Writing, WrittenText
 from atento.text.streaming import TextStream
+from atento.text.tokenizer import Tokenizer
 from atento_serve.engine.log_probs import Top, entries, lead_of, most_probable_beside, texts_of_tokens
 from atento_serve.engine.outbox import Outbox
-from atento_serve.engine.requests import beam_of, fits_lane, inputs_of, is_one_output, outputs_of, width_of
+from atento_serve.engine.requests import beam_of, fits_lane, is_one_output, outputs_of, width_of, writings_of
 from atento_serve.engine.searches import Searches
 from atento_serve.engine.waiting import Waiting
-from atento_serve.jobs import Piece, Result, Usage
+from atento_serve.jobs import Job, Piece, Result, Usage
 
 MOST_ROWS = 256  # outputs that are written at a time, unless one job alone has more
 REMEMBERED = 2048  # tokens of prompts whose keys and values are held, for prompts that begin alike
@@ -46,30 +42,34 @@ PART = 256  # tokens of inputs that are read between two steps
 
 
 @dataclass(eq=False)
-class _Item:
-    """One text of a job in the lane: its outputs, and the stream of the text if it is sent in pieces."""
+class _Text:
+    """One text of a job: its outputs in the lane, and the stream of its output if that is sent in pieces."""
 
-    job: Waiting
+    of: "_Written"
     number: int
-    writing: Writing
-    outputs: list[Output]
+    writing: Writing | None
+    outputs: list[Output] = field(default_factory=list)
     stream: TextStream | None = None
     unsent: list[Drawn] = field(default_factory=list)  # tokens whose text the stream holds back
     begun: bool = False  # whether text has been sent
 
 
-@dataclass
+@dataclass(eq=False)
 class _Written:
-    """A job that is being written: its searches, or its items in the lane; the items that are not done."""
+    """A job that is being written: its texts, the numbers of those that are not done, its searches if it has any."""
 
-    job: Waiting
+    waiting: Waiting
+    writer: Writer
+    texts: list[_Text] = field(default_factory=list)
+    open: set[int] = field(default_factory=set)
     searches: Searches | None = None
     running: list[greenlet] = field(default_factory=list)
-    width: int = 1  # outputs of an item that are written side by side
-    inputs: Sequence[Writing | None] = ()
-    open: set[int] = field(default_factory=set)
-    items: list[_Item] = field(default_factory=list)
     new_tokens: int = 0
+
+    @property
+    def job(self) -> Job:
+        """What was asked for."""
+        return self.waiting.job
 
 
 class Writers:
@@ -84,7 +84,7 @@ class Writers:
     def __init__(self, model: Model, outbox: Outbox, most_tokens: int) -> None:
         self.model, self.outbox, self.most_tokens = model, outbox, most_tokens
         self._written: dict[str, _Written] = {}
-        self._of_output: dict[int, _Item] = {}  # by the id of the output
+        self._of_output: dict[int, _Text] = {}  # by the id of the output
         self._lane: Lane | None = None
         self._searches: Searches | None = None
         self._exact: Searches | None = None  # exact searches, which do not share steps
@@ -97,7 +97,7 @@ class Writers:
     @property
     def is_full(self) -> bool:
         """Whether further jobs should wait, because the memory of their states grows with the outputs."""
-        outputs = sum(len(written.open) * written.width for written in self._written.values())
+        outputs = sum(len(written.open) * width_of(written.writer.strategy) for written in self._written.values())
         return outputs >= MOST_ROWS
 
     @property
@@ -105,40 +105,42 @@ class Writers:
         """The number of outputs that a step writes."""
         return sum(0 if part is None else part.rows for part in (self._lane, self._searches, self._exact))
 
+    @property
+    def _tokenizer(self) -> Tokenizer:
+        """That of the outputs."""
+        return tokenizer_of(self.model).target
+
     def add(self, waiting: Waiting) -> None:
         """Let a job begin, or refuse it."""
         job = waiting.job
-        options: Any = dict(job.options)
-        n_best = options.pop("n_best", None)
         try:
-            self._begin()
-            inputs, cuts = inputs_of(self.model, job, waiting.items, n_best, options, self.most_tokens)
+            function = self._begin()
+            writer, inputs = writings_of(self.model, job, waiting.items, function, self.most_tokens)
         except Exception as error:
             self.outbox.fail(job.id, error)
             return
-        written = _Written(waiting, open=set(range(len(inputs))), width=width_of(inputs), inputs=inputs)
+        written = _Written(waiting, writer, open=set(range(len(inputs))))
+        written.texts = [_Text(written, number, writing) for number, writing in enumerate(inputs)]
         self._written[job.id] = written
-        if self._lane is not None and all(one is None or fits_lane(one) for one in inputs):
-            self._add_to_lane(written, inputs)
+        searched = [text for text in written.texts if text.writing is not None]
+        for text in written.texts:
+            if text.writing is None:  # a source that is blank, or has no words to translate
+                self._finish(text, [writer.unsearched(waiting.items[text.number])], [[]])
+        is_one = is_one_output(writer)
+        # whether it can be written so; how; the parts of it that searches write, if it is not the lane
+        ways: tuple[tuple[bool, Callable[[Any], None], Sequence[Any] | None], ...] = (
+            (self._lane is not None and fits_lane(writer), self._join_lane, None),
+            (is_one and job.stream and not job.log_probs, self._stream, searched),
+            (is_one and self._takes(searched), self._beam, searched),
+            (True, self._search, _by_limit(searched)),
+        )
+        _, write, parts = next(way for way in ways if way[0])
+        if parts is None:
+            write(searched)
             return
-        is_exact = options.get("exact", self.model.decoding.exact)
-        searches = self._exact if is_exact else self._searches
-        assert searches is not None
-        written.searches = searches
-        if not is_exact and all(one is None or is_one_output(one) for one in inputs):
-            beams = [None if one is None else beam_of(one) for one in inputs]
-            if job.stream and not job.log_probs:
-                for number, one in enumerate(inputs):
-                    written.running.append(searches.start(partial(self._stream, written, searches, number, one)))
-                return
-            if all(one is None or (beam is not None and searches.takes(beam)) for one, beam in zip(inputs, beams)):
-                for number, beam in enumerate(beams):
-                    written.running.append(searches.start(partial(self._beam, written, searches, number, beam)))
-                return
-        for cut, numbers in groupby(range(len(inputs)), cuts.__getitem__):
-            cut_options = options | ({} if cut is None else {"max_new_tokens": cut})
-            run = partial(self._search, written, searches, list(numbers), n_best, cut_options)
-            written.running.append(searches.start(run))
+        written.searches = self._exact if writer.decoding.exact else self._searches
+        assert written.searches is not None
+        written.running = [written.searches.start(partial(write, part)) for part in parts]
 
     def cancel(self, job_id: str) -> None:
         """Drop a job; its outputs leave before the next step."""
@@ -148,10 +150,10 @@ class Writers:
         if written.searches is not None:
             for search in written.running:
                 written.searches.stop(search)
-        for item in written.items:
+        for text in written.texts:
             if self._lane is not None:
-                self._lane.drop(item.outputs)
-            for output in item.outputs:
+                self._lane.drop(text.outputs)
+            for output in text.outputs:
                 self._of_output.pop(id(output), None)
 
     def fail(self, job_id: str, error: Exception) -> None:
@@ -178,10 +180,10 @@ class Writers:
                 except Exception as error:
                     self._fail_all(error, searches)
 
-    def _begin(self) -> None:
-        """Make the lane and the searches, at the first job or after a failure of all."""
+    def _begin(self) -> AnyStepFunction:
+        """Make the lane and the searches, at the first job or after a failure of all; the searches that share steps."""
         if self._lane is not None and self._searches is not None and self._exact is not None:
-            return
+            return self._searches
         function, batch = _running(self.model.step_function(), self.model.device)
         if self._lane is None and batch is not None:
             self._lane = Lane(batch(1), part=PART, most=MOST_ROWS, device=self.model.device)
@@ -190,172 +192,145 @@ class Writers:
             self._searches = Searches(function, part=PART, lanes=lanes)
         if self._exact is None:
             self._exact = Searches(function, part=PART, joins=False)
+        return self._searches
 
     # The lane
 
-    def _add_to_lane(self, written: _Written, inputs: Sequence[Writing | None]) -> None:
-        assert self._lane is not None and self._searches is not None
-        for number, writing in enumerate(inputs):
-            if writing is None:
-                self._finish_unsearched(written, number)
-                continue
-            outputs = outputs_of(writing, written.job.job.log_probs or 0)
-            item = _Item(written.job, number, writing, outputs)
-            written.items.append(item)
-            if written.job.job.stream and len(item.outputs) == 1:
-                item.stream = TextStream(writing.tokenizer, stop=writing.stop_strings)
-            self._of_output |= {id(output): item for output in item.outputs}
-            self._lane.add(item.outputs)
+    def _join_lane(self, texts: Sequence[_Text]) -> None:
+        for text in texts:
+            assert self._lane is not None and text.writing is not None
+            text.outputs = outputs_of(text.writing, text.of.job.log_probs or 0)
+            if text.of.job.stream and len(text.outputs) == 1:
+                text.stream = self._stream_of(text)
+            self._of_output |= {id(output): text for output in text.outputs}
+            self._lane.add(text.outputs)
 
-    def _finish_unsearched(self, written: _Written, number: int) -> None:
-        """Send the output of a source that is blank, or has no words to translate."""
-        text, task = written.job.items[number], task_with(written.job.job.verb)
-        self._finish(written, number, [unsearched(text, translates(task))], [[]])
+    def _stream_of(self, text: _Text) -> TextStream:
+        return TextStream(self._tokenizer, stop=text.of.writer.decoding.stop)
 
     def _take(self, output: Output, drawn: Drawn | None) -> None:
         """Take the token that an output got; whatever fails is a fault of its job alone."""
-        item = self._of_output.get(id(output))
-        if item is None:  # cancelled
+        text = self._of_output.get(id(output))
+        if text is None:  # cancelled
             return
         try:
             if output.error is not None:
                 raise output.error
-            self._send(item, output, drawn)
+            self._send(text, output, drawn)
         except Exception as error:
-            self.fail(item.job.job.id, error)
+            self.fail(text.of.job.id, error)
 
-    def _send(self, item: _Item, output: Output, drawn: Drawn | None) -> None:
-        """Send what is certain after a token: text, if it is sent in pieces, and at their end the outputs."""
-        if item.stream is not None:
-            self._send_piece(item, item.stream, drawn, is_last=output.has_ended)
+    def _send(self, text: _Text, output: Output, drawn: Drawn | None) -> None:
+        """Send what is certain after a token: a piece, if there is a stream, and at their end the outputs."""
+        if text.stream is not None:
+            self._send_piece(text, text.stream, drawn, is_last=output.has_ended)
         if output.has_ended:
             del self._of_output[id(output)]
-            if not any(id(other) in self._of_output for other in item.outputs):
-                texts = [item.writing.written_text(other.hypothesis) for other in item.outputs]
-                tops = [_tops(other.drawn) for other in item.outputs]
-                written = self._written[item.job.job.id]
-                self._finish(written, item.number, texts, tops, in_pieces=item.stream is not None)
+            if not any(id(other) in self._of_output for other in text.outputs):
+                outputs = [text.of.writer.written_text(other.hypothesis) for other in text.outputs]
+                self._finish(text, outputs, [_tops(other.drawn) for other in text.outputs])
 
-    def _send_piece(self, item: _Item, stream: TextStream, drawn: Drawn | None, *, is_last: bool) -> None:
+    def _send_piece(self, text: _Text, stream: TextStream, drawn: Drawn | None, *, is_last: bool) -> None:
         """Send the text that is certain after a token, if there is any."""
-        text = ""
+        piece = ""
         if drawn is not None and drawn.end != "eos":
-            item.unsent.append(drawn)
-            text = stream.push(drawn.id)
-        text += stream.finish() if is_last else ""
-        if text or (is_last and item.unsent):
-            ids = [token.id for token in item.unsent]
-            scores = [token.log_prob for token in item.unsent]
-            tokens = item.writing.tokenizer.tokens(ids)
-            lead = "" if item.begun else self._lead(texts_of_tokens(item.writing.tokenizer, ids[:1]), text)
-            item.begun = item.begun or bool(text)
-            job, logs = item.job.job, []
+            text.unsent.append(drawn)
+            piece = stream.push(drawn.id)
+        piece += stream.finish() if is_last else ""
+        if piece or (is_last and text.unsent):
+            ids = [token.id for token in text.unsent]
+            scores = [token.log_prob for token in text.unsent]
+            tokens = self._tokenizer.tokens(ids)
+            lead = "" if text.begun else self._lead(texts_of_tokens(self._tokenizer, ids[:1]), piece)
+            text.begun = text.begun or bool(piece)
+            job, logs = text.of.job, []
             if job.log_probs is not None:
-                logs = entries(item.writing.tokenizer, ids, scores, _tops(item.unsent))
-            self.outbox.event(job.id, Piece(item.number, text, ids, tokens, scores, logs, lead))
-            item.unsent = []
+                logs = entries(self._tokenizer, ids, scores, _tops(text.unsent))
+            self.outbox.event(job.id, Piece(text.number, piece, ids, tokens, scores, logs, lead))
+            text.unsent = []
 
-    # Searches
+    # Searches, each of which runs in a greenlet
 
-    def _search(
-        self, written: _Written, searches: Searches, numbers: list[int], n_best: int | None, options: Any
-    ) -> None:
-        """Write the outputs of some consecutive items of a job by a search of their own; runs in a greenlet."""
-        job, items = written.job.job, [written.job.items[number] for number in numbers]
-        stepped = object.__new__(type(self.model))  # `copy` would load it again, as a pickle does
-        vars(stepped).update(vars(self.model))
-        stepped.step_function = lambda: searches  # type: ignore[method-assign, assignment, return-value]
-        try:
-            outputs = write_outputs(
-                stepped, task_with(job.verb), items, n_best, numbers[0], options, embedder=_no_embedder
-            )
-            for number, texts in zip(numbers, outputs):
-                self._finish(written, number, texts, self._tops_beside(written, number, texts))
-        except Exception as error:
-            self._fail_inside(job.id, error)
+    def _takes(self, texts: Sequence[_Text]) -> bool:
+        """Whether the beams of some texts join others of their width."""
+        beams = [beam_of(text.writing) for text in texts if text.writing is not None]
+        return all(beam is not None and self._searches is not None and self._searches.takes(beam) for beam in beams)
 
-    def _beam(self, written: _Written, searches: Searches, number: int, asked: BeamRequest | None) -> None:
-        """Write the output of an item by a beam in a lane; runs in a greenlet."""
-        writing = written.inputs[number]
-        if asked is None or writing is None:
-            self._finish_unsearched(written, number)
-            return
-        try:
-            for _ in searches.beam_steps(asked, each=False):
+    def _search(self, texts: Sequence[_Text]) -> None:
+        """Write the outputs of texts of one limit by a search of their own."""
+        with self._failing(texts[0]):
+            inputs = {text.number: text.writing.ids for text in texts if text.writing is not None}
+            writer = _writer(texts[0])
+            results = writer.written([inputs.get(number, []) for number in range(max(inputs) + 1)])
+            for text in texts:
+                outputs = results[text.number] or ([] if writer.is_prompt else [writer.unsearched("")])
+                self._finish(text, outputs, self._tops_beside(text, outputs))
+
+    def _beam(self, text: _Text) -> None:
+        """Write the output of a text by a beam in a lane."""
+        with self._failing(text):
+            assert text.writing is not None and text.of.searches is not None
+            asked = beam_of(text.writing)
+            assert asked is not None
+            for _ in text.of.searches.beam_steps(asked, each=False):
                 pass
-            texts = [writing.written_text(asked.results[0][0])]
-            self._finish(written, number, texts, self._tops_beside(written, number, texts))
-        except Exception as error:
-            self._fail_inside(written.job.job.id, error)
+            outputs = [text.of.writer.written_text(asked.results[0][0])]
+            self._finish(text, outputs, self._tops_beside(text, outputs))
 
-    def _fail_inside(self, job_id: str, error: Exception) -> None:
-        """As `fail`, in a greenlet of the job: its other searches run on, and their outputs are dropped."""
-        if self._written.pop(job_id, None) is not None:
-            self.outbox.fail(job_id, error)
-
-    def _tops_beside(self, written: _Written, number: int, texts: Sequence[WrittenText]) -> list[list[Top]]:
-        """The likeliest tokens at the places of the outputs of an item, if they are asked for: by another pass."""
-        writing, count = written.inputs[number], written.job.job.log_probs
-        if writing is None or not count:
-            return [[] for _ in texts]
-        return [most_probable_beside(self.model, writing.ids, text.hypothesis.ids, count) for text in texts]
-
-    def _stream(self, written: _Written, searches: Searches, number: int, writing: Writing | None) -> None:
-        """Write the output of an item by a beam or with a draft, and send what is certain of it after each step.
-
-        It runs in a greenlet.
-        """
-        if writing is None:
-            self._finish_unsearched(written, number)
-            return
-        stream, drawn = TextStream(writing.tokenizer, stop=writing.stop_strings), list[Drawn]()
-        item = _Item(written.job, number, writing, [])
-        try:
-            for token in writing.tokens(searches, self.model.device):
+    def _stream(self, text: _Text) -> None:
+        """Write the output of a text by a beam or with a draft, and send what is certain of it after each step."""
+        with self._failing(text):
+            assert text.writing is not None
+            text.stream, drawn, writer = self._stream_of(text), list[Drawn](), _writer(text)
+            for token in replace(text.writing, writer=writer).tokens():
                 drawn.append(Drawn(0, 0, token.id, token.log_prob, token.end))
-                self._send_piece(item, stream, drawn[-1], is_last=False)
-            self._send_piece(item, stream, None, is_last=True)
-            end = drawn[-1].end if drawn else None
+                self._send_piece(text, text.stream, drawn[-1], is_last=False)
+            self._send_piece(text, text.stream, None, is_last=True)
             output = hypothesis(
                 [token.id for token in drawn if token.end != "eos"],
                 [token.log_prob for token in drawn],
-                end in ("eos", "stop"),
-                writing.strategy.length_penalty if isinstance(writing.strategy, Beam) else 0.0,
+                bool(drawn) and drawn[-1].end in ("eos", "stop"),
+                writer.strategy.length_penalty if isinstance(writer.strategy, Beam) else 0.0,
             )
-            self._finish(written, number, [writing.written_text(output)], [[]], in_pieces=True)
+            self._finish(text, [writer.written_text(output)], [[]])
+
+    @contextmanager
+    def _failing(self, text: _Text) -> Iterator[None]:
+        """As `fail`, in a greenlet of the job: its other searches run on, and their outputs are dropped."""
+        try:
+            yield
         except Exception as error:
-            self._fail_inside(written.job.job.id, error)
+            if self._written.pop(text.of.job.id, None) is not None:
+                self.outbox.fail(text.of.job.id, error)
 
-    # The end of an item, and of a job
+    def _tops_beside(self, text: _Text, outputs: Sequence[WrittenText]) -> list[list[Top]]:
+        """The likeliest tokens at the places of the outputs of a text, if they are asked for: by another pass."""
+        writing, count = text.writing, text.of.job.log_probs
+        if writing is None or not count:
+            return [[] for _ in outputs]
+        return [most_probable_beside(self.model, writing.ids, output.hypothesis.ids, count) for output in outputs]
 
-    def _finish(
-        self,
-        written: _Written,
-        number: int,
-        texts: list[WrittenText],
-        tops: Sequence[list[Top]],
-        *,
-        in_pieces: bool = False,
-    ) -> None:
-        """Send the outputs of an item, with the likeliest tokens at each of their places, unless its job has failed."""
-        job = written.job.job
+    # The end of a text, and of a job
+
+    def _finish(self, text: _Text, outputs: list[WrittenText], tops: Sequence[list[Top]]) -> None:
+        """Send the outputs of a text, with the likeliest tokens at each of their places, unless its job has failed."""
+        written, job = text.of, text.of.job
         if job.id not in self._written:
             return
-        tokenizer = tokenizer_of(self.model).target
-        tokens = [texts_of_tokens(tokenizer, text.hypothesis.ids) for text in texts]
-        values = [_value(text, of_text, self._lead(of_text, text.text)) for text, of_text in zip(texts, tokens)]
+        tokens = [texts_of_tokens(self._tokenizer, output.hypothesis.ids) for output in outputs]
+        values = [_value(output, of_one, self._lead(of_one, output.text)) for output, of_one in zip(outputs, tokens)]
         if job.log_probs is not None:
             for value, top in zip(values, tops):
-                value["log_probs"] = entries(tokenizer, value["ids"], value["token_scores"], top)
-        if job.stream and not in_pieces:
+                value["log_probs"] = entries(self._tokenizer, value["ids"], value["token_scores"], top)
+        if job.stream and text.stream is None:
             logs = values[0].get("log_probs", [])
-            self.outbox.event(job.id, Piece(number, texts[0].text, log_probs=logs, lead=values[0]["lead"]))
-        self.outbox.event(job.id, Result(number, values))
-        written.new_tokens += sum(len(text.hypothesis.token_scores) for text in texts)
-        written.open.discard(number)
+            self.outbox.event(job.id, Piece(text.number, outputs[0].text, log_probs=logs, lead=values[0]["lead"]))
+        self.outbox.event(job.id, Result(text.number, values))
+        written.new_tokens += sum(len(output.hypothesis.token_scores) for output in outputs)
+        written.open.discard(text.number)
         if not written.open:
             self._written.pop(job.id, None)
-            self.outbox.event(job.id, Usage(written.job.tokens, written.new_tokens))
+            self.outbox.event(job.id, Usage(written.waiting.tokens, written.new_tokens))
 
     def _lead(self, tokens: Sequence[str], text: str) -> str:
         """What stands between a prompt and an output of these tokens; nothing if the model reads it as a source."""
@@ -384,6 +359,21 @@ def _running(
     return function, None
 
 
+def _writer(text: _Text) -> Writer:
+    """What writes for a text by the searches of its job."""
+    assert text.writing is not None and text.of.searches is not None
+    return replace(text.writing.writer, steps=text.of.searches)
+
+
+def _by_limit(texts: Sequence[_Text]) -> list[list[_Text]]:
+    """The texts of each limit of tokens, which one search can write."""
+    groups: dict[int | None, list[_Text]] = {}
+    for text in texts:
+        limit = None if text.writing is None else text.writing.writer.decoding.max_new_tokens
+        groups.setdefault(limit, []).append(text)
+    return list(groups.values())
+
+
 def _tops(drawn: Sequence[Drawn]) -> list[Top]:
     """The likeliest tokens at the place of each token but EOS."""
     return [token.top for token in drawn if token.end != "eos"]
@@ -404,7 +394,3 @@ def _value(written: WrittenText, tokens: list[str], lead: str) -> dict[str, Any]
         "proposed": hypothesis.proposed,
         "accepted": hypothesis.accepted,
     }
-
-
-def _no_embedder(name: str) -> Any:
-    raise AtentoError("the service compares outputs by metrics alone")
