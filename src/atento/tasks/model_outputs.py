@@ -6,7 +6,6 @@ from typing import Any
 from atento.config.sections.decoding import DecodingConfig, DecodingOptions
 from atento.config.tables.tasks import TEXT_TO_TEXT, task_with, verb_of
 from atento.decoding import Beam, Greedy, Sample
-from atento.decoding.contract import AnyStepFunction
 from atento.errors import AtentoError, CapabilityError, UsageError
 from atento.metrics.utilities import embedding_utility
 from atento.networks import Encoder, EncoderDecoder, RecurrentSeq2Seq
@@ -36,8 +35,6 @@ def writer_of(
     options: DecodingOptions,
     *,
     usual: DecodingConfig | None = None,
-    decode: Callable[[DecodingConfig, int | None, DecodingOptions], DecodingConfig] = decoding_for,
-    steps: AnyStepFunction | None = None,
     embedder: Callable[[str], Any] | None = None,
 ) -> Writer:
     """What writes the outputs of one call of a model.
@@ -47,8 +44,6 @@ def writer_of(
         task: the task to do. Its texts are sources, or prompts; prompts may be ids, special tokens included.
         n_best: outputs of each text; None: those of the model's decoding.
         options: they change the model's decoding, or `usual` in its place.
-        decode: `decoding_for`, or remembers what that returned.
-        steps: in place of the model's step function.
         embedder: the name of a model -> its function of texts -> vectors, for `mbr="embeddings:MODEL"`; None: no model
             is loaded.
 
@@ -57,13 +52,13 @@ def writer_of(
     """
     network, tokenizer = network_for(model, task), tokenizer_of(model)
     special_tokens, plain_options = in_languages(network.config, tokenizer, options)
-    decoding = decode(usual or model.decoding, n_best, plain_options)
+    decoding = decoding_for(usual or model.decoding, n_best, plain_options)
     shared: Any = {
         "utility": _utility(options.get("mbr", decoding.mbr), embedder),
         "trained": model.trained_length,
         "draft": draft_of(model, decoding),
     }
-    steps = model.step_function() if steps is None else steps
+    steps = model.step_function()
     if isinstance(network, Continuing):
         return prompt_writer(network, tokenizer, decoding, steps, prompt_template(network, model.config), **shared)
     # a text without a letter or digit is its own translation

@@ -1,69 +1,64 @@
 """What a job asks of decoding: its options checked, its items as requests of a search, how many outputs they take."""
 
 import json
-from functools import lru_cache
+from collections.abc import Callable
 from typing import Any
 
-from atento.config.sections.decoding import NGRAMS, UTILITIES, DecodingConfig, DecodingOptions
+from atento.config.sections.decoding import NGRAMS, UTILITIES
 from atento.config.tables.tasks import task_with
 from atento.decoding import MBR, Beam, Greedy, Sample
 from atento.decoding.beam.groups import BeamRequest
-from atento.decoding.contract import AnyStepFunction
 from atento.decoding.strategies import Strategy
 from atento.decoding.token_loop import Output
 from atento.errors import UsageError
 from atento.model import Model
-from atento.tasks.generation import Continuing
 from atento.tasks.lengths import context_limit
 from atento.tasks.model_outputs import writer_of
-from atento.tasks.options import decoding_for
 from atento.tasks.verbs import listed
 from atento.tasks.writing import Writer, Writing
 from atento_serve.jobs import Job
 
 
+def writer_for(model: Model, verb: str, options: str, limit: int | None) -> Writer:
+    """What writes for jobs of one verb with the same options, as JSON, and at most `limit` tokens, if that is a number.
+
+    Raises:
+        UsageError, AtentoError: they cannot be done.
+    """
+    given = json.loads(options)
+    n_best = given.pop("n_best", None)
+    _check_utility(given)
+    _check_draft(given, model)
+    lower = {} if limit is None else {"max_new_tokens": limit}
+    return writer_of(model, task_with(verb), n_best, given | lower)
+
+
 def writings_of(
-    model: Model, job: Job, items: list[Any], steps: AnyStepFunction, most_tokens: int
+    writer: Callable[[str, str, int | None], Writer], job: Job, items: list[Any], most_tokens: int
 ) -> tuple[Writer, list[Writing | None]]:
     """What writes the outputs of a job, and what is searched for each item; None: nothing.
 
     An output has at most `most_tokens`, and with its prompt no more than the network was trained to read: where that
-    lowers its limit, the writer is another one.
+    lowers its limit, its writer is another one.
+
+    Args:
+        writer: `writer_for` a model, which remembers writers: the requests of a client usually have the same options.
+        job, items: what is asked for, the items within the limits of length.
+        most_tokens: the most tokens of an output.
 
     Raises:
         UsageError, AtentoError: the job cannot be done.
     """
-    options: Any = dict(job.options)
-    n_best = options.pop("n_best", None)
-    _check_utility(options)
-    _check_draft(options, model)
-
-    def writer(options: Any) -> Writer:
-        return writer_of(model, task_with(job.verb), n_best, options, decode=_decode, steps=steps)
-
-    usual = writer(options)
+    options = json.dumps(job.options)
+    usual = writer(job.verb, options, None)
     inputs = usual.writings(items)
+    context = context_limit(usual.config) if usual.is_prompt else None
     for number, one in enumerate(inputs):
-        limit = _most_tokens(model, one, most_tokens)
-        if one is not None and one.max_new_tokens > limit:
-            inputs[number] = writer(options | {"max_new_tokens": limit}).writing(one.ids, number)
+        if one is not None:
+            limit = most_tokens if context is None else max(1, min(most_tokens, context - len(one.ids)))
+            if one.max_new_tokens > limit:
+                inputs[number] = writer(job.verb, options, limit).writing(one.ids, number)
     return usual, inputs
-
-
-def _most_tokens(model: Model, writing: Writing | None, most_tokens: int) -> int:
-    """The most tokens of an output."""
-    limit = context_limit(model.network.config) if isinstance(model.network, Continuing) else None
-    return most_tokens if limit is None or writing is None else max(1, min(most_tokens, limit - len(writing.ids)))
-
-
-def _decode(usual: DecodingConfig, n_best: int | None, options: DecodingOptions) -> DecodingConfig:
-    """As `decoding_for`, remembered: the requests of a client usually have the same options."""
-    return _decoded(usual, n_best, json.dumps(options))
-
-
-@lru_cache(maxsize=256)
-def _decoded(usual: DecodingConfig, n_best: int | None, options: str) -> DecodingConfig:
-    return decoding_for(usual, n_best, json.loads(options))
 
 
 def outputs_of(writing: Writing, top: int) -> list[Output]:

@@ -7,7 +7,7 @@ steps (`searches.py`). A job's outputs are those that the methods of `atento.Mod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -31,7 +31,15 @@ from atento.text.streaming import TextStream
 from atento.text.tokenizer import Tokenizer
 from atento_serve.engine.log_probs import Top, entries, lead_of, most_probable_beside, texts_of_tokens
 from atento_serve.engine.outbox import Outbox
-from atento_serve.engine.requests import beam_of, fits_lane, is_one_output, outputs_of, width_of, writings_of
+from atento_serve.engine.requests import (
+    beam_of,
+    fits_lane,
+    is_one_output,
+    outputs_of,
+    width_of,
+    writer_for,
+    writings_of,
+)
 from atento_serve.engine.searches import Searches
 from atento_serve.engine.waiting import Waiting
 from atento_serve.jobs import Job, Piece, Result, Usage
@@ -83,6 +91,7 @@ class Writers:
 
     def __init__(self, model: Model, outbox: Outbox, most_tokens: int) -> None:
         self.model, self.outbox, self.most_tokens = model, outbox, most_tokens
+        self._writer = lru_cache(maxsize=256)(partial(writer_for, model))
         self._written: dict[str, _Written] = {}
         self._of_output: dict[int, _Text] = {}  # by the id of the output
         self._lane: Lane | None = None
@@ -114,8 +123,8 @@ class Writers:
         """Let a job begin, or refuse it."""
         job = waiting.job
         try:
-            function = self._begin()
-            writer, inputs = writings_of(self.model, job, waiting.items, function, self.most_tokens)
+            self._begin()
+            writer, inputs = writings_of(self._writer, job, waiting.items, self.most_tokens)
         except Exception as error:
             self.outbox.fail(job.id, error)
             return
@@ -180,10 +189,10 @@ class Writers:
                 except Exception as error:
                     self._fail_all(error, searches)
 
-    def _begin(self) -> AnyStepFunction:
-        """Make the lane and the searches, at the first job or after a failure of all; the searches that share steps."""
+    def _begin(self) -> None:
+        """Make the lane and the searches, at the first job or after a failure of all."""
         if self._lane is not None and self._searches is not None and self._exact is not None:
-            return self._searches
+            return
         function, batch = _running(self.model.step_function(), self.model.device)
         if self._lane is None and batch is not None:
             self._lane = Lane(batch(1), part=PART, most=MOST_ROWS, device=self.model.device)
@@ -192,7 +201,6 @@ class Writers:
             self._searches = Searches(function, part=PART, lanes=lanes)
         if self._exact is None:
             self._exact = Searches(function, part=PART, joins=False)
-        return self._searches
 
     # The lane
 

@@ -290,7 +290,8 @@ class DecodingConfig:
 
     def changes(self, *names: str) -> bool:
         """Whether one of these options is not its default."""
-        return any(getattr(self, field.name) != field.default for field in fields(self) if field.name in names)
+        known = type(self).__dataclass_fields__
+        return any(name in known and getattr(self, name) != known[name].default for name in names)
 
     @property
     def searched_width(self) -> int:
