@@ -1,6 +1,7 @@
 """Outputs past the positions that a network with rotations was trained with: a warning, in the service an end."""
 
 import warnings
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from atento.errors import AtentoWarning
 from atento.model import Model
 from atento.tasks.lengths import context_limit
 from atento.text.tokenizer import Tokenizer
-from atento_serve.engine.requests import inputs_of
+from atento_serve.engine.requests import writer_for, writings_of
 from atento_serve.engine.verbs import TooLong, describe, fitted
 from atento_serve.jobs import Job
 from tiny_families import OF_FAMILY, tiny_config, tiny_model
@@ -52,11 +53,14 @@ def test_an_output_past_the_positions_is_warned_of_once_and_one_within_is_not(pr
 def test_in_the_service_an_output_ends_at_the_positions_and_a_longer_prompt_is_refused(preset: str) -> None:
     made = model(preset)
     job = Job("1", "m", "generate", [PROMPT, "ab"], {"max_new_tokens": 200, "greedy": True})
-    inputs, cuts = inputs_of(made, job, job.items, None, dict(job.options), 100)
-    for one, cut in zip(inputs, cuts):
-        assert one is not None and one.max_new_tokens == cut == LIMIT - len(one.ids)
-    short = inputs_of(made, job, ["ab"], None, {"max_new_tokens": 2, "greedy": True}, 100)
-    assert short[1] == [None] and short[0][0] is not None and short[0][0].max_new_tokens == 2
+    writer, inputs = writings_of(partial(writer_for, made), job, job.items, 100)
+    assert writer.decoding.max_new_tokens == 200
+    for one in inputs:
+        assert one is not None and one.max_new_tokens == LIMIT - len(one.ids)
+        assert one.writer.decoding.max_new_tokens == one.max_new_tokens
+    job = Job("2", "m", "generate", ["ab"], {"max_new_tokens": 2, "greedy": True})
+    writer, (short,) = writings_of(partial(writer_for, made), job, job.items, 100)
+    assert short is not None and short.writer is writer and short.max_new_tokens == 2
     with pytest.raises(TooLong, match=f"at most {LIMIT} are read"):
         fitted(made, "generate", ["ab" * LIMIT], 512, "error")
     assert describe(made, {"input_tokens": 512, "output_tokens": 256}).max_new_tokens == LIMIT
