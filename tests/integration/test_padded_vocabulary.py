@@ -249,9 +249,9 @@ def test_a_fault_of_one_text_fails_that_job_alone(
     jobs += [Job(str(n), "small", "translate", [TEXTS[n]], given) for n, given in enumerate(others, 1)]
     writers = Writers(model, sent, 256)
     with torch.inference_mode():
+        monkeypatch.setattr(Tokenizer, "decode", broken)
         for job in jobs:
             writers.add(Waiting(job, job.items, 0))
-        monkeypatch.setattr(Tokenizer, "decode", broken)
         while writers.rows:
             writers.step()
     assert [type(event) for event in sent.events["bad"]][-1] is Failed and writers.jobs == 0
