@@ -24,7 +24,7 @@ from atento.decoding import Beam, generate
 from test_house_rules import FILES, HOUSES, ROOT, Function, forgotten, length, name_of, room_of, trees  # noqa: F401
 
 MOST: dict[str, float] = {
-    "lines of Python": 109_450,
+    "lines of Python": 109_180,
     "rooms": 37,  # inference, which networks held; processes, the one child process
     "files over 400 lines": 11,
     "functions of over 60 lines of code outside the commands": 0,
@@ -34,7 +34,7 @@ MOST: dict[str, float] = {
     "`type: ignore`": 98,
     "files of attention": 3,
     "files of a step of a beam search": 4,
-    "files of an update": 35,
+    "files of an update": 37,
     "files of a training run": 104,  # validation goes the way of `evaluate`, and enters its files
     "files of an evaluation": 73,  # one makes the step function, so that networks need not
     "files that load a folder of BERT": 54,  # what training and a loaded model share of it

@@ -17,7 +17,8 @@ class HasStepFunction(Protocol):
         """The step function."""
 
 
-Source = WritingNetwork | HasStepFunction | AnyStepFunction
+NetworkOrModel = WritingNetwork | HasStepFunction
+Source = NetworkOrModel | AnyStepFunction
 
 
 def step_function_of(network: Source) -> AnyStepFunction:

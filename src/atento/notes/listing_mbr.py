@@ -14,6 +14,7 @@ import torch
 from atento.decoding import MBR, Sample, generate
 from atento.decoding.mbr import spelled
 from atento.decoding.risk import minimum_bayes_risk_choice
+from atento.decoding.source import NetworkOrModel
 from atento.errors import UsageError
 from atento.metrics.utilities import Utility, utility_named
 from atento.notes.listing_bleu import Tokens, sentence_bleu
@@ -100,7 +101,7 @@ def from_function(calculate: Bleu) -> Utility:
 
 def _steps(model: Any) -> Any:
     """Return a step function, or a network that has one, for a model in any of the notes' shapes."""
-    if hasattr(model, "step_function"):
+    if isinstance(model, NetworkOrModel):
         return model
     if hasattr(model, "encoder") and hasattr(model, "decoder"):
         return EncoderDecoderSteps(model, token_named(model, "sos_token"), token_named(model, "eos_token"))

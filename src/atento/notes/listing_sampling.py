@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from atento.decoding import Sample, generate
+from atento.decoding.source import NetworkOrModel
 from atento.errors import UsageError
 from atento.notes.listing_search import LanguageModelSteps, token_named
 
@@ -36,7 +37,7 @@ def random_sampling_with_temperature(
     ids = input_seq.unsqueeze(0) if input_seq.dim() == 1 else input_seq
     if ids.dim() != 2 or ids.shape[1] < 1:
         raise UsageError(f"`input_seq` must be ids of shape (L,), (1,L) or (B,L): got {tuple(input_seq.shape)}")
-    steps = model if hasattr(model, "step_function") else LanguageModelSteps(model, token_named(model, "eos_token"))
+    steps = model if isinstance(model, NetworkOrModel) else LanguageModelSteps(model, token_named(model, "eos_token"))
     try:
         strategy = Sample(temperature=temperature)
     except ValueError as error:

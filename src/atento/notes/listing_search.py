@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from atento.decoding import Beam, Greedy, generate
+from atento.decoding.source import NetworkOrModel
 from atento.errors import UsageError
 
 _NO_TOKEN = -1  # the start token of a model without one
@@ -35,7 +36,7 @@ def greedy_decoding(model: Any, input_seq: Tensor, max_length: int) -> list[int]
     ids = input_seq.unsqueeze(0) if input_seq.dim() == 1 else input_seq
     if ids.dim() != 2 or ids.shape[1] < 1:
         raise UsageError(f"`input_seq` must be ids of shape (L,), (1,L) or (B,L): got {tuple(input_seq.shape)}")
-    steps = model if hasattr(model, "step_function") else LanguageModelSteps(model, token_named(model, "eos_token"))
+    steps = model if isinstance(model, NetworkOrModel) else LanguageModelSteps(model, token_named(model, "eos_token"))
     outputs = [hypotheses[0].ids for hypotheses in generate(steps, ids, Greedy(), max_new_tokens=max_length)]
     return outputs[0] if len(outputs) == 1 else outputs
 
@@ -65,7 +66,7 @@ def beam_search(
     if ids.dim() != 2:
         raise UsageError(f"`src` must be ids of shape (S,) or (B,S): got {tuple(src.shape)}")
     steps = model
-    if not hasattr(model, "step_function"):
+    if not isinstance(model, NetworkOrModel):
         steps = EncoderDecoderSteps(model, token_named(model, "sos_token"), token_named(model, "eos_token"))
     strategy = Beam(beam_width, length_penalty=length_penalty)
     outputs = [hypotheses[0].ids for hypotheses in generate(steps, ids, strategy, max_new_tokens=max_len)]
