@@ -1,6 +1,7 @@
 """What all tests share: the mark `covering`, which leaves most of a large grid to the slow tier, and a frozen heap.
 
 Tests have one thread, as under `make test`: those that compare this process with another one want the same bits.
+Examples of hypothesis have no deadline: other work on the machine makes any of them late.
 """
 
 import gc
@@ -10,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 import pytest
+from hypothesis import settings
 
 gc.disable()  # while ten thousand tests are collected
-
+settings.register_profile("atento", deadline=None)
+settings.load_profile("atento")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported
 
 

@@ -122,7 +122,12 @@ class Served:
         return httpx.get(self.url + path, **({"timeout": 60} | options))
 
     def events(self, name: str = "request") -> list[dict[str, Any]]:
-        """The events of the log with a name."""
+        """The events of the log with a name, when no line has come for a moment: they come through a pipe."""
+        for _ in range(20):
+            count = len(self.lines)
+            time.sleep(0.05)
+            if count == len(self.lines):
+                break
         records = [json.loads(line) for line in list(self.lines) if line.startswith("{")]
         return [record for record in records if record["event"] == name]
 

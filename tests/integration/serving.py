@@ -133,12 +133,12 @@ def alone(model: Model, job: Job) -> list[list[Any]]:
 
 
 def real_faults(model: Model, faults: list[tuple[Job, str]]) -> list[str]:
-    """The faults of jobs, "" for none, without those that rounding explains: at most one of 5,000 jobs."""
+    """The faults of jobs, "" for none, without those that rounding explains: at most one of each 5,000 jobs."""
     real, rounded = list[str](), list[str]()
     for job, fault in faults:
         if fault:
             (rounded if is_on_a_boundary(model, job) else real).append(f"{job}: {fault}")
-    return real + rounded[len(faults) // 5_000 :]
+    return real + rounded[-(-len(faults) // 5_000) :]
 
 
 def is_on_a_boundary(model: Model, job: Job) -> bool:

@@ -232,7 +232,6 @@ def test_schemathesis_finds_no_failure_of_the_service(service: Served, examples:
 
         @settings(
             max_examples=examples,
-            deadline=None,
             phases=[Phase.explicit, Phase.generate],
             suppress_health_check=list(HealthCheck),
             database=None,

@@ -93,7 +93,7 @@ TOKENS = [
 ]
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300, derandomize=True)
 @given(
     st.lists(tags(*BLOCKS, "b", "i", "a", "code"), max_size=12)
     | st.lists(tags(*BLOCKS, "h2", "h3", "pre", "span", "kbd"), max_size=12)
@@ -109,7 +109,7 @@ def test_what_is_translated_is_what_the_standard_calls_text(parts: list[str]) ->
     assert not any(own[word] for word in own.keys() - theirs.keys())
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300, derandomize=True)
 @given(st.lists(st.sampled_from(TOKENS) | st.text(max_size=3), max_size=12).map("".join))
 def test_nothing_of_a_document_is_lost(document: str) -> None:
     parts = parts_of(document)

@@ -227,7 +227,7 @@ def test_a19_rows_that_see_nothing_are_zero_with_finite_gradients(dropout: float
             assert bool(empty.all()) or bool((found[name][~empty] != 0).any())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     b=st.integers(1, 3),
     heads=st.sampled_from([(1, 1), (2, 1), (4, 2)]),

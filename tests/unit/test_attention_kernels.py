@@ -289,7 +289,7 @@ def test_a3_w10_float16_scores_do_not_overflow(kernel: str, scale: float | None)
     torch.testing.assert_close(found.double(), weights, rtol=1e-3, atol=1e-3)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     t=st.integers(1, 6),
     more=st.integers(0, 4),

@@ -141,7 +141,7 @@ def same(one: list[Hypothesis], other: list[Hypothesis]) -> None:
 company = st.lists(st.integers(0, len(PROMPTS) - 1), min_size=1, max_size=6)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     family=st.sampled_from(list(FAMILIES)),
     number=st.integers(0, len(STRATEGIES) - 1),
@@ -162,7 +162,7 @@ def test_m10_the_same_in_any_batch_order_padding_and_chunks(
             same(hypotheses, alone(family, number, row, most[row], False))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(family=st.sampled_from(list(FAMILIES)), order=company, side=st.sampled_from(["left", "right"]))
 def test_m10_the_same_in_any_batch_where_words_are_required(family: str, order: list[int], side: str) -> None:
     found = written(network(family), STRATEGIES[1], order, side, 1, [6] * len(PROMPTS), required=True)

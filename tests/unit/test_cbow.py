@@ -61,7 +61,7 @@ def test_c15_windows_stand_on_both_sides_and_stay_in_their_sentence() -> None:
     assert all(one.negatives is None for one in batches)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.lists(st.integers(0, 5), max_size=7), max_size=6), st.integers(1, 9))
 def test_c15_windows_are_those_of_a_plain_loop(sentences: list[list[int]], window: int) -> None:
     expected = []

@@ -154,7 +154,7 @@ JUNK = st.recursive(
 KEYS = st.sampled_from([*LEAVES, *filter(None, SECTIONS), "data.train", "network.preset"]) | st.text(max_size=12)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.dictionaries(KEYS, JUNK, min_size=1, max_size=3))
 @example({"network": True})
 @example({"network": [[]]})
@@ -168,7 +168,7 @@ def test_any_override_is_taken_or_refused_in_one_sentence(changes: dict[str, obj
         assert isinstance(loaded.recipe, Recipe) and loading.dump_recipe(loaded.recipe)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.text(max_size=20) | st.builds("{}={}".format, KEYS, st.text(max_size=12)), max_size=3))
 def test_any_text_on_the_command_line_is_taken_or_refused(overrides: list[str]) -> None:
     try:
@@ -177,7 +177,7 @@ def test_any_text_on_the_command_line_is_taken_or_refused(overrides: list[str]) 
         assert str(error)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_a_damaged_recipe_is_taken_or_refused(data: st.DataObject) -> None:
     """One cut, one repetition or one foreign character anywhere in a right recipe."""

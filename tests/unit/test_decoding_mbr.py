@@ -235,7 +235,7 @@ def test_h10_the_rest_is_not_lost_beside_one_that_has_nearly_all_the_weight(name
     assert 0 < found.expected[0] == pytest.approx(right.expected[0], abs=1e-9)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.lists(st.text("ab ", max_size=6), min_size=1, max_size=6),
     st.lists(st.sampled_from([0.0, 1e-9, 1.0, 1e9]), min_size=6, max_size=6),

@@ -56,7 +56,7 @@ def mixed(x: int) -> int:
     return x ^ (x >> 31)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(key=st.integers(-(2**63), 2**63 - 1), position=st.integers(0, 10**6))
 def test_numbers_lie_in_the_unit_interval_for_every_key(key: int, position: int) -> None:
     found = float(uniform(torch.tensor([key]), position))

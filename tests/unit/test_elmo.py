@@ -325,7 +325,7 @@ def test_c14_a_character_projection_may_be_left_out() -> None:
         CharacterCNN(config, 4)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(1, 3), st.integers(1, 4), st.booleans())
 def test_c14_shapes(n_rows: int, length: int, characters: bool) -> None:
     network = made(CONFIG if characters else BY_WORDS)

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).parents[2]
 GRID = """
@@ -138,3 +139,7 @@ def test_check_runs_what_fits_into_its_time_and_names_the_rest(tmp_path: Path) -
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120, env=alone)
     assert "1 passed" in done.stdout, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "0 left out, the furthest away: test_it.py (2 tests), test_far.py"
+
+
+def test_examples_have_no_deadline() -> None:
+    assert settings().deadline is None

@@ -5,6 +5,7 @@ The files of a thing are those in which a function is entered while it is done o
 """
 
 import ast
+import gc
 import io
 import sys
 import tokenize
@@ -113,11 +114,14 @@ def entered(call: Callable[[], Any], begin: str = "") -> tuple[set[str], Any]:
         if event == "return" and frame in inside:
             inside.remove(frame)
 
+    gc.collect()  # or generators of other tests, closed meanwhile, would be entered
+    gc.disable()
     sys.setprofile(seen)
     try:
         result = call()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return files, result
 
 

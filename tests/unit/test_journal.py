@@ -115,7 +115,7 @@ def test_cut_drops_what_is_no_event_and_says_where(path: Path, caplog: pytest.Lo
     assert [event["step"] for event in read_journal(path)] == [1, 2]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(keep=st.integers(0, 200), tail=st.sampled_from([b"", b"\x00" * 40, b'{"event": "tr']))
 def test_a_journal_cut_off_anywhere_by_a_power_loss_is_mended(
     tmp_path_factory: pytest.TempPathFactory, keep: int, tail: bytes
@@ -286,7 +286,7 @@ def test_the_checkpoints_of_a_journal_are_known_without_reading_it_again(
     events=st.lists(st.text(max_size=20), min_size=1, max_size=12),
     cuts=st.lists(st.integers(min_value=0, max_value=12), max_size=3),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_the_mark_of_a_journal_is_the_hash_of_its_bytes(
     tmp_path_factory: pytest.TempPathFactory, events: list[str], cuts: list[int]
 ) -> None:

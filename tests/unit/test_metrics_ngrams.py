@@ -144,7 +144,7 @@ def test_rouge_and_token_f1_by_hand() -> None:
 
 
 @pytest.mark.parametrize("name", UTILITIES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(candidates=texts, evidence=texts)
 def test_utilities_stay_in_range_and_know_no_neighbours(name: str, candidates: list[str], evidence: list[str]) -> None:
     """Each pair has its value whatever else is compared, empty and blank texts included; a text is all of itself."""
@@ -160,7 +160,7 @@ def test_utilities_stay_in_range_and_know_no_neighbours(name: str, candidates: l
 
 
 @pytest.mark.parametrize("name", ["bleu", "chrf", "rouge1", "rouge2", "f1"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(candidates=texts, other=st.text("ab cé.", max_size=9))
 def test_aggregated_is_exact_for_one_piece_of_evidence(name: str, candidates: list[str], other: str) -> None:
     """The mean of one text is that text."""

@@ -64,7 +64,7 @@ def test_relative_positional_encoding_is_shaws_formula_k3(lead, masked):
     torch.testing.assert_close(out, shaw_written_out(module, q, k, v, 8, sees if masked else None))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(1, 9), st.integers(0, 5) | st.none(), st.booleans(), st.integers(0, 2**31))
 def test_relative_positional_encoding_at_any_length_and_limit_b6(length, limit, values, seed):
     torch.manual_seed(seed)

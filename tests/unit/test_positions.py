@@ -43,7 +43,6 @@ def test_b1_far_positions_are_exact() -> None:
     assert float(sinusoids(torch.tensor(100_003), 2)[0]) == pytest.approx(math.sin(100_003), abs=1e-7)
 
 
-@settings(deadline=None)
 @given(
     length=st.integers(1, 12),
     offset=st.integers(0, 600),
@@ -256,7 +255,7 @@ def test_b2_interpolated_by_hand() -> None:
     assert part.interpolated(2).weight.flatten().tolist() == [0, 10]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(own=st.integers(2, 9), new=st.integers(2, 30), shift=st.integers(0, 2))
 def test_b2_interpolated_keeps_both_ends_and_straight_lines(own: int, new: int, shift: int) -> None:
     part = numbered(own + shift, 2, shift).double()
@@ -293,7 +292,7 @@ def test_rotary_by_hand() -> None:
         assert neighbours == pytest.approx([one[0], one[1], -two[1], two[0]], abs=1e-15)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     d_head=st.integers(2, 9),
     fraction=st.sampled_from([1.0, 0.75, 0.5]),
@@ -320,7 +319,7 @@ def test_rotary_equals_a_product_of_complex_numbers(
             torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)  # W11; far positions cost digits
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     m=st.integers(0, 500),
     n=st.integers(0, 500),
@@ -440,7 +439,6 @@ def two_heads(distance: Tensor) -> Tensor:
     return torch.stack([distance + 0.5, distance * distance])
 
 
-@settings(deadline=None)
 @given(t=st.integers(0, 7), s=st.integers(0, 7))
 def test_spread_by_strides_equals_looking_up_every_pair(t: int, s: int) -> None:
     positions = QueryKeyPositions.arange(t, s)
@@ -466,7 +464,7 @@ def test_spread_by_row_and_how_often_it_asks() -> None:
     assert asked == [2 * 3 * 7, 149]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), t=st.sampled_from([7, 3]), counted=st.booleans())
 def test_a_strip_has_the_distances_of_its_queries_and_keys(data: st.DataObject, t: int, counted: bool) -> None:
     """Slices, with steps too, ranges and lists of keys, one batch row; spread agrees with its own distances."""

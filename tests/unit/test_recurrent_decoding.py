@@ -202,7 +202,7 @@ def share_reversed(attention: ScoreName, length: int, steps: int) -> float:
     updater = Updater(network, training, "float32")
     for step in range(steps):
         rate = training.learning_rate * min(1.0, (step + 1) / 50, 2 * (1 - step / steps))
-        updater.update([Part(reversed_pairs(32, 1, length, generator))], step, rate)
+        updater.update([Part(reversed_pairs(32, 1, length, generator))], step + 1, rate)
     network.eval()
     test = reversed_pairs(100, length, length, generator)
     found = generate(network, test.inputs["source_ids"], Greedy(), max_new_tokens=length + 1)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -256,7 +256,6 @@ def test_t5_golden_buckets() -> None:
     assert t5_buckets(one, 32, 128, False).tolist() == [31, 31, 26, 17, 16, 8, 1, 0, 0]
 
 
-@settings(deadline=None)
 @given(n=st.integers(4, 64), beyond=st.integers(1, 200), both=st.booleans())
 def test_t5_buckets_grow_with_the_distance_and_use_every_bucket_but_never_another(
     n: int, beyond: int, both: bool

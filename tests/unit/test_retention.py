@@ -172,7 +172,6 @@ class Retention(RuleBasedStateMachine):
 CAMPAIGN = settings(
     max_examples=200,
     stateful_step_count=12,
-    deadline=None,
     derandomize=True,
     database=None,
     suppress_health_check=list(HealthCheck),

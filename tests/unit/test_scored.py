@@ -164,7 +164,7 @@ def test_a_mask_is_boolean_never_float() -> None:
         attend_scored(random(B, T, S), random(B, S, D), torch.zeros(B, 1, S, dtype=torch.float64))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     b=st.integers(1, 3),
     t=st.integers(1, 4),

@@ -137,7 +137,7 @@ every_flag = st.tuples(*[st.booleans()] * len(FLAGS))
 def test_hardly_any_dropout_is_the_plain_segmentation(name: str) -> None:
     """Whatever the model is asked for, whatever tokens were added: the words are the library's, and what it cuts."""
 
-    @settings(max_examples=60, deadline=None, derandomize=True)
+    @settings(max_examples=60, derandomize=True)
     @given(texts, every_flag)
     def holds(text: str, flags: tuple[bool, ...]) -> None:
         ours = tokenizer(name, flags)
@@ -150,7 +150,7 @@ def test_hardly_any_dropout_is_the_plain_segmentation(name: str) -> None:
 def test_all_merges_dropped_are_those_that_the_library_drops(name: str) -> None:
     """The only dropout of the library that its random numbers do not change: of every merge."""
 
-    @settings(max_examples=40, deadline=None, derandomize=True)
+    @settings(max_examples=40, derandomize=True)
     @given(texts, every_flag)
     def holds(text: str, flags: tuple[bool, ...]) -> None:
         assume(len(text) <= 128)  # longer words are cut in parts

@@ -68,7 +68,7 @@ FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 WORD = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=" \n\r\t\0"), min_size=1, max_size=8)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_c15_reading_gives_back_the_same_bits(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Any float32, whose bytes may look like spaces and newlines, and any words."""
@@ -207,7 +207,7 @@ def test_c15_neighbours_are_by_cosine_whatever_the_lengths() -> None:
     assert vectors["north"].tolist() == [0.0, 2.0]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(0, 1 << 32))
 def test_c15_neighbours_are_those_of_a_plain_loop(seed: int) -> None:
     chance = np.random.default_rng(seed)

@@ -43,7 +43,7 @@ def made(cbow: CBOWConfig, vocab_size: int) -> CBOW:
     return network
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.lists(st.integers(0, 5), max_size=40), min_size=1, max_size=6),
     st.integers(1, 4),

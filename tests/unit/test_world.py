@@ -185,7 +185,7 @@ def test_a_shorter_list_begins_a_longer_one() -> None:
 
 
 @given(seed=st.integers(0, 2**40), split=st.sampled_from(SPLITS))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_the_same_arguments_give_the_same_pairs(seed: int, split: str) -> None:
     assert write(split, 5, seed) == write(split, 5, seed)
 
