@@ -15,12 +15,12 @@ from atento.config.tables.tasks import TASKS
 from atento.data.files.text_sources import texts_of
 from atento.networks import build_network
 from atento.precision import available_cores
+from atento.runs.fine_tuning import tune
 from atento.runs.prepare import network_for, training_batches
 from atento.runs.token_data import data_of, make_store
-from atento.runs.tuning import tune
 from atento.text.bulk import BulkEncoder, EncodingPool
 from atento.text.tokenizer import Tokenizer
-from atento.text.training import train_tokenizer
+from atento.text.tokenizer_training import train_tokenizer
 from atento.training.step import Updater
 from benchmarks.processes import about
 

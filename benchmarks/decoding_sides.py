@@ -10,7 +10,7 @@ import torch
 
 from atento.config.sections.network import NetworkConfig, network_to_dict
 from atento.convert.ctranslate2_engine import write_network
-from atento.convert.vocabulary import vocabulary_of
+from atento.convert.token_names import vocabulary_of
 from atento.decoding import Beam, Greedy, generate
 from atento.inference.choose import Kind, step_function
 from atento.inference.packed_linear import Precision

@@ -26,9 +26,9 @@ from atento.decoding.draft import Draft
 from atento.errors import AtentoError
 from atento.inference.choose import step_function
 from atento.inference.fast_state import FastState
-from atento.inference.rows import FastRows
+from atento.inference.uneven_rows import FastRows
 from atento.networks import build_network, build_seq2seq
-from atento.text.training import train_tokenizer
+from atento.text.tokenizer_training import train_tokenizer
 from atento.training.allocator import keep_freed_memory
 from atento_lab.studies.recurrence import train_translator, translators
 from atento_world import write

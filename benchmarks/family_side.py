@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from atento.config import presets
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.training import TrainingConfig
-from atento.config.tables.heads import HeadConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches import batch as batches
 from atento.networks import build_network
 from atento.released import FAMILIES

@@ -13,7 +13,7 @@ from atento.config import presets
 from atento.config.sections.initial import InitConfig
 from atento.config.sections.network import NetworkConfig, network_to_dict
 from atento.config.sections.training import TrainingConfig
-from atento.config.tables.heads import HeadConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.tasks import task_of
 from atento.data.batches.batch import PlannedBatches
 from atento.data.batches.store import MemoryStore, Ragged
@@ -25,7 +25,7 @@ from atento.networks.adapters import adapt
 from atento.precision import threads
 from atento.training.allocator import keep_freed_memory
 from atento.training.step import Updater
-from atento.training.tuning import trained_weights
+from atento.training.trained_weights import trained_weights
 
 _HEADS = (HeadConfig(KIND, labels=("a", "b"), dropout=0.1),)
 SIZES: dict[str, NetworkConfig] = {

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from atento.config import presets
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.training import TrainingConfig
-from atento.config.tables.heads import HeadConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches.batch import Batch, Draw, PlannedBatches
 from atento.data.batches.masking import Masking
 from atento.data.batches.store import MemoryStore, Ragged

@@ -27,8 +27,8 @@ from atento.config.recipe import Recipe
 from atento.config.tables.tasks import TASKS
 from atento.data.records.reader import Split
 from atento.runs.prepare import read_data
-from atento.tasks.evaluation import metric_scores
-from atento.tasks.table import VERBS
+from atento.tasks.split_evaluation import metric_scores
+from atento.tasks.verb_table import VERBS
 from atento.training.schedule import learning_rate
 
 _TRAINING = [  # of both sides, unless KEY=VALUE says otherwise

@@ -32,9 +32,9 @@ from atento.networks import Network, build_network, parameter_count
 from atento.networks.recurrent.elmo import ELMo, ProjectedLSTM
 from atento.precision import best_precision
 from atento.released import release
-from atento.runs.plans.plan import new_shapes
+from atento.runs.plans.run_plan import new_shapes
 from atento.runs.prepare import network_for, new_tokenizer, read_data, training_batches
-from atento.tasks.evaluation import held_out_batches, mean_losses
+from atento.tasks.split_evaluation import held_out_batches, mean_losses
 from atento.training.allocator import KERNELS, KERNELS_OF_NEW_SHAPES, keep_freed_memory, keep_kernels
 from atento.training.schedule import learning_rate
 from atento.training.step import Updater

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from atento.errors import AtentoError
     from atento.evaluation import evaluate
     from atento.model import Model, load
-    from atento.runs.search.search import search
+    from atento.runs.search.run_search import search
     from atento.runs.train import train
-    from atento.suites.run import glue
+    from atento.suites.run_suite import glue
     from atento.text import Tokenizer
 
 _HOMES = {
@@ -21,9 +21,9 @@ _HOMES = {
     "Model": "atento.model",
     "Tokenizer": "atento.text",
     "evaluate": "atento.evaluation",
-    "glue": "atento.suites.run",
+    "glue": "atento.suites.run_suite",
     "load": "atento.model",
-    "search": "atento.runs.search.search",
+    "search": "atento.runs.search.run_search",
     "train": "atento.runs.train",
 }
 

@@ -22,9 +22,9 @@ from atento.metrics import METRICS, Score, metric_named
 from atento.model import Model, load
 from atento.models.configuration import answering_config
 from atento.precision import threads as thread_scope
-from atento.tasks.answering import readable_questions
-from atento.tasks.evaluation import metric_options, scored
-from atento.tasks.table import labels_of, usual_metrics
+from atento.tasks.question_answering import readable_questions
+from atento.tasks.split_evaluation import metric_options, scored
+from atento.tasks.verb_table import labels_of, usual_metrics
 
 Paths = str | Path | Sequence[str | Path]
 

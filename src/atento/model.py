@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from atento.config.sections.decoding import DecodingOptions
 from atento.config.sections.network import network_to_dict
-from atento.config.tables.renamed import VERSION
+from atento.config.tables.renamed_keys import VERSION
 from atento.config.tables.tasks import task_with
 from atento.decoding.trace import Trace
 from atento.errors import CapabilityError, UsageError, path_of
@@ -27,13 +27,11 @@ from atento.models.write import save_model
 from atento.networks import Network, parameter_count
 from atento.precision import resolve_device
 from atento.released.load_report import LoadReport
-from atento.tasks.answering import answer, answers
-from atento.tasks.attend import attention_record
+from atento.tasks.attending import attention_record
 from atento.tasks.classification import classifications, classify
 from atento.tasks.features import features
 from atento.tasks.filling import fill
 from atento.tasks.generation import prompt_mode
-from atento.tasks.languages import TranslationOptions
 from atento.tasks.model_outputs import (
     score_outputs,
     stream_output,
@@ -41,12 +39,14 @@ from atento.tasks.model_outputs import (
     writing_task,
 )
 from atento.tasks.model_vectors import embed, similarity
-from atento.tasks.perplexity import perplexity
+from atento.tasks.question_answering import answer, answers
 from atento.tasks.scoring import TokenScores
 from atento.tasks.tagging import tag, tag_words
 from atento.tasks.task_model import TaskModel, tokenizer_of
-from atento.tasks.verbs import check_texts, continues, listed, strings, translates, writes
-from atento.tasks.writing import WrittenText
+from atento.tasks.text_perplexity import perplexity
+from atento.tasks.text_writing import WrittenText
+from atento.tasks.translation_languages import TranslationOptions
+from atento.tasks.verb_calls import check_texts, continues, listed, strings, translates, writes
 from atento.text import Tokenizer
 from atento.text import split_sentences as sentences_of
 from atento.training.allocator import keep_freed_memory
@@ -384,7 +384,7 @@ class Model(TaskModel):
         """
         folder = path_of(directory, "directory", "a folder")
         if self.words is not None and self.tokenizer is None:
-            raise CapabilityError("word models stay as published; `atento.text.vectors` writes word vectors")
+            raise CapabilityError("word models stay as published; `atento.text.word_vectors` writes word vectors")
         config = (
             {"model_type": "atento"}
             | self.config

@@ -227,9 +227,9 @@ def rate_from_the_start() -> None:
 
 def told_at_once() -> None:
     """Progress is told after every batch, not every half minute."""
-    import atento.cli.progress
+    import atento.cli.command_progress
 
-    atento.cli.progress.EVERY = 0.0
+    atento.cli.command_progress.EVERY = 0.0
 
 
 def rate_explodes() -> None:

@@ -21,11 +21,11 @@ import torch
 from atento.config.recipe import TokenizerConfig
 from atento.config.sections.network import NetworkConfig, network_to_dict
 from atento.config.sections.network_parts import InputConfig
-from atento.config.tables.heads import HeadConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.model import Model
 from atento.networks import build_network
 from atento.text.tokenizer import Tokenizer
-from atento.text.training import train_tokenizer
+from atento.text.tokenizer_training import train_tokenizer
 from atento_serve.chat.conversations import Conversations
 from atento_world import write
 

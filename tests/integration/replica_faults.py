@@ -57,11 +57,11 @@ def weights_drift(step: int, rank: int) -> None:
     """One bit of a weight flips on one process; weights are compared every 4 updates."""
     import torch
 
-    from atento.training.replica import processes
+    from atento.training.replica import data_parallel
     from atento.training.step import Updater
 
     real = Updater.update
-    processes.CHECK_EVERY = 4
+    data_parallel.CHECK_EVERY = 4
 
     def update(self: Updater, parts: Any, number: int, *rest: Any) -> Any:
         if number == step and int(os.environ.get("RANK", "0")) == rank:
@@ -88,7 +88,7 @@ def signalled(step: int, rank: int, number: int) -> None:
 
 def mean_of_means() -> None:
     """Each process divides by its own targets, and the means are averaged."""
-    from atento.training.replica.processes import Processes
+    from atento.training.replica.data_parallel import Processes
     from atento.training.replica.sums import FastSum
     from atento.training.step import Updater
 
@@ -117,7 +117,7 @@ def mean_of_means() -> None:
 
 def counts_not_reduced() -> None:
     """The summed gradient is divided by the targets of this process alone."""
-    from atento.training.replica.processes import Processes
+    from atento.training.replica.data_parallel import Processes
 
     real = Processes.exchange
 
@@ -133,14 +133,14 @@ def counts_not_reduced() -> None:
 
 def dropout_by_rank() -> None:
     """Each process counts its own parts, so that dropout depends on who computes a part."""
-    from atento.training.replica.processes import Processes
+    from atento.training.replica.data_parallel import Processes
 
     Processes.numbers = lambda self, count: list(range(count))  # type: ignore[method-assign]
 
 
 def sum_by_rank() -> None:
     """In exact mode: the sums of the processes are added by an all-reduce of running sums."""
-    from atento.training.replica.processes import Processes
+    from atento.training.replica.data_parallel import Processes
     from atento.training.replica.sums import FastSum
 
     Processes.gradient_sum = lambda self, weights, parts: FastSum(  # type: ignore[method-assign]

@@ -18,7 +18,7 @@ from atento.decoding import Sample, filters, token_loop
 from atento.model import Model
 from atento.networks import build_network
 from atento.text.tokenizer import Tokenizer
-from atento.text.training import train_tokenizer
+from atento.text.tokenizer_training import train_tokenizer
 from atento_serve.engine.messages import decoded, event_of
 from atento_serve.engine.outbox import Outbox
 from atento_serve.jobs import Event, Failed, Job, Piece, Result, Usage

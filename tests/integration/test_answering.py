@@ -12,7 +12,7 @@ import atento
 from atento.data.files.source_lines import read_lines
 from atento.errors import CapabilityError, DataError, ModelError, UsageError
 from atento.runs.train import TrainedRun
-from atento.tasks import answering
+from atento.tasks import question_answering
 from conftest import ForkServer, refused
 
 pytestmark = pytest.mark.integration
@@ -396,7 +396,7 @@ def test_the_answering_section_of_a_model_is_checked_when_it_is_loaded(run: Trai
     model = atento.load(run.folder)
     for number, (section, message) in enumerate(
         (
-            ({"stride": -1}, "`answering.stride` must not be negative: got -1"),
+            ({"stride": -1}, "`question_answering.stride` must not be negative: got -1"),
             ({"max_answer": "ten"}, "answering.max_answer"),
             ({"windows": 3}, "unknown"),
         )
@@ -415,7 +415,7 @@ def test_the_language_of_an_evaluation_says_which_articles_do_not_count(
     path = tmp_path / "one.jsonl"
     record = {"question": "o que comeu ?", "context": context, "answers": [right]}
     path.write_text(json.dumps(record) + "\n", encoding="utf-8")
-    monkeypatch.setattr(answering, "_best", lambda *_: [answering.Answer("pera", 14, 18, 1.0)])
+    monkeypatch.setattr(question_answering, "_best", lambda *_: [question_answering.Answer("pera", 14, 18, 1.0)])
     model = atento.load(run.folder)
     scores = {language: atento.evaluate(model, path, language=language)["squad"] for language in ("en", "pt")}
     assert scores["pt"].parts["exact_match"] == 100 and scores["en"].parts["exact_match"] == 0

@@ -10,7 +10,7 @@ import pytest
 
 from atento.cli.measurements import MEASUREMENTS
 from atento.config.presets import PRESETS
-from atento.config.reading.layers import shipped
+from atento.config.reading.recipe_layers import shipped
 from atento.metrics import METRICS
 from atento.metrics.utilities import UTILITIES
 from atento_lab.notes.table import ROWS

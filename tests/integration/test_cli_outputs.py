@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from atento.cli.commands.attend import ENDINGS
-from atento.inspection import record
+from atento.inspection import attention_record
 from conftest import ForkServer, refused
 
 pytestmark = pytest.mark.integration
@@ -42,4 +42,4 @@ def test_an_output_that_cannot_be_written_is_refused_before_work(
 
 
 def test_the_endings_that_attend_takes_are_those_that_can_be_written() -> None:
-    assert set(ENDINGS) == set(record._WRITERS)
+    assert set(ENDINGS) == set(attention_record._WRITERS)

@@ -18,11 +18,11 @@ import pytest
 import atento
 from atento.cli import lines as cli_lines
 from atento.cli.block_worker import BlockServer
+from atento.cli.line_work import Work
 from atento.cli.main import command_function
-from atento.cli.work import Work
 from atento.errors import DataError
-from atento.scale.blocks import Block, Plan, Reading
 from atento.scale.inputs import Input
+from atento.scale.line_blocks import Block, Plan, Reading
 from atento.scale.workers import Answer
 from atento_world import write
 from conftest import ForkServer, refused

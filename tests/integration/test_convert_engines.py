@@ -13,8 +13,8 @@ import torch
 
 from atento.config import presets
 from atento.config.sections.network import NetworkConfig, changed
-from atento.config.sections.positions import PositionConfig
-from atento.config.tables.heads import HeadConfig
+from atento.config.sections.position_scheme import PositionConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.model import Model
 from atento.networks import build_network
 from atento.precision import cpu_features

@@ -19,7 +19,7 @@ from typer import Typer
 from typer.testing import CliRunner
 
 import atento
-from atento.cli.decoding import flags_of
+from atento.cli.decoding_options import flags_of
 from atento.config.presets import PRESETS, preset
 from atento.config.reading.explaining import field_texts
 from atento.config.sections.decoding import DecodingConfig
@@ -36,8 +36,8 @@ from atento.metrics import METRICS, paired_test
 from atento.model import Model
 from atento.released import FAMILIES
 from atento.runs.train import TrainedRun
-from atento.tasks.strategies import RULES, rules_of
-from atento.tasks.table import VERBS
+from atento.tasks.decoding_setup import RULES, rules_of
+from atento.tasks.verb_table import VERBS
 from atento_lab.notes.table import ROWS, rows_named, run
 from atento_serve.api.decoding import names_of, option_fields
 from atento_serve.app import ROUTES

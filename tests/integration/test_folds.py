@@ -14,8 +14,8 @@ import torch
 import atento
 from atento.data.records.folds import fold_of
 from atento.errors import DataError, UsageError
-from atento.runs.folds import cross_validate
-from atento.tasks.table import VERBS
+from atento.runs.cross_validation import cross_validate
+from atento.tasks.verb_table import VERBS
 from atento.training import loop
 from conftest import ForkServer
 from test_classification import recipe, records

@@ -8,7 +8,7 @@ import pytest
 import atento
 from atento.config.reading.loading import load_recipe
 from atento.runs.prepare import read_data
-from atento.tasks.evaluation import held_out_batches, mean_losses
+from atento.tasks.split_evaluation import held_out_batches, mean_losses
 
 SKILLS = ("masked", "causal", "prefix")
 STEPS = 160

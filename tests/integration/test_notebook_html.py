@@ -10,8 +10,8 @@ import torch
 from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.trace import Trace
 from atento.inspection import AttentionRecord
+from atento.inspection.attention_record import NOTEBOOK_WEIGHTS
 from atento.inspection.decoding_page import NOTEBOOK_STEPS
-from atento.inspection.record import NOTEBOOK_WEIGHTS
 from atento.metrics import bleu
 from atento.metrics.score import Score
 from atento.runs.train import TrainedRun

@@ -14,7 +14,7 @@ from atento.data.files.source_lines import read_lines
 from atento.data.objectives.span_corruption import restored, sentinel_ids
 from atento.decoding import Greedy, generate
 from atento.errors import RecipeError, UsageError
-from atento.inference.prefix import PrefixStepFunction
+from atento.inference.prefix_steps import PrefixStepFunction
 from atento.tasks.filling import between
 
 TINY = {"d_model": 32, "d_ff": 64, "n_heads": 2, "n_layers": 1, "dropout": 0.0}

@@ -15,14 +15,14 @@ import torch
 
 from atento.config.sections.network_parts import InputConfig, OutputConfig
 from atento.config.sections.recurrent import RecurrentConfig
-from atento.config.tables.heads import HeadConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.errors import TokenizerError
 from atento.model import Model
 from atento.tasks.filling import fill_each
 from atento.text.specials import SpecialTokens
 from atento.text.tokenizer import Tokenizer
+from atento_serve.engine.job_queue import Waiting
 from atento_serve.engine.verbs import values_of, verbs_of
-from atento_serve.engine.waiting import Waiting
 from atento_serve.engine.writing import Writers
 from atento_serve.jobs import Failed, Job, Result
 from http_service import CHAT, LABELS, TAGS, served

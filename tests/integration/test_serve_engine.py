@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from atento.config.tables.heads import HeadConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.errors import ModelError, UsageError
 from atento.model import Model, load
 from atento_serve.engine.engine import Engine

@@ -14,7 +14,7 @@ from openai.types.chat import completion_create_params as chat_create_params
 
 from atento.config.recipe import TokenizerConfig
 from atento.text.tokenizer import Tokenizer
-from atento.text.training import train_tokenizer
+from atento.text.tokenizer_training import train_tokenizer
 from http_service import SOURCES, Served, conversation_ids, error_of, served, write_models
 
 H = "/v1/chat/completions"

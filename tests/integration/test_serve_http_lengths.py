@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import atento
-from atento.config.sections.positions import PositionConfig
-from atento.config.tables.heads import HeadConfig
+from atento.config.sections.position_scheme import PositionConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.errors import UsageError
 from atento.model import Model
 from atento_serve.engine.verbs import describe, fitted

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 import atento
-from atento.config.tables.heads import HeadConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.model import Model
 from atento_serve.app import application
 from atento_serve.engine.engine import Engine

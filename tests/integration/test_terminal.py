@@ -12,7 +12,7 @@ import pytest
 
 from atento.config.recipe import TokenizerConfig
 from atento.config.sections.network import NetworkConfig
-from atento.config.tables.heads import HeadConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.model import Model
 from atento.networks import build_network
 from atento.terminal import printable
@@ -148,7 +148,7 @@ def test_files_and_pipes_get_text_as_it_is(here: Path) -> None:
 def test_what_is_written_while_a_bar_is_drawn(here: Path) -> None:
     program = f"""
 import io, logging
-from atento.cli.progress import Progress
+from atento.cli.command_progress import Progress
 from atento_serve.http.logs import Log
 from atento.terminal import echo, show_log
 from atento.training.progress import Reporter

@@ -11,7 +11,7 @@ import atento
 from atento.config import presets
 from atento.config.recipe import TokenizerConfig
 from atento.config.sections.network import NetworkConfig
-from atento.config.tables.heads import HeadConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.model import Model
 from atento.networks import build_network
 from atento.text import train_tokenizer

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from atento.tasks.evaluation import mean_losses
+from atento.tasks.split_evaluation import mean_losses
 from atento_world import write
 
 pytestmark = pytest.mark.parity

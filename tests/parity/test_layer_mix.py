@@ -14,7 +14,7 @@ from atento.errors import CapabilityError, RecipeError, UsageError
 from atento.model import Model
 from atento.networks.frozen import FrozenVectors
 from atento.networks.heads import LinearHead
-from atento.tasks.embedding import token_rows
+from atento.tasks.text_embedding import token_rows
 from released_folders import write_released
 
 pytestmark = pytest.mark.parity

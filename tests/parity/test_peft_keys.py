@@ -12,7 +12,7 @@ from torch import nn
 
 import atento
 from atento.config.tables.released_keys import FILES
-from atento.convert.reading import model_to_convert
+from atento.convert.source_model import model_to_convert
 from atento.errors import ModelError
 from atento.models.peft import ADAPTER_CONFIG
 from locked import none_left

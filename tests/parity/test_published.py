@@ -9,7 +9,7 @@ import transformers
 from torch import nn
 
 import atento
-from atento.convert.reading import model_to_convert
+from atento.convert.source_model import model_to_convert
 from atento.released import FAMILIES
 from published import FORMS, NAMES, published
 from released import CASES, saved, theirs

@@ -11,12 +11,12 @@ from scipy.stats import chisquare
 import atento
 from atento.attention.dropout import Randomness
 from atento.config.sections.network import NetworkConfig, changed
-from atento.config.tables.heads import HeadConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches.batch import Batch
 from atento.networks import Encoder, build_network
 from atento.networks.generator import Generator, sampled
 from atento.networks.output import Replaced
-from atento.released.writing import release
+from atento.released.write_layout import release
 from atento.training.losses import Call, losses
 
 V, PAD, MASK = 31, 0, 4

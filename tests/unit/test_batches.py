@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atento.config import presets
-from atento.config.tables.heads import HeadConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches import planning
 from atento.data.batches.batch import PlannedBatches
 from atento.data.batches.planning import least_parts, plan, round_cuts, round_length

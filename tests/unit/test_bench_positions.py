@@ -16,10 +16,10 @@ from atento.cli.commands.bench import bench, show
 from atento.errors import UsageError
 from atento_lab.studies import REPORTS
 from atento_lab.studies.answers import QUESTIONS, answers
-from atento_lab.studies.cost import LiveMemory, measure_cost
 from atento_lab.studies.laboratory import Job, links, measure, relative_change, run
 from atento_lab.studies.networks import HYBRID, RELATIVE, SCHEMES, Size, reader, stretched, train, translator
-from atento_lab.studies.numbers import Numbers, reached
+from atento_lab.studies.position_costs import LiveMemory, measure_cost
+from atento_lab.studies.position_rows import Numbers, reached
 from atento_lab.studies.report import grid_svg, report_positions
 from atento_lab.studies.seeds import interval
 from atento_lab.studies.tasks import (

@@ -7,7 +7,7 @@ import torch
 
 from atento.config import presets
 from atento.config.reading.loading import load_recipe
-from atento.config.sections.elmo import CBOWConfig, CharacterConfig, ELMoConfig
+from atento.config.sections.elmo_network import CBOWConfig, CharacterConfig, ELMoConfig
 from atento.config.sections.network import NetworkConfig, changed
 from atento.errors import RecipeError, UsageError
 from atento.model import Model
@@ -84,7 +84,7 @@ def test_a_causal_model_scores_an_answer_by_the_words_after_it_too(architecture:
 
 
 def test_a_masked_model_scores_answers_at_the_mask_and_by_the_right_side_only_if_it_may() -> None:
-    from atento.config.tables.heads import HeadConfig
+    from atento.config.tables.head_kinds import HeadConfig
 
     bert = model(
         "masked-language-modeling",

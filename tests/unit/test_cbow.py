@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from atento.attention.dropout import Randomness
-from atento.config.sections.elmo import CBOWConfig
+from atento.config.sections.elmo_network import CBOWConfig
 from atento.config.sections.network import NetworkConfig
 from atento.data.batches.windows import WindowBatch, Windows
 from atento.data.objectives.window import WindowBatches
 from atento.errors import DataError, RecipeError
 from atento.networks.words.cbow import CBOW, train_vectors
-from atento.text.vectors import Vectors
+from atento.text.word_vectors import Vectors
 
 PLAIN = CBOWConfig(window=2, negatives=0, subsample=0.0)
 CONFIG = NetworkConfig(architecture="cbow", vocab_size=6, d_model=4, n_heads=1, dropout=0.0, cbow=PLAIN)

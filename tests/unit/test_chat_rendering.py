@@ -11,9 +11,9 @@ import pytest
 from atento.errors import TokenizerError, UsageError
 from atento.text.specials import SpecialTokens
 from atento_serve.chat.folder import ChatTemplate, template_of
-from atento_serve.chat.process import RenderingProcess, TemplateError
 from atento_serve.chat.rendering import Renderer, TemplateFailed
 from atento_serve.chat.stand_ins import StandIns
+from atento_serve.chat.template_process import RenderingProcess, TemplateError
 
 SPECIALS = ["<s>", "</s>", "<|end|>"]
 SAID: list[dict[str, Any]] = [{"role": "user", "content": " </s>Um gato.\n\n"}]

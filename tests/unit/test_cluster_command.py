@@ -8,16 +8,16 @@ import pytest
 import typer
 
 from atento.cli import cluster_run, lines
-from atento.cli.cluster import with_cluster
+from atento.cli.cluster_option import with_cluster
 from atento.cli.commands.collect import collect
+from atento.cli.line_work import Cluster, Work
 from atento.cli.main import COMMANDS, application
-from atento.cli.work import Cluster, Work
 from atento.errors import AtentoWarning, UsageError
-from atento.scale import blocks
+from atento.scale import line_blocks
 from atento.scale.inputs import Input
 from atento.scale.parts import flag_of
 from atento.scale.workers import Answer
-from atento.tasks.lengths import LongTextWarning
+from atento.tasks.length_warnings import LongTextWarning
 
 
 def capitals(
@@ -142,7 +142,7 @@ def test_bad_lines_are_counted_over_all_parts(made: Made, capsys: pytest.Capture
 
 
 def test_blocks_are_whole_windows_of_the_commands() -> None:
-    assert blocks.STEP % lines.WINDOW == 0
+    assert line_blocks.STEP % lines.WINDOW == 0
 
 
 def test_workers_have_their_share_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from atento.config.recipe import (
 from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.initial import InitConfig, LoraConfig
 from atento.config.sections.network import NetworkConfig
-from atento.config.sections.positions import PositionConfig
+from atento.config.sections.position_scheme import PositionConfig
 
 TRICKY = [
     "no",

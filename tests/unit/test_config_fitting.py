@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from atento.config.reading.fitting import FITTED, fitted
 from atento.config.reading.loading import LoadedRecipe, dump_recipe, load_recipe
+from atento.config.reading.sizes_by_data import FITTED, fitted
 
 MINIMAL = "task: {task}\ndata: {{train: {{world: train}}}}\n"
 NETWORK = {"network.d_model", "network.d_ff", "network.n_heads", "network.n_layers", "network.norm"}

@@ -181,7 +181,7 @@ def test_any_text_on_the_command_line_is_taken_or_refused(overrides: list[str]) 
 @given(st.data())
 def test_a_damaged_recipe_is_taken_or_refused(data: st.DataObject) -> None:
     """One cut, one repetition or one foreign character anywhere in a right recipe."""
-    from atento.config.reading.layers import RecipeFile, read_files, shipped_text
+    from atento.config.reading.recipe_layers import RecipeFile, read_files, shipped_text
     from atento.config.reading.schema import Reader
 
     text = shipped_text(SHIPPED)

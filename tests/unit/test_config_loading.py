@@ -16,7 +16,7 @@ from atento.config.recipe import SourceConfig
 from atento.config.sections.decoding import UTILITIES
 from atento.config.sections.initial import InitConfig
 from atento.config.sections.network import NetworkConfig
-from atento.config.sections.positions import PositionConfig
+from atento.config.sections.position_scheme import PositionConfig
 from atento.errors import RecipeError
 from atento.metrics import utilities
 
@@ -277,7 +277,7 @@ def test_a_folder_of_a_shipped_recipes_name_does_not_hide_it(write: Write) -> No
 
 
 def test_the_shipped_recipes_are_right_and_short() -> None:
-    from atento.config.reading.layers import shipped, shipped_text
+    from atento.config.reading.recipe_layers import shipped, shipped_text
 
     assert "micro-world-en-pt" in shipped()
     for name in shipped():

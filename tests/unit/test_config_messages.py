@@ -10,7 +10,7 @@ import pytest
 from atento.config.reading.loading import load_recipe
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import AttentionConfig, FeedForwardConfig, SparseConfig
-from atento.config.sections.positions import PositionConfig
+from atento.config.sections.position_scheme import PositionConfig
 from atento.config.tables.tasks import TASKS
 from atento.errors import RecipeError
 

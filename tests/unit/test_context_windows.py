@@ -12,11 +12,11 @@ import torch
 
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import TokenizerConfig
-from atento.config.sections.elmo import CharacterConfig, ELMoConfig
+from atento.config.sections.elmo_network import CharacterConfig, ELMoConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import InputConfig
-from atento.config.sections.positions import PositionConfig
-from atento.config.tables.heads import HeadConfig
+from atento.config.sections.position_scheme import PositionConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches import contexts as windows_module
 from atento.data.batches.batch import Batch
 from atento.data.batches.contexts import ContextWindows, context_windows
@@ -25,7 +25,7 @@ from atento.data.objectives.spans import NO_ANSWER, answer_head, answer_tokens, 
 from atento.data.records.values import Span
 from atento.errors import CapabilityError, DataError, UsageError
 from atento.networks import Network, build_network
-from atento.tasks.answering import AnswerSearch, answer_questions, span_scores
+from atento.tasks.question_answering import AnswerSearch, answer_questions, span_scores
 from atento.text import Tokenizer, train_tokenizer
 from atento.text.characters import word_characters
 from atento.text.encoded import whole_characters

@@ -10,11 +10,11 @@ import torch
 
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.network_parts import MaskConfig
-from atento.config.sections.positions import PositionConfig, StretchConfig
-from atento.config.tables.heads import HeadConfig
+from atento.config.sections.position_scheme import PositionConfig, StretchConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.convert import ctranslate2_engine
 from atento.convert.ctranslate2_limits import why_not_held
-from atento.convert.vocabulary import vocabulary_of
+from atento.convert.token_names import vocabulary_of
 from atento.precision import cpu_features
 from tiny_families import VOCABULARY, tiny_config, tiny_model, tiny_network
 

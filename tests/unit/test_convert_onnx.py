@@ -11,8 +11,8 @@ import torch
 from atento.cli.commands.convert import _comparison_lines
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.network_parts import MaskConfig, ProjectionConfig, SparseConfig
-from atento.config.sections.positions import PositionConfig, StretchConfig
-from atento.config.tables.heads import HeadConfig
+from atento.config.sections.position_scheme import PositionConfig, StretchConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.convert import onnx_engine
 from atento.convert.comparison import Comparison
 from atento.convert.onnx_sessions import Session

@@ -11,9 +11,9 @@ import torch
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.recurrent import RecurrentConfig
 from atento.decoding import Beam, Hypothesis, generate
+from atento.decoding.beam.beam_lane import WIDEST, BeamLane, BeamLanes
+from atento.decoding.beam.beam_search import beam_steps
 from atento.decoding.beam.groups import BeamRequest
-from atento.decoding.beam.lane import WIDEST, BeamLane, BeamLanes
-from atento.decoding.beam.search import beam_steps
 from atento.decoding.contract import Request
 from atento.decoding.rules import CountPenalty, Forced, ForcedLast, NoRepeatNGrams, RepetitionPenalty
 from atento.decoding.running import JoinedRows, RunningBatch

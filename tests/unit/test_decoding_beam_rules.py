@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from atento.decoding import Beam, Greedy, Hypothesis, generate
+from atento.decoding.beam.beam_search import beam
 from atento.decoding.beam.candidates import highest
 from atento.decoding.beam.required import Automaton
-from atento.decoding.beam.search import beam
 from atento.decoding.choosing import best_token
 from atento.decoding.contract import Request
 from atento.decoding.contract import Written as RowsWritten

@@ -11,8 +11,8 @@ import torch
 from typer.testing import CliRunner
 
 from atento.cli.main import application
-from atento.config.reading.effects import unused_options
 from atento.config.reading.loading import load_recipe
+from atento.config.reading.unused_options import unused_options
 from atento.config.recipe import TokenizerConfig
 from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.network import NetworkConfig
@@ -22,10 +22,10 @@ from atento.model import Model, load
 from atento.models.write import _generation_files
 from atento.networks import build_network
 from atento.runs.train import train
-from atento.tasks.strategies import constraints_of
+from atento.tasks.decoding_setup import constraints_of
 from atento.tasks.translation import translate
 from atento.text.tokenizer import Tokenizer
-from atento.text.training import train_tokenizer
+from atento.text.tokenizer_training import train_tokenizer
 
 TEXTS = ["abcab", "dd c", "e"]
 MOST = 6

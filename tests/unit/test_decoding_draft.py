@@ -13,7 +13,7 @@ from torch import Tensor
 from atento.config.presets import preset
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.network_parts import AttentionConfig, InputConfig, MaskConfig, OutputConfig
-from atento.config.sections.positions import PositionConfig
+from atento.config.sections.position_scheme import PositionConfig
 from atento.config.sections.recurrent import RecurrentConfig
 from atento.decoding import Beam, Greedy, Hypothesis, Sample, drafted, generate
 from atento.decoding.choosing import apply_rules
@@ -25,7 +25,7 @@ from atento.decoding.stream import stream
 from atento.decoding.trace import Trace
 from atento.errors import CapabilityError
 from atento.inference.choose import step_function
-from atento.inference.prefix import PrefixStepFunction
+from atento.inference.prefix_steps import PrefixStepFunction
 from atento.networks import build_network
 
 V = 37

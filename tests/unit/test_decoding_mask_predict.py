@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from atento.config.sections.network import NetworkConfig
-from atento.config.tables.heads import HeadConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.decoding.mask_predict import mask_predict
 from atento.networks import Encoder
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from atento.cli.decoding import _chosen
-from atento.config.reading.effects import unused_options
+from atento.cli.decoding_options import _chosen
 from atento.config.reading.loading import load_recipe
+from atento.config.reading.unused_options import unused_options
 from atento.config.recipe import TokenizerConfig
 from atento.config.sections.decoding import FILTERS, DecodingConfig
 from atento.config.sections.network import NetworkConfig
@@ -17,11 +17,11 @@ from atento.errors import RecipeError, UsageError
 from atento.model import Model
 from atento.models.configuration import decoding_config
 from atento.networks import build_network
-from atento.tasks.options import decoding_for
-from atento.tasks.strategies import rules_of, strategy_of
-from atento.tasks.table import VERBS
+from atento.tasks.call_options import decoding_for
+from atento.tasks.decoding_setup import rules_of, strategy_of
+from atento.tasks.verb_table import VERBS
 from atento.text.tokenizer import Tokenizer
-from atento.text.training import train_tokenizer
+from atento.text.tokenizer_training import train_tokenizer
 
 NETWORK = NetworkConfig(d_model=16, d_ff=24, n_heads=2, n_layers=1, dropout=0.0)
 OTHER: dict[str, Any] = {  # another value than the default, for each option

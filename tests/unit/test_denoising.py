@@ -20,7 +20,7 @@ from atento.data.objectives.denoising import Noise, sentence_numbers
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.reader import Split
 from atento.errors import RecipeError
-from atento.text.training import train_tokenizer
+from atento.text.tokenizer_training import train_tokenizer
 
 MASK = 4
 NONE = Noise(MASK, infilling=0.0, permutation=0.0)

@@ -15,7 +15,7 @@ from atento.attention.relative_disentangled import Disentangled, log_buckets
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import ConvolutionConfig
-from atento.config.sections.positions import PositionConfig
+from atento.config.sections.position_scheme import PositionConfig
 from atento.errors import RecipeError
 from atento.inference.fast import why_not_fast
 from atento.inspection.decompose import decompose

@@ -13,12 +13,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.training import TrainingConfig
 from atento.networks import build_network
-from atento.networks.network import Network
-from atento.runs.plans.plan import Plan, memory_of_weights
-from atento.runs.plans.world_plan import memory_of_process, sent_by_process
+from atento.networks.interface import Network
+from atento.runs.plans.parallel_plan import memory_of_process, sent_by_process
+from atento.runs.plans.run_plan import Plan, memory_of_weights
 from atento.training.optimizer import Optimizer
-from atento.training.replica.divided import DividedSum, DividedWeights, gathered_sizes, shards_of
-from atento.training.trained import all_weights
+from atento.training.replica.divided_weights import DividedSum, DividedWeights, gathered_sizes, shards_of
+from atento.training.trained_weights import all_weights
 
 NETWORK = NetworkConfig(architecture="decoder", vocab_size=1024, d_model=256, d_ff=512, n_heads=4, n_layers=3)
 WORLD = 64

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from atento.cli.commands.duplicates import deduplicate, overlap
-from atento.data.corpus.duplicates import (
+from atento.data.corpus.find_duplicates import (
     Duplicate,
     marked,
     seen_ngrams,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness
-from atento.config.sections.elmo import CharacterConfig, ELMoConfig
+from atento.config.sections.elmo_network import CharacterConfig, ELMoConfig
 from atento.config.sections.network import NetworkConfig
 from atento.errors import CapabilityError, DataError, RecipeError
 from atento.networks.layers import LayerMix

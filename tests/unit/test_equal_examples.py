@@ -9,15 +9,15 @@ from atento.config.reading.loading import load_recipe
 from atento.config.recipe import TokenizerConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import InputConfig
-from atento.config.sections.positions import PositionConfig
-from atento.config.tables.heads import HeadConfig
+from atento.config.sections.position_scheme import PositionConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import PlannedBatches
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.reader import Split
 from atento.data.records.values import Span
-from atento.text.training import train_tokenizer
+from atento.text.tokenizer_training import train_tokenizer
 
 WORDS = ["quem", "viu", "a", "maçã", "ontem", "em", "Évora", "disse", "Ana"]
 COUNT, BUDGET = 512, 16

@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from atento.config.sections.elmo import ELMoConfig
+from atento.config.sections.elmo_network import ELMoConfig
 from atento.config.sections.network import NetworkConfig, changed
-from atento.config.sections.positions import PositionConfig
+from atento.config.sections.position_scheme import PositionConfig
 from atento.config.sections.recurrent import RecurrentConfig
-from atento.config.tables.heads import HeadConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.decoding import Greedy, generate
 from atento.networks import Decoder, ELMo, Encoder, RecurrentLM, build_network, presets
 

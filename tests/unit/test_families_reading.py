@@ -13,8 +13,8 @@ from torch import Tensor
 
 import atento
 from atento.config.sections.network import NetworkConfig, changed
-from atento.config.sections.positions import PositionConfig
-from atento.config.tables.heads import HeadConfig
+from atento.config.sections.position_scheme import PositionConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.errors import AtentoError, CapabilityError, CheckpointError, ModelError
 from atento.model import Model
 from atento.networks import build_network, presets

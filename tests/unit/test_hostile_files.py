@@ -26,7 +26,7 @@ from atento.errors import AtentoError
 from atento.models.peft import read_peft
 from atento.released.sentence_transformers import sentence_folder
 from atento.text import Tokenizer
-from atento.text.training import train_tokenizer
+from atento.text.tokenizer_training import train_tokenizer
 from tiny_families import tiny_config, tiny_model
 
 TEXTS = ["o gato pulou alto no tapete", "a gata dorme na cama", "um rato e um gato"] * 4

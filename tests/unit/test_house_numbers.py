@@ -151,7 +151,7 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     )
     model = atento.load(run.folder)
     ids = torch.tensor([[5, 6, 7]])
-    step = "decoding/beam/search.py:extend"
+    step = "decoding/beam/beam_search.py:extend"
     found["files of a step of a beam search"], _ = entered(
         lambda: generate(model.network, ids, Beam(2), max_new_tokens=2), step
     )

@@ -14,12 +14,12 @@ import pytest
 import atento
 from atento.config.recipe import COLUMNS
 from atento.config.tables import objective as config_objective
-from atento.config.tables.heads import HEAD_KINDS
+from atento.config.tables.head_kinds import HEAD_KINDS
 from atento.config.tables.tasks import TASKS, TEXT_TO_TEXT, scored
 from atento.data import objectives
-from atento.metrics.table import METRICS
+from atento.metrics.metric_table import METRICS
 from atento.model import Model
-from atento.tasks.table import VERBS
+from atento.tasks.verb_table import VERBS
 from atento.training.losses import LOSSES
 
 ROOT = Path(atento.__file__).parent
@@ -229,14 +229,14 @@ def test_rooms_import_only_rooms_below_them() -> None:
 # Files that are read without the limits of `atento.limits`: each with its reason.
 READ_DIRECTLY = {
     "limits.py": "the limits themselves, and what the system says of its memory",
-    "config/reading/layers.py": "a shipped recipe",
+    "config/reading/recipe_layers.py": "a shipped recipe",
     "inspection/standalone.py": "a shipped script",
     "released/config_keys.py": "a shipped table",
     "cli/completion.py": "our own source",
     "data/files/source_lines.py": "it checks the kind of the file itself, and reads under the limits",
     "training/allocator.py": "what the system says of this process",
     "training/replica/health.py": "files that the processes of a run have just written",
-    "training/replica/launch.py": "files that the processes of a run have just written",
+    "training/replica/launcher.py": "files that the processes of a run have just written",
     "scale/inputs.py": "a file behind a URL",
     "convert/unpickle.py": "what the system says of this process",
 }
@@ -258,7 +258,7 @@ def test_files_are_read_under_limits() -> None:
 # Files that are written in place and not whole (`storage.whole_file`): each with its reason.
 WRITTEN_IN_PLACE = {
     "storage/whole_file.py": "the file beside, which replaces the other",
-    "text/folder.py": "a new folder, which is moved into its place",
+    "text/tokenizer_folder.py": "a new folder, which is moved into its place",
     "convert/engines.py": "as the line above",
     "convert/onnx_engine.py": "as the line above",
     "convert/unpickling.py": "a folder of our own, which is deleted",
@@ -359,7 +359,7 @@ def test_modules_do_not_import_one_another_in_a_circle() -> None:
     [
         ("atento.attention.multihead", 13),  # the random numbers of `splitmix.py` included
         ("atento.networks.stack.block", 22),
-        ("atento.decoding.beam.search", 12),
+        ("atento.decoding.beam.beam_search", 12),
         ("atento.training.step", 48),  # the sum over processes in `training/replica` and its options included
     ],
 )
@@ -374,8 +374,8 @@ OTHER_MEANINGS = {
         {
             *(
                 "cli/commands/runs.py",
-                "config/sections/elmo.py",
-                "config/reading/fitting.py",
+                "config/sections/elmo_network.py",
+                "config/reading/sizes_by_data.py",
                 "config/sections/network.py",
                 "config/tables/objective.py",
             ),
@@ -391,9 +391,9 @@ OTHER_MEANINGS = {
         "a kind of head",
         {
             *(
-                "config/tables/heads.py",
+                "config/tables/head_kinds.py",
                 "data/objectives/labels.py",
-                "released/heads.py",
+                "released/encoder_heads.py",
                 "benchmarks/family_side.py",
             ),
             "models/peft.py",
@@ -401,11 +401,11 @@ OTHER_MEANINGS = {
     ),
     "regression": (
         "a kind of head",
-        {"config/tables/heads.py", "data/objectives/numbers.py", "released/heads.py", "models/peft.py"},
+        {"config/tables/head_kinds.py", "data/objectives/labels.py", "released/encoder_heads.py", "models/peft.py"},
     ),
     "tagging": (
         "a kind of head",
-        {"config/tables/heads.py", "data/objectives/tags.py", "released/heads.py", "models/peft.py"},
+        {"config/tables/head_kinds.py", "data/objectives/tags.py", "released/encoder_heads.py", "models/peft.py"},
     ),
     "embedding": (
         "a section of a configuration, a part of networks, and a field of OpenAI's replies",
@@ -427,16 +427,16 @@ OTHER_MEANINGS = {
                 "models/configuration.py",
                 "models/write.py",
             ),
-            *("models/migration.py", "models/load.py", "networks/describe.py", "networks/initial.py"),
+            *("models/migration.py", "models/load.py", "networks/describe.py", "networks/initialization.py"),
             *("networks/recurrent/cells.py", "released/elmo_hdf5.py"),
             *("atento_lab/notes/checks/diagrams.py", "atento_lab/notes/checks/pretraining_drawn.py"),
             *("atento_serve/engine/verbs.py", "atento_serve/api/openai.py"),
             *(
                 "atento_lab/notes/checks/families.py",
                 "runs/model_config.py",
-                "tasks/evaluation.py",
+                "tasks/split_evaluation.py",
                 "tasks/model_vectors.py",
-                "tasks/options.py",
+                "tasks/call_options.py",
             ),
         },
     ),

@@ -17,7 +17,7 @@ from atento.decoding.trace import Trace
 from atento.errors import UsageError
 from atento.inspection import decoding_page as page
 from atento.inspection.figures.search_tree import beam_svg, outputs_svg
-from atento.inspection.labels import visible
+from atento.inspection.token_display import visible
 from atento_lab.notes.checks.toys import Chain, table_chain
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from atento.errors import AtentoError, MissingPartError, UsageError
 from atento.inspection import AttentionRecord, alignment_error_rate
-from atento.inspection.labels import display_width, shorten, visible, word_label
-from atento.inspection.words import merge_words, word_groups
+from atento.inspection.token_display import display_width, shorten, visible, word_label
+from atento.inspection.word_groups import merge_words, word_groups
 
 
 def rows_of_one(heads: int, rows: int, columns: int, seed: int = 0) -> np.ndarray:

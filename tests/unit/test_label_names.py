@@ -6,7 +6,7 @@ import pytest
 from atento.errors import UsageError
 from atento.metrics import accuracy
 from atento.metrics.label_names import label_name
-from atento.tasks.verbs import listed
+from atento.tasks.verb_calls import listed
 
 
 def test_a_whole_number_of_a_column_with_gaps_is_that_number() -> None:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import TokenizerConfig
-from atento.config.sections.elmo import ELMoConfig
+from atento.config.sections.elmo_network import ELMoConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import OutputConfig
 from atento.config.sections.training import TrainingConfig
@@ -24,7 +24,7 @@ from atento.errors import CapabilityError, RecipeError
 from atento.networks import build_network
 from atento.networks.recurrent.elmo import ELMo
 from atento.networks.vocabulary import AdaptiveSoftmax, sampled_nats
-from atento.text.training import train_tokenizer
+from atento.text.tokenizer_training import train_tokenizer
 from atento.training.losses import Call, losses
 from atento.training.step import Updater
 

@@ -12,18 +12,18 @@ import torch
 from atento.config.presets import preset
 from atento.config.recipe import TokenizerConfig
 from atento.config.sections.network import NetworkConfig, changed
-from atento.config.sections.positions import PositionConfig
-from atento.config.tables.heads import HeadConfig
+from atento.config.sections.position_scheme import PositionConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.tasks import TASKS
 from atento.decoding import Beam, generate
 from atento.decoding.trace import Trace
 from atento.errors import DataError, UsageError
 from atento.model import Model
 from atento.networks import build_network
-from atento.tasks.lengths import LongTextWarning, trained_length
-from atento.tasks.table import VERBS
+from atento.tasks.length_warnings import LongTextWarning, trained_length
+from atento.tasks.verb_table import VERBS
 from atento.text.tokenizer import Tokenizer
-from atento.text.training import train_tokenizer
+from atento.text.tokenizer_training import train_tokenizer
 
 NETWORK = NetworkConfig(d_model=16, d_ff=24, n_heads=2, n_layers=1, dropout=0.0)
 
@@ -160,8 +160,8 @@ def test_no_use_compares_more_tokens_with_one_another_than_it_says(
     tokenizer: Tokenizer, use: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A line of 200,000 words ran for hours: it is refused, cut with a warning, or read in windows (K12)."""
-    monkeypatch.setattr("atento.tasks.lengths._LONGEST", 64)
-    monkeypatch.setattr("atento.tasks.attend._MOST", 2 * 64**2)
+    monkeypatch.setattr("atento.tasks.length_warnings._LONGEST", 64)
+    monkeypatch.setattr("atento.tasks.attending._MOST", 2 * 64**2)
     architecture, head, work = USES[use]
     heads = (HeadConfig(**head),) if head else ()
     task = next((name for name in TASKS if TASKS[name].verb == use), "translation")

@@ -9,15 +9,15 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from atento.attention.masks import causal, prefix
-from atento.config.sections.elmo import CBOWConfig, ELMoConfig
+from atento.config.sections.elmo_network import CBOWConfig, ELMoConfig
 from atento.config.sections.network import NetworkConfig
-from atento.config.tables.heads import HeadConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches.batch import Batch
 from atento.data.objectives.bidirectional import word_batch
 from atento.networks import build_network
 from atento.networks import cross_entropy as cross_entropy_module
 from atento.networks import generator as generator_module
-from atento.networks.network import Network
+from atento.networks.interface import Network
 from atento.training.losses import Call, losses
 
 B, L, V, D = 16, 32, 4093, 8

@@ -10,7 +10,7 @@ from torch import Tensor
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import InputConfig
 from atento.config.sections.training import TrainingConfig
-from atento.config.tables.heads import HeadConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches.batch import Batch, Part
 from atento.errors import CapabilityError
 from atento.networks import Encoder, build_network

@@ -15,7 +15,7 @@ from scipy.stats import chisquare
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import TokenizerConfig
 from atento.config.sections.network import NetworkConfig
-from atento.config.tables.heads import HeadConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Batch, Draw, PlannedBatches
 from atento.data.batches.masking import MAX_SPAN, Masking
@@ -27,7 +27,7 @@ from atento.data.records.reader import Split
 from atento.errors import RecipeError
 from atento.networks import build_network
 from atento.text.tokenizer import Tokenizer
-from atento.text.training import train_tokenizer
+from atento.text.tokenizer_training import train_tokenizer
 from atento.training.losses import Call, losses
 from masking_by_row import hide
 

@@ -20,9 +20,9 @@ from atento.data.batches.mixture import Mixture, Shares
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.reader import Split, joined, records_in_memory
-from atento.data.records.subsets import by_source
+from atento.data.records.split_parts import by_source
 from atento.errors import RecipeError
-from atento.runs.mixing import mixed_sources, mixing_lines
+from atento.runs.mixing_preview import mixed_sources, mixing_lines
 from atento.runs.prepare import read_data
 from atento.text import Tokenizer
 

@@ -8,13 +8,13 @@ import torch
 
 from atento.config.reading.loading import load_recipe
 from atento.config.sections.network import NetworkConfig, network_to_dict
-from atento.config.sections.positions import PositionConfig
+from atento.config.sections.position_scheme import PositionConfig
 from atento.errors import ModelError, RecipeError
 from atento.models.configuration import network_config
-from atento.models.initial import check_new_positions, fine_tuned, lengthened
+from atento.models.initial_model import check_new_positions, fine_tuned, lengthened
 from atento.models.load import ModelFiles, check_weights
 from atento.networks import EncoderDecoder, build_network
-from atento.runs.tuning import with_rates
+from atento.runs.fine_tuning import with_rates
 from atento.text import Tokenizer
 
 

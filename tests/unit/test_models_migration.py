@@ -15,7 +15,7 @@ from torch import Tensor
 
 import atento
 from atento.config.reading.loading import load_recipe
-from atento.config.tables.renamed import VERSION, nested, renamed
+from atento.config.tables.renamed_keys import VERSION, nested, renamed
 from atento.errors import ModelError, RecipeError
 from atento.models.migration import migrated
 

@@ -10,7 +10,7 @@ from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import SpecialIds
 from atento.decoding import MBR, Beam, Sample, generate
-from atento.tasks.writing import Writer, WrittenText
+from atento.tasks.text_writing import Writer, WrittenText
 from test_decoding_chains import EOS, Chain
 
 CONFIG = NetworkConfig(vocab_size=6, ids=SpecialIds(eos=EOS))

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from atento.config.sections.elmo import ELMoConfig
+from atento.config.sections.elmo_network import ELMoConfig
 from atento.config.sections.network import NetworkConfig
-from atento.config.tables.heads import HeadConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.errors import CapabilityError, RecipeError, UsageError
 from atento.networks import Network, build_network
 from atento.networks.cross_entropy import cross_entropy, plain_cross_entropy

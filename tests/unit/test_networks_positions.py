@@ -19,7 +19,7 @@ from atento.config.presets import preset
 from atento.config.reading.dumping import dump_recipe
 from atento.config.reading.loading import load_recipe
 from atento.config.sections.network import NetworkConfig, changed
-from atento.config.sections.positions import PositionConfig
+from atento.config.sections.position_scheme import PositionConfig
 from atento.errors import RecipeError, UsageError
 from atento.model import Model
 from atento.networks import EncoderDecoder, build_network

@@ -14,13 +14,13 @@ from atento.config.presets import preset
 from atento.config.sections.initial import LoraConfig
 from atento.config.sections.network import FeedForwardConfig, NetworkConfig, changed
 from atento.config.sections.network_parts import AttentionConfig, SparseConfig
-from atento.config.sections.positions import PositionConfig
-from atento.config.tables.heads import HeadConfig
+from atento.config.sections.position_scheme import PositionConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.errors import CapabilityError
-from atento.inference import reading
+from atento.inference import encoder_reading
 from atento.inference.choose import reader
+from atento.inference.encoder_reading import FastReader
 from atento.inference.packed_linear import RowInt8Linear, with_round_number
-from atento.inference.reading import FastReader
 from atento.model import Model
 from atento.networks import Encoder, build_network
 from atento.networks.adapters import adapt
@@ -80,7 +80,7 @@ def distance(vectors: Tensor, expected: Tensor) -> float:
     return float(((vectors - expected).norm(dim=-1) / expected.norm(dim=-1)).max())
 
 
-@pytest.mark.parametrize("call", [0, reading._CALL], ids=["rows of one length together", "rows joined"])
+@pytest.mark.parametrize("call", [0, encoder_reading._CALL], ids=["rows of one length together", "rows joined"])
 @pytest.mark.parametrize("name", ENCODERS)
 def test_reader_equals_the_encoder(name: str, call: int) -> None:
     """Hidden vectors of every layer, pooled vectors and logits; zeros at padding."""
@@ -119,7 +119,7 @@ def test_reader_equals_the_encoder(name: str, call: int) -> None:
 def test_rows_are_joined_where_padding_costs_less_than_a_call(
     lengths: list[int], width: int, groups: list[list[int]]
 ) -> None:
-    assert reading._groups(lengths, reading._CALL / width) == groups
+    assert encoder_reading._groups(lengths, encoder_reading._CALL / width) == groups
 
 
 @pytest.mark.parametrize("name", ENCODERS)

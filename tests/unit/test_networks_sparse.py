@@ -9,7 +9,7 @@ from torch import Tensor
 from atento.attention import observe
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import AttentionConfig, SparseConfig
-from atento.config.sections.positions import PositionConfig
+from atento.config.sections.position_scheme import PositionConfig
 from atento.config.sections.training import TrainingConfig
 from atento.data.batches.store import Ragged
 from atento.data.objectives.sequence_to_sequence import parallel

@@ -14,12 +14,12 @@ import atento
 from atento.cli.lines import refuse_text
 from atento.cli.main import COMMANDS, application
 from atento.cli.messages import CommandLineError, sentence
-from atento.cli.outputs import output_file
+from atento.cli.output_paths import output_file
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import READING, SourceConfig
 from atento.config.sections.decoding import DecodingOptions
 from atento.config.tables import foreign
-from atento.config.tables.renamed import elsewhere
+from atento.config.tables.renamed_keys import elsewhere
 from atento.config.tables.tasks import OTHER_NAMES, TASKS, scored
 from atento.data.records.reader import read_records
 from atento.errors import CapabilityError, DataError, MissingPartError, RecipeError, UsageError

@@ -21,14 +21,14 @@ from atento.config import presets
 from atento.config.sections.initial import InitConfig
 from atento.data.batches import windows
 from atento.decoding.beam import groups
-from atento.inspection import decompose, heads, position_ablation
+from atento.inspection import decompose, head_statistics, position_ablation
 from atento.networks import ELMo, EncoderDecoder, describe, layers
 from atento.networks.layers import FeedForward, LayerMix, Residual
 from atento.networks.recurrent import cells as recurrent
 from atento.networks.recurrent import seq2seq as recurrent_seq2seq
 from atento.networks.recurrent.elmo import ProjectedLSTM
-from atento.networks.stack import masks as stack_masks
-from atento.networks.stack.inputs import InputLayer
+from atento.networks.stack import layer_masks as stack_masks
+from atento.networks.stack.input_vectors import InputLayer
 from atento.networks.words import cbow
 from atento.notes import listing_attention
 from atento.runs import position_report
@@ -168,7 +168,7 @@ def language_model_sees_ahead(patch: Patch) -> None:
 
 
 def entropy_in_bits(patch: Patch) -> None:
-    right = heads.describe_head
+    right = head_statistics.describe_head
 
     def describe(*arguments: Any, **named: Any) -> Any:
         found = right(*arguments, **named)

@@ -15,7 +15,7 @@ from atento.data.objectives.causal import Causal, PackedCausal
 from atento.data.objectives.masked import Masked, Masking
 from atento.decoding import filters, mask_predict, mbr, risk, seeds, token_loop
 from atento.decoding.beam import groups as beam
-from atento.metrics import answers, correlation, label_counts, overlap, text
+from atento.metrics import answers, correlation, label_counts, text, token_overlap
 from atento.networks import ELMo
 from atento.networks.recurrent.elmo import BidirectionalLoss
 from atento.notes import listing_bleu, listing_rouge
@@ -26,7 +26,7 @@ from planting import Fault, Patch, assert_seen, everywhere, wrapped
 # the room has functions of these names
 perplexity_of_texts: Any = import_module("atento.metrics.perplexity")
 rouge: Any = import_module("atento.metrics.rouge")
-tasks_perplexity: Any = import_module("atento.tasks.perplexity")
+tasks_perplexity: Any = import_module("atento.tasks.text_perplexity")
 
 
 # Objectives ----------------------------------------------------------------------------------------------------------
@@ -323,11 +323,11 @@ def worse_reference(patch: Patch) -> None:
 
 
 def mean_of_both(patch: Patch) -> None:
-    everywhere(patch, overlap.harmonic_mean, lambda a, b: (a + b) / 2)
+    everywhere(patch, token_overlap.harmonic_mean, lambda a, b: (a + b) / 2)
 
 
 def nothing_by_nothing(patch: Patch) -> None:
-    everywhere(patch, overlap.harmonic_mean, lambda a, b: 2 * a * b / (a + b))
+    everywhere(patch, token_overlap.harmonic_mean, lambda a, b: 2 * a * b / (a + b))
 
 
 def rouge_precision_joined(patch: Patch) -> None:

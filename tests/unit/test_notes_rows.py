@@ -25,15 +25,15 @@ from atento.model import Model
 from atento.models import weight_files
 from atento.networks import EncoderDecoder, layers
 from atento.networks.layers import Residual
-from atento.networks.stack import masks as stack_masks
+from atento.networks.stack import layer_masks as stack_masks
 from atento.networks.stack import stack
 from atento.notes import PositionalEncoding, listing_bleu, listing_search
 from atento.precision import threads
 from atento.text import Tokenizer
 from atento.training import losses
 from atento_lab.notes import drawing
-from atento_lab.notes.checks import exposure, figures
-from atento_lab.notes.checks.trained import trained
+from atento_lab.notes.checks import exposure_bias, figures
+from atento_lab.notes.checks.shared_network import trained
 from atento_lab.notes.errata import ERRATA, errata_of, errors_named
 from atento_lab.notes.finding import Finding, Row
 from atento_lab.notes.table import CREDIT, ROWS, rows_named, run
@@ -345,8 +345,8 @@ def fewer_lines(patch):
 
 
 def own_prefix_is_the_right_one(patch):
-    patch.setattr(exposure, "_curves", exposure._curves.__wrapped__)  # not those of before
-    patch.setattr(exposure, "shifted", lambda written, gold_inputs: gold_inputs)
+    patch.setattr(exposure_bias, "_curves", exposure_bias._curves.__wrapped__)  # not those of before
+    patch.setattr(exposure_bias, "shifted", lambda written, gold_inputs: gold_inputs)
 
 
 SABOTAGE = [

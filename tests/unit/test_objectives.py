@@ -14,7 +14,7 @@ from atento.config.reading.loading import load_recipe
 from atento.config.recipe import TokenizerConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import InputConfig
-from atento.config.tables.heads import HeadConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.objective import OBJECTIVES, ObjectiveConfig
 from atento.data import objectives
 from atento.data.batches.batch import Batch, Batches, Draw, PlannedBatches
@@ -29,7 +29,7 @@ from atento.data.records.reader import Split
 from atento.errors import DataError, TokenizerError
 from atento.text.specials import sentinels
 from atento.text.tokenizer import Tokenizer
-from atento.text.training import train_tokenizer
+from atento.text.tokenizer_training import train_tokenizer
 from masking_by_row import random_partition
 
 SENTENCES = ["O gato dorme. Ele sonha com peixe.", "A casa é azul. A porta é verde. O sol brilha.", "Eu leio. Tu lês."]

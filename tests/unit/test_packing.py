@@ -12,7 +12,7 @@ from atento.attention.masks import causal
 from atento.config.reading.loading import load_recipe
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import MaskConfig
-from atento.config.tables.heads import HeadConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches.batch import Batch, Draw, PlannedBatches
 from atento.data.batches.store import MemoryStore, Ragged
 from atento.data.objectives.causal import Causal, PackedCausal, packed

@@ -12,18 +12,18 @@ from typer.testing import CliRunner, Result
 
 from atento.cli.commands.perplexity import register
 from atento.config.recipe import TokenizerConfig
-from atento.config.sections.elmo import ELMoConfig
+from atento.config.sections.elmo_network import ELMoConfig
 from atento.config.sections.network import NetworkConfig, network_to_dict
-from atento.config.tables.heads import HeadConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches.batch import PlannedBatches
 from atento.data.batches.store import MemoryStore, Ragged
 from atento.data.objectives.causal import Causal
 from atento.errors import AtentoError, CapabilityError, DataError, UsageError
 from atento.model import Model
 from atento.networks import build_network
-from atento.tasks.evaluation import mean_losses
-from atento.tasks.perplexity import Windows
-from atento.text.training import train_tokenizer
+from atento.tasks.split_evaluation import mean_losses
+from atento.tasks.text_perplexity import Windows
+from atento.text.tokenizer_training import train_tokenizer
 from atento_world import write
 
 PAIRS = write("train", 40)
@@ -88,8 +88,8 @@ def test_i6_perplexity_does_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPa
         assert whole.per_sentence() == pytest.approx([score.value for score in alone], rel=1e-12)
         assert loaded.perplexity(TEXTS[::-1]).value == pytest.approx(whole.value, rel=1e-13)
         with monkeypatch.context() as patch:
-            patch.setattr("atento.tasks.perplexity._TOKENS", 30)
-            patch.setattr("atento.tasks.perplexity._LOGITS", 700)
+            patch.setattr("atento.tasks.text_perplexity._TOKENS", 30)
+            patch.setattr("atento.tasks.text_perplexity._LOGITS", 700)
             assert loaded.perplexity(TEXTS).value == pytest.approx(whole.value, rel=1e-12)
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from atento.config.sections.network import NetworkConfig
-from atento.config.sections.positions import PositionConfig
+from atento.config.sections.position_scheme import PositionConfig
 from atento.errors import UsageError
 from atento.inspection.position_ablation import position_effects, scheme_names, without_scheme
 from atento.networks import build_network

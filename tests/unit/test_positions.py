@@ -15,7 +15,7 @@ from torch import Tensor
 from atento.attention.positions import Learned, Rotary, Sinusoidal, Stretch, sinusoids
 from atento.attention.relative import ALiBi
 from atento.attention.relative_terms import QueryKeyPositions
-from atento.config.sections.positions import StretchConfig
+from atento.config.sections.position_scheme import StretchConfig
 from atento.errors import RecipeError, UsageError
 
 

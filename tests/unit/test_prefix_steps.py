@@ -4,14 +4,14 @@ import pytest
 import torch
 
 from atento.config.sections.network import NetworkConfig
-from atento.config.tables.heads import HeadConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.decoding import Beam, Greedy, generate
 from atento.decoding.forced import forced_scores
 from atento.errors import CapabilityError
 from atento.inference.choose import step_function
-from atento.inference.prefix import PrefixStepFunction
+from atento.inference.prefix_steps import PrefixStepFunction
 from atento.networks import build_network
-from atento.networks.network import Network
+from atento.networks.interface import Network
 
 MODES = [("encoder", "prefix"), ("encoder", "causal"), ("decoder", "prefix")]
 

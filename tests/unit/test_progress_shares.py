@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from atento.cli import progress as module
-from atento.cli.progress import Progress
+from atento.cli import command_progress as module
+from atento.cli.command_progress import Progress
 from atento.tasks.grouping import batches_reported, by_length
 
 LENGTHS = [3, 0, 5, 2, 9, 1]

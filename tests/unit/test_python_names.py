@@ -23,7 +23,7 @@ from atento.model import Model
 from atento.networks import build_network
 from atento.released.load_report import LoadReport
 from atento.runs.train import TrainedRun
-from atento.text.training import train_tokenizer
+from atento.text.tokenizer_training import train_tokenizer
 from atento_world import write
 
 PAIRS = write("train", 60)

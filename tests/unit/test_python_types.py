@@ -17,7 +17,7 @@ from atento.cli.commands.embed import embed as embed_command
 from atento.cli.commands.evaluate import evaluate as evaluate_command
 from atento.cli.commands.similarity import similarity as similarity_command
 from atento.cli.commands.train import train as train_command
-from atento.cli.decoding import _FLAGS
+from atento.cli.decoding_options import _FLAGS
 from atento.config.sections.decoding import DecodingConfig, DecodingOptions
 from atento.config.sections.embedding import EmbeddingConfig, EmbeddingOptions
 from atento.convert.engines import convert_for
@@ -26,10 +26,10 @@ from atento.errors import RecipeError, UsageError
 from atento.evaluation import evaluate
 from atento.inspection import AttentionRecord
 from atento.model import Model, load
-from atento.runs.folds import cross_validate
+from atento.runs.cross_validation import cross_validate
 from atento.runs.train import train
-from atento.storage.average import average_run
-from atento.tasks.options import decoding_for
+from atento.storage.average_weights import average_run
+from atento.tasks.call_options import decoding_for
 
 LISTS = ("stop", "stop_tokens", "banned_words", "banned_tokens", "required_words", "draft")
 WIDER = ("mbr", *LISTS)  # also a function; also one string or any sequence
@@ -82,7 +82,7 @@ reveal_type(model.generate(prompt="x"))
 reveal_type(model.summarize(text=["x"], n_best=2))
 
 from collections.abc import Sequence
-from atento.tasks.verbs import per_text
+from atento.tasks.verb_calls import per_text
 
 class Loud:
     @per_text

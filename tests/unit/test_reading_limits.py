@@ -15,8 +15,8 @@ from atento.data.files.source_lines import scan
 from atento.data.records.reader import TEXT, read_records
 from atento.errors import DataError
 from atento.limits import RATIO, WINDOW, free_memory, limited
-from atento.scale.blocks import Reading
 from atento.scale.inputs import Input
+from atento.scale.line_blocks import Reading
 
 MIB = 1 << 20
 LINE = b"o gato pulou " * 100 + b"\n"

@@ -13,9 +13,9 @@ from pyarrow import parquet
 
 from atento.data.files.source_lines import read_lines
 from atento.errors import DataError, UsageError
-from atento.scale import blocks
-from atento.scale.blocks import Plan, Reading
+from atento.scale import line_blocks
 from atento.scale.inputs import BlockReader, Input
+from atento.scale.line_blocks import Plan, Reading
 from atento.text.sentences import split_sentences
 
 
@@ -60,7 +60,7 @@ def test_small_files(tmp_path: Path, content: bytes) -> None:
 
 def test_reading_by_parts_counts_lines_across_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts that end within lines, in both ways of reading: with checks of the lines and without."""
-    monkeypatch.setattr(blocks, "_PART", 7)
+    monkeypatch.setattr(line_blocks, "_PART", 7)
     path = tmp_path / "a.txt"
     path.write_bytes(text(3) + text(5))
     without = Input(str(path)).plan(Reading(4, skip_bad=True))
@@ -69,8 +69,8 @@ def test_reading_by_parts_counts_lines_across_them(tmp_path: Path, monkeypatch: 
 
 
 def test_a_long_file_has_a_limited_number_of_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "STEP", 2)
-    monkeypatch.setattr(blocks, "MOST", 5)
+    monkeypatch.setattr(line_blocks, "STEP", 2)
+    monkeypatch.setattr(line_blocks, "MOST", 5)
     path = tmp_path / "a.txt"
     path.write_text("".join(f"{n}\n" for n in range(23)), encoding="utf-8")
     plan = Input(str(path)).plan(Reading())

@@ -12,8 +12,8 @@ import pytest
 
 from atento.errors import AtentoError, DataError, UsageError
 from atento.scale import parts
-from atento.scale.blocks import Block, Plan
-from atento.scale.collect import collectable, contents, write_joined
+from atento.scale.collect_output import collectable, contents, write_joined
+from atento.scale.line_blocks import Block, Plan
 from atento.scale.parts import Job, OutputFolder, refuse_difference
 
 JOB = Job("translate", "run", "0" * 64, {"seed": 1, "beam": 4}, "in.txt", ".txt")

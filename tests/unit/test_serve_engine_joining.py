@@ -9,7 +9,7 @@ import torch
 
 from atento.config.sections.network import NetworkConfig
 from atento.inference.fast import FastStepFunction
-from atento.inference.joining import shortest_length
+from atento.inference.joined_states import shortest_length
 from atento.inference.prompts import PromptMemory, RememberingSteps
 from atento.networks import build_network
 from test_networks_fast import DECODERS, ENCODER_DECODERS, V

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from atento.errors import AtentoError, CheckpointError
 from atento.storage import shards as module
-from atento.storage.average import average_run
+from atento.storage.average_weights import average_run
 from atento.storage.catalogue import list_checkpoints, newest
 from atento.storage.checkpoint import load_checkpoint
 from atento.storage.manifest import FileEntry, verify, write_file

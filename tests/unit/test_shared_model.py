@@ -26,7 +26,7 @@ from atento.inference.plain import PlainStepFunction
 from atento.model import Model
 from atento.networks import build_network
 from atento.text.tokenizer import Tokenizer
-from atento.text.training import train_tokenizer
+from atento.text.tokenizer_training import train_tokenizer
 from atento_world import write
 
 THREADS, ROUNDS = 8, 1

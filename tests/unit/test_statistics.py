@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from atento.config.recipe import SourceConfig
 from atento.config.tables.tasks import Field
-from atento.data.corpus.statistics import (
+from atento.data.corpus.corpus_statistics import (
     PERCENTILES,
     columns_seen,
     labels_of,

@@ -23,7 +23,7 @@ from atento.data.batches.store import Ragged
 from atento.data.objectives.sequence_to_sequence import parallel
 from atento.errors import TrainingError
 from atento.networks import EncoderDecoder, build_network
-from atento.networks.network import Network
+from atento.networks.interface import Network
 from atento.training.losses import LOSSES, Call, Forward, Sums, losses
 from atento.training.step import Updater
 

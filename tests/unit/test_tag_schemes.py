@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from atento.data.records.tag_schemes import normalized
+from atento.data.records.record_tags import normalized
 from atento.errors import UsageError
 from atento.metrics.tag_schemes import SCHEMES, converted, entities, illegal, scheme_of
 

@@ -13,8 +13,8 @@ from atento.config.reading.loading import load_recipe
 from atento.config.recipe import TokenizerConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import InputConfig
-from atento.config.sections.positions import PositionConfig
-from atento.config.tables.heads import HeadConfig
+from atento.config.sections.position_scheme import PositionConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import PlannedBatches
 from atento.data.objectives import batches_for
@@ -26,7 +26,7 @@ from atento.model import Model
 from atento.networks import build_network
 from atento.tasks.tagging import Entity, tag_probabilities, windows_of
 from atento.text.tokenizer import Tokenizer
-from atento.text.training import train_tokenizer
+from atento.text.tokenizer_training import train_tokenizer
 
 SENTENCES = [
     ("Ana", "mora", "em", "Porto", "Alegre", "."),

@@ -13,7 +13,7 @@ from atento.errors import CapabilityError, RecipeError, UsageError
 from atento.model import Model, load
 from atento.networks import build_network
 from atento.text.tokenizer import Tokenizer
-from atento.text.training import train_tokenizer
+from atento.text.tokenizer_training import train_tokenizer
 
 NETWORK = NetworkConfig(d_model=16, d_ff=24, n_heads=2, n_layers=2, dropout=0.0)
 PROMPT = "abc abc abc ab"

@@ -7,11 +7,11 @@ import torch
 
 from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.network import NetworkConfig
-from atento.config.sections.positions import PositionConfig
+from atento.config.sections.position_scheme import PositionConfig
 from atento.errors import AtentoWarning, UsageError
 from atento.inference.plain import PlainStepFunction
 from atento.networks import build_network
-from atento.tasks.writing import Writer, token_limit
+from atento.tasks.text_writing import Writer, token_limit
 from atento.training.allocator import check_memory
 
 LEARNED = NetworkConfig(

@@ -14,7 +14,7 @@ from atento.errors import AtentoError
 from atento.text import bulk, word_table
 from atento.text.bulk import BulkEncoder, EncodingPool
 from atento.text.tokenizer import Tokenizer
-from atento.text.training import train_tokenizer
+from atento.text.tokenizer_training import train_tokenizer
 
 LINES = ["o gato pulou alto.", "a casa é azul, não verde", "Σάς ΌΣΟΣ", "한국어 각", "cão co\u0301rrego 123"]
 TOKENIZERS = {

@@ -10,8 +10,8 @@ import tokenizers
 from atento.config.recipe import TokenizerConfig
 from atento.text.pipelines import BYTES
 from atento.text.tokenizer import Tokenizer
-from atento.text.training import train_tokenizer
-from atento_serve.api.log_probs import completion_log_probs
+from atento.text.tokenizer_training import train_tokenizer
+from atento_serve.api.openai_log_probs import completion_log_probs
 from atento_serve.engine.log_probs import entries
 from atento_world import write
 

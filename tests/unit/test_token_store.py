@@ -20,8 +20,7 @@ from atento.data.store.stored_batches import StoredBatches
 from atento.data.store.token_store import TokenStore
 from atento.data.store.token_writer import block_bounds
 from atento.errors import AtentoError, DataError, RecipeError
-from atento.runs.fitting import fitted_to
-from atento.runs.prepare import network_for, tokenizer_for, training_batches
+from atento.runs.prepare import fitted_to, network_for, tokenizer_for, training_batches
 from atento.runs.token_data import data_of, make_store
 from atento.text.tokenizer import Tokenizer
 

@@ -10,18 +10,17 @@ from torch.func import functional_call
 from atento.attention.dropout import Randomness
 from atento.attention.low_rank import AdaptedLinear, joined
 from atento.config.presets import preset
-from atento.config.sections.elmo import CBOWConfig
+from atento.config.sections.elmo_network import CBOWConfig
 from atento.config.sections.initial import InitConfig, LoraConfig, UnfreezeConfig
 from atento.config.sections.network import changed
-from atento.config.tables.heads import HeadConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.errors import RecipeError, UsageError
 from atento.networks import Network, build_network
 from atento.networks.adapters import adapt, is_adapter, join_adapters, without_effect
-from atento.networks.levels import levels_of
+from atento.networks.weight_levels import levels_of
 from atento.training.losses import Call, losses
 from atento.training.step import Updater
-from atento.training.trained import TrainedWeights
-from atento.training.tuning import check_stages, trained_weights
+from atento.training.trained_weights import TrainedWeights, check_stages, trained_weights
 from test_step import CONFIG, NETWORK, data, first_batch, make, plain_gradients, same, weights
 
 SMALL = {"vocab_size": 31, "d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 3, "max_len": 16}

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atento.errors import AtentoError, DataError, UsageError
-from atento.text.vectors import (
+from atento.text.word_vectors import (
     Vectors,
     read_binary_vectors,
     read_text_vectors,

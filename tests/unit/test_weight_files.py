@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import atento
-from atento.config.tables.heads import HeadConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.errors import CheckpointError, ModelError, UsageError
 from atento.model import Model
 from atento.networks import build_network, presets

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import atento
-from atento.config.sections.elmo import CharacterConfig, ELMoConfig
+from atento.config.sections.elmo_network import CharacterConfig, ELMoConfig
 from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.network import NetworkConfig
 from atento.errors import CapabilityError, DataError, UsageError
@@ -16,7 +16,7 @@ from atento.models.word_models import WordModel
 from atento.networks import CBOW, ELMo
 from atento.tasks.word_embedding import embed_words
 from atento.text.characters import character_batch
-from atento.text.vectors import Vectors, write_binary_vectors, write_text_vectors
+from atento.text.word_vectors import Vectors, write_binary_vectors, write_text_vectors
 
 MATRIX = np.array([[1, 0, 2], [0, 4, 0], [3, 3, -1]], dtype=np.float32)
 VECTORS = Vectors(["gato", "ação", ","], MATRIX)

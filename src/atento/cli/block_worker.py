@@ -7,9 +7,9 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from atento.cli.line_work import Work
 from atento.cli.main import command_function
 from atento.cli.options import running
-from atento.cli.work import Work
 from atento.terminal import show_log
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _captured() -> Iterator[io.BytesIO]:
 def _noted_warnings() -> Iterator[list[dict[str, Any]]]:
     """Collect the warnings of the package as plain data, for the process that prints them."""
     from atento.errors import AtentoWarning
-    from atento.tasks.lengths import LongTextWarning
+    from atento.tasks.length_warnings import LongTextWarning
 
     noted: list[dict[str, Any]] = []
     with warnings.catch_warnings(record=True) as caught:

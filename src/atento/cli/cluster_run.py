@@ -9,17 +9,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from atento.cli.command_progress import Progress
 from atento.cli.options import check_order, progress
-from atento.cli.outputs import output_folder
-from atento.cli.progress import Progress
+from atento.cli.output_paths import output_folder
 from atento.precision import available_cores
 
 if TYPE_CHECKING:
-    from atento.cli.work import Work
-    from atento.scale.blocks import Block
+    from atento.cli.line_work import Work
     from atento.scale.inputs import Input
+    from atento.scale.line_blocks import Block
     from atento.scale.parts import Job, OutputFolder
-    from atento.scale.run import Start
+    from atento.scale.run_blocks import Start
     from atento.scale.workers import Answer
 
 WORKER = "atento.cli.block_worker"
@@ -51,7 +51,7 @@ class Launch:
 
     def run(self, work: "Work") -> None:
         """Make the parts that are missing."""
-        from atento.cli.warned import warnings_as_lines
+        from atento.cli.shown_warnings import warnings_as_lines
         from atento.errors import UsageError, counted
         from atento.scale.inputs import Input
         from atento.scale.model_hash import model_files
@@ -105,7 +105,7 @@ class Launch:
         """Plan the blocks and write the manifest, or compare it with this command."""
         from atento.cli.lines import table_warning
         from atento.errors import UsageError, counted
-        from atento.scale.blocks import Reading
+        from atento.scale.line_blocks import Reading
         from atento.scale.parts import refuse_difference
 
         version = source.version()
@@ -140,7 +140,7 @@ class Launch:
     ) -> None:
         """Have workers answer the blocks, and write their parts."""
         from atento.errors import AtentoError
-        from atento.scale.run import BlockRun
+        from atento.scale.run_blocks import BlockRun
 
         total = sum(block.lines for block in output.blocks)
         left = sum(block.lines for block in todo)
@@ -201,7 +201,7 @@ class _Warnings:
         import warnings
 
         from atento.errors import AtentoWarning
-        from atento.tasks.lengths import LongTextWarning
+        from atento.tasks.length_warnings import LongTextWarning
 
         for warning in answer.warnings:
             long_texts = warning.get("long_texts")

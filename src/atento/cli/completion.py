@@ -24,7 +24,7 @@ def words(*choices: str) -> Callable[[str], list[str]]:
 
 def recipes(incomplete: str) -> Offers:
     """Shipped recipes and YAML files."""
-    from atento.config.reading.layers import shipped, shipped_text
+    from atento.config.reading.recipe_layers import shipped, shipped_text
 
     yield from ((name, recipe_summary(shipped_text(name))) for name in shipped())
     yield from _paths(incomplete, lambda path: path.suffix in (".yaml", ".yml"))
@@ -32,7 +32,7 @@ def recipes(incomplete: str) -> Offers:
 
 def shipped_recipes() -> Offers:
     """Shipped recipes."""
-    from atento.config.reading.layers import shipped, shipped_text
+    from atento.config.reading.recipe_layers import shipped, shipped_text
 
     return ((name, recipe_summary(shipped_text(name))) for name in shipped())
 

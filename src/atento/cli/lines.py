@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from atento.cli.command_progress import announce_stdin, show_batches
+from atento.cli.line_work import Cluster, Work
 from atento.cli.options import ModelOptions, check_order, progress
-from atento.cli.progress import announce_stdin, show_batches
-from atento.cli.work import Cluster, Work
 
 if TYPE_CHECKING:
     from atento.model import Model

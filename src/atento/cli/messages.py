@@ -60,7 +60,7 @@ def takes_overrides(context: Any) -> bool:
 
 def elsewhere_key(name: str) -> str | None:
     """Return the dotted key that has the name of an option; None: there is none."""
-    from atento.config.tables.renamed import elsewhere  # with the reader of YAML
+    from atento.config.tables.renamed_keys import elsewhere  # with the reader of YAML
 
     found = re.search(r"did you mean ([\w.]+)", elsewhere("", name.removeprefix("--").replace("-", "_")) or "")
     return None if found is None else found[1]

@@ -73,7 +73,7 @@ def running(seed: int, threads: int | None) -> Iterator[None]:
     """Set the random seed and the number of threads; print warnings as lines on standard error."""
     import torch
 
-    from atento.cli.warned import warnings_as_lines
+    from atento.cli.shown_warnings import warnings_as_lines
     from atento.precision import threads as thread_scope
 
     torch.manual_seed(seed)

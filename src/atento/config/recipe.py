@@ -23,7 +23,7 @@ COLUMNS = (
 )
 # What a source says of how its file is read, which holds for other files of the same kind too.
 READING = ("separator", "delimiter", "decimal", "encoding", "paragraphs", "documents")
-MAX_VOCABULARY = 1_000_000  # as `atento.text.training` has it, which knows no recipes
+MAX_VOCABULARY = 1_000_000  # as `atento.text.tokenizer_training` has it, which knows no recipes
 
 
 def check_encoding(name: str) -> None:

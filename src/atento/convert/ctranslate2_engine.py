@@ -22,7 +22,7 @@ from atento.convert.comparison import (
     token_log_probs,
 )
 from atento.convert.ctranslate2_spec import specification
-from atento.convert.vocabulary import Vocabulary, vocabulary_of
+from atento.convert.token_names import Vocabulary, vocabulary_of
 from atento.inference.choose import reader, step_function
 from atento.model import Model
 from atento.networks import Network

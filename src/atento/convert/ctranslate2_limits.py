@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from atento.config.sections.network import NetworkConfig
-from atento.config.sections.positions import ADDED, PositionConfig
+from atento.config.sections.position_scheme import ADDED, PositionConfig
 
 PRETRAINING_HEADS = ("masked-language-model", "next-sentence", "replaced-token", "span-boundary", "generator")
 """Heads that a converted encoder leaves out: it gives hidden vectors."""

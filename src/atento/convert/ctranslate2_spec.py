@@ -10,14 +10,14 @@ from atento.attention.multihead import MultiHeadAttention
 from atento.attention.positions import Rotary, Shaw, T5Bias
 from atento.config.sections.network import NetworkConfig
 from atento.convert.position_tables import position_rows, position_table
-from atento.convert.vocabulary import Vocabulary
+from atento.convert.token_names import Vocabulary
+from atento.networks.interface import Network
 from atento.networks.layers import FeedForward, TokenEmbedding
-from atento.networks.network import Network
 from atento.networks.stack.block import Block
 from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.encoder_decoder import EncoderDecoder
-from atento.networks.stack.inputs import InputLayer
+from atento.networks.stack.input_vectors import InputLayer
 from atento.networks.stack.stack import Stack
 
 Array = NDArray[np.float32]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from atento.convert import ctranslate2_engine, onnx_engine
 from atento.convert.comparison import Comparison, check_exact
-from atento.convert.reading import model_to_convert
+from atento.convert.source_model import model_to_convert
 from atento.convert.usage import ctranslate2_usage, onnx_usage
 from atento.data.batches.special_tokens import special_tokens_of
 from atento.errors import CapabilityError, MissingPartError, UsageError, install_hint
@@ -18,8 +18,8 @@ from atento.models.card import CARD, model_card
 from atento.models.write import preserved_files
 from atento.storage.whole_file import whole_folder
 from atento.text.exporting import exported_files, post_processor
-from atento.text.folder import DEFINITION
 from atento.text.released.sentencepiece_ids import TYPES
+from atento.text.tokenizer_folder import DEFINITION
 
 _log = logging.getLogger(__name__)
 

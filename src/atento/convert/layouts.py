@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from atento.convert.reading import model_to_convert
+from atento.convert.source_model import model_to_convert
 from atento.errors import UsageError
 from atento.models.weight_files import MAX_SHARD_SIZE, TYPES
 from atento.models.write import LAYOUTS

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from atento.config.sections.network import NetworkConfig, network_to_dict
-from atento.config.sections.positions import ADDED
+from atento.config.sections.position_scheme import ADDED
 from atento.convert.onnx_graphs import Graph, graphs_of, head_names, ordered, text_vectors_of
 from atento.convert.onnx_sessions import compare as compare
 from atento.errors import ModelError

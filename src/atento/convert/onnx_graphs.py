@@ -26,8 +26,8 @@ from atento.errors import CapabilityError
 from atento.model import Model
 from atento.models.configuration import embedding_config
 from atento.networks.heads import LinearHead, max_token, mean_token, sqrt_mean_token, weighted_mean_token
+from atento.networks.interface import Network
 from atento.networks.layers import LayerMix
-from atento.networks.network import Network
 from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.encoder_decoder import EncoderDecoder

@@ -19,7 +19,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.convert.position_tables import position_table
 from atento.networks.layers import TokenEmbedding
 from atento.networks.stack.block import Block
-from atento.networks.stack.inputs import InputLayer
+from atento.networks.stack.input_vectors import InputLayer
 from atento.networks.stack.stack import Stack
 
 Cache = tuple[Tensor, Tensor]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from atento.decoding.beam.search import beam
+from atento.decoding.beam.beam_search import beam
 from atento.decoding.contract import (
     AnyStepFunction,
     ObservableStepFunction,

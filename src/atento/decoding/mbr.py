@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from atento.decoding.beam.search import beam
+from atento.decoding.beam.beam_search import beam
 from atento.decoding.contract import Request, StateT, StepFunction
 from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.risk import Ranking, minimum_bayes_risk_choice

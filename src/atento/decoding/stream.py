@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from atento.decoding.beam.stream import beam_tokens
+from atento.decoding.beam.beam_stream import beam_tokens
 from atento.decoding.contract import Rule
 from atento.decoding.draft import Draft
 from atento.decoding.drafted import DraftedSearch, Inputs

@@ -6,13 +6,13 @@ from typing import Literal
 import torch
 
 from atento.errors import CapabilityError
+from atento.inference.encoder_reading import FastReader, why_no_fast_reading
 from atento.inference.fast import FastStepFunction, why_not_fast
 from atento.inference.graphs import GraphStepFunction
 from atento.inference.packed_linear import Precision, has_packed_products
 from atento.inference.plain import PlainStepFunction
-from atento.inference.prefix import PrefixStepFunction, Prompt
-from atento.inference.reading import FastReader, why_no_fast_reading
-from atento.networks.network import Network
+from atento.inference.prefix_steps import PrefixStepFunction, Prompt
+from atento.networks.interface import Network
 from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
 from atento.networks.stack.decoder import Decoder

@@ -26,7 +26,7 @@ from atento.attention.relative_terms import ProjectedScheme, QueryKeyPositions
 from atento.errors import CapabilityError
 from atento.inference.fast_layer import FastLayer
 from atento.inference.fast_state import ROOM, Cache, FastState
-from atento.inference.joining import joined
+from atento.inference.joined_states import joined
 from atento.inference.packed_linear import Precision, pack, pack_modules, with_round_number
 from atento.inference.plain import (
     ROUNDING,
@@ -36,12 +36,12 @@ from atento.inference.plain import (
     at_least_float32,
     last_tokens,
 )
-from atento.inference.rows import FastRows
 from atento.inference.sources import SourceReader
+from atento.inference.uneven_rows import FastRows
 from atento.networks.stack.block import BlockState
 from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder_decoder import EncoderDecoder
-from atento.networks.stack.positions import real_positions
+from atento.networks.stack.stack_positions import real_positions
 from atento.precision import best_precision
 
 NetworkT = TypeVar("NetworkT", bound=nn.Module)

@@ -16,13 +16,13 @@ from torch import Tensor
 from atento.attention.observe import observing, unobserved
 from atento.errors import CapabilityError
 from atento.inference.plain_state import PromptState, joined
-from atento.inference.rows import StackRows
+from atento.inference.uneven_rows import StackRows
 from atento.networks.output import Output
 from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
 from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder_decoder import EncoderDecoder
-from atento.networks.stack.positions import real_positions
+from atento.networks.stack.stack_positions import real_positions
 
 WritingNetwork = EncoderDecoder | Decoder | RecurrentSeq2Seq | RecurrentLM
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from atento.inference.encoder_reading import PackedStack, Unpadded, why_not_packed
 from atento.inference.packed_linear import Precision, pack_modules
 from atento.inference.plain import moved_to_front, padded
-from atento.inference.reading import PackedStack, Unpadded, why_not_packed
 from atento.networks.stack.encoder_decoder import EncoderDecoder
 
 

@@ -1,12 +1,12 @@
 """Inspect attention: records of weights, pages and figures, word alignments, and masks as text."""
 
 from atento.inspection.alignment import alignment_error_rate
+from atento.inspection.attention_record import AttentionRecord
 from atento.inspection.figures.attention_map import attention_png, attention_svg
 from atento.inspection.figures.mask import mask_text
-from atento.inspection.heads import HeadReport
+from atento.inspection.head_statistics import HeadReport
 from atento.inspection.maps import WordWeights
 from atento.inspection.page import attention_page
-from atento.inspection.record import AttentionRecord
 
 __all__ = [
     "AttentionRecord",

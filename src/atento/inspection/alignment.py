@@ -6,7 +6,7 @@ from typing import TypeVar
 import numpy as np
 
 from atento.errors import UsageError
-from atento.inspection.words import Group, Matrix
+from atento.inspection.word_groups import Group, Matrix
 
 Link = TypeVar("Link")
 

@@ -7,8 +7,8 @@ from typing import Any
 from atento.decoding.trace import Trace
 from atento.errors import UsageError
 from atento.inspection.figures.search_tree import beam_svg, outputs_svg
-from atento.inspection.labels import visible
 from atento.inspection.standalone import embedded, framed, part, plain, policy
+from atento.inspection.token_display import visible
 
 LIMIT = 4000  # steps of a sentence in all runs together; browsers are slow with more
 NOTEBOOK_STEPS = 200  # of a page inside a notebook, which is saved with it: some 20 KB a step

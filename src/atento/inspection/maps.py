@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from atento.inspection.labels import visible
-from atento.inspection.words import Group, Matrix, word_groups
+from atento.inspection.token_display import visible
+from atento.inspection.word_groups import Group, Matrix, word_groups
 
 Head = int | Literal["mean", "max"]
 

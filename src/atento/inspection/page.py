@@ -10,10 +10,10 @@ import numpy as np
 from atento.errors import UsageError
 from atento.inspection.figures.attention_map import kind_name
 from atento.inspection.figures.svg import DARK_RAMP, LIGHT_RAMP
-from atento.inspection.labels import visible
 from atento.inspection.maps import AttentionMaps, Head, Side
 from atento.inspection.standalone import embedded, part, policy
-from atento.inspection.words import Matrix
+from atento.inspection.token_display import visible
+from atento.inspection.word_groups import Matrix
 
 SCRIPTS = ("page_data.js", "page_heat.js", "page_lines.js", "page_overview.js", "page_details.js", "page.js")
 EXACT_LIMIT = 4_000_000  # weights; above this they are stored in two bytes each, exact to 0.00001

@@ -9,7 +9,7 @@ from torch import nn
 
 from atento.config.sections.network import NetworkConfig
 from atento.errors import UsageError, nearest
-from atento.networks.stack.positions import AddedPositions, LayerPositions
+from atento.networks.stack.stack_positions import AddedPositions, LayerPositions
 
 
 def scheme_names(config: NetworkConfig) -> list[str]:

@@ -7,7 +7,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from atento.inspection.labels import visible
+from atento.inspection.token_display import visible
 
 # Characters that could end the element or break a line of JavaScript are written as JSON escapes.
 _ESCAPES = str.maketrans({character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"})

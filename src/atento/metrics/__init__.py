@@ -10,15 +10,15 @@ from atento.metrics.classes import accuracy, f1, matthews, report
 from atento.metrics.confusion import ConfusionMatrix, confusion, confusion_of
 from atento.metrics.correlation import pearson, spearman
 from atento.metrics.label_counts import report_table
-from atento.metrics.overlap import f1_bleu_rouge, token_f1
+from atento.metrics.metric_table import METRICS, metric_named
 from atento.metrics.perplexity import perplexity
 from atento.metrics.retrieval import retrieval, retrieval_of_vectors
 from atento.metrics.rouge import rouge
 from atento.metrics.score import Score
 from atento.metrics.significance import PairedTest, paired_test
-from atento.metrics.table import METRICS, metric_named
-from atento.metrics.tags import entity_f1, tag_accuracy
+from atento.metrics.tag_scores import entity_f1, tag_accuracy
 from atento.metrics.text import bleu, chrf, exact_match, ter
+from atento.metrics.token_overlap import f1_bleu_rouge, token_f1
 
 __all__ = [
     "METRICS",

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from atento.errors import UsageError
+from atento.metrics.metric_table import metric_named
 from atento.metrics.score import Score, resampled
-from atento.metrics.table import metric_named
 from atento.metrics.text import References
 
 

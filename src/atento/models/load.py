@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from atento.config.sections.network import NetworkConfig, changed, network_to_dict
 from atento.config.tables.released_keys import FILES
-from atento.config.tables.renamed import VERSION
+from atento.config.tables.renamed_keys import VERSION
 from atento.config.tables.tasks import EMBEDDING, task_of
 from atento.errors import ModelError, TokenizerError, UsageError, path_of
 from atento.models.configuration import (
@@ -29,7 +29,7 @@ from atento.models.configuration import (
     read_config,
 )
 from atento.models.find import find_model
-from atento.models.generation import GENERATION, Generation, read_generation
+from atento.models.generation_settings import GENERATION, Generation, read_generation
 from atento.models.migration import migrated
 from atento.models.peft import ADAPTER_CONFIG, read_peft, with_ours
 from atento.models.weight_files import read_weights, type_name, widest

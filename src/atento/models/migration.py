@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from atento.config.tables.renamed import VERSION, nested
+from atento.config.tables.renamed_keys import VERSION, nested
 from atento.errors import ModelError
 
 _WRITERS = ("decoder", "encoder-decoder", "recurrent-lm", "recurrent-seq2seq")

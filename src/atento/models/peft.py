@@ -23,8 +23,8 @@ from atento.released import FAMILIES, read_released
 from atento.released.family import Family
 from atento.released.load_report import LoadReport
 from atento.released.lora_weights import adapted, by_map, initialization, is_of_training, is_part, join, spans
-from atento.released.reading import Over, family_of
-from atento.released.rows import Row
+from atento.released.read_layout import Over, family_of
+from atento.released.weight_rows import Row
 from atento.storage.checkpoint import load_checkpoint
 from atento.storage.tensorfile import TensorFiles
 from atento.storage.whole_file import whole_folder

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from atento.config.sections.network import NetworkConfig, by_key, changed
 from atento.config.sections.network_parts import SpecialIds
-from atento.config.sections.positions import PositionConfig
-from atento.config.tables.heads import HeadConfig
+from atento.config.sections.position_scheme import PositionConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.errors import CapabilityError
 from atento.networks.build import build_network
-from atento.networks.network import Network
+from atento.networks.interface import Network
 from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.encoder_decoder import EncoderDecoder

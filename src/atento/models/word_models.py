@@ -9,13 +9,13 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from atento.config.sections.elmo import CBOWConfig
+from atento.config.sections.elmo_network import CBOWConfig
 from atento.config.sections.network import NetworkConfig
 from atento.errors import ModelError
 from atento.networks import CBOW, ELMo, Network
 from atento.released.elmo_hdf5 import load_published
 from atento.text.tokenizer import Tokenizer
-from atento.text.vectors import Vectors, read_binary_vectors, read_text_vectors
+from atento.text.word_vectors import Vectors, read_binary_vectors, read_text_vectors
 
 _TEXT, _BINARY = (".txt", ".vec"), (".bin",)
 

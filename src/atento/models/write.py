@@ -27,7 +27,7 @@ from atento.models.configuration import (
     network_config,
     read_config,
 )
-from atento.models.generation import GENERATION, generation_settings, read_generation
+from atento.models.generation_settings import GENERATION, generation_settings, read_generation
 from atento.models.weight_files import MAX_SHARD_SIZE, type_name, weight_files, widest
 from atento.released import release
 from atento.released.sentence_transformers import sentence_files, without_projections

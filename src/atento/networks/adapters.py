@@ -11,7 +11,7 @@ from atento.attention.multihead import Projection
 from atento.config.sections.initial import LoraConfig
 from atento.config.sections.network import NetworkConfig
 from atento.errors import RecipeError
-from atento.networks.network import Network
+from atento.networks.interface import Network
 
 _MAP = re.compile(r"(?:.*\.)?blocks\.\d+\.(?P<map>(?:self|cross)_attention\.(?:input|output)|feed_forward\.\w+)")
 _ADAPTER = re.compile(r"(?P<map>.+)\.adapters\.(?P<part>\w+)\.(?P<factor>[ab])")

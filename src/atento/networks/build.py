@@ -6,7 +6,7 @@ from torch import nn
 
 from atento.config.sections.network import NetworkConfig
 from atento.errors import ModelError
-from atento.networks.network import Network
+from atento.networks.interface import Network
 from atento.networks.recurrent.elmo import ELMo
 from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq

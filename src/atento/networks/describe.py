@@ -6,8 +6,8 @@ from torch import nn
 
 from atento.attention.multihead import MultiHeadAttention
 from atento.errors import CapabilityError
+from atento.networks.interface import Network
 from atento.networks.layers import Residual
-from atento.networks.network import Network
 from atento.networks.recurrent.elmo import ELMo
 from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
@@ -15,7 +15,7 @@ from atento.networks.stack.block import Block
 from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.encoder_decoder import EncoderDecoder
-from atento.networks.stack.inputs import InputLayer
+from atento.networks.stack.input_vectors import InputLayer
 from atento.networks.stack.stack import Stack
 from atento.networks.vocabulary import VocabularyHead
 from atento.networks.words.cbow import CBOW

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness, dropout, fresh
 from atento.config.sections.network import NetworkConfig
-from atento.config.tables.heads import HEAD_KINDS, HeadConfig, Pooling
+from atento.config.tables.head_kinds import HEAD_KINDS, HeadConfig, Pooling
 from atento.errors import CapabilityError, RecipeError, nearest
 from atento.networks.layers import ACTIVATIONS, OutputMatrix, TokenEmbedding, make_norm
 from atento.networks.output import Output

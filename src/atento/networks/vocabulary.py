@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from atento.config.sections.network import NetworkConfig
-from atento.config.tables.heads import HeadConfig, HeadKind
+from atento.config.tables.head_kinds import HeadConfig, HeadKind
 from atento.errors import RecipeError
 from atento.networks.cross_entropy import cross_entropy
 from atento.networks.layers import ACTIVATIONS, OutputMatrix, TokenEmbedding, make_norm

@@ -17,13 +17,13 @@ from atento.config.sections.network_parts import (
     OutputConfig,
     SpecialIds,
 )
-from atento.config.sections.positions import PositionConfig
-from atento.config.tables.heads import OF_TEXT, HeadKind
+from atento.config.sections.position_scheme import PositionConfig
+from atento.config.tables.head_kinds import OF_TEXT, HeadKind
 from atento.errors import ModelError
+from atento.released.encoder_heads import read_rereading_heads, rereading_rows, write_rereading_heads
 from atento.released.family import Family, activation_of, first_id, refuse, their_activation
-from atento.released.heads import read_rereading_heads, rereading_rows, write_rereading_heads
-from atento.released.rows import Row, attention, linear, norm
 from atento.released.tying import Repeat, Tying
+from atento.released.weight_rows import Row, attention, linear, norm
 
 _log = logging.getLogger(__name__)
 _READER, _WRITER = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from atento.config.sections.network import NetworkConfig
-from atento.config.tables.heads import HEAD_KINDS, HeadConfig
+from atento.config.tables.head_kinds import HEAD_KINDS, HeadConfig
 from atento.errors import ModelError
-from atento.released.heads import HeadNames, labels_of, write_heads
-from atento.released.rows import Row, linear
+from atento.released.encoder_heads import HeadNames, labels_of, write_heads
 from atento.released.tying import Tying
+from atento.released.weight_rows import Row, linear
 
 _log = logging.getLogger(__name__)
 _MATRIX, _TEXTS, _ANSWERS = "lm_head.weight", "score", "qa_outputs"

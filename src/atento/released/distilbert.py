@@ -5,12 +5,12 @@ from typing import Any
 
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import AttentionConfig, FeedForwardConfig, InputConfig, OutputConfig
-from atento.config.sections.positions import PositionConfig
+from atento.config.sections.position_scheme import PositionConfig
 from atento.released.bert import bert_ids
+from atento.released.encoder_heads import HeadDropout, HeadNames, head_dropout, head_rows, read_heads, write_heads
 from atento.released.family import Family, activation_of, their_activation
-from atento.released.heads import HeadDropout, HeadNames, head_dropout, head_rows, read_heads, write_heads
-from atento.released.rows import Row, attention, linear, norm
 from atento.released.tying import Tying
+from atento.released.weight_rows import Row, attention, linear, norm
 
 _TABLE = "embeddings.word_embeddings.weight"
 _HEADS = HeadNames(

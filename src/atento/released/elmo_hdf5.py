@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from atento.config.sections.elmo import N_CHARACTERS, CharacterConfig, ELMoConfig
+from atento.config.sections.elmo_network import N_CHARACTERS, CharacterConfig, ELMoConfig
 from atento.config.sections.network import NetworkConfig
 from atento.errors import MissingPartError, ModelError, RecipeError, install_hint
 from atento.limits import read_plain_text

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from atento.config.sections.network import DEEPEST, WIDEST, NetworkConfig
-from atento.config.tables.heads import HeadKind
+from atento.config.tables.head_kinds import HeadKind
 from atento.errors import ModelError, nearest
-from atento.released.rows import Row
 from atento.released.tying import Repeat, Tying, resolve
+from atento.released.weight_rows import Row
 
 _ACTIVATIONS = {
     "relu": "relu",

@@ -12,11 +12,11 @@ from atento.config.sections.network_parts import (
     OutputConfig,
     SpecialIds,
 )
-from atento.config.sections.positions import PositionConfig
+from atento.config.sections.position_scheme import PositionConfig
 from atento.released.decoder_heads import DecoderHeads
 from atento.released.family import Family, activation_of, first_id, refuse, their_activation
-from atento.released.rows import Row, linear, norm
 from atento.released.tying import Repeat, Tying
+from atento.released.weight_rows import Row, linear, norm
 
 _HEADS = {
     "openai-gpt": DecoderHeads("OpenAIGPT", "OpenAIGPTLMHeadModel", "tokens_embed.weight"),

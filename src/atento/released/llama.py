@@ -18,12 +18,12 @@ from atento.config.sections.network_parts import (
     OutputConfig,
     SpecialIds,
 )
-from atento.config.sections.positions import PositionConfig, StretchConfig
+from atento.config.sections.position_scheme import PositionConfig, StretchConfig
 from atento.errors import ModelError
 from atento.released.decoder_heads import DecoderHeads
 from atento.released.family import Family, activation_of, first_id, refuse, their_activation
-from atento.released.rows import Row, attention, linear, norm
 from atento.released.tying import Repeat, Tying
+from atento.released.weight_rows import Row, attention, linear, norm
 
 _TABLE = "embed_tokens.weight"
 

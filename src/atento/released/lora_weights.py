@@ -14,7 +14,7 @@ from torch import Tensor
 
 from atento.errors import ModelError, counted
 from atento.released.family import Family
-from atento.released.rows import Row
+from atento.released.weight_rows import Row
 
 _COSTLY = re.compile(r"\)[*+{]|([*+{].*){4}")  # repeated groups, many repetitions: exponential in the name
 _PART = re.compile(

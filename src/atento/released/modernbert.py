@@ -15,13 +15,13 @@ from atento.config.sections.network_parts import (
     OutputConfig,
     SpecialIds,
 )
-from atento.config.sections.positions import PositionConfig
-from atento.config.tables.heads import OF_TEXT, HeadConfig, HeadKind
+from atento.config.sections.position_scheme import PositionConfig
+from atento.config.tables.head_kinds import OF_TEXT, HeadConfig, HeadKind
 from atento.errors import ModelError
+from atento.released.encoder_heads import HeadNames, head_dropout, labels_of, write_heads
 from atento.released.family import Family, activation_of, first_id, refuse, their_activation
-from atento.released.heads import HeadNames, head_dropout, labels_of, write_heads
-from atento.released.rows import Row, linear, norm
 from atento.released.tying import Tying
+from atento.released.weight_rows import Row, linear, norm
 
 _TABLE = "embeddings.tok_embeddings.weight"
 _GLOBAL, _LOCAL = "full_attention", "sliding_attention"

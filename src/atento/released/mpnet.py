@@ -11,11 +11,11 @@ from atento.config.sections.network_parts import (
     OutputConfig,
     SpecialIds,
 )
-from atento.config.sections.positions import PositionConfig
+from atento.config.sections.position_scheme import PositionConfig
+from atento.released.encoder_heads import HeadDropout, HeadNames, head_rows, read_heads, write_heads
 from atento.released.family import Family, activation_of, first_id, refuse, their_activation
-from atento.released.heads import HeadDropout, HeadNames, head_rows, read_heads, write_heads
-from atento.released.rows import Row, attention, linear, norm
 from atento.released.tying import Tying
+from atento.released.weight_rows import Row, attention, linear, norm
 
 _TABLE = "embeddings.word_embeddings.weight"
 _PAD = 1  # positions begin behind it, whatever the configuration says

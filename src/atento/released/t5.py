@@ -12,11 +12,10 @@ from atento.config.sections.network_parts import (
     OutputConfig,
     SpecialIds,
 )
-from atento.config.sections.positions import PositionConfig
-from atento.config.tables.heads import HEAD_KINDS, HeadConfig
+from atento.config.sections.position_scheme import PositionConfig
+from atento.config.tables.head_kinds import HEAD_KINDS, HeadConfig
 from atento.errors import ModelError
-from atento.released.family import Family, activation_of, first_id, their_activation
-from atento.released.heads import (
+from atento.released.encoder_heads import (
     HeadNames,
     labels_of,
     read_rereading_heads,
@@ -24,8 +23,9 @@ from atento.released.heads import (
     write_heads,
     write_rereading_heads,
 )
-from atento.released.rows import Row, attention, linear, norm
+from atento.released.family import Family, activation_of, first_id, their_activation
 from atento.released.tying import Repeat, Tying
+from atento.released.weight_rows import Row, attention, linear, norm
 
 _READER, _WRITER = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
 _TAGS = "classifier"

@@ -9,7 +9,7 @@ from atento.config.sections.network import NetworkConfig, by_key
 from atento.errors import UsageError
 from atento.models.configuration import lora_config, network_config
 from atento.models.migration import migrated
-from atento.runs.record import is_run
+from atento.runs.run_record import is_run
 from atento.storage.catalogue import best, list_checkpoints, newest
 from atento.storage.checkpoint import load_checkpoint
 from atento.storage.manifest import read_manifest

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from atento.config.recipe import Recipe
 from atento.config.sections.initial import ClassifierConfig
-from atento.config.tables.heads import HEAD_KINDS
+from atento.config.tables.head_kinds import HEAD_KINDS
 from atento.data.batches.batch import Batches
 from atento.errors import DataError, MissingPartError, UsageError, install_hint
 from atento.networks.heads import LinearHead
-from atento.networks.network import Network, token_mask_of
+from atento.networks.interface import Network, token_mask_of
 from atento.training.loop import validate
 from atento.training.run import Run
 from atento.training.saving import save

@@ -3,9 +3,9 @@
 from atento.config.recipe import Recipe
 from atento.config.tables.tasks import objectives_of
 from atento.errors import RecipeError, UsageError
-from atento.networks.network import Network
+from atento.networks.interface import Network
 from atento.runs.branch import BranchPoint
-from atento.training.replica.divided import check_network
+from atento.training.replica.divided_weights import check_network
 
 _CONTRASTIVE = ("multiple-negatives", "cosine")  # objectives whose pairs are one part, read in several passes
 _OUTSIDE = "it reads weights outside of a pass of the network, for which they are gathered"

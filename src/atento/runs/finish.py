@@ -6,7 +6,7 @@ from atento.config.reading.loading import dump_recipe, recipe_values
 from atento.config.tables.tasks import TASKS
 from atento.data.records.reader import Split
 from atento.errors import counted
-from atento.metrics.table import signed
+from atento.metrics.metric_table import signed
 from atento.models.load import read_model
 from atento.networks import parameter_count
 from atento.networks.adapters import without_effect
@@ -14,9 +14,9 @@ from atento.runs.classifier import classifier_of, fit_classifier
 from atento.runs.folder import end_event, scores_on_test, write_environment, write_outputs
 from atento.runs.run_identity import located
 from atento.runs.setup import Setup
-from atento.storage.average import average_run
+from atento.storage.average_weights import average_run
 from atento.storage.whole_file import write_whole
-from atento.tasks.evaluation import evaluate, evaluation_of
+from atento.tasks.split_evaluation import evaluate, evaluation_of
 from atento.training.loop import fit
 from atento.training.progress import Reporter
 from atento.training.run import Run

@@ -4,13 +4,13 @@ from dataclasses import asdict
 from typing import Any
 
 from atento.config.recipe import READING, Recipe, SourceConfig
-from atento.config.tables.renamed import VERSION
+from atento.config.tables.renamed_keys import VERSION
 from atento.config.tables.tasks import TASKS
 from atento.data.records.reader import Split
 from atento.metrics.tag_schemes import scheme_of
 from atento.models.configuration import LORA
-from atento.tasks.answering import learned_settings
-from atento.tasks.evaluation import prefixes_of
+from atento.tasks.question_answering import learned_settings
+from atento.tasks.split_evaluation import prefixes_of
 from atento.version import __version__
 
 

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from atento.config.reading.loading import LoadedRecipe
+from atento.config.reading.sizes_by_data import fitted
 from atento.config.recipe import Recipe, SourceConfig
 from atento.config.sections.initial import ClassifierConfig
 from atento.config.sections.network import NetworkConfig, changed
-from atento.config.sections.positions import PositionConfig
-from atento.config.tables.heads import HEAD_KINDS, OF_TEXT, HeadConfig, new_head
+from atento.config.sections.position_scheme import PositionConfig
+from atento.config.tables.head_kinds import HEAD_KINDS, OF_TEXT, HeadConfig, new_head
 from atento.config.tables.objective import OBJECTIVES
 from atento.config.tables.tasks import TASKS, objectives_of
 from atento.data.batches.batch import Batches
@@ -25,16 +26,16 @@ from atento.data.records.held_out import held_out, held_out_lines
 from atento.data.records.memory import MemoryRecords, argument_name
 from atento.data.records.overlap import overlap
 from atento.data.records.reader import Records, Split, joined, read_records
-from atento.data.records.subsets import subset
+from atento.data.records.split_parts import subset
 from atento.errors import DataError, RecipeError, UsageError, counted
-from atento.models.initial import fine_tuned, initial_model
+from atento.models.initial_model import fine_tuned, initial_model
 from atento.released import FAMILIES
 from atento.runs.data_checks import check_columns, check_labels, doubtful_labels, without_difference
-from atento.runs.tuning import with_rates
+from atento.runs.fine_tuning import with_rates
 from atento.text.markers import spelled
 from atento.text.specials import sentinels
 from atento.text.tokenizer import Tokenizer
-from atento.text.training import train_tokenizer
+from atento.text.tokenizer_training import train_tokenizer
 
 Report = Callable[[str], None]
 
@@ -212,8 +213,8 @@ def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> Net
     """Add the heads of the task to a network, for the labels of the training data in alphabetical order.
 
     A head of the recipe that has labels is unchanged. A head of the initial model is kept if it has the
-    labels of the training data; otherwise it gets new labels, and `atento.models.initial` gives it new weights. Heads
-    that no objective of the recipe trains are left out, and so is a pooler that no head reads.
+    labels of the training data; otherwise it gets new labels, and `atento.models.initial_model` gives it new
+    weights. Heads that no objective of the recipe trains are left out, and so is a pooler that no head reads.
 
     Raises:
         DataError: the labels of the training data teach nothing.
@@ -357,3 +358,11 @@ def _warn_of_specials(recipe: Recipe, tokenizer: Tokenizer, train: Split, report
         f"warning: {', '.join(counts)}: a text never makes special tokens, so they are read as characters"
         f"{way_out if markers else ''}"
     )
+
+
+def fitted_to(recipe: Recipe, keys: Sequence[str], train: Split) -> tuple[Recipe, str]:
+    """Return the recipe with these keys chosen for its training records, and a sentence about the choice."""
+    lengths = train.characters()
+    targets = lengths.get("target", lengths.get("text", lengths.get("tokens", 0)))
+    examples = None if TASKS[recipe.task].targets in ("tokens", "words") else len(train)
+    return fitted(recipe, list(keys), sum(lengths.values()), targets, examples)

@@ -13,7 +13,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.data.batches.batch import Batches
 from atento.data.records.memory import MemoryRecords
 from atento.models.load import ModelFiles
-from atento.networks.network import Network
+from atento.networks.interface import Network
 from atento.runs.branch import BranchPoint
 from atento.runs.prepare import (
     Data,
@@ -21,7 +21,7 @@ from atento.runs.prepare import (
 from atento.text.tokenizer import Tokenizer
 from atento.training.progress import Reporter
 from atento.training.replica.local import Local, Replica
-from atento.training.trained import TrainedWeights
+from atento.training.trained_weights import TrainedWeights
 
 
 @dataclass

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import torch
 
-from atento.config.reading.fitting import FITTED
-from atento.config.reading.inherited import INHERITED
+from atento.config.reading.initial_keys import INHERITED
 from atento.config.reading.loading import load_recipe
+from atento.config.reading.sizes_by_data import FITTED
 from atento.config.recipe import Recipe
 from atento.config.sections.network import network_to_dict
 from atento.config.sections.training import beyond_the_run, warmup_of
@@ -19,22 +19,23 @@ from atento.data.batches.special_tokens import template_for
 from atento.data.objectives.sequence_to_sequence import within_positions
 from atento.data.records.reader import Split
 from atento.errors import DataError, TokenizerError, UsageError
-from atento.models.initial import check_new_positions, fine_tuned, first_weights, initial_model, with_embedding
+from atento.models.initial_model import check_new_positions, fine_tuned, first_weights, initial_model, with_embedding
 from atento.models.load import read_model
 from atento.models.write import terms
 from atento.networks import build_network, parameter_count
 from atento.networks.frozen import frozen
 from atento.networks.generator import Generator
+from atento.runs.begin import start_or_resume
 from atento.runs.classifier import classifier_of
 from atento.runs.divided import check_divided, check_processes
+from atento.runs.fine_tuning import rates_taken, trained_count, tune, with_rates, with_warmup
 from atento.runs.finish import RunResult, already_finished, finish_run
-from atento.runs.fitting import fitted_to
-from atento.runs.frozen import cached_config, frozen_vectors, saved_config
 from atento.runs.model_config import adapters_of, facts_of_data, model_config
 from atento.runs.plans.minutes import fix_updates
-from atento.runs.plans.plan import new_shapes
+from atento.runs.plans.run_plan import new_shapes
 from atento.runs.prepare import (
     Data,
+    fitted_to,
     model_of,
     network_for,
     new_tokenizer,
@@ -45,16 +46,15 @@ from atento.runs.prepare import (
 )
 from atento.runs.run_identity import has_begun, identity_of
 from atento.runs.setup import Setup
-from atento.runs.start import start_or_resume
 from atento.runs.token_data import data_of_run
-from atento.runs.tuning import rates_taken, trained_count, tune, with_rates, with_warmup
+from atento.runs.vector_cache import cached_config, frozen_vectors, saved_config
 from atento.storage.catalogue import clean, newest
-from atento.tasks.answering import readable_questions
-from atento.tasks.evaluation import evaluate, held_out_batches
+from atento.tasks.decoding_setup import constraints_of
 from atento.tasks.features import without_dropout
+from atento.tasks.question_answering import readable_questions
 from atento.tasks.samples import samples
-from atento.tasks.strategies import constraints_of
-from atento.tasks.table import usual_metrics
+from atento.tasks.split_evaluation import evaluate, held_out_batches
+from atento.tasks.verb_table import usual_metrics
 from atento.text.tokenizer import Tokenizer
 from atento.training.allocator import (
     CAPACITY,
@@ -69,7 +69,7 @@ from atento.training.journal import Journal
 from atento.training.run import Run, Samples
 from atento.training.schedule import pause_step
 from atento.training.step import Updater
-from atento.training.tuning import check_stages
+from atento.training.trained_weights import check_stages
 
 
 def train_run(setup: Setup) -> RunResult:

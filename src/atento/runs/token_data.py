@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from atento.config.reading.fitting import FITTED, fitted
 from atento.config.reading.loading import LoadedRecipe
+from atento.config.reading.sizes_by_data import FITTED, fitted
 from atento.config.recipe import Recipe
 from atento.config.tables.formats import COMPRESSED
 from atento.config.tables.objective import OBJECTIVES
@@ -29,7 +29,7 @@ from atento.data.store.store_overlap import equal_texts
 from atento.data.store.token_store import FORMAT, MANIFEST, PLAN, TokenStore, read_json, sha256_of
 from atento.data.store.token_writer import SHARD_TOKENS, TokenWriter
 from atento.errors import DataError, RecipeError, TokenizerError, counted
-from atento.models.initial import initial_model
+from atento.models.initial_model import initial_model
 from atento.precision import available_cores
 from atento.runs.branch import BranchPoint
 from atento.runs.prepare import Data, files_by_source, fingerprint_of, read_data, read_sources, tokenizer_for

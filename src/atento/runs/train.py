@@ -13,7 +13,7 @@ from typing import Any
 from atento.config.reading.loading import LoadedRecipe, load_recipe
 from atento.data.records.memory import MemoryRecords, by_split
 from atento.errors import UsageError, path_of
-from atento.metrics.table import signed
+from atento.metrics.metric_table import signed
 from atento.precision import resolve_device
 from atento.precision import threads as thread_scope
 from atento.runs.branch import branch_point

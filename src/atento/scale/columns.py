@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 
 from atento.errors import DataError, UsageError
-from atento.scale.blocks import Parse
+from atento.scale.line_blocks import Parse
 
 _PACKED = (".gz", ".zst")
 _LINE_END = re.compile("\r\n|\r|\n")

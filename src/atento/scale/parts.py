@@ -12,7 +12,7 @@ from typing import Any
 
 from atento.errors import AtentoError, DataError, UsageError
 from atento.limits import open_plain, read_plain
-from atento.scale.blocks import Block, Plan
+from atento.scale.line_blocks import Block, Plan
 from atento.storage.manifest import strict_json
 
 MANIFEST = "manifest.json"

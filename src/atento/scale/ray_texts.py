@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from atento.data.corpus.duplicates import signed_answer
+from atento.data.corpus.find_duplicates import signed_answer
 from atento.errors import AtentoError
 from atento.limits import read_plain
 from atento.scale.ray_workers import RayCluster

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from atento.errors import AtentoError, MissingPartError, install_hint
-from atento.scale.blocks import Block
+from atento.scale.line_blocks import Block
 from atento.scale.workers import Answer, WorkerLost, WorkerProcess
 
 

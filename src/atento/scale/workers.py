@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Protocol
 
 from atento.errors import AtentoError, UsageError
 from atento.processes import Child, Message, ended_by, receive, send
-from atento.scale.blocks import Block
+from atento.scale.line_blocks import Block
 
 
 class WorkerLost(Exception):

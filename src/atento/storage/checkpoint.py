@@ -19,6 +19,7 @@ from torch import Tensor
 
 from atento.errors import CheckpointError
 from atento.storage.catalogue import STATE, best, clean, discard, newest
+from atento.storage.joined_shards import is_part, read_parts
 from atento.storage.manifest import (
     JSON_LIMIT,
     MANIFEST,
@@ -32,7 +33,6 @@ from atento.storage.manifest import (
     write_file,
     write_manifest,
 )
-from atento.storage.parts import is_part, read_parts
 from atento.storage.tensorfile import Chunk, byte_size, safetensors_chunks, to_bytes
 
 __all__ = ["Checkpoint", "best", "clean", "load_checkpoint", "newest", "save_checkpoint"]

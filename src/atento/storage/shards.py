@@ -20,8 +20,8 @@ from atento.storage.checkpoint import (
     retried,
     temporary_folder,
 )
+from atento.storage.joined_shards import part_name
 from atento.storage.manifest import FileEntry, directory, write_file
-from atento.storage.parts import part_name
 from atento.storage.tensorfile import Chunk, byte_size, safetensors_chunks, to_bytes
 
 AllDo = Callable[[Callable[[], Any]], list[Any]]

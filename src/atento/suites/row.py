@@ -9,9 +9,9 @@ from atento.config.tables.tasks import TASKS, TaskSpec
 from atento.metrics.answers import squad, squad_exact
 from atento.metrics.classes import accuracy, f1, matthews
 from atento.metrics.correlation import pearson, spearman
+from atento.metrics.metric_table import METRICS
 from atento.metrics.score import Score
-from atento.metrics.table import METRICS
-from atento.metrics.tags import entity_f1
+from atento.metrics.tag_scores import entity_f1
 
 Column = int | str
 

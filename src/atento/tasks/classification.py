@@ -6,15 +6,15 @@ from typing import Any, overload
 
 import torch
 
-from atento.config.tables.heads import HeadConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.data.objectives.label_sets import KIND as SETS
 from atento.data.objectives.label_sets import check_label_sets
 from atento.data.objectives.labels import KIND, label_numbers, text_head
 from atento.data.records.reader import Split
 from atento.errors import UsageError
-from atento.networks.network import Network
-from atento.tasks.heads import head_of
-from atento.tasks.options import refuse_options
+from atento.networks.interface import Network
+from atento.tasks.call_options import refuse_options
+from atento.tasks.required_head import head_of
 from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.text_outputs import text_outputs, texts_of_model
 from atento.text.tokenizer import Tokenizer

@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 from atento.config.sections.network import NetworkConfig, changed, network_to_dict
 from atento.errors import CapabilityError, path_of
 from atento.networks.frozen import FrozenVectors, frozen
-from atento.networks.levels import levels_of
-from atento.networks.network import Network, layer_count
+from atento.networks.interface import Network, layer_count
 from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder import Encoder
+from atento.networks.weight_levels import levels_of
 from atento.storage.vectors import fingerprint_of, read_vectors, write_vectors
-from atento.tasks.embedding import text_pooling, token_rows
 from atento.tasks.grouping import by_length
 from atento.tasks.task_model import TaskModel, tokenizer_of
-from atento.tasks.verbs import listed
+from atento.tasks.text_embedding import text_pooling, token_rows
+from atento.tasks.verb_calls import listed
 from atento.text.lengths import pad_batch
 
 _AFTER = ("heads", "pooler", "dropout", "tokenizer_fingerprint")  # keys of a network that its vectors do not depend on

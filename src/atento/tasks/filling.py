@@ -16,13 +16,13 @@ from atento.decoding.mask_predict import mask_predict
 from atento.errors import AtentoWarning, CapabilityError, UsageError
 from atento.networks import EncoderDecoder, Network
 from atento.released import FAMILIES
+from atento.tasks.call_options import decoding_for
+from atento.tasks.decoding_setup import ids_inside
 from atento.tasks.grouping import by_length
-from atento.tasks.lengths import most_read
-from atento.tasks.options import decoding_for
-from atento.tasks.strategies import ids_inside
+from atento.tasks.length_warnings import most_read
 from atento.tasks.task_model import TaskModel, tokenizer_of
-from atento.tasks.verbs import listed
-from atento.tasks.writing import Writer, WrittenText
+from atento.tasks.text_writing import Writer, WrittenText
+from atento.tasks.verb_calls import listed
 from atento.text.lengths import pad_batch
 from atento.text.tokenizer import Tokenizer
 

@@ -7,11 +7,11 @@ from atento.config.sections.decoding import DecodingConfig
 from atento.config.tables.tasks import TASKS
 from atento.decoding.source import Source
 from atento.inference.plain import WritingNetwork
-from atento.inference.prefix import PrefixStepFunction, Prompt
+from atento.inference.prefix_steps import PrefixStepFunction, Prompt
 from atento.networks import Decoder, Encoder, Network, RecurrentLM
-from atento.tasks.strategies import constraints_of
-from atento.tasks.verbs import check_texts
-from atento.tasks.writing import Writer
+from atento.tasks.decoding_setup import constraints_of
+from atento.tasks.text_writing import Writer
+from atento.tasks.verb_calls import check_texts
 from atento.text.tokenizer import Tokenizer
 
 Continuing = Decoder | RecurrentLM | Encoder

@@ -9,16 +9,16 @@ from atento.decoding import Beam, Greedy, Sample
 from atento.errors import AtentoError, CapabilityError, UsageError
 from atento.metrics.utilities import embedding_utility
 from atento.networks import Encoder, EncoderDecoder, RecurrentSeq2Seq
+from atento.tasks.call_options import decoding_for, one_output
+from atento.tasks.decoding_setup import Utility
 from atento.tasks.drafts import draft_of
 from atento.tasks.generation import Continuing, can_continue, prompt_template, prompt_writer
-from atento.tasks.languages import in_languages
-from atento.tasks.lengths import check_lengths, watched
-from atento.tasks.options import decoding_for, one_output
+from atento.tasks.length_warnings import check_lengths, watched
 from atento.tasks.scoring import TokenScores, score_texts
-from atento.tasks.strategies import Utility
 from atento.tasks.task_model import TaskModel, tokenizer_of
+from atento.tasks.text_writing import Writer
 from atento.tasks.translation import source_writer
-from atento.tasks.writing import Writer
+from atento.tasks.translation_languages import in_languages
 from atento.text.streaming import stream_text
 
 

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from atento.config.sections.embedding import EmbeddingOptions
 from atento.data.records.reader import Split
 from atento.errors import UsageError
-from atento.tasks.embedding import cosine, embed_texts
-from atento.tasks.options import embedding_for, refuse_options
+from atento.tasks.call_options import embedding_for, refuse_options
 from atento.tasks.regression import has_regression_head, numbers_of
 from atento.tasks.task_model import TaskModel, tokenizer_of
-from atento.tasks.verbs import listed
+from atento.tasks.text_embedding import cosine, embed_texts
+from atento.tasks.verb_calls import listed
 from atento.tasks.word_embedding import embed_words
 
 

@@ -10,13 +10,13 @@ from atento.attention.low_rank import joined
 from atento.config.recipe import Recipe
 from atento.config.tables.tasks import TASKS
 from atento.data.records.reader import Split
-from atento.data.records.subsets import subset
+from atento.data.records.split_parts import subset
 from atento.errors import AtentoWarning
-from atento.networks.network import Network
-from atento.tasks.evaluation import ModelInTraining
+from atento.networks.interface import Network
 from atento.tasks.filling import fill
 from atento.tasks.generation import prompt_template, prompt_writer
-from atento.tasks.table import VERBS
+from atento.tasks.split_evaluation import ModelInTraining
+from atento.tasks.verb_table import VERBS
 from atento.text.tokenizer import Tokenizer
 
 _PROMPT = 24  # tokens of a prompt, and of what is written after it

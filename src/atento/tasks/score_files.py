@@ -1,4 +1,4 @@
-"""Files of predictions and references for `atento score`, read by what a metric scores (`atento.metrics.outputs`)."""
+"""Predictions and references of `atento score`, read by what a metric scores (`atento.metrics.output_kinds`)."""
 
 import json
 import math
@@ -15,7 +15,7 @@ from atento.data.files.conll import sentences_in
 from atento.data.files.source_lines import display_name, open_binary, read_lines, read_text
 from atento.data.records.values import SEPARATOR
 from atento.errors import DataError, UsageError, counted
-from atento.metrics.outputs import Outputs
+from atento.metrics.output_kinds import Outputs
 from atento.metrics.tag_schemes import entities, respelled
 
 _COLUMNS = (*FORMATS["conll"].endings, *FORMATS["conllu"].endings)

@@ -13,7 +13,7 @@ from atento.decoding.forced import forced_tokens
 from atento.networks import EncoderDecoder, RecurrentSeq2Seq
 from atento.tasks.generation import Continuing, plain_steps, prompt_ids
 from atento.tasks.grouping import by_length
-from atento.tasks.lengths import check_lengths
+from atento.tasks.length_warnings import check_lengths
 from atento.text.tokenizer import Tokenizer
 
 _BATCH_TOKENS = 4096  # padded, of inputs and outputs

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from atento.config.tables.heads import HeadConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.data.objectives.labels import inputs_of
 from atento.data.objectives.tags import (
     KIND,
@@ -24,14 +24,14 @@ from atento.data.objectives.tags import (
 from atento.data.records.reader import Split
 from atento.errors import UsageError
 from atento.metrics.tag_schemes import SCHEMES, entities
-from atento.networks.network import Network, token_mask_of
+from atento.networks.interface import Network, token_mask_of
+from atento.tasks.call_options import refuse_options
 from atento.tasks.grouping import by_length
-from atento.tasks.heads import head_of
-from atento.tasks.lengths import most_read
-from atento.tasks.options import refuse_options
+from atento.tasks.length_warnings import most_read
+from atento.tasks.required_head import head_of
 from atento.tasks.tag_sequences import Transitions, best_sequence, scheme_of_labels, transitions
 from atento.tasks.task_model import TaskModel, tokenizer_of
-from atento.tasks.verbs import check_texts, listed
+from atento.tasks.verb_calls import check_texts, listed
 from atento.text.tokenizer import Tokenizer
 from atento.text.words import word_spans
 

@@ -14,7 +14,7 @@ from atento.models.configuration import decoding_config
 from atento.models.word_models import WordModel
 from atento.networks import Network
 from atento.tasks.generation import prompt_mode
-from atento.tasks.lengths import trained_length
+from atento.tasks.length_warnings import trained_length
 from atento.text.tokenizer import Tokenizer
 
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import torch
 
-from atento.config.tables.heads import HeadConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.data.files.frames import frame_texts, is_frame
 from atento.data.objectives.labels import inputs_of, texts_as_store
 from atento.errors import AtentoWarning, UsageError, counted
-from atento.networks.network import Network, token_mask_of
+from atento.networks.interface import Network, token_mask_of
 from atento.tasks.grouping import by_length, results_of
-from atento.tasks.lengths import most_read
+from atento.tasks.length_warnings import most_read
 from atento.tasks.task_model import TaskModel
-from atento.tasks.verbs import listed
+from atento.tasks.verb_calls import listed
 from atento.text.tokenizer import Tokenizer
 
 _TOKENS = 4096  # computed at a time

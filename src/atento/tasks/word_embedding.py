@@ -11,11 +11,11 @@ from atento.config.sections.embedding import EmbeddingConfig
 from atento.errors import CapabilityError, UsageError
 from atento.models.word_models import WordModel
 from atento.networks import ELMo
-from atento.tasks.embedding import text_pooling
 from atento.tasks.grouping import by_length
+from atento.tasks.text_embedding import text_pooling
 from atento.text import word_spans
 from atento.text.characters import MAX_CHARACTERS, character_batch
-from atento.text.vectors import Vectors
+from atento.text.word_vectors import Vectors
 
 
 def embed_words(

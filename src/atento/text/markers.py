@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from atento.errors import TokenizerError, nearest
-from atento.text.folder import CONFIG, DEFINITION, EXTRA, as_settings, special_strings
 from atento.text.specials import SpecialTokens
+from atento.text.tokenizer_folder import CONFIG, DEFINITION, EXTRA, as_settings, special_strings
 from atento.text.tokenizer_parts import Parts
 
 KEY = "markers"

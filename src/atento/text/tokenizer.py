@@ -9,15 +9,15 @@ from typing import Any, cast
 
 from atento.errors import CapabilityError, TokenizerError, path_of
 from atento.text.encoded import Encoded, Span, original_offsets, trimmed_offsets, walk
-from atento.text.folder import folder_files, write_folder
-from atento.text.loading import read_tokenizer
 from atento.text.markers import with_markers
 from atento.text.normalization import normalize_with_spans, require_unicode
 from atento.text.pipelines import build, check_vocabulary, kind_named, library_backend, mask_backend
+from atento.text.read_tokenizer import read_tokenizer
 from atento.text.sampling import Sampler, parsed
 from atento.text.specials import SpecialTokens, is_sentinel, standard_specials
 from atento.text.spelling import UNREADABLE, Spelling
 from atento.text.templates import Template, template_named
+from atento.text.tokenizer_folder import folder_files, write_folder
 from atento.text.tokenizer_parts import Backend, Parts
 from atento.text.words import Words, align_words, spelled_words
 

@@ -5,7 +5,7 @@ import shutil
 from importlib.util import find_spec
 
 from atento.errors import RecipeError, UsageError
-from atento.networks.network import Network
+from atento.networks.interface import Network
 
 _COMPILERS = ("g++", "clang++", "c++")
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from atento.errors import AtentoError, TrainingStopped
-from atento.metrics.table import signed
+from atento.metrics.metric_table import signed
 from atento.training.faults import take_update
 from atento.training.losses import Sums
 from atento.training.run import Progress, Run

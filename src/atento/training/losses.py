@@ -15,7 +15,7 @@ from atento.data.batches.batch import SIDES, Batch, Contrast
 from atento.errors import CapabilityError
 from atento.networks.cross_entropy import at_least_float32, cross_entropy
 from atento.networks.heads import SpanBoundaryHead, pool_text
-from atento.networks.network import Network, token_mask_of
+from atento.networks.interface import Network, token_mask_of
 from atento.networks.output import Output, Replaced
 from atento.networks.recurrent.elmo import ELMo
 from atento.networks.words.cbow import CBOW

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from atento.config.sections.training import TrainingConfig
 from atento.errors import RecipeError, TrainingError
-from atento.networks.levels import levels_of
-from atento.networks.network import Network
-from atento.training.trained import TrainedWeights
+from atento.networks.interface import Network
+from atento.networks.weight_levels import levels_of
+from atento.training.trained_weights import TrainedWeights
 
 Parameters = Mapping[str, Tensor]  # by the names of the weights
 Group = dict[str, Any]  # a parameter group: `params`, `scale` (the factor of its learning rate) and options

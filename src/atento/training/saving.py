@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from atento.config.tables.renamed import VERSION
+from atento.config.tables.renamed_keys import VERSION
 from atento.errors import TokenizerError, UsageError, counted
 from atento.storage.checkpoint import load_checkpoint, save_checkpoint
 from atento.storage.retention import retain

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atento.attention.dropout import Randomness
-from atento.config.sections.scheduled_sampling import ScheduledSamplingConfig
+from atento.config.sections.sampling_schedule import ScheduledSamplingConfig
 from atento.data.batches.batch import Batch, Part
 from atento.data.batches.shuffle import grid_hashes, uniform
-from atento.networks.network import Network
+from atento.networks.interface import Network
 from atento.networks.output import Output
 
 HEAD = "vocabulary"  # the head whose tokens are fed back

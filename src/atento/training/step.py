@@ -14,7 +14,7 @@ from atento.attention.observe import observing
 from atento.config.sections.training import TrainingConfig
 from atento.data.batches.batch import Part
 from atento.errors import RecipeError, TrainingError
-from atento.networks.network import Network
+from atento.networks.interface import Network
 from atento.precision import side_by_side, threads
 from atento.training.ema import MovingAverage, divide
 from atento.training.losses import Call, Sums, losses
@@ -22,7 +22,7 @@ from atento.training.optimizer import Optimizer
 from atento.training.replica.gradient_sum import GradientSum
 from atento.training.replica.local import Local, Replica
 from atento.training.scheduled_sampling import own_tokens
-from atento.training.trained import TrainedWeights, all_weights
+from atento.training.trained_weights import TrainedWeights, all_weights
 from atento.training.watch import GradientNoise
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}

@@ -8,7 +8,7 @@ import typer
 
 from atento.cli.completion import note_rows
 from atento.cli.options import AsJson, Seed
-from atento.cli.outputs import output_folder
+from atento.cli.output_paths import output_folder
 from atento.terminal import echo
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from atento.inspection.figures import svg
-from atento.inspection.labels import display_width, visible
+from atento.inspection.token_display import display_width, visible
 from atento_lab.notes.finding import plain
 
 WARM = (179, 84, 30)  # the colour of negative numbers

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from atento_lab.studies.networks import ABSOLUTE, HYBRID, RELATIVE
-from atento_lab.studies.numbers import (
+from atento_lab.studies.position_rows import (
     LEARNED,
     TOLERATED_LOSS,
     Language,

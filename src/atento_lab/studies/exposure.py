@@ -16,7 +16,7 @@ from torch import Tensor
 
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.recurrent import RecurrentConfig
-from atento.config.sections.scheduled_sampling import ScheduledSamplingConfig
+from atento.config.sections.sampling_schedule import ScheduledSamplingConfig
 from atento.config.sections.training import TrainingConfig
 from atento.data.batches.batch import Batch, PlannedBatches
 from atento.data.batches.store import Ragged

@@ -19,7 +19,6 @@ from atento.inspection import alignment_error_rate
 from atento.inspection.network_scores import score_parts
 from atento.precision import resolve_device
 from atento_lab.studies.answers import answers
-from atento_lab.studies.cost import measure_cost
 from atento_lab.studies.networks import (
     SCHEMES,
     SIZES,
@@ -30,6 +29,7 @@ from atento_lab.studies.networks import (
     train,
     translator,
 )
+from atento_lab.studies.position_costs import measure_cost
 from atento_lab.studies.seeds import interval
 from atento_lab.studies.tasks import TASKS, longest_sentence, reorder, sentences
 from atento_lab.studies.workers import results as each_result

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from atento.attention.masks import bidirectional, causal
 from atento.attention.positions import Learned
 from atento.config.sections.network import NetworkConfig
-from atento.config.sections.positions import PositionConfig
+from atento.config.sections.position_scheme import PositionConfig
 from atento.networks import EncoderDecoder
 from atento.networks.layers import TokenEmbedding
-from atento.networks.stack.positions import AddedPositions, input_positions
 from atento.networks.stack.stack import Stack
+from atento.networks.stack.stack_positions import AddedPositions, input_positions
 from atento_lab.studies.tasks import REORDER_VOCABULARY, TASKS
 
 ABSOLUTE = ("sinusoidal", "learned")

@@ -23,7 +23,7 @@ from atento.metrics import METRICS
 from atento.networks import build_network, build_seq2seq, parameter_count
 from atento.tasks.translation import translate
 from atento.text.tokenizer import Tokenizer
-from atento.text.training import train_tokenizer
+from atento.text.tokenizer_training import train_tokenizer
 from atento.training.allocator import keep_freed_memory
 from atento.training.step import Updater
 from atento_world import write

@@ -18,13 +18,13 @@ from atento_serve.api.completion import (
     finish_reason,
     planned,
 )
-from atento_serve.api.log_probs import chat_log_probs
+from atento_serve.api.openai_log_probs import chat_log_probs
 from atento_serve.http.body import read_object
 from atento_serve.http.errors import ServiceError, wrong_field
 from atento_serve.http.fields import Fields, Texts, bounded, described, read, unsupported
+from atento_serve.http.request_jobs import Pointers, Work, event_stream, unless_gone
 from atento_serve.http.routes import accepts
 from atento_serve.http.service import Service
-from atento_serve.http.work import Pointers, Work, event_stream, unless_gone
 from atento_serve.jobs import Piece, Result, Usage
 
 _VERB = "generate"

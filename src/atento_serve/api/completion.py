@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from atento_serve.api.decoding import SEED_LIMIT, check_decoding, drafts, stop_strings
-from atento_serve.api.log_probs import completion_log_probs
+from atento_serve.api.openai_log_probs import completion_log_probs
 from atento_serve.http.errors import too_long, wrong_field
 from atento_serve.http.fields import Fields, Prompts, Texts, bounded, listed
-from atento_serve.http.work import Outcome, Work
+from atento_serve.http.request_jobs import Outcome, Work
 from atento_serve.settings import Limits
 
 _DEFAULT_TOKENS = 16  # OpenAI's default

@@ -28,9 +28,9 @@ from atento_serve.api.payloads import (
 from atento_serve.http.body import read_object
 from atento_serve.http.errors import HUGGING_FACE, ServiceError, wrong_field
 from atento_serve.http.fields import Fields, described, read
+from atento_serve.http.request_jobs import Pointers, Work, unless_gone
 from atento_serve.http.routes import accepts
 from atento_serve.http.service import Service
-from atento_serve.http.work import Pointers, Work, unless_gone
 
 Payload = Callable[[Call], Coroutine[Any, Any, Any]]
 ZERO_SHOT = "zero-shot-classification"

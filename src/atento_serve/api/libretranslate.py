@@ -16,9 +16,9 @@ from atento_serve.api.passages import Passages, Piece, joined
 from atento_serve.http.body import FORMS, content_type, read_object
 from atento_serve.http.errors import LIBRETRANSLATE, ServiceError
 from atento_serve.http.fields import Fields, Texts, bounded, listed, read
+from atento_serve.http.request_jobs import Pointers, Work, check_texts, unless_gone
 from atento_serve.http.routes import accepts
 from atento_serve.http.service import Service
-from atento_serve.http.work import Pointers, Work, check_texts, unless_gone
 
 _VERB = "translate"
 

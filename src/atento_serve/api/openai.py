@@ -22,13 +22,13 @@ from atento_serve.api.completion import (
     joined,
     planned,
 )
-from atento_serve.api.log_probs import completion_log_probs
+from atento_serve.api.openai_log_probs import completion_log_probs
 from atento_serve.http.body import read_object
 from atento_serve.http.errors import ServiceError, too_long, wrong_field
 from atento_serve.http.fields import Fields, Prompts, bounded, listed, read, unsupported
+from atento_serve.http.request_jobs import Pointers, Work, check_texts, event_stream, unless_gone
 from atento_serve.http.routes import accepts
 from atento_serve.http.service import Service, abilities
-from atento_serve.http.work import Pointers, Work, check_texts, event_stream, unless_gone
 from atento_serve.jobs import Piece, Result, Usage
 
 _BY_IDS = "generate"  # the verb that also takes prompts as ids

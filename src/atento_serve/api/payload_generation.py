@@ -11,8 +11,8 @@ from atento_serve.api.completion import MOST_LOG_PROBS, joined
 from atento_serve.api.decoding import GenerationFields, decoding_options
 from atento_serve.http.errors import wrong_field
 from atento_serve.http.fields import bounded, described, read
+from atento_serve.http.request_jobs import WHOLE, Fit, Work, check_texts, event_stream
 from atento_serve.http.service import Service
-from atento_serve.http.work import WHOLE, Fit, Work, check_texts, event_stream
 from atento_serve.jobs import Piece, Result
 
 

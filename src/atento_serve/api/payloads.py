@@ -11,8 +11,8 @@ from atento_serve.api.language_codes import code_of, named_language, pair_in
 from atento_serve.api.payload_generation import Call, generate, inputs_of, of_inputs
 from atento_serve.http.errors import ServiceError, wrong_field
 from atento_serve.http.fields import Fields, Texts, bounded, described, listed, read, unsupported
+from atento_serve.http.request_jobs import check_texts, fit_of
 from atento_serve.http.service import Service
-from atento_serve.http.work import check_texts, fit_of
 
 _MOST_CANDIDATES = 100
 

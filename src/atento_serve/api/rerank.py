@@ -13,9 +13,9 @@ from atento_serve.api.examples import RERANK
 from atento_serve.http.body import read_object
 from atento_serve.http.errors import HUGGING_FACE, wrong_field
 from atento_serve.http.fields import Fields, Texts, bounded, described, listed, read, unsupported
+from atento_serve.http.request_jobs import Fit, Pointers, Work, check_texts, fit_of, unless_gone
 from atento_serve.http.routes import accepts
 from atento_serve.http.service import Service
-from atento_serve.http.work import Fit, Pointers, Work, check_texts, fit_of, unless_gone
 from atento_serve.jobs import Description
 
 Direction = Literal["left", "right", "Left", "Right"]

@@ -8,7 +8,7 @@ from atento.errors import UsageError
 from atento.text.placed import PlacedSpecials
 from atento.text.tokenizer import Tokenizer
 from atento_serve.chat.folder import ChatTemplate, template_of
-from atento_serve.chat.process import RenderingProcess
+from atento_serve.chat.template_process import RenderingProcess
 
 
 class Conversations:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from atento.errors import TokenizerError
-from atento.text.folder import CONFIG, as_text, read_file, read_settings, token_text
 from atento.text.specials import SpecialTokens
+from atento.text.tokenizer_folder import CONFIG, as_text, read_file, read_settings, token_text
 
 _FILE, _FURTHER, _KEY = "chat_template.jinja", "additional_chat_templates", "chat_template"
 _NAMES = tuple(f"{role}_token" for role in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any, BinaryIO
 
 from atento.errors import AtentoError, UsageError
-from atento_serve.chat.process import TemplateError
+from atento_serve.chat.template_process import TemplateError
 from atento_serve.engine.messages import encoded, event_message
 from atento_serve.engine.verbs import TooLong
 from atento_serve.jobs import Event, Failed, Usage

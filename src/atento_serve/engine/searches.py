@@ -15,9 +15,9 @@ import torch
 from greenlet import GreenletExit, getcurrent, greenlet
 from torch import Tensor
 
+from atento.decoding.beam.beam_lane import BeamLanes
+from atento.decoding.beam.beam_search import BeamSearch
 from atento.decoding.beam.groups import BeamRequest
-from atento.decoding.beam.lane import BeamLanes
-from atento.decoding.beam.search import BeamSearch
 from atento.decoding.contract import AnyStepFunction, Joining, Rewinding, ends_of, first_tokens
 from atento.errors import CapabilityError
 

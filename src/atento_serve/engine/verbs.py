@@ -11,13 +11,13 @@ from atento.data.objectives.label_sets import KIND as SETS
 from atento.errors import CapabilityError, TokenizerError, UsageError, nearest
 from atento.model import Model
 from atento.networks import parameter_count
+from atento.tasks.call_options import embedding_for
 from atento.tasks.filling import fill_each
 from atento.tasks.generation import Continuing
-from atento.tasks.lengths import context_limit
-from atento.tasks.options import embedding_for
+from atento.tasks.length_warnings import context_limit
 from atento.tasks.regression import has_regression_head
-from atento.tasks.table import labels_of
 from atento.tasks.task_model import tokenizer_of
+from atento.tasks.verb_table import labels_of
 from atento.text.languages import languages_of
 from atento.text.tokenizer import Tokenizer
 from atento_serve.engine.log_probs import scored_entries

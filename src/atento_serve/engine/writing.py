@@ -14,7 +14,7 @@ import torch
 from greenlet import greenlet
 
 from atento.decoding import Beam
-from atento.decoding.beam.lane import BeamLanes
+from atento.decoding.beam.beam_lane import BeamLanes
 from atento.decoding.choosing import hypothesis
 from atento.decoding.contract import AnyStepFunction, Joining
 from atento.decoding.lane import Lane
@@ -26,9 +26,10 @@ from atento.inference.slots import Slots
 from atento.model import Model
 from atento.tasks.generation import Continuing
 from atento.tasks.task_model import tokenizer_of
-from atento.tasks.writing import Writer, Writing, WrittenText
+from atento.tasks.text_writing import Writer, Writing, WrittenText
 from atento.text.streaming import TextStream
 from atento.text.tokenizer import Tokenizer
+from atento_serve.engine.job_queue import Waiting
 from atento_serve.engine.log_probs import Top, entries, lead_of, most_probable_beside, texts_of_tokens
 from atento_serve.engine.outbox import Outbox
 from atento_serve.engine.requests import (
@@ -41,7 +42,6 @@ from atento_serve.engine.requests import (
     writings_of,
 )
 from atento_serve.engine.searches import Searches
-from atento_serve.engine.waiting import Waiting
 from atento_serve.jobs import Job, Piece, Result, Usage
 
 MOST_ROWS = 256  # outputs that are written at a time, unless one job alone has more

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atento.cli.cluster import with_cluster
+from atento.cli.cluster_option import with_cluster
 from atento.cli.lines import LineOptions
 from atento.cli.options import ModelArgument, with_options
 from atento.terminal import write
 
 if TYPE_CHECKING:
     from atento.model import Model
-    from atento.tasks.answering import Answer
+    from atento.tasks.question_answering import Answer
 
 _JSONL = (".jsonl", ".jsonl.gz")
 _Pair = tuple[str, str]  # a question and its context; both are empty for a blank line

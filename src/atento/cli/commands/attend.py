@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
+from atento.cli.command_progress import announce_stdin
 from atento.cli.completion import words
 from atento.cli.options import ModelArgument, ModelOptions, with_options
-from atento.cli.outputs import output_file
-from atento.cli.progress import announce_stdin
+from atento.cli.output_paths import output_file
 from atento.terminal import echo
 
 ENDINGS = (".html", ".svg", ".png", ".json")
@@ -45,8 +45,8 @@ def attend(
     words: Annotated[bool, typer.Option("--words", help="Merge subwords into words; not with .json.")] = False,
 ) -> None:
     """Draw the attention weights of any layer and head: encoder, decoder or cross-attention."""
+    from atento.inspection.attention_record import check_view
     from atento.inspection.page import attention_page
-    from atento.inspection.record import check_view
     from atento.storage.whole_file import write_output
 
     head_choice: Any = int(head) if head.lstrip("-").isdigit() else head

@@ -26,7 +26,7 @@ def average(
 ) -> None:
     """Average the weights of the last checkpoints of a run, and print the folder of the averaged model."""
     from atento.errors import counted
-    from atento.storage.average import average_run
+    from atento.storage.average_weights import average_run
 
     averaged = average_run(Path(run), last or 5)
     if len(averaged.names) < (last or 2):

@@ -14,7 +14,7 @@ import typer
 from atento.cli.completion import measurements, models
 from atento.cli.measurements import MEASUREMENTS
 from atento.cli.options import AsJson, Threads, progress
-from atento.cli.outputs import output_folder
+from atento.cli.output_paths import output_folder
 from atento.terminal import echo
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from atento.cli.cluster import with_cluster
+from atento.cli.cluster_option import with_cluster
 from atento.cli.lines import LineOptions
 from atento.cli.options import ModelArgument, with_options
 from atento.terminal import write

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from atento.cli.options import AsJson, progress
-from atento.cli.outputs import output_file
+from atento.cli.output_paths import output_file
 from atento.terminal import echo, write
 
 
@@ -31,7 +31,7 @@ def collect(
     The parts are verified by their hashes first. Vectors (.npy) are joined to one array and need --out.
     """
     from atento.errors import UsageError, counted
-    from atento.scale.collect import collectable, contents, write_joined
+    from atento.scale.collect_output import collectable, contents, write_joined
 
     if out is not None:
         output_file(out)

@@ -72,9 +72,9 @@ def show(
 
     Example: atento config show micro-world-en-pt training.steps=500 --origins
     """
-    from atento.config.reading.fitting import FITTED, beside
-    from atento.config.reading.inherited import INHERITED
+    from atento.config.reading.initial_keys import INHERITED
     from atento.config.reading.loading import dump_recipe, load_recipe
+    from atento.config.reading.sizes_by_data import FITTED, beside
     from atento.config.recipe import recipe_to_dict
 
     loaded = load_recipe(recipe, overrides or [])

@@ -8,7 +8,7 @@ import typer
 
 from atento.cli.completion import words
 from atento.cli.options import AsJson, ModelArgument, Seed, Threads, running
-from atento.cli.outputs import output_folder
+from atento.cli.output_paths import output_folder
 from atento.errors import UsageError
 from atento.terminal import echo
 

@@ -12,10 +12,10 @@ from typing import Annotated
 import typer
 
 from atento.cli import completion
-from atento.cli.cluster import check_cluster
+from atento.cli.cluster_option import check_cluster
 from atento.cli.commands.duplicates import deduplicate, overlap
 from atento.cli.options import AsJson, progress
-from atento.cli.outputs import output_folder
+from atento.cli.output_paths import output_folder
 from atento.terminal import echo
 
 data_app = typer.Typer(no_args_is_help=True, help="Inspect data before training, or fetch sentence pairs.")
@@ -80,7 +80,7 @@ def peek(
     from dataclasses import replace
 
     from atento.config.reading.loading import load_recipe
-    from atento.config.tables.heads import HEAD_KINDS
+    from atento.config.tables.head_kinds import HEAD_KINDS
     from atento.runs.prepare import tokenizer_and_network, training_batches
     from atento.runs.token_data import data_of
 

@@ -59,10 +59,10 @@ def _check_cluster(nproc: int | None, folder: str, device: str, as_json: bool) -
     from atento.errors import UsageError
     from atento.precision import resolve_device
     from atento.training.replica import environment
+    from atento.training.replica.data_parallel import Processes
     from atento.training.replica.health import examine
     from atento.training.replica.joined import joined
-    from atento.training.replica.launch import launch
-    from atento.training.replica.processes import Processes
+    from atento.training.replica.launcher import launch
 
     if not environment.launched() and nproc is not None:
         raise typer.Exit(launch(nproc, "atento.cli.start", sys.argv[1:], progress, ""))

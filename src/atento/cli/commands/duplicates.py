@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from atento.cli.cluster import check_cluster
+from atento.cli.cluster_option import check_cluster
 from atento.cli.completion import words
 from atento.cli.options import AsJson
-from atento.cli.outputs import output_file
+from atento.cli.output_paths import output_file
 from atento.terminal import echo
 
 if TYPE_CHECKING:
-    from atento.data.corpus.duplicates import Duplicate
+    from atento.data.corpus.find_duplicates import Duplicate
     from atento.text.text_workers import TextWorkers
 
 _SHOWN = 10  # duplicates that the report of a file lists
@@ -62,7 +62,7 @@ def deduplicate(
     Lines are equal without the spaces around them. Blank lines stay. The file may be larger than the memory, which has
     about 150 bytes for each line; with --near, the lines that are left must fit into it.
     """
-    from atento.data.corpus.duplicates import marked
+    from atento.data.corpus.find_duplicates import marked
 
     _check(near)
     output_file(out, option="OUT")
@@ -105,7 +105,7 @@ def overlap(
 
     The test file must fit into the memory; the training file is read twice, a line at a time.
     """
-    from atento.data.corpus.duplicates import seen_ngrams, shared
+    from atento.data.corpus.find_duplicates import seen_ngrams, shared
 
     _check(near)
     train_lines = list(_lines(train)) if train == "-" else None
@@ -133,7 +133,7 @@ def _signing(
     cluster: str | None, workers: int | None, near: float | None, ngram: int
 ) -> "Iterator[TextWorkers | None]":
     """Start the workers that compute hashes, and end them."""
-    from atento.data.corpus.duplicates import signing_processes
+    from atento.data.corpus.find_duplicates import signing_processes
     from atento.errors import UsageError
     from atento.scale.ray_texts import signing_tasks
 

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from atento.cli.cluster import with_cluster
+from atento.cli.cluster_option import with_cluster
+from atento.cli.command_progress import announce_stdin, show_batches
 from atento.cli.completion import words
+from atento.cli.line_work import Work
 from atento.cli.lines import LineOptions, refuse_parquet
 from atento.cli.options import ModelArgument, check_order, with_options
-from atento.cli.outputs import output_file
-from atento.cli.progress import announce_stdin, show_batches
-from atento.cli.work import Work
+from atento.cli.output_paths import output_file
 from atento.config.sections.embedding import POOLINGS
 from atento.terminal import echo, write
 
@@ -135,7 +135,7 @@ def _write(out: Path, lines: list[str], vectors: Any) -> None:
 
     from atento.errors import AtentoError
     from atento.storage.whole_file import replacement
-    from atento.text.vectors import Vectors, write_text_vectors
+    from atento.text.word_vectors import Vectors, write_text_vectors
 
     if out.suffix.lower() in _WORDS:
         write_text_vectors(out, Vectors(lines, vectors))

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atento.cli import completion
-from atento.cli.decoding import with_decoding
-from atento.cli.gates import hold_gates, parse_gates
+from atento.cli.command_progress import show_batches
+from atento.cli.decoding_options import with_decoding
 from atento.cli.options import ModelArgument, ModelOptions, check_order, progress, with_options
-from atento.cli.outputs import output_file
-from atento.cli.progress import show_batches
+from atento.cli.output_paths import output_file
+from atento.cli.score_gates import hold_gates, parse_gates
 from atento.terminal import echo
 
 if TYPE_CHECKING:
@@ -109,8 +109,8 @@ def evaluate(
     from atento.evaluation import columns_learned, fields_of, reading_learned, task_of
     from atento.evaluation import evaluate as score
     from atento.metrics import metric_named
-    from atento.metrics.table import lower_is_better
-    from atento.tasks.table import labels_of, usual_metrics
+    from atento.metrics.metric_table import lower_is_better
+    from atento.tasks.verb_table import labels_of, usual_metrics
 
     check_order(model, *data)
     chosen = None if columns is None else _columns(columns)

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from atento.cli import completion
-from atento.cli.gates import hold_gates, parse_gates
 from atento.cli.options import AsJson, Device, ModelArgument, Threads, TrainingPrecision, progress
+from atento.cli.score_gates import hold_gates, parse_gates
 from atento.terminal import echo
 
 
@@ -55,10 +55,10 @@ def glue(
     Each task is a run folder. The same command resumes what was stopped and does not train again what is finished.
     Predictions for test files without labels are written to FOLDER/submission.
     """
-    from atento.cli.warned import warnings_as_lines
+    from atento.cli.shown_warnings import warnings_as_lines
     from atento.errors import UsageError, nearest
-    from atento.suites.run import glue as run
-    from atento.suites.table import rows_named, suite_named
+    from atento.suites.run_suite import glue as run
+    from atento.suites.suite_table import rows_named, suite_named
 
     suite = suite_named(table)
     gates = [(name.lower(), limit) for name, limit in parse_gates(fail_under)]

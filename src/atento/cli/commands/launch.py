@@ -54,7 +54,7 @@ def launch(
     """
     from atento.config.reading.loading import load_recipe
     from atento.errors import UsageError, nearest
-    from atento.runs.cluster import LAUNCHERS, Job
+    from atento.runs.launch_files import LAUNCHERS, Job
 
     if system not in LAUNCHERS:
         raise UsageError(f"there is no cluster {system!r}{nearest(system, list(LAUNCHERS))}")

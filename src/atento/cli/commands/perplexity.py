@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atento.cli.cluster import with_cluster
-from atento.cli.gates import hold_gates, parse_gates
+from atento.cli.cluster_option import with_cluster
+from atento.cli.command_progress import announce_stdin, show_batches
+from atento.cli.line_work import Work
 from atento.cli.lines import LineOptions, refuse_parquet
 from atento.cli.options import ModelArgument, check_order, progress, with_options
-from atento.cli.progress import announce_stdin, show_batches
-from atento.cli.work import Work
+from atento.cli.score_gates import hold_gates, parse_gates
 from atento.terminal import echo, write
 
 if TYPE_CHECKING:

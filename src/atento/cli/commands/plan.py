@@ -11,8 +11,8 @@ from atento.cli.options import AsJson, Threads, progress
 from atento.terminal import echo
 
 if TYPE_CHECKING:
-    from atento.runs.plans.plan import Plan
-    from atento.runs.plans.world_plan import WorldPlan
+    from atento.runs.plans.parallel_plan import WorldPlan
+    from atento.runs.plans.run_plan import Plan
 
 
 _BELIEVED = 1e-3  # seconds of an update, below which the peak of a GPU says nothing
@@ -63,8 +63,8 @@ def plan(
     from atento.errors import UsageError
     from atento.precision import resolve_device
     from atento.precision import threads as thread_scope
-    from atento.runs.plans.plan import plan_recipe
-    from atento.runs.plans.world_plan import ACCELERATORS, plan_world
+    from atento.runs.plans.parallel_plan import ACCELERATORS, plan_world
+    from atento.runs.plans.run_plan import plan_recipe
 
     loaded = load_recipe(recipe, overrides or [])
     for warning in loaded.warnings:

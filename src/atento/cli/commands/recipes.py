@@ -8,7 +8,7 @@ import typer
 
 from atento.cli.completion import recipe_summary, shipped_recipes
 from atento.cli.options import AsJson
-from atento.cli.outputs import output_file
+from atento.cli.output_paths import output_file
 from atento.errors import UsageError
 from atento.terminal import echo
 
@@ -31,7 +31,7 @@ def list_recipes(as_json: AsJson = False) -> None:
 
     Example: atento recipes list
     """
-    from atento.config.reading.layers import shipped, shipped_text
+    from atento.config.reading.recipe_layers import shipped, shipped_text
 
     recipes = [{"name": name, "description": recipe_summary(shipped_text(name))} for name in shipped()]
     if as_json:
@@ -48,7 +48,7 @@ def show(name: Name, as_json: AsJson = False) -> None:
 
     Example: atento recipes show micro-world-en-pt
     """
-    from atento.config.reading.layers import shipped_text
+    from atento.config.reading.recipe_layers import shipped_text
 
     text = shipped_text(name)
     echo(json.dumps({"name": name, "text": text}, ensure_ascii=False) + "\n" if as_json else text, nl=False)
@@ -65,7 +65,7 @@ def copy(
 
     Example: atento recipes copy micro-world-en-pt my.yaml
     """
-    from atento.config.reading.layers import shipped_text
+    from atento.config.reading.recipe_layers import shipped_text
 
     text = shipped_text(name)
     target = destination / f"{name}.yaml" if destination.is_dir() else destination

@@ -9,13 +9,13 @@ import typer
 
 from atento.cli.completion import runs_words
 from atento.cli.options import AsJson
-from atento.cli.outputs import output_file
+from atento.cli.output_paths import output_file
 from atento.errors import counted
 from atento.terminal import echo
 
 if TYPE_CHECKING:
     from atento.inspection.figures.curves import Panel
-    from atento.runs.record import RunRecord
+    from atento.runs.run_record import RunRecord
 
 ENDINGS = (".svg", ".png", ".html")
 _WIDEST = 32  # characters of a value in a table
@@ -78,7 +78,7 @@ def runs(
 def _list(folder: Path, as_json: bool) -> None:
     """Print one line for each run: folder, step, state, score of the checkpoint in use, test score."""
     from atento.errors import AtentoError
-    from atento.runs.record import is_run, read_run
+    from atento.runs.run_record import is_run, read_run
 
     records = []
     for path in sorted(path for path in folder.iterdir() if path.is_dir() and is_run(path)):
@@ -102,7 +102,7 @@ def _list(folder: Path, as_json: bool) -> None:
 
 def _show(folder: Path, as_json: bool) -> None:
     """Print a run."""
-    from atento.runs.record import read_run
+    from atento.runs.run_record import read_run
 
     record = read_run(folder)
     if as_json:
@@ -173,7 +173,7 @@ def _network(record: "RunRecord") -> str:
 def _compare(folders: Sequence[Path], as_json: bool) -> None:
     """Print the recipe keys that differ, then scores, one column for each run."""
     from atento.config.reading.loading import recipe_values
-    from atento.runs.record import read_run
+    from atento.runs.run_record import read_run
     from atento.training.progress import duration
 
     records = [read_run(folder) for folder in folders]
@@ -232,7 +232,7 @@ def _plot(folders: Sequence[Path], out: Path) -> None:
     """Draw loss, validation score and learning rate of every run."""
     from atento.errors import UsageError
     from atento.inspection.figures.curves import curves_page, curves_picture
-    from atento.runs.record import read_run
+    from atento.runs.run_record import read_run
     from atento.storage.whole_file import write_output
 
     panels = _panels([read_run(folder) for folder in folders])

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from atento.cli.command_progress import announce_stdin
 from atento.cli.completion import metrics, words
-from atento.cli.gates import hold_gates, parse_gates
 from atento.cli.options import AsJson, check_seed
-from atento.cli.progress import announce_stdin
+from atento.cli.score_gates import hold_gates, parse_gates
 from atento.terminal import echo
 
 if TYPE_CHECKING:
     from atento.metrics import PairedTest, Score
-    from atento.metrics.table import Metric
+    from atento.metrics.metric_table import Metric
 
 EPILOG = (
     "Examples:  atento score bleu output.pt reference.pt --interval --against other.pt; "

@@ -62,7 +62,7 @@ def search(
     Each trial is a run of its own. Ctrl-C, SIGTERM and SIGUSR1 save the present trial and exit with status 75. Run the
     same command to resume. --seed draws the values; the seed of training is the recipe's.
     """
-    from atento.runs.search.search import search as run
+    from atento.runs.search.run_search import search as run
 
     result = run(
         recipe,

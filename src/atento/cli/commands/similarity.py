@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from atento.cli.cluster import with_cluster
+from atento.cli.cluster_option import with_cluster
 from atento.cli.commands.embed import Layer, Pooling
 from atento.cli.lines import LineOptions
 from atento.cli.options import ModelArgument, with_options

@@ -16,7 +16,7 @@ _WIDTH = 40  # of the longest bar of a histogram
 def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
     """Statistics of each split: counts, lengths, ratios, suspicious records; with `tokens` also token counts."""
     from atento.config.tables.tasks import TASKS
-    from atento.data.corpus import statistics
+    from atento.data.corpus import corpus_statistics
     from atento.data.records.held_out import held_out
     from atento.data.records.overlap import overlap
     from atento.data.records.reader import joined
@@ -39,8 +39,8 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
     columns = tuple(name for name in parts["train"][0].columns if name in spec.texts)
     tokenizer = _tokenizer(loaded, parts["train"], columns) if tokens else None
     for name, split_parts in parts.items():
-        lengths = statistics.lengths(split_parts, columns)
-        wrong = statistics.suspicious(split_parts)
+        lengths = corpus_statistics.lengths(split_parts, columns)
+        wrong = corpus_statistics.suspicious(split_parts)
         record: dict[str, Any] = {
             "split": name,
             kind: sum(map(len, split_parts)),
@@ -50,11 +50,11 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
             record[f"{side}_words"] = lengths[side]["words"]["total"]
             record[f"{side}_longest"] = lengths[side]["words"]["max"]
             record[f"{side}_characters"] = lengths[side]["characters"]["total"]
-        record |= statistics.labels_of(split_parts, spec.fields)
+        record |= corpus_statistics.labels_of(split_parts, spec.fields)
         record |= {"lengths": lengths, "suspicious": wrong}
-        record["files"] = statistics.columns_seen(getattr(recipe.data, name), loaded.folder, spec.fields)
+        record["files"] = corpus_statistics.columns_seen(getattr(recipe.data, name), loaded.folder, spec.fields)
         if kind == "pairs":
-            record["ratio"] = statistics.percentiles(statistics.ratios(split_parts))
+            record["ratio"] = corpus_statistics.percentiles(corpus_statistics.ratios(split_parts))
         if name != "train":
             record["also_in_train"] = sum(overlap(parts["train"], part) for part in split_parts)
         elif recipe.data.held_out:
@@ -66,11 +66,11 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
         if tokenizer is not None:
             sides = {side: _token_counts(tokenizer, split_parts, side) for side in columns}
             for side, counts in sides.items():
-                lengths[side]["tokens"] = {"total": sum(counts), **statistics.percentiles(counts)}
+                lengths[side]["tokens"] = {"total": sum(counts), **corpus_statistics.percentiles(counts)}
             if "data.max_len" not in spec.unused:
                 if kind == "examples":  # a text and its pair are in one row
                     sides = {"text": [sum(counts) for counts in zip(*sides.values())]}
-                over = statistics.over(sides, recipe.data.max_len, spec.special_tokens + ("pair" in columns))
+                over = corpus_statistics.over(sides, recipe.data.max_len, spec.special_tokens + ("pair" in columns))
                 cut = "windows" if "context" in columns else "none"
                 record["over_max_len"] = over | {"cut": recipe.data.truncate if kind == "pairs" else cut}
         splits.append(record)
@@ -80,7 +80,7 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
 def _stored(loaded: "LoadedRecipe") -> list[dict[str, Any]]:
     """Statistics of a recipe whose training texts are in a store of token ids; the store is made if needed."""
     from atento.config.tables.tasks import TASKS
-    from atento.data.corpus import statistics
+    from atento.data.corpus import corpus_statistics
     from atento.data.store.stored_statistics import stored_overlap, stored_statistics
     from atento.runs.prepare import read_sources
     from atento.runs.token_data import make_store
@@ -98,8 +98,8 @@ def _stored(loaded: "LoadedRecipe") -> list[dict[str, Any]]:
         if parts:
             texts = [text for part in parts for text in part["text"]]
             record: dict[str, Any] = {"split": name, "texts": len(texts)}
-            record |= {"lengths": statistics.lengths(parts, ("text",))}
-            record |= {"suspicious": statistics.suspicious(parts), "files": []}
+            record |= {"lengths": corpus_statistics.lengths(parts, ("text",))}
+            record |= {"suspicious": corpus_statistics.suspicious(parts), "files": []}
             splits.append(record | stored_overlap(store, tokenizer.encode_batch(texts)))
     return splits
 
@@ -107,7 +107,7 @@ def _stored(loaded: "LoadedRecipe") -> list[dict[str, Any]]:
 def _mixing(loaded: "LoadedRecipe", read: list[Any], tokenizer: "Tokenizer") -> list[dict[str, Any]]:
     """What training would read of each source: its share of the target tokens, and its epochs."""
     from atento.data.records.reader import joined
-    from atento.runs.mixing import planned_sources
+    from atento.runs.mixing_preview import planned_sources
 
     train = joined(read)
     assert train is not None
@@ -160,7 +160,7 @@ def text_lines(record: dict[str, Any]) -> Iterator[str]:
     if "over_max_len" in record:
         yield f"  {_over_long(record, kind)}"
     if "mixing" in record:
-        from atento.runs.mixing import mixing_lines
+        from atento.runs.mixing_preview import mixing_lines
 
         yield from (f"  {line}" for line in mixing_lines(record["mixing"]))
     if "also_in_train" in record:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from atento.cli.command_progress import announce_stdin
 from atento.cli.completion import models, words
 from atento.cli.options import AsJson
-from atento.cli.outputs import output_folder
-from atento.cli.progress import announce_stdin
+from atento.cli.output_paths import output_folder
 from atento.terminal import echo
 
 if TYPE_CHECKING:

@@ -113,7 +113,7 @@ def _launch(processes: int) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, stop)
-    from atento.training.replica.launch import launch  # with torch
+    from atento.training.replica.launcher import launch  # with torch
 
     raise typer.Exit(launch(processes, "atento.cli.start", sys.argv[1:], progress))
 
@@ -121,7 +121,7 @@ def _launch(processes: int) -> None:
 def _cross_validate(recipe: str, overrides: list[str], from_: str | None, as_json: bool, **options: Any) -> None:
     """Train a run for each fold, and print the scores of all folds."""
     from atento.errors import UsageError
-    from atento.runs.folds import cross_validate
+    from atento.runs.cross_validation import cross_validate
 
     if from_ is not None:
         raise UsageError("--from begins one run at a checkpoint, and --folds trains several runs: give one of the two")

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atento.cli.cluster import with_cluster
-from atento.cli.decoding import with_decoding
+from atento.cli.cluster_option import with_cluster
+from atento.cli.command_progress import Progress, announce_stdin, show_batches
+from atento.cli.decoding_options import with_decoding
+from atento.cli.line_work import Work
 from atento.cli.lines import LineOptions, one_line, windows
 from atento.cli.options import ModelArgument, progress, with_options
-from atento.cli.outputs import output_file
-from atento.cli.progress import Progress, announce_stdin, show_batches
-from atento.cli.work import Work
+from atento.cli.output_paths import output_file
 from atento.terminal import write
 
 if TYPE_CHECKING:
     from atento.decoding import Hypothesis
     from atento.model import Model
-    from atento.tasks.writing import WrittenText
+    from atento.tasks.text_writing import WrittenText
 
 SplitSentences = Annotated[bool, typer.Option("--split-sentences", help="Process each sentence of a line separately.")]
 SourceLanguage = Annotated[

@@ -13,7 +13,7 @@ from atento.config.sections.network_parts import (
     OutputConfig,
     SpecialIds,
 )
-from atento.config.sections.positions import PositionConfig
+from atento.config.sections.position_scheme import PositionConfig
 
 _SHIFTED = PositionConfig("learned", shift=2)  # fairseq counts positions from 2
 

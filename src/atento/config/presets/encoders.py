@@ -12,8 +12,8 @@ from atento.config.sections.network_parts import (
     MaskConfig,
     SpecialIds,
 )
-from atento.config.sections.positions import PositionConfig
-from atento.config.tables.heads import HeadConfig
+from atento.config.sections.position_scheme import PositionConfig
+from atento.config.tables.head_kinds import HeadConfig
 
 BASE: dict[str, Any] = {"d_model": 768, "d_ff": 3072, "n_heads": 12, "n_layers": 12}
 LARGE: dict[str, Any] = {"d_model": 1024, "d_ff": 4096, "n_heads": 16, "n_layers": 24}

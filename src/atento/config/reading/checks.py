@@ -5,23 +5,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields
 
 from atento.config.reading import schema
-from atento.config.reading.effects import unused_options
-from atento.config.reading.mixing_checks import check_mixing, mixing_warnings
-from atento.config.reading.sampling_checks import check_sampling
 from atento.config.reading.schema import Reader
 from atento.config.reading.source_checks import forms, source_problem
 from atento.config.reading.task_defaults import with_defaults
+from atento.config.reading.unused_options import unused_options
 from atento.config.reading.yaml12 import Node
 from atento.config.recipe import DataConfig, Recipe, SourceConfig, TokenizerConfig
 from atento.config.sections.decoding import UTILITIES
 from atento.config.sections.embedding import untrainable
 from atento.config.sections.initial import InitConfig
 from atento.config.sections.training import without_effect
-from atento.config.tables.heads import HEAD_KINDS
+from atento.config.tables.head_kinds import HEAD_KINDS
 from atento.config.tables.objective import OBJECTIVES
 from atento.config.tables.tasks import OTHER_NAMES, TASKS, objectives_of
-from atento.errors import RecipeError, nearest
-from atento.metrics.table import METRICS
+from atento.errors import RecipeError, counted, nearest
+from atento.metrics.metric_table import METRICS
 
 SPLITS = ("train", "valid", "test")
 _OF_A_CLASSIFIER = ("training.seed", "training.precision", "training.keep")
@@ -79,8 +77,8 @@ def check(recipe: Recipe, reader: Reader) -> None:
             f"{position}: task {recipe.task} learns words, so tokenizer.kind must be word: "
             f"got {recipe.tokenizer.kind!r}"
         )
-    check_sampling(recipe, reader)
-    check_mixing(recipe, reader)
+    _check_sampling(recipe, reader)
+    _check_mixing(recipe, reader)
     _check_metrics(recipe, reader)
     if recipe.embedding is not None and (wrong := untrainable(recipe.embedding)):
         raise RecipeError(f"{reader.origins.get(f'embedding.{wrong[0]}', 'embedding')}: {wrong[1]}")
@@ -210,7 +208,7 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
         for part in fields(TokenizerConfig):
             if part.name not in ("path", "markers"):
                 yield from no_effect(f"tokenizer.{part.name}", "tokenizer.path names a trained one")
-    yield from mixing_warnings(recipe, written)
+    yield from _mixing_warnings(recipe, written)
     for path, source in _sources(recipe.data):
         if source.world is None:
             yield from no_effect(f"{path}.seed", "it is for the micro-world only")
@@ -256,3 +254,41 @@ def _without_effect_on(
             yield from no_effect(key, "init.classifier is fitted at once, not trained by steps")
     if init.train == "head":
         yield from no_effect("init.layer_decay", "init.train is head, which has the whole learning rate")
+
+
+def _check_mixing(recipe: Recipe, reader: Reader) -> None:
+    """Refuse weights for another number of sources than there are, and weights that change over unknown steps."""
+    mixing, sources = recipe.data.mixing, len(recipe.data.train)
+    given = [("weights", mixing.weights)] if mixing.weights else [("points", point.weights) for point in mixing.points]
+    for key, weights in given:
+        if len(weights) != sources:
+            position = reader.positions.get(f"data.mixing.{key}", "data.mixing")
+            raise RecipeError(
+                f"{position}: data.mixing.{key} needs a weight for each of the {counted(sources, 'source')} of "
+                f"data.train: got {counted(len(weights), 'weight')}"
+            )
+    if mixing.points and recipe.training.epochs is not None:
+        position = reader.positions.get("data.mixing.points", "data.mixing")
+        raise RecipeError(
+            f"{position}: data.mixing.points are shares of the updates, so training.steps must say how many there are: "
+            f"got training.epochs {recipe.training.epochs:g}"
+        )
+
+
+def _mixing_warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
+    """Yield a warning for the mixing of one source; `written` has the position of each key that is not a default."""
+    keys = [key for key in written if key.startswith("data.mixing.")]
+    if keys and len(recipe.data.train) == 1 and not recipe.data.mixing.concatenates:
+        yield f"{written[keys[0]]}: data.mixing has no effect: data.train is one source"
+
+
+def _check_sampling(recipe: Recipe, reader: Reader) -> None:
+    """Refuse scheduled sampling for an objective without a decoder that is taught."""
+    share = recipe.training.scheduled_sampling.share
+    for objective in objectives_of(recipe.task, recipe.objective) if share else ():
+        if not OBJECTIVES[objective.kind].teacher_forced:
+            position = reader.origins.get("training.scheduled_sampling.share", "training.scheduled_sampling")
+            raise RecipeError(
+                f"{position}: training.scheduled_sampling is for objectives whose decoder reads the tokens that it "
+                f"learns to predict, and {objective.kind} has none: got share {share:g}"
+            )

@@ -1,12 +1,12 @@
 """Reading a recipe: its files, the environment and the overrides, joined, checked and resolved; torch-free."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from atento.config.reading import checks, fitting, inherited, layers, replaced, schema, task_defaults
+from atento.config.reading import checks, initial_keys, recipe_layers, schema, sizes_by_data, task_defaults
 from atento.config.reading.dumping import dump_recipe, recipe_difference, recipe_schema, recipe_values
 from atento.config.reading.yaml12 import Node
 from atento.config.recipe import Recipe
@@ -15,6 +15,7 @@ from atento.errors import RecipeError
 __all__ = ["LoadedRecipe", "dump_recipe", "load_recipe", "recipe_difference", "recipe_schema", "recipe_values"]
 
 COMMAND_LINE = "command line"
+_HELD_OUT = 500  # records, where validation data are left out; never more than a tenth of the training data
 IN_MEMORY = "data in memory"  # the position of records in memory
 
 
@@ -29,8 +30,8 @@ class LoadedRecipe:
         path: the recipe file, or None for a shipped recipe and for standard input.
         origins: dotted key -> `my.yaml:3:5`, `command line`, `ATENTO_TRAINING__SEED`, `preset transformer-tiny`,
             `task language-modeling`, `file name`, `default`, or, where training chooses the value,
-            `fitting.FITTED` (by the data) or `inherited.INHERITED` (by the initial model); for every value of the
-            recipe in its order.
+            `sizes_by_data.FITTED` (by the data) or `initial_keys.INHERITED` (by the initial model); for every value of
+            the recipe in its order.
         warnings: one sentence for every option that was written and has no effect or an unlikely value, and for data
             that was left out.
     """
@@ -68,22 +69,22 @@ def load_recipe(
     if not isinstance(path_or_name, str | Path | Mapping):
         raise RecipeError(f"a recipe is a file, a name or a mapping: got {type(path_or_name).__name__}")
     if isinstance(path_or_name, Mapping):
-        file, tree, homes = layers.read_mapping(path_or_name)
+        file, tree, homes = recipe_layers.read_mapping(path_or_name)
     else:
-        file = layers.open_recipe(path_or_name)
-        tree, homes = layers.read_files(file)
-    for name, key, value in layers.environment(os.environ if environment is None else environment):
-        tree = layers.apply(tree, layers.settings([f"{key}={value}"], name), name)
-    tree = layers.apply(tree, layers.settings(overrides, COMMAND_LINE), COMMAND_LINE)
+        file = recipe_layers.open_recipe(path_or_name)
+        tree, homes = recipe_layers.read_files(file)
+    for name, key, value in recipe_layers.environment(os.environ if environment is None else environment):
+        tree = recipe_layers.apply(tree, recipe_layers.settings([f"{key}={value}"], name), name)
+    tree = recipe_layers.apply(tree, recipe_layers.settings(overrides, COMMAND_LINE), COMMAND_LINE)
     memory_sources = {f"data.{split}": {"memory": split} for split in memory}
-    tree = layers.apply(tree, layers.settings(memory_sources, IN_MEMORY), IN_MEMORY)
+    tree = recipe_layers.apply(tree, recipe_layers.settings(memory_sources, IN_MEMORY), IN_MEMORY)
     for key, node in searched:
-        tree = layers.apply(tree, [(key, node)], node.key_position or node.position)
+        tree = recipe_layers.apply(tree, [(key, node)], node.key_position or node.position)
     if "name" not in tree.value:
         tree = replace(tree, value={**tree.value, "name": Node(file.stem, "file name", key_position="file name")})
 
     checks.check_task(tree)
-    tree, warnings = replaced.without_foreign(tree, list(homes), COMMAND_LINE)
+    tree, warnings = _without_foreign(tree, list(homes), COMMAND_LINE)
     tree = task_defaults.with_defaults(tree)
     reader = schema.Reader()
     recipe: Recipe = reader.build(Recipe, tree, "")
@@ -99,7 +100,91 @@ def load_recipe(
         home=file.home,
         path=file.path,
         origins=origins
-        | dict.fromkeys(fitting.to_fit(recipe, origins), fitting.FITTED)
-        | dict.fromkeys(inherited.to_inherit(recipe, origins), inherited.INHERITED),
+        | dict.fromkeys(sizes_by_data.to_fit(recipe, origins), sizes_by_data.FITTED)
+        | dict.fromkeys(initial_keys.to_inherit(recipe, origins), initial_keys.INHERITED),
         warnings=warnings + checks.doubtful(recipe, reader),
     )
+
+
+def _without_foreign(tree: Node, files: Sequence[str], command_line: str) -> tuple[Node, list[str]]:
+    """Leave out validation and test data of another kind than a `data.train` from a higher layer.
+
+    The kinds are the micro-world and files. A shipped recipe validates on the micro-world; if the command line, or a
+    recipe that extends it, names other training data, these scores do not measure that data. Validation and test data
+    of the same layer as `data.train`, or of a higher one, are kept.
+
+    Args:
+        tree: the recipe as written, all layers joined.
+        files: the labels of the recipe's file and then of those that it extends.
+        command_line: the position of overrides of the command line; other positions are environment variables.
+
+    Returns:
+        The recipe, with `data.held_out` if validation data were left out; and the warnings.
+    """
+    data = tree.value.get("data")
+    if data is None or not isinstance(data.value, dict) or "train" not in data.value:
+        return tree, []
+
+    def layer(node: Node) -> int:
+        """Return the highest layer of any of its parts; 0 is the command line."""
+        ranks = {command_line: 0} | {label: number for number, label in enumerate(files, start=2)}
+        return min(ranks.get(position, ranks.get(position.rsplit(":", 2)[0], 1)) for position in _positions(node))
+
+    train = data.value["train"]
+    foreign = [
+        name
+        for name in ("valid", "test")
+        if name in data.value and layer(train) < layer(data.value[name]) and _differ(train, data.value[name])
+    ]
+    if not foreign:
+        return tree, []
+    remaining = {key: value for key, value in data.value.items() if key not in foreign}
+    instead = ""
+    if "valid" in foreign:
+        position = "in place of the data.valid left out"
+        remaining.setdefault("held_out", Node(_HELD_OUT, position, key_position=position))
+        instead = (
+            f"; up to {remaining['held_out'].value} training records are held out for validation "
+            "(data.held_out=N takes another number, data.valid=... other data)"
+        )
+    training_kind, other_kind = (
+        ("files", "the micro-world") if _kinds(train) == {"file"} else ("the micro-world", "files")
+    )
+    if any(_has(source, "memory") for source in _maps(train)):
+        training_kind = "in memory"
+    names = " and ".join(f"data.{name}" for name in foreign)
+    warning = (
+        f"{train.position}: data.train is {training_kind}, so the recipe's {names} ({other_kind}) "
+        f"{'are' if len(foreign) > 1 else 'is'} left out{instead}"
+    )
+    return replace(tree, value={**tree.value, "data": replace(data, value=remaining)}), [warning]
+
+
+def _differ(train: Node, held_out: Node) -> bool:
+    """Return whether one reads only the micro-world, and the other only files."""
+    kinds = _kinds(train), _kinds(held_out)
+    return all(len(kind) == 1 for kind in kinds) and kinds[0] != kinds[1]
+
+
+def _kinds(sources: Node) -> set[str]:
+    """Return the kinds of the sources of a split: `world`, `file` or both."""
+    return {"world" if _has(source, "world") else "file" for source in _maps(sources)}
+
+
+def _maps(sources: Node) -> list[dict[str, Any]]:
+    """Return the keys of each source of a split."""
+    every = sources.value if isinstance(sources.value, list) else [sources]
+    maps = ({"file": source} if isinstance(source.value, str) else source.value for source in every)
+    return [source for source in maps if isinstance(source, dict) and source]
+
+
+def _has(source: dict[str, Any], key: str) -> bool:
+    return key in source and source[key].value is not None
+
+
+def _positions(node: Node) -> Iterator[str]:
+    """Yield the positions of a value and its parts."""
+    yield node.position
+    parts = node.value.values() if isinstance(node.value, dict) else node.value if isinstance(node.value, list) else ()
+    for part in parts:
+        yield from _positions(part)

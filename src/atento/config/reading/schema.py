@@ -16,7 +16,7 @@ from atento.config.reading.yaml12 import Node
 from atento.config.recipe import SourceConfig, TokenizerConfig
 from atento.config.sections.initial import InitConfig
 from atento.config.sections.network import NetworkConfig
-from atento.config.tables.renamed import elsewhere, renamed
+from atento.config.tables.renamed_keys import elsewhere, renamed
 from atento.errors import RecipeError, nearest
 
 # If a section is a plain text, it is the value of this key; of `kind` for other sections.

@@ -7,7 +7,7 @@ from typing import Any
 from atento.config.presets import PRESETS
 from atento.config.reading.yaml12 import Node
 from atento.config.recipe import Recipe
-from atento.config.tables.heads import new_head
+from atento.config.tables.head_kinds import new_head
 from atento.config.tables.objective import OBJECTIVES
 from atento.config.tables.tasks import TASKS, objectives_of
 

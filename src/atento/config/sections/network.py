@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
 from atento.config.literals import check_choices
-from atento.config.sections.elmo import CBOWConfig, ELMoConfig
+from atento.config.sections.elmo_network import CBOWConfig, ELMoConfig
 from atento.config.sections.network_parts import (
     PARTS,
     AttentionConfig,
@@ -19,9 +19,9 @@ from atento.config.sections.network_parts import (
     WritingConfig,
     part_of,
 )
-from atento.config.sections.positions import ADDED, PositionConfig
+from atento.config.sections.position_scheme import ADDED, PositionConfig
 from atento.config.sections.recurrent import RecurrentConfig
-from atento.config.tables.heads import HEAD_KINDS, HeadConfig, Pooling
+from atento.config.tables.head_kinds import HEAD_KINDS, HeadConfig, Pooling
 from atento.errors import RecipeError, nearest
 
 DEEPEST = 1000  # layers of a stack: more would be built for minutes before anything is checked

@@ -6,7 +6,7 @@ from typing import Literal
 
 from atento.config.literals import check_choices
 from atento.config.sections.parallel import ParallelConfig
-from atento.config.sections.scheduled_sampling import ScheduledSamplingConfig
+from atento.config.sections.sampling_schedule import ScheduledSamplingConfig
 from atento.errors import RecipeError, counted, nearest
 
 LARGEST_RATE = 10  # maximum learning rate; training usually fails above 0.1

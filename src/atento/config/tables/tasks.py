@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from atento.config.tables.objective import TEXT_READERS, ObjectiveConfig
 from atento.config.tables.verbs import VERBS
-from atento.metrics.outputs import Outputs
+from atento.metrics.output_kinds import Outputs
 
 if TYPE_CHECKING:
     from atento.config.sections.network import NetworkConfig
@@ -43,7 +43,7 @@ class TaskSpec:
         architectures: the networks that can learn it; `why`: the reason.
         objective: the usual one; a recipe's `objective` may name others.
         heads: kinds of heads that are added to the network, with the labels of the training data.
-        outputs: what a model of it gives, which decides the metrics that apply (`atento.metrics.table`).
+        outputs: what a model of it gives, which decides the metrics that apply (`atento.metrics.metric_table`).
         metrics: the usual ones; the first decides which checkpoint is best.
         evaluated: the metrics of `atento evaluate`, if they differ.
         plain_metrics: the usual ones where the tags of the data are plain, and name no entities.

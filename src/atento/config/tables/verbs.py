@@ -1,4 +1,4 @@
-"""The verbs, one row each: what a user sees of a use of a model. Their code is in `atento.tasks.table`."""
+"""The verbs, one row each: what a user sees of a use of a model. Their code is in `atento.tasks.verb_table`."""
 
 from dataclasses import dataclass
 

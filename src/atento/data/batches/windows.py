@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from atento.config.sections.elmo import CBOWConfig
+from atento.config.sections.elmo_network import CBOWConfig
 from atento.data.batches.shuffle import hashes, permutation, uniform
 from atento.data.batches.store import Ragged
 from atento.errors import DataError

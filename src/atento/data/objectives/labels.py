@@ -1,6 +1,7 @@
-"""A label of each text, or of a pair of texts.
+"""A label of each text, or of a pair of texts; or a number.
 
 ids "[CLS] ótimo filme [SEP]"   label 1, "positive" (docs/notes.md#g1)
+ids "[CLS] o gato dorme [SEP] um gato dorme [SEP]"   number 4.6 (docs/notes.md#g5)
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atento.config.sections.network import NetworkConfig
-from atento.config.tables.heads import HeadConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Batch, Draw, PlannedBatches
 from atento.data.batches.planning import Rows, round_length
@@ -28,6 +29,7 @@ from atento.text.templates import Template
 from atento.text.tokenizer import Tokenizer
 
 KIND: Final = "classification"  # of the head's configuration
+REGRESSION: Final = "regression"
 
 
 @dataclass(frozen=True)
@@ -199,3 +201,9 @@ def labelled_texts(
         weight=config.weight,
         equal_examples=True,  # else texts would count the more, the longer they are
     )
+
+
+def numbers(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
+    """Return batches of texts with their numbers; long texts are cut as for labels."""
+    values = Ragged([[number] for number in preparation.split["score"]], np.float32)
+    return labelled_texts(preparation, config, text_head(preparation.network, REGRESSION), {"values": values})

@@ -6,7 +6,7 @@ neighbours (docs/notes.md#c15, #e9)
 
 from collections.abc import Iterator
 
-from atento.config.sections.elmo import CBOWConfig
+from atento.config.sections.elmo_network import CBOWConfig
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import EVERY, Batch, Part
 from atento.data.batches.whole_words import word_ids, words_of

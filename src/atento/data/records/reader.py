@@ -27,7 +27,7 @@ from atento.data.files.quoted_cells import note_of_quotes
 from atento.data.files.source_lines import open_binary
 from atento.data.files.source_records import Row, header_notes, rows_in
 from atento.data.records.memory import MemoryRecords, argument_name, memory_records, records_in, with_optional
-from atento.data.records.tag_schemes import normalized
+from atento.data.records.record_tags import normalized
 from atento.data.records.values import Converter, as_text, canonical, characters_of, counted_with
 from atento.data.store.token_store import TokenStore
 from atento.errors import DataError, RecipeError, counted

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from atento.data.corpus.statistics import PERCENTILES
+from atento.data.corpus.corpus_statistics import PERCENTILES
 from atento.data.store.store_overlap import NGRAM, equal_texts, shared_runs
 from atento.data.store.token_store import TokenStore
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from atento.errors import counted
 from atento.inspection.figures import png, svg
-from atento.inspection.labels import display_width, shorten, visible
 from atento.inspection.maps import AttentionMaps, Head
-from atento.inspection.words import Matrix
+from atento.inspection.token_display import display_width, shorten, visible
+from atento.inspection.word_groups import Matrix
 
 KIND_NAMES = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "cross-attention"}
 _LABEL_COLUMNS = 22

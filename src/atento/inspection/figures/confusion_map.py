@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from atento.inspection.figures import png, svg
-from atento.inspection.labels import display_width, shorten, visible
+from atento.inspection.token_display import display_width, shorten, visible
 
 _LABEL_COLUMNS = 22
 

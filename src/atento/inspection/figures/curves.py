@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 from atento.inspection.figures import png
-from atento.inspection.labels import visible
 from atento.inspection.standalone import page
+from atento.inspection.token_display import visible
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 # The colours of Okabe & Ito, which all kinds of colour vision distinguish, without yellow.

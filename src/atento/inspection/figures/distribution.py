@@ -8,7 +8,7 @@ import numpy as np
 
 from atento.errors import UsageError
 from atento.inspection.figures import svg
-from atento.inspection.labels import display_width, shorten, visible
+from atento.inspection.token_display import display_width, shorten, visible
 
 _KEPT, _LEFT_OUT = "#2f6db5", "#c9d0d9"
 _BAR, _HIGH, _GAP = 18, 130, 40

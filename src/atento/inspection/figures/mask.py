@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from atento.errors import UsageError
 from atento.inspection.figures import svg
-from atento.inspection.labels import display_width, shorten, visible
+from atento.inspection.token_display import display_width, shorten, visible
 
 _FILLED, _EMPTY, _INK = "#2f6db5", "#eef1f5", "#1d2733"
 _LABEL_COLUMNS = 14

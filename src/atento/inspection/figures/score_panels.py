@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from html import escape
 
 from atento.inspection.figures import svg
-from atento.inspection.labels import shorten, visible
 from atento.inspection.standalone import page
+from atento.inspection.token_display import shorten, visible
 
 _DOT, _MEAN, _GRID = "#0072b2", "#d55e00", "#e3e6ea"
 _WIDE, _HIGH = 250, 150  # of the area of a panel

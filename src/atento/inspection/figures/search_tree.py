@@ -10,7 +10,7 @@ from math import inf
 from atento.decoding.trace import CUT, FINISHED, KEPT, Run
 from atento.errors import UsageError
 from atento.inspection.figures import svg
-from atento.inspection.labels import display_width, shorten, visible
+from atento.inspection.token_display import display_width, shorten, visible
 
 _FAINT = "#9aa5b1"
 _FILL = {KEPT: ("#d6e8fa", "#1f66a5"), FINISHED: ("#d9f0dc", "#2e7d4f"), CUT: ("#fbe9c8", "#a86a12")}

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from atento.config.sections.elmo import N_CHARACTERS, CharacterConfig
+from atento.config.sections.elmo_network import N_CHARACTERS, CharacterConfig
 from atento.errors import RecipeError
 
 _ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness, dropout, fresh
-from atento.config.sections.elmo import ELMoConfig
+from atento.config.sections.elmo_network import ELMoConfig
 from atento.config.sections.network import NetworkConfig
 from atento.errors import RecipeError
 from atento.networks.cross_entropy import cross_entropy
 from atento.networks.heads import make_heads
+from atento.networks.interface import Network, layer_count
 from atento.networks.layers import LayerMix, TokenEmbedding
-from atento.networks.network import Network, layer_count
 from atento.networks.output import Output
 from atento.networks.recurrent.character_cnn import CharacterCNN
 from atento.networks.vocabulary import AdaptiveSoftmax, sampled_nats

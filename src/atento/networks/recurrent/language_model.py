@@ -13,8 +13,8 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.sections.recurrent import RecurrentConfig
 from atento.errors import CapabilityError
 from atento.networks.heads import make_heads
+from atento.networks.interface import Network, refuse_inner_layer
 from atento.networks.layers import TokenEmbedding
-from atento.networks.network import Network, refuse_inner_layer
 from atento.networks.output import Output
 from atento.networks.recurrent.cells import LayerState, RecurrentStack, joined_layers, reset_recurrent
 

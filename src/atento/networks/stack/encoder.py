@@ -16,13 +16,13 @@ from atento.config.sections.network import NetworkConfig
 from atento.networks.frozen import current
 from atento.networks.generator import Generator, sampled
 from atento.networks.heads import Pooler, make_heads
-from atento.networks.initial import initialise
+from atento.networks.initialization import initialise
+from atento.networks.interface import Network, layer_count
 from atento.networks.layers import LayerMix, TokenEmbedding
-from atento.networks.network import Network, layer_count
 from atento.networks.output import Output, Replaced
 from atento.networks.projections import Projections
-from atento.networks.stack.inputs import InputLayer
-from atento.networks.stack.masks import within_window
+from atento.networks.stack.input_vectors import InputLayer
+from atento.networks.stack.layer_masks import within_window
 from atento.networks.stack.stack import MaskArgument, Stack
 
 

@@ -8,11 +8,11 @@ from atento.attention.dropout import Randomness
 from atento.attention.sparse import total_cost
 from atento.config.sections.network import NetworkConfig
 from atento.networks.heads import make_heads
-from atento.networks.initial import initialise
+from atento.networks.initialization import initialise
+from atento.networks.interface import Network, layer_count
 from atento.networks.layers import TokenEmbedding
-from atento.networks.network import Network, layer_count
 from atento.networks.output import Output
-from atento.networks.stack.inputs import InputLayer
+from atento.networks.stack.input_vectors import InputLayer
 from atento.networks.stack.stack import MaskArgument, Stack, StackState
 
 

@@ -18,9 +18,9 @@ from atento.networks.layers import make_norm
 from atento.networks.stack.block import Block, BlockState, make_block
 from atento.networks.stack.compiled import run_compiled
 from atento.networks.stack.convolution import input_convolution
-from atento.networks.stack.masks import default_masks
-from atento.networks.stack.positions import LayerPositions
+from atento.networks.stack.layer_masks import default_masks
 from atento.networks.stack.recompute import recomputed
+from atento.networks.stack.stack_positions import LayerPositions
 
 _LONG = 512  # keys from which on skipping some saves time
 MaskArgument = Mask | Tensor | Sequence[Mask] | None

@@ -8,10 +8,10 @@ from atento.config import presets
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.training import TrainingConfig
 from atento.networks import build_network
-from atento.runs.plans.plan import Plan, flops_of_update, memory_of_weights
-from atento.runs.plans.world_plan import WorldPlan, estimated
-from atento.training.replica.divided import gathered_sizes
-from atento.training.trained import all_weights
+from atento.runs.plans.parallel_plan import WorldPlan, estimated
+from atento.runs.plans.run_plan import Plan, flops_of_update, memory_of_weights
+from atento.training.replica.divided_weights import gathered_sizes
+from atento.training.trained_weights import all_weights
 
 DEVICE = "h100"
 PART = 2048  # targets of a part, as training makes them

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from atento.config.reading.dumping import scalar_text
-from atento.metrics.table import signed
+from atento.metrics.metric_table import signed
 from atento.runs.search.importance import importance
 from atento.training.progress import duration
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from atento.config.reading import layers, schema
+from atento.config.reading import recipe_layers, schema
 from atento.config.reading.dumping import scalar_text
 from atento.config.reading.yaml12 import MAX_BYTES, Node, read_yaml
 from atento.errors import RecipeError, nearest
@@ -182,7 +182,7 @@ def _dimension(key: str, node: Node) -> Dimension:
     for fixed, reason in _FIXED.items():
         if key == fixed or key.startswith(f"{fixed}."):
             raise RecipeError(f"{at}: {key} cannot be searched: {reason}")
-    hint = layers.type_at(key, at)
+    hint = recipe_layers.type_at(key, at)
     if isinstance(node.value, list):
         return _choices(key, node)
     if not isinstance(node.value, dict) or not ({"low", "high"} & node.value.keys()):

@@ -14,7 +14,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from atento.errors import TokenizerError
-from atento.text.folder import as_object, as_text, is_id, token_text
+from atento.text.tokenizer_folder import as_object, as_text, is_id, token_text
 
 
 @dataclass(frozen=True)

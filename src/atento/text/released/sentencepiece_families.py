@@ -11,11 +11,11 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
 from atento.errors import TokenizerError
-from atento.text.folder import token_text
 from atento.text.pipelines import SPACE
 from atento.text.released.families import Built, Sources
 from atento.text.released.spm import CONTROL, USER_DEFINED, SentencePieceModel, merges_of, read_model
 from atento.text.specials import sentinels
+from atento.text.tokenizer_folder import token_text
 
 _MBART50_CODES = (
     "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP nl_XX "

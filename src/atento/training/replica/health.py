@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from atento.training.replica.processes import Processes
+from atento.training.replica.data_parallel import Processes
 
 CLOCKS = 1.0  # seconds that clocks may differ by
 _LARGE = 1 << 24  # bytes of the message that measures the speed of a link

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from atento.data.batches.batch import EVERY
-from atento.networks.network import Network
+from atento.networks.interface import Network
 from atento.training.ema import MovingAverage
 from atento.training.replica.gradient_sum import GradientSum, RunningSum, TreeSum
 

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from atento.training.replica.control_messages import Channel
 from atento.training.replica.gradient_sum import (
     Gradients,
     RunningSum,
@@ -17,7 +18,6 @@ from atento.training.replica.gradient_sum import (
     flat,
     in_full_precision,
 )
-from atento.training.replica.messages import Channel
 
 BUCKET = 1 << 26  # bytes that are sent at a time
 

@@ -14,7 +14,7 @@ from atento.decoding import Greedy, generate
 from atento.inference.choose import step_function
 from atento.inspection import mask_text
 from atento.networks import build_network, parameter_count
-from atento.networks.network import Network
+from atento.networks.interface import Network
 from atento.training.losses import Call, losses
 from atento_lab.notes.checks.tiny import Adam
 from atento_lab.notes.finding import AtLeast, AtMost, Finding, compare

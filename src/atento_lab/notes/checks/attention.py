@@ -9,7 +9,7 @@ from torch import Tensor
 from atento.attention import attend, attention_weights, observe
 from atento.attention.masks import bidirectional, causal, documents, lookahead, predicate, window
 from atento.attention.multihead import MultiHeadAttention
-from atento.config.sections.positions import PositionConfig
+from atento.config.sections.position_scheme import PositionConfig
 from atento.inspection.ablation import attentions
 from atento_lab.notes.checks.tiny import derivatives, some_ids, tiny_network
 from atento_lab.notes.finding import AtLeast, AtMost, Finding, compare, grid

@@ -12,7 +12,7 @@ from atento.attention import attend
 from atento.attention.masks import Mask, causal, window
 from atento.attention.positions import ALiBi, RelativeMatrix, Shaw, T5Bias
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
-from atento.config.sections.positions import PositionConfig
+from atento.config.sections.position_scheme import PositionConfig
 from atento.networks.build import parameter_count
 from atento_lab.notes.checks.attention import apart
 from atento_lab.notes.checks.tiny import tiny_network

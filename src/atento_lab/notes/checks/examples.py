@@ -14,9 +14,9 @@ from atento.notes.listing_attention import self_attention
 from atento.text import Tokenizer
 from atento.training.step import Updater
 from atento_lab.notes.checks.attention import mask_rows
+from atento_lab.notes.checks.shared_network import trained
 from atento_lab.notes.checks.tiny import gold_batch, words
 from atento_lab.notes.checks.tokens import PIECES, SENTENCE, WORD_VOCABULARY
-from atento_lab.notes.checks.trained import trained
 from atento_lab.notes.finding import Finding, compare, grid
 
 

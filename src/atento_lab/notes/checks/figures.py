@@ -12,7 +12,7 @@ from atento.attention import observe
 from atento.attention.masks import causal
 from atento.attention.positions import RelativeMatrix, sinusoids
 from atento.attention.relative_terms import QueryKeyPositions
-from atento.config.sections.positions import PositionConfig
+from atento.config.sections.position_scheme import PositionConfig
 from atento.inspection.ablation import attentions
 from atento.networks import EncoderDecoder
 from atento_lab.notes.checks.attention import EXACT, apart

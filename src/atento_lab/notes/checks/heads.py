@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from atento.inspection.ablation import ablation_effects, attentions
-from atento.inspection.heads import HeadReport
+from atento.inspection.head_statistics import HeadReport
 from atento.networks import EncoderDecoder
-from atento_lab.notes.checks.trained import trained
+from atento_lab.notes.checks.shared_network import trained
 from atento_lab.notes.finding import AtLeast, AtMost, Finding, compare
 
 PAIRS = 30

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from atento.attention.positions import Learned
-from atento.config.sections.positions import PositionConfig
+from atento.config.sections.position_scheme import PositionConfig
 from atento.errors import UsageError
-from atento.models.initial import lengthened
+from atento.models.initial_model import lengthened
 from atento.models.load import ModelFiles
 from atento.networks import EncoderDecoder
 from atento.runs.position_report import position_report

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from atento.config.sections.network import NetworkConfig
-from atento.config.sections.positions import PositionConfig
+from atento.config.sections.position_scheme import PositionConfig
 from atento.networks import EncoderDecoder
 from atento_lab.notes.checks.tiny import Adam
 from atento_lab.notes.finding import AtLeast, AtMost, Finding, compare

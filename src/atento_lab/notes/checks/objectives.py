@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from atento.config import presets
-from atento.config.sections.elmo import CBOWConfig, ELMoConfig
+from atento.config.sections.elmo_network import CBOWConfig, ELMoConfig
 from atento.config.sections.network import NetworkConfig
-from atento.config.tables.heads import HeadConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches.batch import Batch, Draw
 from atento.data.batches.masking import Masking
 from atento.data.batches.store import MemoryStore, Ragged

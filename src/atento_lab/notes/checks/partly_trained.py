@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 import torch
 
 from atento.config.tables.tasks import task_with
-from atento_lab.notes.checks.transfer import DEEPER, TOPICS, TRAINING, pretrained, reviews_of, trained_model
+from atento_lab.notes.checks.transfer_learning import DEEPER, TOPICS, TRAINING, pretrained, reviews_of, trained_model
 from atento_lab.notes.finding import AtLeast, Finding, compare
 
 

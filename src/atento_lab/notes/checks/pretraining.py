@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from atento.attention.masks import prefix as prefix_mask
 from atento.config.sections.network import NetworkConfig
-from atento.config.tables.heads import HeadConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches.batch import Draw
 from atento.data.batches.masking import Masking
 from atento.data.batches.store import MemoryStore, Ragged

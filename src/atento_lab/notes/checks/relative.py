@@ -12,7 +12,7 @@ from atento.attention.masks import causal
 from atento.attention.positions import RelativeMatrix, Shaw, T5Bias
 from atento.attention.relative import alibi_slopes, t5_buckets
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
-from atento.config.sections.positions import PositionConfig
+from atento.config.sections.position_scheme import PositionConfig
 from atento.inspection.ablation import attentions
 from atento.inspection.decompose import parts_by_word
 from atento.inspection.network_scores import score_parts

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from atento.attention import observe
 from atento.config.sections.network import NetworkConfig
-from atento.config.sections.positions import PositionConfig
+from atento.config.sections.position_scheme import PositionConfig
 from atento.networks import EncoderDecoder
 from atento_lab.notes.checks.tiny import Adam
 from atento_lab.notes.drawing import heat, sheet

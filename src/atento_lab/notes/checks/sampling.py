@@ -16,9 +16,9 @@ from atento.notes.listing_sampling import random_sampling_with_temperature
 from atento.notes.listing_search import greedy_decoding
 from atento_lab.notes.checks.attention import apart
 from atento_lab.notes.checks.decoding import sources
+from atento_lab.notes.checks.shared_network import trained
 from atento_lab.notes.checks.tiny import some_ids
 from atento_lab.notes.checks.toys import EOS, Chain, ToyLanguageModel, random_chain
-from atento_lab.notes.checks.trained import trained
 from atento_lab.notes.finding import AtLeast, AtMost, Finding, compare
 
 LIKELY = AtLeast(1e-6)  # p-value; a correct sampler fails once in a million runs

@@ -16,13 +16,13 @@ import numpy as np
 from atento.config.tables.tasks import task_with
 from atento.metrics import rouge
 from atento.runs.search.result import Trial
-from atento.runs.search.search import search
+from atento.runs.search.run_search import search
+from atento.runs.search.search_strategies import rungs_of, trials_of
 from atento.runs.search.space import read_space
-from atento.runs.search.strategies import rungs_of, trials_of
 from atento.suites.scores import Result, SuiteResult, TaskResult
-from atento.suites.table import suite_named
+from atento.suites.suite_table import suite_named
 from atento.training.journal import read_journal
-from atento_lab.notes.checks.transfer import trained_model
+from atento_lab.notes.checks.transfer_learning import trained_model
 from atento_lab.notes.finding import AtMost, Finding, compare
 
 _RATES, _WIDTHS = [1e-4, 1e-2], [8, 16]

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 from atento.config.tables.tasks import TEXT_TO_TEXT
 from atento.model import Model
-from atento_lab.notes.checks.transfer import SIZES, TRAINING, trained_model
+from atento_lab.notes.checks.transfer_learning import SIZES, TRAINING, trained_model
 from atento_lab.notes.finding import Finding, compare
 
 _WORDS = ("gato", "casa", "trem", "livro", "peixe", "praia")

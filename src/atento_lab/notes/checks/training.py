@@ -18,8 +18,8 @@ from atento.networks import EncoderDecoder
 from atento.runs.train import train
 from atento.training.losses import Call, losses
 from atento_lab.notes.checks.attention import EXACT, apart
+from atento_lab.notes.checks.shared_network import EPOCHS, PEAK, VALIDATE_EVERY, WARMUP, trained
 from atento_lab.notes.checks.tiny import gold_batch, some_ids, tiny_network, words
-from atento_lab.notes.checks.trained import EPOCHS, PEAK, VALIDATE_EVERY, WARMUP, trained
 from atento_lab.notes.finding import AtLeast, AtMost, Finding, compare
 
 # The notes' argument names; batch sizes count tokens here and sentences there.

@@ -1,0 +1,394 @@
+"""Beam search over a step function, all sentences at once; finished ones leave (docs/notes.md#h6, #h7, #h8, #h9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Protocol, runtime_checkable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from atento.decoding.beam.beam_trace import record_step
+from atento.decoding.beam.candidates import Candidates, DiverseGroups, HighestScores, Proposer, first_live
+from atento.decoding.beam.groups import BeamRequest, Finished, Group, Step, certain_beginning, outputs_of
+from atento.decoding.beam.required import RequiredWords
+from atento.decoding.choosing import apply_rules, next_log_probs
+from atento.decoding.contract import Request, StateT, StepFunction
+from atento.decoding.hypothesis import Hypothesis
+from atento.decoding.strategies import Beam
+from atento.decoding.trace import CUT, KEPT, OVER, Trace
+
+
+@runtime_checkable
+class BeamHost(Protocol):
+    """A step function that runs searches itself, with those of other requests beside them."""
+
+    def takes(self, asked: BeamRequest) -> bool:
+        """Whether it runs this one."""
+
+    def beam_steps(self, asked: BeamRequest, *, each: bool) -> Iterator[BeamSearch]:
+        """As the function `beam_steps`; the search is given after each step only if `each` says so."""
+
+
+def beam(
+    step_function: StepFunction[StateT],
+    begin: Callable[[], StateT],
+    first: Tensor,
+    strategy: Beam,
+    request: Request,
+) -> list[list[Hypothesis]]:
+    """The n best hypotheses of each sentence, best first.
+
+    Rules change the log-probabilities before the choice, and the changed ones are not scaled to sum to 1 again. The
+    search uses the changed sums throughout: which hypotheses stay in the beam, when the search is over, which output is
+    best. The outputs have the model's own log-probabilities. So where a rule makes tokens less likely without
+    forbidding them (a repetition penalty, `diversity`), the outputs are in the order that the rule asks for, and their
+    `score` need not fall from one to the next. Without rules, and where rules only forbid, it does.
+
+    Finished outputs come before those that the length limit cut off, which only fill up the list: an unfinished
+    hypothesis is always more probable than any output that begins with it, so the two scores do not compare.
+
+    Args:
+        step_function: what gives the logits of the next token.
+        begin: makes its state after the sources or prompts (B rows).
+        first: (B,) or (B,P), the tokens that the first step reads.
+        strategy: the options of the search.
+        request: limits, rules, required words, stop function and trace.
+    """
+    asked = BeamRequest(strategy, request)
+    for _ in beam_steps(step_function, begin, first, asked, each=False):
+        pass
+    return asked.results
+
+
+def beam_steps(
+    step_function: StepFunction[StateT],
+    begin: Callable[[], StateT],
+    first: Tensor,
+    asked: BeamRequest,
+    *,
+    each: bool = True,
+) -> Iterator[BeamSearch]:
+    """Search as `beam`, and give the search after each of its steps; the outputs are those of `asked`."""
+    if isinstance(step_function, BeamHost) and first.dim() == 1 and step_function.takes(asked):
+        yield from step_function.beam_steps(asked, each=each)
+        return
+    trace = asked.request.trace
+    if trace is not None:
+        trace.begin("beam", len(asked.results))
+    if asked.groups:
+        search = BeamSearch(asked.width, _proposer(asked, first.device), first.device, trace)
+        search.join(asked.groups)
+        index = torch.tensor(search.rows, device=first.device)
+        state, tokens = begin().select(index), first[index]
+        while search.groups:
+            logits, state = step_function.step(tokens, state)
+            length = search.groups[0].length
+            parents, chosen = search.extend(next_log_probs(logits, search.rows, length))
+            if asked.error is not None:
+                raise asked.error
+            rows, tokens = search.leave(parents, chosen)
+            yield search
+            if rows is not None and search.groups:
+                state = state.select(rows)
+    if trace is not None:
+        trace.end(asked.results)
+
+
+def _proposer(asked: BeamRequest, device: torch.device) -> Proposer:
+    strategy, request = asked.strategy, asked.request
+    if request.required is not None and any(request.required):
+        if strategy.groups > 1:
+            raise ValueError("required words and `groups` exclude each other: both divide the beam")
+        rows = [group.row for group in asked.groups]
+        required = [request.required[row] for row in rows]
+        return RequiredWords(required, rows, request, asked.candidates, asked.width, device)
+    if strategy.groups > 1:
+        return DiverseGroups(asked.candidates, strategy.groups, strategy.diversity, request.eos_ids)
+    return HighestScores(asked.candidates)
+
+
+def _stops(asked: BeamRequest, ids: list[int]) -> bool:
+    """Whether the stop function of a request ends an output; its error ends that request alone."""
+    assert asked.request.stop is not None
+    try:
+        return asked.request.stop(ids)
+    except Exception as error:
+        asked.error = error
+        asked.drop()
+        return True
+
+
+@dataclass(frozen=True)
+class _Alike:
+    """Groups of one request that began together, for what is done for them alone."""
+
+    groups: list[Group]
+    rows: list[int]  # of the search
+    index: Tensor | None  # the same; None: all that there are
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """These rows of a tensor."""
+        return tensor if self.index is None else tensor[self.index]
+
+
+class BeamSearch:
+    """The live hypotheses of U groups of w slots each, the best first; groups may join and leave between two steps.
+
+    Each group has its own request and its own length. An empty slot has the score -inf. Tokens are stored as
+    backpointers, and as ids only if something reads them: rules, a stop function, a trace.
+
+    Args:
+        width: w.
+        proposer: ranks the continuations.
+        device: of the scores.
+        trace: records the search; its groups belong to one request, and do not join later.
+    """
+
+    def __init__(self, width: int, proposer: Proposer, device: torch.device, trace: Trace | None = None) -> None:
+        self.width, self.proposer, self.device, self.trace = width, proposer, device, trace
+        self.groups: list[Group] = []
+        self.scores = torch.empty(0, width, device=device)
+        self.previous_scores = self.scores  # at the beginning of the last step
+        self.written: Tensor | None = None  # (U*w,t) tokens of the hypotheses, each from the first column on
+        self.closed: Tensor | None = None  # (U,w) slots that a shrinking beam has closed
+        self._index_groups()
+
+    def join(self, groups: Sequence[Group]) -> None:
+        """Let groups begin, behind the others."""
+        scores = torch.full((len(groups), self.width), -torch.inf, device=self.device)
+        scores[:, 0] = 0.0  # all slots hold the same empty hypothesis: only one may be extended
+        self.scores = torch.cat([self.scores, scores])
+        rows = len(groups) * self.width
+        if self.written is not None:
+            self.written = F.pad(self.written, (0, 0, 0, rows))
+        elif any(group.asked.reads_written for group in groups):
+            self.written = torch.zeros(len(self.scores) * self.width, 0, dtype=torch.long, device=self.device)
+        self.groups = [*self.groups, *groups]
+        self._index_groups()
+
+    def select(self, numbers: Sequence[int]) -> None:
+        """Only the groups of these numbers, in this order."""
+        index = torch.tensor(numbers, dtype=torch.long, device=self.device)
+        self.groups = [self.groups[number] for number in numbers]
+        self.scores = self.scores[index]
+        self.proposer.select(index)
+        if self.written is not None:
+            self.written = self.written.view(-1, self.width, self.written.shape[1])[index].flatten(0, 1)
+        self._index_groups()
+
+    def _index_groups(self) -> None:
+        """Update the attributes that depend on the groups that are there."""
+        for number, group in enumerate(self.groups):
+            group.number = number
+        self.rows = [group.row for group in self.groups for _ in range(self.width)]
+        self.slot_rows = torch.arange(len(self.rows), device=self.device).view(len(self.groups), self.width)
+        # the steps until a group reaches its limit
+        self.steps_left = min((g.max_new_tokens - g.length for g in self.groups if not g.stop_reason), default=0)
+        eos_ids = [group.asked.request.eos_ids for group in self.groups]
+        longest = max(map(len, eos_ids), default=0)
+        self.eos_ids = torch.tensor(
+            [[*ids, *[-1] * (longest - len(ids))] for ids in eos_ids], dtype=torch.long, device=self.device
+        ).view(len(self.groups), 1, longest)
+        self._set_alike()
+        self._close_slots()
+
+    def _set_alike(self) -> None:
+        """Set the groups whose scores something changes, or whose tokens something reads, by request and length."""
+        self.alike: list[_Alike] = []
+        special = [g for g in self.groups if g.asked.reads_written or g.length < g.asked.request.min_new_tokens]
+        special.sort(key=lambda group: (id(group.asked), group.length))
+        for _, groups in groupby(special, lambda group: (id(group.asked), group.length)):
+            together = sorted(groups, key=lambda group: group.number)
+            rows = [group.number * self.width + slot for group in together for slot in range(self.width)]
+            index = None if len(together) == len(self.groups) else torch.tensor(rows, device=self.device)
+            self.alike.append(_Alike(together, rows, index))
+        if not any(group.asked.reads_written for group in special):
+            self.written = None
+
+    def _close_slots(self) -> None:
+        """Update `closed`: a shrinking beam closes a slot for each finished output."""
+        slots, self.closed = [group.slots for group in self.groups], None
+        if min(slots, default=self.width) < self.width:
+            self.closed = (
+                torch.arange(self.width, device=self.device) >= torch.tensor(slots, device=self.device)[:, None]
+            )
+
+    def extend(self, log_probs: Tensor) -> tuple[Tensor, Tensor]:
+        """Do one step of the search: rank the candidates, store finished outputs, and choose the live hypotheses.
+
+        The outputs of sentences whose search has ended are stored in their request; their groups are over.
+
+        Args:
+            log_probs: (U*w,V) of the next token.
+
+        Returns:
+            The slot that each slot continues (U,w), and its token (U,w).
+        """
+        self.previous_scores, trace = self.scores, self.trace
+        if trace is not None:
+            trace.step(self.rows, self._ids_of(None), log_probs, self.previous_scores.flatten())
+        adjusted = self._after_rules(log_probs)
+        for group in self.groups:
+            group.length += 1
+        self.steps_left -= 1
+
+        # More candidates than slots, in order: those that finish an output leave the beam, and the next ones take their
+        # slots.
+        candidates = self.proposer.propose(adjusted, self.previous_scores, self.groups[0].length)
+        index = candidates.parents * log_probs.shape[-1] + candidates.tokens
+        model_log_probs = log_probs.view(len(self.groups), -1).gather(1, index)  # (U,c) before the rules
+        ends = self._ends(candidates)
+        dropped = ends | (candidates.scores == -torch.inf)
+        # Only the best `width` may finish an output, and in most steps none does: then storing is skipped.
+        # This waits for the device once a step.
+        some_dropped = bool(dropped[:, : self.width].any())
+        slots = [group.slots for group in self.groups] if some_dropped or trace is not None else []
+        if some_dropped:
+            self._store_finished(candidates, ends, model_log_probs, slots)
+            live = first_live(dropped, self.width)
+            chosen, model_log_probs = candidates.select(live), model_log_probs.gather(1, live)
+            # if too few candidates are live, dropped ones fill the other slots, which are then empty
+            chosen.scores = chosen.scores.masked_fill(dropped.gather(1, live), -torch.inf)
+        else:
+            chosen, model_log_probs = candidates.first(self.width), model_log_probs[:, : self.width]
+        if self.closed is not None:
+            chosen.scores = chosen.scores.masked_fill(self.closed, -torch.inf)
+
+        self.scores = chosen.scores
+        self.proposer.advance(chosen)
+        step = Step(chosen.tokens, model_log_probs, chosen.parents)
+        for number, group in enumerate(self.groups):
+            group.backpointers.steps.append((step, number))
+        # A search can only end after a step in which an output finished, the limit was reached, or it waits for
+        # better outputs. Otherwise the scores need not be copied from the device.
+        if some_dropped or self.steps_left <= 0 or any(group.is_waiting for group in self.groups):
+            self._end_searches()
+        if trace is not None:
+            lengths = [(group.length, group.max_new_tokens, group.stop_reason) for group in self.groups]
+            fates = [CUT if limit <= length else OVER if reason else KEPT for length, limit, reason in lengths]
+            record_step(trace, candidates, ends, chosen, slots, fates)
+        self._write(chosen)
+        return chosen.parents, chosen.tokens
+
+    def leave(self, parents: Tensor, tokens: Tensor) -> tuple[Tensor | None, Tensor]:
+        """Drop the groups that are over, after `extend`, whose value is given.
+
+        Returns:
+            The row whose state each slot continues (U'*w), None if each continues its own; and its token (U'*w).
+        """
+        rows = parents + self.slot_rows[:, :1]
+        if not any(group.is_over for group in self.groups):
+            return None if torch.equal(rows, self.slot_rows) else rows.flatten(), tokens.flatten()
+        numbers = [group.number for group in self.groups if not group.is_over]
+        index = torch.tensor(numbers, dtype=torch.long, device=self.device)
+        self.select(numbers)
+        return rows[index].flatten(), tokens[index].flatten()
+
+    def certain(self, asked: BeamRequest) -> tuple[list[int], list[float]]:
+        """The ids and log-probabilities with which the best output begins, for a request of one row."""
+        begun = [group for group in asked.groups if group.length]
+        return certain_beginning(begun, lambda group: self.scores[group.number].tolist())
+
+    def _ids_of(self, alike: _Alike | None) -> Tensor:
+        """The tokens (R,t) of groups that began together; None: of all."""
+        groups = self.groups if alike is None else alike.groups
+        if self.written is None:  # nothing reads them
+            return torch.empty(len(groups) * self.width, 0, dtype=torch.long, device=self.device)
+        written = self.written if alike is None else alike.of(self.written)
+        return written[:, : len(groups[0].backpointers.steps)]
+
+    def _after_rules(self, log_probs: Tensor) -> Tensor:
+        """The log-probabilities (U*w,V) after the rules of each request."""
+        adjusted = log_probs
+        for alike in self.alike:
+            request, length = alike.groups[0].asked.request, alike.groups[0].length
+            if not request.rules and length >= request.min_new_tokens:
+                continue
+            rows = [self.rows[row] for row in alike.rows]
+            changed = apply_rules(alike.of(log_probs), request, rows, self._ids_of(alike), length)
+            if alike.index is None:
+                return changed
+            adjusted = adjusted.clone() if adjusted is log_probs else adjusted
+            adjusted[alike.index] = changed
+        return adjusted
+
+    def _ends(self, candidates: Candidates) -> Tensor:
+        """Which candidates finish an output: boolean (U,c)."""
+        ends = (candidates.tokens.unsqueeze(2) == self.eos_ids).any(dim=2)
+        for alike in self.alike:
+            if alike.groups[0].asked.request.stop is None:
+                continue
+            written = self._ids_of(alike).tolist()
+            for place, group in enumerate(alike.groups):
+                parts = (candidates.scores, candidates.parents, candidates.tokens)
+                for column, (score, parent, token) in enumerate(zip(*(part[group.number].tolist() for part in parts))):
+                    if score > -torch.inf and _stops(group.asked, [*written[place * self.width + parent], token]):
+                        ends[group.number, column] = True
+        return ends
+
+    def _store_finished(self, candidates: Candidates, ends: Tensor, model_log_probs: Tensor, slots: list[int]) -> None:
+        """Store the candidates that finish an output and are among the best `slots`."""
+        finishing = (ends & (candidates.scores > -torch.inf))[:, : self.width].nonzero().tolist()
+        if not finishing:
+            return
+        scores, parents, tokens, log_probs = (
+            part[:, : self.width].tolist()
+            for part in (candidates.scores, candidates.parents, candidates.tokens, model_log_probs)
+        )
+        for number, columns in groupby(finishing, lambda place: place[0]):
+            group = self.groups[number]
+            divisor = group.length**group.asked.strategy.length_penalty
+            group.add(
+                [
+                    Finished(
+                        rank=scores[number][column] / divisor,
+                        step=group.length - 1,
+                        parent=parents[number][column],
+                        token=tokens[number][column],
+                        log_prob=log_probs[number][column],
+                        eos=tokens[number][column] in group.asked.request.eos_ids,
+                    )
+                    for _, column in columns
+                    if column < slots[number]
+                ]
+            )
+        self._close_slots()
+
+    def _end_searches(self) -> None:
+        """End the search for sentences whose groups have all stopped, and store their outputs."""
+        for group, score in zip(self.groups, self.scores.amax(dim=1).tolist()):
+            group.stop_reason = group.stop_reason or group.reason_to_stop(score)
+        start = 0
+        while start < len(self.groups):
+            asked, row = self.groups[start].asked, self.groups[start].row
+            end = start + asked.strategy.groups
+            groups = self.groups[start:end]
+            if all(group.stop_reason for group in groups) and not groups[0].is_over:
+                asked.results[row] = outputs_of(
+                    groups, self.scores[start:end].tolist(), self.previous_scores[start:end].tolist()
+                )
+                asked.open -= 1
+                for group in groups:
+                    group.is_over = True
+                    group.backpointers.steps.clear()  # request and groups know one another: memory is not freed at once
+                if self.trace is not None:
+                    self.trace.stop(row, "; ".join(dict.fromkeys(group.stop_reason for group in groups)))
+            start = end
+        waits = [bool(group.stop_reason) and not group.is_over for group in self.groups]
+        if any(waits):  # a group that has stopped waits for the others of its sentence
+            self.scores = self.scores.masked_fill(torch.tensor(waits, device=self.device).unsqueeze(1), -torch.inf)
+
+    def _write(self, chosen: Candidates) -> None:
+        """Update the tokens of the hypotheses."""
+        if self.written is None:
+            return
+        lengths = [group.length for group in self.groups for _ in range(self.width)]
+        rows = (chosen.parents + self.slot_rows[:, :1]).flatten()
+        room = max(lengths)
+        written = F.pad(self.written[rows], (0, max(0, room - self.written.shape[1])))
+        last = torch.tensor(lengths, device=self.device).unsqueeze(1) - 1
+        self.written = written.scatter_(1, last, chosen.tokens.reshape(-1, 1))

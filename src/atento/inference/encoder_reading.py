@@ -1,0 +1,358 @@
+"""The fast reading pass of an encoder: its own forward pass without padding, on products packed for the CPU.
+
+The tokens of all rows lie in one matrix (N,D), in which linear maps, norms and feed-forward networks compute no
+padding. Rows of equal length attend together, so that attention needs no padding mask, and a row does not depend on
+the others. In bfloat16, a few tokens of other lengths join them, padded, where that costs less than another call.
+"""
+
+from dataclasses import dataclass, field
+from itertools import groupby
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from atento.attention.dropout import Randomness
+from atento.attention.kernels import attend
+from atento.attention.lowering import LoweredMask, lower
+from atento.attention.masks import padding
+from atento.attention.multihead import PositionTerms, Projection
+from atento.attention.observe import observing
+from atento.attention.relative_terms import ProjectedScheme, QueryKeyPositions
+from atento.errors import CapabilityError
+from atento.inference.packed_linear import (
+    Activation,
+    PackedLinear,
+    Precision,
+    RowInt8Linear,
+    pack,
+    with_round_number,
+)
+from atento.networks.frozen import current
+from atento.networks.interface import Network, layer_count
+from atento.networks.layers import TokenEmbedding
+from atento.networks.output import Output
+from atento.networks.stack.block import Block
+from atento.networks.stack.encoder import Encoder
+from atento.networks.stack.stack import MaskArgument, Stack
+from atento.precision import best_precision
+
+_CHUNK = 256  # tokens whose inner feed-forward vectors are computed at a time, so that they stay in the cache
+# The cost of attention in pairs of a query and a key, times the width D of the rows:
+_CALL = 1_750_000  # of a call by itself
+_MOVE = 40  # of moving a token to a place in padded rows, and back
+
+
+def why_no_fast_reading(network: object) -> str | None:
+    """The part of this network that the fast reading pass does not support; None if it supports all."""
+    if not isinstance(network, Encoder):
+        return f"networks of type {type(network).__name__}"
+    if next(network.parameters()).device.type != "cpu":
+        return "networks on other devices than the CPU"
+    return "a mix of layers" if network.mix is not None else why_not_packed(network.stack)
+
+
+def why_not_packed(stack: Stack) -> str | None:
+    """The part of the stack of an encoder that `PackedStack` does not support; None if it supports all."""
+    if stack.positions.sparse or stack.positions.added:
+        return "sparse attention" if stack.positions.sparse else "positions added in single layers"
+    if stack.convolution is not None:
+        return "a convolution over the input"
+    if any(isinstance(getattr(scheme, "scheme", scheme), ProjectedScheme) for scheme in stack.positions.schemes):
+        return "disentangled positions"
+    for block in stack.layers:
+        attention, feed_forward = block.self_attention, block.feed_forward
+        if any(
+            type(linear) is not Projection
+            for linear in (attention.input, attention.output, feed_forward.inner, feed_forward.outer)
+        ):
+            return "adapters"
+    return None
+
+
+@dataclass
+class _Rows:
+    """Rows of like length, the longest first, which lie under one another in the matrix of tokens.
+
+    Attributes:
+        span: their tokens.
+        lengths: of each row.
+        masks: of each layer.
+        terms: of each layer.
+        places: where the tokens are in rows padded to the longest, (N,); None: all rows are as long.
+        tokens: (B·L,) the token at each place; at padding any token of the row.
+    """
+
+    span: slice
+    lengths: list[int]
+    masks: list[LoweredMask] = field(default_factory=list)
+    terms: list[PositionTerms | None] = field(default_factory=list)
+    places: Tensor | None = None
+    tokens: Tensor | None = None
+
+    def padded(self, x: Tensor) -> Tensor:
+        """All tokens (N,D) -> the rows (B,L,D)."""
+        tokens = x[self.span] if self.tokens is None else x.index_select(0, self.tokens)
+        rows: Tensor = tokens.unflatten(0, (len(self.lengths), self.lengths[0]))
+        return rows
+
+    def real(self, x: Tensor) -> Tensor:
+        """Rows (B,L,D) -> their tokens (N,D)."""
+        return x.flatten(0, 1) if self.places is None else x.flatten(0, 1).index_select(0, self.places)
+
+
+class FastReader(Network):
+    """An encoder that reads with packed copies of its linear maps; all else is the encoder's, heads included.
+
+    It computes what the encoder computes in evaluation mode, to rounding, and 0 at padding. Weights that change later
+    have no effect on it. The copies take the memory of the linear maps of the layers once more: 4 bytes a weight in
+    float32, 2 in bfloat16, 1 in int8. Where the encoder is observed, where its frozen vectors are stored, and for
+    padding on the left, the encoder's own forward pass runs.
+
+    Raises:
+        CapabilityError: the network has a part that is not supported; names it.
+    """
+
+    def __init__(self, network: Encoder, precision: Precision = "float32") -> None:
+        super().__init__()
+        reason = why_no_fast_reading(network)
+        if reason is not None:
+            raise CapabilityError(f"no fast reading for {reason}")
+        self.network, self.config, self.heads = network, network.config, network.heads
+        attention_type = _attention_type(network, precision)
+        self.packed = PackedStack(network.stack, network.config.norm == "pre", precision, attention_type)
+
+    @property
+    def table(self) -> TokenEmbedding:
+        """The embedding of tokens."""
+        return self.network.table
+
+    def forward(
+        self,
+        ids: Tensor,
+        *,
+        token_mask: Tensor | None = None,
+        segment_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        mask: MaskArgument = None,
+        random: Randomness | None = None,
+        project: bool = True,
+    ) -> Output:
+        """As `Encoder.forward`."""
+        network = self.network
+        if position_ids is not None or mask is not None or not self._reads(token_mask):
+            output: Output = network(
+                ids,
+                token_mask=token_mask,
+                segment_ids=segment_ids,
+                position_ids=position_ids,
+                mask=mask,
+                random=random,
+                project=project,
+            )
+            return output
+        hidden = self._hidden(ids, token_mask, segment_ids, self.config.n_layers)
+        return network.output(hidden, token_mask, random, project=project)
+
+    def features(self, ids: Tensor, *, token_mask: Tensor | None = None, layer: int = -1) -> Tensor:
+        """As `Network.features`."""
+        if not self._reads(token_mask):
+            return self.network.features(ids, token_mask=token_mask, layer=layer)
+        return self._hidden(ids, token_mask, None, layer_count(layer, self.config.n_layers))
+
+    def text_vectors(self, pooled: Tensor) -> Tensor:
+        """As `Network.text_vectors`."""
+        return self.network.text_vectors(pooled)
+
+    def _reads(self, token_mask: Tensor | None) -> bool:
+        """Whether the fast pass applies here."""
+        if self.network.training or current() is not None or observing(self.network):
+            return False
+        return token_mask is None or not bool((token_mask[:, 1:] & ~token_mask[:, :-1]).any())
+
+    @torch.no_grad()
+    def _hidden(self, ids: Tensor, token_mask: Tensor | None, segment_ids: Tensor | None, depth: int) -> Tensor:
+        """The output of the first `depth` layers for ids (B,L), padded on the right: (B,L,D), 0 at padding."""
+        network = self.network
+        real = torch.ones_like(ids, dtype=torch.bool) if token_mask is None else token_mask
+        if not bool(real.any()):
+            return network.embedding.weight.new_zeros(*ids.shape, self.config.d_model)
+        tokens = Unpadded(real)
+        x = network.inputs(
+            network.embedding(tokens.take(ids)),
+            position_ids=tokens.positions,
+            segment_ids=None if segment_ids is None else tokens.take(segment_ids),
+        ).squeeze(0)  # (N,D)
+        return tokens.pad(self.packed(x, tokens.lengths, depth))
+
+
+class Unpadded:
+    """The N real tokens of rows (B,L) that are padded on the right, as `PackedStack` takes them: the longest row first.
+
+    Attributes:
+        lengths: (B,) of the rows, descending.
+        positions: (1,N) of the tokens in their rows.
+    """
+
+    def __init__(self, real: Tensor) -> None:
+        """`real`: (B,L), True = a real token."""
+        self.lengths, self._order = real.sum(dim=1).sort(descending=True, stable=True)
+        self._real = real[self._order]
+        self._columns = torch.arange(real.shape[1], device=real.device).expand_as(real)
+        self.positions = self._columns[self._real].unsqueeze(0)
+
+    def take(self, tensor: Tensor) -> Tensor:
+        """(B,L) -> (1,N)."""
+        return tensor[self._order][self._real].unsqueeze(0)
+
+    def pad(self, x: Tensor) -> Tensor:
+        """(N,D) -> (B,L,D), 0 at padding."""
+        padded: Tensor = x.new_zeros(*self._real.shape, x.shape[-1])
+        padded[self._order.unsqueeze(1).expand_as(self._real)[self._real], self.positions[0]] = x
+        return padded
+
+
+class PackedStack:
+    """The blocks of an encoder on packed products, for the tokens of rows that lie under one another without padding.
+
+    Args:
+        stack: of the encoder; one of which `why_not_packed` says nothing.
+        pre_norm: whether norms stand before the sublayers.
+        precision: of the products.
+        attention_type: of queries, keys and values.
+    """
+
+    def __init__(self, stack: Stack, pre_norm: bool, precision: Precision, attention_type: torch.dtype) -> None:
+        self.stack, self.attention_type = stack, attention_type
+        # padding changes the last digits of a row: in float32 each row stays what it is alone
+        self.call_cost = _CALL if attention_type == torch.bfloat16 else 0
+        layers = {id(block): _Layer(block, pre_norm, precision, attention_type) for block in stack.layers}
+        self.layers = [layers[id(block)] for block in stack.layers]
+
+    def __call__(self, x: Tensor, lengths: Tensor, depth: int | None = None) -> Tensor:
+        """The output (N,D) of the first `depth` layers, or of all.
+
+        Args:
+            x: (N,D), row after row.
+            lengths: (B,) of the rows, descending.
+            depth: with fewer than all layers, the output is that without the final norm.
+        """
+        rows, tokens = self._rows(lengths, x), len(x)
+        x = with_round_number(x)
+        for index, layer in enumerate(self.layers[:depth]):
+            x = layer(x, rows, index)
+        if self.stack.norm is not None and depth in (None, len(self.layers)):
+            x = self.stack.norm(x)
+        return x[:tokens]
+
+    def _rows(self, lengths: Tensor, x: Tensor) -> list[_Rows]:
+        """The groups of rows that attend together; rows without a token are in none."""
+        stack, device = self.stack, x.device
+        groups, start = [], 0
+        for group in _groups([length for length in lengths.tolist() if length], self.call_cost / x.shape[1]):
+            longest, end = group[0], start + sum(group)
+            rows = _Rows(slice(start, end), group)
+            real = None
+            if group[-1] < longest:
+                own = torch.tensor(group, device=device)
+                columns = torch.arange(longest, device=device)
+                is_real = columns < own.unsqueeze(1)
+                firsts = start + own.cumsum(0) - own
+                rows.tokens = (firsts.unsqueeze(1) + columns.where(is_real, 0)).flatten()
+                rows.places = is_real.flatten().nonzero().squeeze(1)
+                real = padding(own)
+            lowered = {
+                id(mask): lower(mask if real is None else mask & real, longest, longest, device) for mask in stack.masks
+            }
+            rows.masks = [lowered[id(mask)] for mask in stack.masks]
+            rows.terms = stack.positions.terms(QueryKeyPositions.arange(longest, longest, device), self.attention_type)
+            groups.append(rows)
+            start = end
+        return groups
+
+
+def _groups(lengths: list[int], call: float) -> list[list[int]]:
+    """The lengths of rows, each at least as long as the next, in groups that attend in one call.
+
+    Rows of equal length attend together. Groups of few tokens are joined, and the shorter rows padded, where that costs
+    less than another call, which costs as much as `call` pairs of a query and a key.
+    """
+    groups: list[list[int]] = []
+    cost = 0.0  # of the last group
+    for _, equal in groupby(lengths):
+        rows = list(equal)
+        own = call + len(rows) * rows[0] ** 2
+        if groups:
+            longest, tokens = groups[-1][0], sum(groups[-1]) + sum(rows)
+            together = call + (len(groups[-1]) + len(rows)) * longest**2 + _MOVE * tokens
+            if together < cost + own:
+                groups[-1] += rows
+                cost = together
+                continue
+        groups.append(rows)
+        cost = own
+    return groups
+
+
+class _Layer:
+    """One block of an encoder on packed products."""
+
+    def __init__(self, block: Block, pre_norm: bool, precision: Precision, attention_type: torch.dtype) -> None:
+        attention, feed_forward = block.self_attention, block.feed_forward
+        self.attention, self.pre_norm = attention, pre_norm
+        self.norms = block.self_attention_residual.norm, block.feed_forward_residual.norm
+        fused: Activation = "none"
+        if not feed_forward.gated:
+            fused = {F.relu: "relu", F.gelu: "gelu"}.get(feed_forward.activation, "none")  # type: ignore[assignment]
+        self.activation = None if fused != "none" else feed_forward.activation
+        self.gated = feed_forward.gated
+        self.input = _packed(attention.input, precision, dtype=attention_type)
+        self.output = _packed(attention.output, precision)
+        self.inner = _packed(feed_forward.inner, precision, fused)
+        self.outer = _packed(feed_forward.outer, precision)
+
+    def __call__(self, x: Tensor, rows: list[_Rows], index: int) -> Tensor:
+        """(N,D) -> (N,D), as layer number `index`."""
+        first, second = self.norms
+        attended = self._attend(self.input(first(x) if self.pre_norm else x), rows, index)
+        x = self.output.plus(attended, x)
+        if not self.pre_norm:
+            x = first(x)
+        for part in x.split(_CHUNK):
+            inner = self.inner(second(part) if self.pre_norm else part)
+            if self.activation is not None and self.gated:
+                inner, gate = inner.chunk(2, dim=-1)
+                inner = self.activation(inner) * gate
+            elif self.activation is not None:
+                inner = self.activation(inner)
+            self.outer.add_to(part, inner)
+        return x if self.pre_norm else second(x)
+
+    def _attend(self, projected: Tensor, rows: list[_Rows], index: int) -> Tensor:
+        """Queries, keys and values (N,(H+2·Hkv)·K) -> the heads' outputs (N,H·K)."""
+        attention = self.attention
+        out = projected.new_zeros(len(projected), attention.n_heads * attention.d_head)
+        for group in rows:
+            q, k, v = attention.split(group.padded(projected))
+            terms = group.terms[index]
+            for rotation in () if terms is None else terms.rotations:
+                q, k = rotation(q), rotation(k)
+            relative = None if terms is None else terms.relative
+            heads = attend(q, k, v, mask=group.masks[index], scale=attention.scale, relative=relative)
+            out[group.span] = group.real(heads.transpose(1, 2).flatten(2))
+        return out
+
+
+def _attention_type(network: Encoder, precision: Precision) -> torch.dtype:
+    """The type of queries, keys and values: with int8 products bfloat16 where the processor multiplies it natively."""
+    rounds = precision == "int8" and best_precision("cpu") == "bfloat16" and not network.config.attention.norm
+    return torch.bfloat16 if rounds else network.embedding.weight.dtype
+
+
+def _packed(
+    linear: nn.Linear, precision: Precision, activation: Activation = "none", dtype: torch.dtype = torch.float32
+) -> PackedLinear:
+    """A packed copy of a linear map and its activation; `dtype` is the type of the result of an int8 product."""
+    if precision == "int8":
+        return RowInt8Linear(linear.weight, linear.bias, activation=activation, dtype=dtype)
+    return pack(linear.weight, linear.bias, precision, activation=activation)

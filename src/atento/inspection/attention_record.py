@@ -1,0 +1,273 @@
+"""`AttentionRecord`: the attention weights of a text in every layer and head, with its tokens."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from atento.errors import UsageError, nearest
+from atento.inspection.alignment import strongest_sources
+from atento.inspection.figures.attention_map import attention_png, attention_svg
+from atento.inspection.head_statistics import HeadReport, describe_head
+from atento.inspection.maps import Head, Side, WordWeights
+from atento.inspection.page import attention_page
+from atento.inspection.standalone import framed, plain
+from atento.inspection.word_groups import Matrix, merge_words
+from atento.storage.whole_file import write_output
+
+KINDS = ("encoder", "decoder", "cross")
+NOTEBOOK_WEIGHTS = 1_000_000  # limit of a page inside a notebook, whose file it is saved in: about 6 MB
+_SLACK = 0.01  # tolerance for weights in bfloat16
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionRecord:
+    """Attention weights of one text (docs/notes.md#a9, #a11, #a15).
+
+    Attributes:
+        tokens: the input tokens; in an encoder-decoder those of the target. Byte-level pieces are given as text.
+        kinds: "encoder", "decoder" or "cross" -> the layers, float32 (H,rows,columns); rows are queries, columns keys.
+        source_tokens: the source tokens of an encoder-decoder, else empty.
+        words: the word index of each token, -1 for none; if empty, each token is a word.
+        source_words: the same for source tokens.
+        special: whether each token is special; if empty, tokens of word -1 are.
+        source_special: the same for source tokens.
+        output_tokens: the token that each decoder row predicts, as many as `tokens`. Rows of cross-attention are then
+            labelled with them, as in alignment figures; with `tokens` if empty.
+        output_words: the same as `words` for output tokens.
+        output_special: the same as `special` for output tokens.
+        masks: the name of the mask of each kind, such as "causal".
+        title: title of the text.
+        model: name of the model.
+
+    Raises:
+        UsageError: shapes, lengths or values are not those of attention weights.
+    """
+
+    tokens: list[str]
+    kinds: dict[str, list[Matrix]] = field(repr=False)
+    source_tokens: list[str] = field(default_factory=list)
+    words: list[int] = field(default_factory=list, repr=False)
+    source_words: list[int] = field(default_factory=list, repr=False)
+    special: list[bool] = field(default_factory=list, repr=False)
+    source_special: list[bool] = field(default_factory=list, repr=False)
+    output_tokens: list[str] = field(default_factory=list)
+    output_words: list[int] = field(default_factory=list, repr=False)
+    output_special: list[bool] = field(default_factory=list, repr=False)
+    masks: dict[str, str] = field(default_factory=dict)
+    title: str = ""
+    model: str = ""
+
+    def __post_init__(self) -> None:
+        for prefix in ("", "source_", "output_"):
+            tokens = getattr(self, f"{prefix}tokens")
+            words = getattr(self, f"{prefix}words") or list(range(len(tokens)))
+            special = getattr(self, f"{prefix}special") or [word < 0 for word in words]
+            for name, values in ((f"{prefix}words", words), (f"{prefix}special", special)):
+                if len(values) != len(tokens):
+                    raise UsageError(
+                        f"`{name}` must have one value for each of {len(tokens)} {prefix}tokens: got {len(values)}"
+                    )
+                object.__setattr__(self, name, list(values))
+        if self.output_tokens and len(self.output_tokens) != len(self.tokens):
+            raise UsageError(
+                f"`output_tokens` must be as many as `tokens`, {len(self.tokens)}: got {len(self.output_tokens)}"
+            )
+        if not self.kinds:
+            raise UsageError("`kinds` must have at least one of encoder, decoder, cross: got none")
+        object.__setattr__(self, "kinds", {kind: self._checked(kind, layers) for kind, layers in self.kinds.items()})
+
+    def __repr__(self) -> str:
+        maps = (f"{kind} {len(layers)}x{len(layers[0])}" for kind, layers in self.kinds.items())
+        sides = [f"{len(self.source_tokens)} source tokens"] if self.source_tokens else []
+        return f"AttentionRecord({', '.join([*maps, *sides, f'{len(self.tokens)} tokens'])})"
+
+    def _repr_html_(self) -> str:
+        """The page in a sandboxed frame, for notebooks; a sentence instead if the page is too large."""
+        weights = sum(layer.size for layers in self.kinds.values() for layer in layers)
+        if weights > NOTEBOOK_WEIGHTS:
+            return plain(f"{self!r}: {weights:,} weights are too many for a notebook; save a page: .save('page.html')")
+        return framed(attention_page(self))
+
+    def _checked(self, kind: str, layers: list[Matrix]) -> list[Matrix]:
+        if kind not in KINDS:
+            raise UsageError(f"unknown kind of attention {kind!r}{nearest(kind, list(KINDS))}")
+        if not len(layers):
+            raise UsageError(f"`kinds[{kind!r}]` must hold at least one layer: got none")
+        rows, columns = self.sides(kind)
+        checked = []
+        for number, layer in enumerate(layers):
+            array = np.asarray(layer, dtype=np.float32)
+            want = (len(rows.tokens), len(columns.tokens))
+            if array.ndim != 3 or array.shape[1:] != want or 0 in array.shape:
+                raise UsageError(
+                    f"{kind} attention of layer {number} must be (heads, {want[0]}, {want[1]}): got {array.shape}"
+                )
+            low, high = float(array.min()), float(array.max())
+            if not (low >= -_SLACK and high <= 1 + _SLACK):  # also refuses NaN
+                raise UsageError(
+                    f"{kind} attention of layer {number} must be weights from 0 to 1: got {low:g} to {high:g}"
+                )
+            checked.append(array)
+        return checked
+
+    def sides(self, kind: str) -> tuple[Side, Side]:
+        """The tokens of the rows (queries) and of the columns (keys) of a kind of attention."""
+        target = Side(self.tokens, self.words, self.special)
+        source = Side(self.source_tokens, self.source_words, self.source_special)
+        if kind == "cross":
+            output = Side(self.output_tokens, self.output_words, self.output_special)
+            return output if self.output_tokens else target, source
+        side = source if kind == "encoder" and self.source_tokens else target
+        return side, side
+
+    @property
+    def default_kind(self) -> str:
+        """The kind that is meant if none is given: the only one, or "cross" in an encoder-decoder."""
+        if len(self.kinds) == 1 or "cross" not in self.kinds:
+            return next(iter(self.kinds))
+        return "cross"
+
+    def layers(self, kind: str | None = None) -> list[Matrix]:
+        """The layers of a kind, (H,rows,columns) each. Raises UsageError if the kind was not recorded."""
+        kind = self.default_kind if kind is None else kind
+        if kind not in self.kinds:
+            raise UsageError(f"no {kind!r} attention was recorded{nearest(kind, list(self.kinds))}")
+        return self.kinds[kind]
+
+    def weights(self, layer: int, head: Head, kind: str | None = None) -> Matrix:
+        """The weights of a layer and a head (docs/notes.md#a11).
+
+        Args:
+            layer: layer number from 0; -1 is the last.
+            head: head number from 0 (-1 is the last), or "mean" or "max" over heads.
+            kind: "encoder", "decoder" or "cross"; `default_kind` if not given.
+
+        Returns:
+            (rows,columns) float32.
+
+        Raises:
+            UsageError: there is no such layer, head or kind.
+        """
+        layers = self.layers(kind)
+        heads = layers[_index("layer", layer, len(layers))]
+        if head == "mean":
+            mean: Matrix = heads.mean(axis=0, dtype=np.float64).astype(np.float32)
+            return mean
+        if head == "max":
+            largest: Matrix = heads.max(axis=0)
+            return largest
+        chosen: Matrix = heads[_index("head", head, len(heads), " or 'mean' or 'max'")]
+        return chosen
+
+    def word_weights(self, layer: int, head: Head, kind: str | None = None) -> WordWeights:
+        """The same weights merged by word: columns are summed, rows are averaged; special tokens are kept."""
+        rows, columns = (side.groups() for side in self.sides(self.default_kind if kind is None else kind))
+        return WordWeights(merge_words(self.weights(layer, head, kind), rows, columns), rows, columns)
+
+    def alignment(self, layer: int = -1, head: Head | None = None) -> list[tuple[int, int, float]]:
+        """The source word with the largest cross-attention weight for each target word (docs/notes.md#b14).
+
+        Args:
+            layer: layer number from 0; -1 is the last.
+            head: head number; the mean over heads if not given.
+
+        Returns:
+            (source word, target word, weight), with words as indices of `source_words` and of `output_words`, or of
+            `words` if there are no output tokens.
+
+        Raises:
+            UsageError: there is no cross-attention.
+        """
+        merged = self.word_weights(layer, "mean" if head is None else head, "cross")
+        return strongest_sources(merged.weights, merged.rows, merged.columns)
+
+    def report(self, kind: str | None = None) -> list[HeadReport]:
+        """Statistics of each head, layer by layer (docs/notes.md#a15)."""
+        kind = self.default_kind if kind is None else kind
+        layers, special = self.layers(kind), self.sides(kind)[1].special
+        return [
+            describe_head(heads[head], special, layer=layer, head=head, same_text=kind != "cross")
+            for layer, heads in enumerate(layers)
+            for head in range(len(heads))
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as lists and strings for JSON, with float32 weights in their shortest exact form."""
+        plain: dict[str, Any] = {
+            name: getattr(self, name)
+            for name in (
+                *("title", "model", "tokens", "words", "special", "source_tokens", "source_words", "source_special"),
+                *("output_tokens", "output_words", "output_special", "masks"),
+            )
+        }
+        return plain | {"kinds": {kind: [_numbers(layer) for layer in layers] for kind, layers in self.kinds.items()}}
+
+    def save(
+        self, path: str | Path, *, layer: int = -1, head: Head = "mean", kind: str | None = None, words: bool = False
+    ) -> None:
+        """Write the record to a file: a page (.html), all weights (.json), or one map (.svg, .png with matplotlib).
+
+        Args:
+            path: the file; its extension chooses the format.
+            layer: layer to draw; a page begins with it.
+            head: head to draw: a number, "mean" or "max"; a page begins with it.
+            kind: kind to draw; `default_kind` if not given.
+            words: whether to merge subwords into words.
+
+        Raises:
+            UsageError: another extension, a map that does not exist, or a choice of map for .json.
+            MissingPartError: matplotlib is not installed.
+            AtentoError: the file cannot be written.
+        """
+        path = Path(path)
+        check_view(path, layer=layer, head=head, kind=kind, words=words)
+        if path.suffix.lower() not in _WRITERS:
+            raise UsageError(f"the file must end in {', '.join(_WRITERS)}: got {str(path)!r}")
+        self.weights(layer, head, kind)  # raises before any work
+        content = _WRITERS[path.suffix.lower()](self, layer=layer, head=head, kind=kind, words=words)
+        write_output(path, content)
+
+
+def check_view(path: Path, *, layer: int, head: Head, kind: str | None, words: bool) -> None:
+    """Raises UsageError if a map is chosen for a .json file, which contains all maps."""
+    chosen = {"layer": layer != -1, "head": head != "mean", "kind": kind is not None, "words": words}
+    names = [name for name, is_chosen in chosen.items() if is_chosen]
+    if path.suffix.lower() == ".json" and names:
+        raise UsageError(
+            f"{path.name} contains every kind, layer and head, token by token: `{names[0]}` is for .html, .svg and .png"
+        )
+
+
+def _index(name: str, value: object, count: int, other_values: str = "") -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not -count <= value < count:
+        raise UsageError(f"`{name}` must be from 0 to {count - 1} (-1 is the last){other_values}: got {value!r}")
+    return int(value) % count
+
+
+def _numbers(layer: Matrix) -> list[list[list[float]]]:
+    return [[[float(str(value)) for value in row] for row in head] for head in layer]
+
+
+def _json_bytes(record: AttentionRecord, **_: object) -> bytes:
+    # half a surrogate pair in a token is not valid UTF-8, but its escape is valid JSON
+    return (json.dumps(record.to_dict(), ensure_ascii=False) + "\n").encode("utf-8", errors="backslashreplace")
+
+
+def _page_bytes(record: AttentionRecord, **view: Any) -> bytes:
+    return attention_page(record, **view).encode("utf-8")
+
+
+def _svg_bytes(record: AttentionRecord, **view: Any) -> bytes:
+    return attention_svg(record, **view).encode("utf-8")
+
+
+_WRITERS: dict[str, Callable[..., bytes]] = {
+    ".html": _page_bytes,
+    ".json": _json_bytes,
+    ".png": attention_png,
+    ".svg": _svg_bytes,
+}

@@ -1,0 +1,55 @@
+"""Statistics of attention heads: entropy, distance, weight on special tokens (docs/notes.md#a15)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from atento.inspection.word_groups import Matrix
+
+
+@dataclass(frozen=True)
+class HeadReport:
+    """Statistics of a head on one text, as means over the rows that attend to anything.
+
+    Attributes:
+        layer: layer number from 0.
+        head: head number from 0.
+        entropy: in nats; 0 if one token gets all the weight, ln of the number of columns if all get the same.
+        distance: mean distance in tokens from query to key; None in cross-attention.
+        special: mean weight on special tokens.
+        first: mean weight on the first token.
+        previous: mean weight on the previous token; None in cross-attention.
+    """
+
+    layer: int
+    head: int
+    entropy: float
+    distance: float | None
+    special: float
+    first: float
+    previous: float | None
+
+
+def describe_head(weights: Matrix, special: list[bool], *, layer: int, head: int, same_text: bool) -> HeadReport:
+    """Statistics of a head with weights (T,S); `special` marks columns; `same_text` is True for self-attention."""
+    full = weights.astype(np.float64)
+    full = full[full.sum(axis=1) > 0]
+    if not len(full):
+        nothing = 0.0 if same_text else None
+        return HeadReport(layer, head, 0.0, nothing, 0.0, 0.0, nothing)
+    logs = np.log(full, out=np.zeros_like(full), where=full > 0)
+    distance = previous = None
+    if same_text:
+        positions = np.arange(weights.shape[0])
+        distances = np.abs(positions[:, None] - positions[None, :])[weights.sum(axis=1) > 0]
+        distance = float((full * distances).sum(axis=1).mean())
+        previous = float(np.diagonal(weights, -1).astype(np.float64).mean()) if len(weights) > 1 else 0.0
+    return HeadReport(
+        layer=layer,
+        head=head,
+        entropy=float(-(full * logs).sum(axis=1).mean()) + 0.0,
+        distance=distance,
+        special=float(full[:, np.array(special, dtype=bool)].sum(axis=1).mean()),
+        first=float(full[:, 0].mean()),
+        previous=previous,
+    )

@@ -1,0 +1,175 @@
+"""The model that training starts from (`init` in a recipe): read, its network configured, its positions extended."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from atento.attention.positions import Learned
+from atento.config.reading.initial_keys import rates_of
+from atento.config.recipe import Recipe
+from atento.config.sections.embedding import EmbeddingConfig, untrainable
+from atento.config.sections.initial import InitConfig
+from atento.config.sections.network import NetworkConfig, changed
+from atento.config.sections.network_parts import WritingConfig
+from atento.config.tables.tasks import TASKS
+from atento.errors import RecipeError, UsageError
+from atento.models.configuration import embedding_config
+from atento.models.load import (
+    ModelFiles,
+    check_tokenizer,
+    check_weights,
+    planned_network,
+    read_model,
+    with_token_ids,
+)
+from atento.networks.interface import Network
+from atento.text.tokenizer import Tokenizer
+
+_HEADS, _POOLER, _MIX, _PROJECTIONS = "heads.", "pooler.", "mix.", "projections."
+_LAYER = re.compile(r"(?:blocks|positions\.sparse|positions\.added)\.(\d+)\.")
+
+
+def initial_model(init: str, folder: Path) -> ModelFiles:
+    """The model that `init` names: a path relative to the recipe's folder, or a hub name."""
+    return read_model(folder / init if (folder / init).exists() else init)
+
+
+def with_embedding(recipe: Recipe, initial: ModelFiles | None) -> Recipe:
+    """The recipe with `embedding`, if its task trains vectors: its own, else that of the initial model.
+
+    Raises:
+        UsageError: the initial model makes its vectors of another layer than the last.
+    """
+    if not TASKS[recipe.task].vectors:
+        return recipe
+    if recipe.embedding is not None or initial is None:
+        return replace(recipe, embedding=recipe.embedding or EmbeddingConfig())
+    config = embedding_config(initial.config, initial.path)
+    if wrong := untrainable(config):
+        raise UsageError(f"{initial.path}: {wrong[1]}; the recipe's `embedding` may say otherwise")
+    return replace(recipe, embedding=config)
+
+
+def fine_tuned(
+    initial: ModelFiles, recipe: NetworkConfig, tokenizer: Tokenizer, init: InitConfig | None = None
+) -> NetworkConfig:
+    """The network configuration for fine-tuning.
+
+    It is that of the initial model. The recipe's network sets the dropout rates (the model's own where none is written,
+    see `atento.config.reading.initial_keys`), and a longer `max_len` where positions are learned and the recipe writes
+    one. `init` may leave out upper layers, and add a mix of layers.
+
+    Raises:
+        ModelError: its weights have other sizes than its configuration.
+        TokenizerError: the tokenizer is not the one that the model was trained with.
+        RecipeError: the model does not have so many layers; upper layers are left out, or layers mixed, of a model that
+            is neither an encoder nor a decoder.
+    """
+    config = initial.network
+    planned_network(initial, config)  # before one of its sizes takes memory
+    if tokenizer.markers and config.tokenizer_fingerprint is not None:  # of the tokenizer without the run's markers
+        same = Tokenizer.load(initial.path, markers=tokenizer.markers).fingerprint
+        config = replace(config, tokenizer_fingerprint=same)
+    check_tokenizer(tokenizer, config, initial.path)
+    tokenizer.pad_to(config.vocab_size, config.target_vocab_size)
+    config = with_token_ids(config, initial, tokenizer)
+    changes = rates_of(recipe)
+    if config.writing is not None:  # how its own outputs begin and end is not how those of the recipe's data do
+        writing = WritingConfig(config.writing.ends, suppressed=config.writing.suppressed, banned=config.writing.banned)
+        changes["writing"] = None if writing == WritingConfig() else writing
+    if any(scheme.kind == "learned" for scheme in config.schemes):
+        changes["max_len"] = max(config.max_len, recipe.max_len)
+    layers, mixed = (None, False) if init is None else (init.layers, init.layer_mix)
+    for key, value in (("layers", layers), ("layer_mix", mixed)):
+        if value and config.architecture not in ("encoder", "decoder"):
+            raise RecipeError(
+                f"`init.{key}` is for an encoder or a decoder: got a model of architecture {config.architecture}"
+            )
+    if mixed:
+        changes["layer_mix"] = True
+    if layers is not None:
+        if layers > config.n_layers:
+            raise RecipeError(f"`init.layers` must be at most {config.n_layers}, the layers of the model: got {layers}")
+        changes["n_layers"] = layers
+    return changed(config, changes)
+
+
+def check_new_positions(initial: ModelFiles, network: NetworkConfig, recipe: Recipe) -> None:
+    """Refuse new rows of a learned table of positions that the run would not train.
+
+    Raises:
+        RecipeError: the recipe makes the table longer by new rows, and `init.train` is not all.
+    """
+    limit = initial.network.position_limit
+    train = "all" if recipe.init is None else recipe.init.train
+    if limit is None or network.max_len <= limit or train == "all" or _longer(recipe.network) == "interpolated":
+        return
+    raise RecipeError(
+        f"`network.max_len` must be at most {limit}, the learned positions of the model, with `init.train` {train}, "
+        f"which does not train the new rows: got {recipe.network.max_len}; leave it out, train all, or write "
+        "`network.positions` {kind: learned, longer: interpolated}"
+    )
+
+
+def _longer(recipe: NetworkConfig) -> str:
+    """How a recipe makes a learned table of positions longer."""
+    return next((scheme.longer for scheme in recipe.schemes if scheme.kind == "learned"), "grown")
+
+
+@torch.no_grad()
+def lengthened(initial: ModelFiles, network: nn.Module, recipe: NetworkConfig) -> ModelFiles:
+    """The initial model with its learned position tables (L,D) extended to the length of the network's.
+
+    The key `longer` of the recipe's positions says how: new rows, or the old ones interpolated (docs/notes.md#b2).
+    """
+    method = _longer(recipe)
+    weights = dict(initial.weights)
+    for name, module in network.named_modules():
+        old = weights.get(f"{name}.weight")
+        if not isinstance(module, Learned) or old is None or old.shape[0] >= module.weight.shape[0]:
+            continue
+        table = Learned(old.shape[0] - module.shift, old.shape[1], module.shift)
+        table.weight.copy_(old)
+        extended = table.interpolated(module.max_len) if method == "interpolated" else table.grown(module.max_len)
+        weights[f"{name}.weight"] = extended.weight
+    return replace(initial, weights=weights)
+
+
+def first_weights(network: Network, initial: ModelFiles, recipe: NetworkConfig) -> None:
+    """Give a new network the weights of the initial model.
+
+    A head for other labels, and a head, a pooler or a mix of layers that the model does not have, or has for another
+    number of layers, keep their own weights. Heads, a pooler and upper layers that the network does not have are left
+    out.
+
+    Raises:
+        ModelError: a weight is missing or unexpected, or of another shape.
+    """
+    files = lengthened(initial, network, recipe)
+    fresh = network.state_dict()
+    labels = {head.name: head.labels for head in initial.network.heads}
+    heads_with_other_labels = tuple(
+        f"{_HEADS}{head.name}." for head in network.config.heads if labels.get(head.name) != head.labels
+    )
+    weights = {
+        name: value
+        for name, value in files.weights.items()
+        if name in fresh or not (name.startswith((_HEADS, _POOLER, _PROJECTIONS)) or _is_above(name, network.config))
+    }
+    for name, value in fresh.items():
+        output = name.startswith(heads_with_other_labels) and name.rpartition(".")[0].endswith(".out")
+        resized = name.startswith(_MIX) and name in weights and weights[name].shape != value.shape
+        if output or resized or (name not in weights and name.startswith((_HEADS, _POOLER, _MIX))):
+            weights[name] = value
+    files = replace(files, weights=weights)
+    check_weights(network, files)
+    network.load_state_dict(files.weights)
+
+
+def _is_above(name: str, network: NetworkConfig) -> bool:
+    """Whether a weight belongs to a layer above those of a network of one stack."""
+    match = _LAYER.search(name)
+    return network.architecture in ("encoder", "decoder") and match is not None and int(match[1]) >= network.n_layers

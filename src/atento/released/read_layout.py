@@ -1,0 +1,211 @@
+"""Reads a folder in the Hugging Face layout: our configuration, our weights, and a load report."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from atento.config.sections.network import NetworkConfig
+from atento.errors import ModelError, RecipeError, counted, nearest
+from atento.precision import side_by_side
+from atento.released.albert import ALBERT
+from atento.released.bart import BART_AND_RELATIVES
+from atento.released.bert import BERT_AND_RELATIVES
+from atento.released.config_keys import ReadKeys
+from atento.released.deberta import DEBERTA
+from atento.released.distilbert import DISTILBERT
+from atento.released.family import Family, check_depth, check_numbers, known_ids, warn_of_ids
+from atento.released.gpt import GPT1, GPT2
+from atento.released.llama import LLAMA_AND_RELATIVES
+from atento.released.load_report import LoadReport
+from atento.released.modernbert import MODERNBERT
+from atento.released.mpnet import MPNET
+from atento.released.t5 import MT5, T5
+from atento.released.tying import Tying
+from atento.released.weight_rows import Row
+from atento.storage.tensorfile import TensorFiles, check_finite
+
+_AT_ONCE = 4  # tensors read in parallel at most
+
+FAMILIES: dict[str, Family] = {
+    family.model_type: family
+    for family in (
+        *BERT_AND_RELATIVES,
+        DISTILBERT,
+        ALBERT,
+        MPNET,
+        DEBERTA,
+        MODERNBERT,
+        GPT1,
+        GPT2,
+        *LLAMA_AND_RELATIVES,
+        T5,
+        MT5,
+        *BART_AND_RELATIVES,
+    )
+}
+
+
+def family_of(data: Mapping[str, Any], path: str) -> Family:
+    """The family that a `config.json` names.
+
+    Raises:
+        ModelError: an unknown family; suggests known ones.
+    """
+    name = data.get("model_type")
+    if not isinstance(name, str) or name not in FAMILIES:
+        raise ModelError(f"{path}: model_type {name!r} is not known here{nearest(str(name), list(FAMILIES))}")
+    return FAMILIES[name]
+
+
+@dataclass(frozen=True)
+class Over:
+    """A further file, whose tensors replace those of a folder or are added to them.
+
+    `names`: their names in the file -> those in a model with a head. `changed`: weights, by the latter, that are
+    changed after reading. What repeats one of either keeps the tensor of the folder; `tied`: one of `changed` alone.
+    """
+
+    file: Path
+    names: Mapping[str, str]
+    changed: frozenset[str] = frozenset()
+    tied: bool = False
+
+
+def read_released(
+    folder: Path,
+    data: Mapping[str, Any],
+    *,
+    allow_missing: bool = False,
+    allow_unused: bool = False,
+    over: Over | None = None,
+) -> tuple[NetworkConfig, dict[str, Tensor], LoadReport]:
+    """Configuration, weights under our names, and the load report.
+
+    Args:
+        data: the folder's `config.json`.
+        allow_missing: weights that the file lacks are left out (and initialised). allow_unused: weights that the
+            network does not have are ignored. Both are errors otherwise.
+        over: a further file, read over the folder's.
+
+    Raises:
+        ModelError: another family, a configuration that is not supported, missing or unused weights.
+        CheckpointError: a damaged file.
+    """
+    family = family_of(data, str(folder / "config.json"))
+    with TensorFiles(folder) as files:
+        files.with_todays_names()
+        prefix = family.prefix_in(files.entries)
+        changed, kept = (frozenset[str](),) * 2 if over is None else _lay_over(files, over, family, data, prefix)
+        theirs = files.entries.keys()
+        plain = frozenset(name.removeprefix(prefix) for name in theirs)
+        try:
+            check_numbers(data)
+            tying = family.tying(
+                data, theirs, prefix, lambda one, other: not changed & {one, other} and files.equal(one, other)
+            )
+            known, outside = known_ids(data)
+            keys = ReadKeys(known)
+            config = family.read(keys, plain, tying)
+        except KeyError as error:
+            raise ModelError(f"{folder / 'config.json'}: {error.args[0]!r} is missing") from None
+        except (TypeError, ValueError, ArithmeticError, AttributeError, RecipeError, ModelError) as error:
+            raise ModelError(f"{folder / 'config.json'}: {error}") from None
+        check_depth(config, len(theirs), str(folder / "config.json"))
+        rows = family.rows(config)
+        weights, load_report = _take(files, config, rows, prefix, tying)
+        used_names = {name for names in load_report.loaded.values() for name in names}
+        for name in sorted(theirs - used_names - kept):
+            bare = name.removeprefix(prefix)
+            getattr(load_report, _kind(family, tying, bare)).append(name)
+        load_report.unread = keys.unread()
+        load_report.untied = sorted(used_names.intersection(tying.untied))
+    if load_report.new and not allow_missing:
+        lacking = [", ".join(row.theirs) for row in rows if row.ours in set(load_report.new)]
+        of = "".join(f" of a {name}" for name in (data.get("architectures") or ())[:1] if isinstance(name, str))
+        raise ModelError(f"{folder}: missing weights{of} ({len(lacking)}): {', '.join(lacking[:5])}")
+    if load_report.unused and not allow_unused:
+        raise ModelError(
+            f"{folder}: {counted(len(load_report.unused), 'weight has', 'weights have')} no place in this network: "
+            f"{', '.join(load_report.unused[:5])}"
+        )
+    warn_of_ids(outside, config, str(folder / "config.json"))
+    return config, weights, load_report
+
+
+def _lay_over(
+    files: TensorFiles, over: Over, family: Family, data: Mapping[str, Any], prefix: str
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Put the tensors of another file over those of the folder.
+
+    Returns:
+        The names of the tensors that equal no other after they are changed, and the names that were added for tensors
+        of the folder that others repeated.
+    """
+    names = {name: known if prefix else family.bare(known) for name, known in over.names.items()}
+    changed = frozenset(name if prefix else family.bare(name) for name in over.changed)
+    stored_names = family.tying(data, files.entries, prefix, files.equal).stored_names
+    new = changed if over.tied else changed.union(names.values())
+    kept: dict[str, str] = {}
+    for stored in set(stored_names.values()):
+        repeats = [name for name, source in stored_names.items() if source == stored]
+        if any(name in new or prefix + name in new for name in repeats):
+            kept |= {prefix + name if prefix + name in new else name: stored for name in repeats}
+    kept = {name: stored for name, stored in kept.items() if not {name, prefix + name} & files.entries.keys()}
+    files.entries |= {name: files.entries[stored] for name, stored in kept.items()}
+    files.lay_over(over.file, names)
+    return changed, frozenset(kept)
+
+
+def _kind(family: Family, tying: Tying, name: str) -> str:
+    """The list of the load report for a tensor that no row uses."""
+    if name.endswith(family.computed):
+        return "computed"
+    if name.endswith(family.ignored):
+        return "ignored"
+    if name in tying.repeated:
+        return "tied"
+    return "replaced" if name in tying.sources else "unused"
+
+
+def _take(
+    files: TensorFiles, config: NetworkConfig, rows: list[Row], prefix: str, tying: Tying
+) -> tuple[dict[str, Tensor], LoadReport]:
+    weights: dict[str, Tensor] = {}
+    load_report = LoadReport()
+    present_rows: list[Row] = []
+    zeros: list[str] = []
+    for row in rows:
+        before = "" if row.head else prefix
+        names = tuple(tying.stored_names.get(name, before + name) for name in row.theirs)
+        if all(name in files.entries for name in names):
+            load_report.loaded[row.ours] = names
+            present_rows.append(row)
+        elif row.optional:  # a bias that some files leave out is zero
+            zeros.append(row.ours)
+        else:
+            load_report.new.append(row.ours)
+    with side_by_side(min(_AT_ONCE, torch.get_num_threads()), 1) as pool:  # transposing takes longer than reading
+        tensors = pool.map(lambda row: _read(files, row, load_report.loaded[row.ours]), present_rows)
+        weights |= {row.ours: tensor for row, tensor in zip(present_rows, tensors)}
+    dtype = next((tensor.dtype for tensor in weights.values()), torch.float32)
+    weights |= {name: torch.zeros(config.target_vocab_size, dtype=dtype) for name in zeros}
+    return weights, load_report
+
+
+def _read(files: TensorFiles, row: Row, names: tuple[str, ...]) -> Tensor:
+    """One of our tensors from theirs. Raises CheckpointError: it holds NaN or infinity. ModelError: it holds
+    integers."""
+    if len(names) > 1:
+        tensor = files.joined(names)
+    else:
+        tensor = files.transposed(names[0]) if row.transposed else files.read(names[0])
+    if not tensor.is_floating_point():
+        kind = str(tensor.dtype).removeprefix("torch.")
+        raise ModelError(f"{files.folder}: tensor {', '.join(names)} is of {kind}: quantised weights are not read here")
+    tensor = tensor.flatten() if row.flat else tensor
+    check_finite(files.folder, ", ".join(names), tensor)
+    return tensor

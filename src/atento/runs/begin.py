@@ -1,0 +1,125 @@
+"""How a run begins: at its first step, at a step of another run (`--from`), or where it was stopped."""
+
+from atento.config.tables.tasks import TASKS
+from atento.errors import CheckpointError, UsageError, counted
+from atento.runs.branch import begin_at, check_network, check_optimizer
+from atento.runs.classifier import classifier_of
+from atento.runs.fine_tuning import sizes
+from atento.runs.finish import has_more_steps
+from atento.runs.folder import end_event
+from atento.runs.mixing_preview import report_mixing
+from atento.runs.plans.run_plan import plan_run
+from atento.runs.setup import Setup
+from atento.storage.catalogue import newest
+from atento.storage.checkpoint import check_space
+from atento.training.faults import is_out_of_memory
+from atento.training.journal import changed_since
+from atento.training.run import Run
+from atento.training.saving import finish_save, restore
+
+_ESTIMATED = 50  # steps; a shorter run takes little longer than its estimate
+
+
+def start_or_resume(setup: Setup, run: Run) -> bool:
+    """Start the run, or resume it from its newest good checkpoint; return False if it has already finished.
+
+    Raises:
+        CheckpointError: all checkpoints of the run are damaged.
+        UsageError: the run has more steps than the recipe.
+    """
+    last = newest(run.checkpoints)
+    if last is None:
+        if damaged := sorted(path.name for path in run.checkpoints.glob("*.bad*")):
+            raise CheckpointError(
+                f"every checkpoint of {run.folder} is damaged ({', '.join(damaged)}); "
+                "--force moves it aside and starts over"
+            )
+        _start(setup, run)
+        return True
+    state = restore(run, last)
+    if run.progress.step > run.steps:
+        raise UsageError(
+            f"{run.folder} has {counted(run.progress.step, 'step')}; `training.steps` {run.steps} is fewer. "
+            "Use --force to start over"
+        )
+    finished = run.progress.finished and not has_more_steps(run)
+    if finished and end_event(run.folder) is not None:
+        setup.report(f"already finished: {run.folder}, step {run.progress.step}")
+        return False
+    # a run that finished training may still lack its average and test scores
+    where = "after its last step," if finished else "from step"
+    setup.report(f"resuming {run.folder} {where} {run.progress.step}")
+    if change := changed_since(setup.folder / "metrics.jsonl", state.get("journal")):
+        setup.report(
+            f"warning: {setup.folder / 'metrics.jsonl'} {change} since the checkpoint of step {run.progress.step:,}: "
+            "training goes on exactly, but its curves are no longer those of the run; to have them, stop, put the file "
+            "back and run the same command"
+        )
+    run.journal.cut(run.progress.step)
+    finish_save(run)
+    return True
+
+
+def _start(setup: Setup, run: Run) -> None:
+    """Report the sizes of the run, and load the checkpoint of another run that it begins at (`--from`)."""
+    recipe, identity, spec = setup.recipe, setup.identity, TASKS[setup.recipe.task]
+    examples = counted(len(run.batches), spec.records.removesuffix("s"))
+    target = spec.targets.removesuffix("s")
+    long = run.steps >= _ESTIMATED and classifier_of(recipe) is None and recipe.training.minutes is None
+    estimate = _estimate(setup, run) if long and setup.replica.main else ""
+    setup.report(
+        f"{recipe.name}: {sizes(recipe, setup.network, setup.trained)}, {examples}, "
+        f"{counted(run.batches.updates_per_epoch, 'update')} an epoch of about "
+        f"{counted(recipe.training.batch_tokens, target)}, {counted(run.steps, 'step')}; {identity['device']}, "
+        f"{identity['precision']}, {counted(int(identity['threads']), 'thread')}{_processes(setup, run)}; run folder "
+        f"{run.folder}"
+    )
+    if estimate:
+        setup.report(estimate)
+    if setup.replica.size == 1:
+        _check_disk(run)
+    report_mixing(run.batches, setup.data.train, recipe, run.steps, setup.report)
+    run.journal.cut(0)
+    if setup.branch is not None:
+        check_network(setup.branch, setup.config, None if recipe.init is None else recipe.init.adapters)
+        check_optimizer(setup.branch, recipe.training.optimizer)
+        begin_at(run, setup.branch)
+        setup.report(f"starting from step {setup.branch.step} of {setup.branch.name.rpartition('@')[0]}")
+
+
+def _check_disk(run: Run) -> None:
+    """Raises CheckpointError: the weights, and two moments of those that AdamW trains, do not fit on the disk."""
+    weights = [weight.numel() * weight.element_size() for weight in run.updater.network.parameters()]
+    moments = [8 * run.updater.parameters[name].numel() for name in run.updater.trained.begins]
+    sizes = [sum(weights), sum(moments) if run.config.optimizer == "adamw" else 0]
+    check_space(run.checkpoints if run.checkpoints.exists() else run.folder, run.checkpoints, run.steps, sizes)
+
+
+def _processes(setup: Setup, run: Run) -> str:
+    """Return how many processes train, and warn if an update has too few parts for them."""
+    size = setup.replica.size
+    if size == 1:
+        return ""
+    parts = sum(1 for _ in run.batches.parts(0, run.config.micro_batches))
+    if parts < size:
+        setup.report(
+            f"warning: the first update has {counted(parts, 'part')} for {size} processes, so some have nothing to do: "
+            f"raise `training.batch_tokens` to several times {2048 * size:,}"
+        )
+    return f" in each of {size} processes"
+
+
+def _estimate(setup: Setup, run: Run) -> str:
+    """Return a line with the memory of the run, from passes of one part; its time is told after ten seconds."""
+    identity = setup.identity
+    try:
+        plan = plan_run(
+            *(setup.recipe, setup.config, run.batches, str(identity["precision"]), str(identity["device"])),
+            int(identity["threads"]),
+            built=True,
+        )
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return "warning: memory ran out when that of an update was measured: updates will be computed in more pieces"
+    return plan.sentence(TASKS[setup.recipe.task].targets)

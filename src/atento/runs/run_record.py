@@ -1,0 +1,206 @@
+"""Read a run folder: recipe, curves, the checkpoint in use, scores, time. Does not load torch."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from atento.config.reading.loading import load_recipe
+from atento.config.recipe import Recipe
+from atento.errors import CheckpointError, UsageError, counted
+from atento.limits import read_plain_text
+from atento.metrics.metric_table import signed
+from atento.storage.catalogue import STATE, list_checkpoints, select_checkpoint
+from atento.storage.manifest import read_json, read_manifest
+from atento.training.journal import read_journal
+
+_NO_SCORES = ("event", "step", "seconds", "note")
+
+
+class Scored(NamedTuple):
+    """A value of the run's metric, and the step that it belongs to."""
+
+    step: int
+    value: float
+
+
+class InUse(NamedTuple):
+    """The checkpoint that `load` takes of the run: best, last or averaged; `score` is None if it was not validated."""
+
+    word: str
+    path: Path
+    step: int
+    score: float | None
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A run, read from its folder.
+
+    Attributes:
+        recipe: as resolved when the run last started.
+        events: those of `metrics.jsonl`, oldest first.
+        network: that of the checkpoint in use, as its `config.json` has it; empty while there is none.
+        in_use: None while there is no checkpoint that verifies.
+        checkpoints, damaged: names of folders, oldest first.
+        facts: of the last start: versions, command, machine; parameters, steps, examples.
+        seconds: how long training took up to the last checkpoint, pauses left out; None in runs of older versions.
+    """
+
+    folder: Path
+    recipe: Recipe
+    events: list[dict[str, Any]]
+    network: Mapping[str, Any]
+    in_use: InUse | None
+    checkpoints: list[str]
+    damaged: list[str]
+    facts: Mapping[str, Any]
+    seconds: float | None
+
+    @property
+    def metric(self) -> str:
+        """The validation score that decides which checkpoint is best: the recipe's first metric, else nll."""
+        return self.recipe.metrics[0] if self.recipe.metrics else "nll"
+
+    @property
+    def step(self) -> int:
+        """The last step in the folder."""
+        return max((int(event["step"]) for event in self.events), default=0)
+
+    @property
+    def steps(self) -> int | None:
+        """The planned number of steps; None if `training.epochs` is set and the number is not in the folder."""
+        steps = self.facts.get("steps")
+        if isinstance(steps, int):
+            return steps
+        return self.recipe.training.steps if self.recipe.training.epochs is None else None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has ended, with averaging and testing."""
+        return any(event["event"] == "end" for event in self.events)
+
+    def curve(self, name: str, kind: str) -> list[tuple[int, float]]:
+        """Return (step, value) of each event of a kind (train, valid) that has this value."""
+        return [
+            (int(event["step"]), float(event[name]))
+            for event in self.events
+            if event["event"] == kind and isinstance(event.get(name), int | float)
+        ]
+
+    @property
+    def best(self) -> Scored | None:
+        """The best validation; the earliest of equal ones."""
+        points = [Scored(*point) for point in self.curve(self.metric, "valid")]
+        return max(points, key=lambda point: (signed(self.metric, point.value), -point.step), default=None)
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """The validation scores of the checkpoint in use, by name; an averaged one has only the metric."""
+        used = self.in_use
+        if used is None:
+            return {}
+        if used.word == "averaged":
+            return {} if used.score is None else {self.metric: used.score}
+        events = [event for event in self.events if event["event"] == "valid" and event["step"] == used.step]
+        return _scores(events[-1]) if events else {}
+
+    @property
+    def test(self) -> dict[str, float]:
+        """The scores on the test data, by name; empty before the run has ended, or without test data."""
+        ends = [event for event in self.events if event["event"] == "end"]
+        return (
+            {}
+            if not ends
+            else {name.removeprefix("test_"): value for name, value in ends[-1].items() if name.startswith("test_")}
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as plain data, as printed by `--json`."""
+        used, best = self.in_use, self.best
+        return {
+            "run": str(self.folder),
+            "name": self.recipe.name,
+            "task": self.recipe.task,
+            "step": self.step,
+            "steps": self.steps,
+            "finished": self.finished,
+            "seconds": self.seconds,
+            "vocabulary": self.network.get("vocab_size"),
+            "parameters": self.facts.get("parameters"),
+            "metric": self.metric,
+            "best": None if best is None else best._asdict(),
+            "in_use": None
+            if used is None
+            else {"word": used.word, "checkpoint": used.path.name, "step": used.step, "score": used.score},
+            "scores": self.scores,
+            "test": self.test,
+            "checkpoints": self.checkpoints,
+            "damaged": self.damaged,
+        }
+
+
+def is_run(folder: Path) -> bool:
+    """Return whether a folder is a run folder."""
+    return (folder / "run.json").is_file()
+
+
+def read_run(folder: Path) -> RunRecord:
+    """Read a run folder. The checkpoint in use is verified; nothing is renamed.
+
+    Raises:
+        UsageError: it is no run. RecipeError, DataError: its recipe or journal is damaged; names the file and line.
+        CheckpointError: the system does not let us read.
+    """
+    if not is_run(folder):
+        runs = sorted(path.parent.name for path in folder.glob("*/run.json"))
+        inner = f"; it has {counted(len(runs), 'run')}, such as {folder / runs[0]}" if runs else ""
+        raise UsageError(f"{folder} is not a run{inner}")
+    recipe = load_recipe(folder / "recipe.yaml", environment={}).recipe
+    journal = folder / "metrics.jsonl"
+    events = read_journal(journal) if journal.exists() else []
+    metric = recipe.metrics[0] if recipe.metrics else "nll"
+    selected = select_checkpoint(folder)
+    used, network = None, {}
+    if selected is not None:
+        manifest = read_manifest(selected.path)
+        score = read_json(selected.path, manifest, STATE).get("score")
+        network = read_json(selected.path, manifest, "config.json").get("network", {})
+        used = InUse(
+            selected.kind, selected.path, manifest.step, None if score is None else signed(metric, float(score))
+        )
+    every = list_checkpoints(folder / "checkpoints")
+    names = sorted(path.name for path in (folder / "checkpoints").glob("step-*.bad*"))
+    return RunRecord(
+        folder=folder,
+        recipe=recipe,
+        events=events,
+        network=network,
+        in_use=used,
+        checkpoints=[item.path.name for item in reversed(every)],
+        damaged=names,
+        facts=_facts(folder / "env.json"),
+        seconds=None if not every else _seconds(every[0].path),
+    )
+
+
+def _scores(event: Mapping[str, Any]) -> dict[str, float]:
+    return {name: value for name, value in event.items() if name not in _NO_SCORES}
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    """Read the facts of the last start; empty if the file is missing or damaged."""
+    try:
+        facts = json.loads(read_plain_text(path))
+    except (OSError, ValueError):
+        return {}
+    return facts if isinstance(facts, dict) else {}
+
+
+def _seconds(checkpoint: Path) -> float | None:
+    try:
+        seconds = read_json(checkpoint, read_manifest(checkpoint), STATE).get("seconds")
+    except CheckpointError:
+        return None
+    return float(seconds) if isinstance(seconds, int | float) else None

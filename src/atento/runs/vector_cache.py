@@ -1,0 +1,80 @@
+"""The vectors of a frozen network for the texts of a run, read once and stored in a folder (`init.cache`)."""
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import torch
+
+from atento.config.reading.initial_keys import rates_of
+from atento.config.recipe import Recipe
+from atento.config.sections.network import NetworkConfig, changed
+from atento.config.tables.tasks import TASKS
+from atento.data.batches.batch import Batches
+from atento.errors import RecipeError, counted
+from atento.models.load import ModelFiles
+from atento.networks.frozen import FrozenVectors, common_pooling, frozen
+from atento.networks.interface import Network
+from atento.storage.vectors import read_vectors, write_vectors
+from atento.tasks.features import vectors_path, without_dropout
+
+_TOKENS = 2048  # read at a time
+
+
+def cached_config(config: NetworkConfig, recipe: Recipe) -> NetworkConfig:
+    """Return the configuration for `init.cache`: without dropout, as stored vectors have none.
+
+    Raises:
+        RecipeError: the network is neither an encoder nor a decoder, or a decoder that has to write.
+    """
+    if config.architecture not in ("encoder", "decoder"):
+        raise RecipeError(
+            f"`init.cache` is for an encoder or a decoder: got a model of architecture {config.architecture}"
+        )
+    if config.architecture == "decoder" and not TASKS[recipe.task].heads:
+        raise RecipeError(f"`init.cache` of a decoder is for tasks with a head: got task {recipe.task}")
+    return without_dropout(config)
+
+
+def saved_config(config: NetworkConfig, recipe: Recipe, initial: ModelFiles | None) -> NetworkConfig:
+    """Return the configuration that checkpoints store.
+
+    With `init.cache` it has the rates of dropout of the initial model, though the run has none: fine-tuning the result
+    later begins with them.
+    """
+    if initial is None or recipe.init is None or recipe.init.cache is None:
+        return config
+    return changed(config, rates_of(initial.network))
+
+
+def frozen_vectors(
+    network: Network, batches: Iterable[Batches], folder: Path, report: Callable[[str], None]
+) -> FrozenVectors:
+    """Return the vectors of all texts; those that the folder lacks are computed and added to it.
+
+    The file in the folder is named by a hash of the frozen weights, the network and the pooling, and a text is found by
+    a hash of its ids: after a change of either, vectors are computed anew. Texts are read in a fixed order, so that a
+    resumed run has the same bits.
+
+    Raises:
+        CheckpointError: the folder cannot be written.
+    """
+    pooling = common_pooling(network.config)
+    path, started = vectors_path(folder, network, pooling), time.monotonic()
+    vectors = FrozenVectors(pooling, read_vectors(path))
+    device, was_training = next(network.parameters()).device, network.training
+    network.eval()
+    texts = 0
+    with frozen(vectors), torch.inference_mode():
+        for split in batches:
+            for batch in split.in_order(_TOKENS):
+                texts += len(next(iter(batch.labels.values())))
+                network(**batch.to(device).inputs, project=False)
+    network.train(was_training)
+    if vectors.computed:
+        write_vectors(path, vectors.rows)
+    report(
+        f"vectors of {counted(texts, 'text')}: {vectors.computed:,} computed, the others from {path}, in "
+        f"{time.monotonic() - started:.1f} s"
+    )
+    return vectors

@@ -1,0 +1,234 @@
+"""Evaluate a model on a split: the loss of its objective, and the metrics of its outputs, loaded or in training."""
+
+import inspect
+import math
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from atento.attention.low_rank import joined
+from atento.config.recipe import Recipe
+from atento.config.sections.embedding import EmbeddingConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.tables.tasks import TASKS, objectives_of
+from atento.data.batches.batch import Batch, Batches
+from atento.data.batches.special_tokens import template_for
+from atento.data.objectives import batches_for
+from atento.data.objectives.preparation import Preparation
+from atento.data.records.reader import Split
+from atento.errors import AtentoWarning
+from atento.metrics import METRICS, Score, metric_named
+from atento.networks.interface import Network
+from atento.tasks.grouping import Share, all_results, batches_shared
+from atento.tasks.question_answering import learned_settings
+from atento.tasks.tag_sequences import scheme_of_labels
+from atento.tasks.task_model import TaskModel
+from atento.tasks.verb_table import VERBS, labels_of
+from atento.text.tokenizer import Tokenizer
+from atento.training.losses import Call, Sums, losses
+
+_BATCH_TOKENS = 2048
+
+
+def held_out_batches(recipe: Recipe, network: NetworkConfig, tokenizer: Tokenizer, split: Split) -> Batches:
+    """Return a validation or test split as batches of the recipe's objective.
+
+    Raises:
+        DataError: no example is left, or a label that the training data does not have.
+    """
+    template = template_for(recipe.task, tokenizer)
+    preparation = Preparation(recipe, network, tokenizer, split, template, held_out=True)
+    return batches_for(preparation, objectives_of(recipe.task, recipe.objective))
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The scores of a split by name, and what was scored: the outputs and the right ones, if there are metrics."""
+
+    scores: dict[str, float]
+    outputs: Sequence[Any] = ()
+    gold: Sequence[Any] = ()
+
+
+class ModelInTraining(TaskModel):
+    """A network in training as the model that its checkpoint will be. Its outputs are those of the loaded model, but:
+
+    - Texts are read by the network itself: packed weights would be used once. A draft, which changes no greedy output,
+      is not used.
+    - `data.truncate` cuts sources at the learned positions, and `data.max_len` the texts that become vectors.
+    - A source without a letter or digit is translated, where a loaded model copies it.
+    - Tags obey the scheme that the labels suggest, where a loaded model has that of the training data, and questions
+      may have no answer if those of the split do, where a loaded model goes by the training data.
+    """
+
+    copies = False
+
+    def __init__(self, network: Network, tokenizer: Tokenizer, recipe: Recipe, split: Split) -> None:
+        config: dict[str, Any] = {
+            "task": recipe.task,
+            "template": template_for(recipe.task, tokenizer),
+            "decoding": asdict(replace(recipe.decoding, draft=())),
+            "max_len": recipe.data.max_len,
+            "prefixes": prefixes_of(recipe),
+            "tag_scheme": scheme_of_labels(labels_of(network.config)),
+        }
+        if recipe.objective:
+            config["objectives"] = [objective.kind for objective in recipe.objective]
+        if TASKS[recipe.task].vectors:
+            embedding = recipe.embedding or EmbeddingConfig()
+            limits = [limit for limit in (embedding.max_len, recipe.data.max_len) if limit is not None]
+            config["embedding"] = asdict(replace(embedding, max_len=min(limits)))
+        if "answers" in split.columns:
+            config["answering"] = learned_settings(recipe, split)
+        super().__init__(network, tokenizer, config)
+        self.source_limit = None if recipe.data.truncate == "none" else network.config.position_limit
+
+    @property
+    def trained_length(self) -> int | None:
+        """The tokens to which texts are cut; none of those that outputs are written for, of which training told."""
+        return None if TASKS[self.config["task"]].writes else super().trained_length
+
+
+def scored(
+    model: TaskModel,
+    task: str,
+    split: Split,
+    metrics: Sequence[str],
+    options: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    more: Sequence[Sequence[Any]] = (),
+    language: str | None = None,
+) -> tuple[dict[str, Score], Sequence[Any], Sequence[Any]]:
+    """Return the scores of the outputs of a model for the records of a split, the outputs, and the right ones.
+
+    Args:
+        model: a model, in training or loaded.
+        task: a task whose outputs metrics score.
+        split: the records.
+        metrics: their names.
+        options: those of a call that writes.
+        more: further right outputs of each record. Without them, a model of several prefixes also has the scores of the
+            records of each, as `METRIC[PREFIX]`.
+        language: of the answers, for metrics that depend on it.
+
+    Raises:
+        UsageError: an unknown metric, or an option without effect.
+    """
+    verb = VERBS[str(TASKS[task].verb)]
+    outputs, gold = verb.call(model, split, options), verb.gold(split)
+    if more:
+        return metric_scores(outputs, [gold, *more], metrics, language), outputs, gold
+    scores = metric_scores(outputs, gold, metrics, language)
+    prefixes = [prefix for prefix in model.config.get("prefixes", []) if isinstance(prefix, str)]
+    return scores | scores_by_prefix(outputs, gold, metrics, split, prefixes), outputs, gold
+
+
+def evaluate(
+    network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe, share: Share | None = None
+) -> dict[str, float]:
+    """Return the scores of `evaluation_of`; processes may share the batches."""
+    with batches_shared(share):
+        return evaluation_of(network, tokenizer, split, recipe).scores
+
+
+def evaluation_of(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe) -> Evaluation:
+    """Return the scores of a split: `loss` and `nll` (nats per target), `perplexity` for language models, and metrics.
+
+    Random choices of the objective, such as masked tokens, are the same every time. With several heads, `loss` and
+    `nll` are the sum of their means, and `nll_HEAD` is each mean. If the data of the recipe have several prefixes,
+    `METRIC[PREFIX]` is the score of the records of one of them. Adapters are joined to the weights meanwhile, as they
+    are when the model is loaded.
+    """
+    was_training = network.training
+    network.eval()
+    with ExitStack() as after:
+        after.callback(network.train, was_training)
+        after.enter_context(joined(network))
+        means = mean_losses(network, held_out_batches(recipe, network.config, tokenizer, split).in_order(_BATCH_TOKENS))
+        nll = sum(means.values())
+        scores = {"loss": nll, "nll": nll}
+        if len(means) > 1:
+            scores |= {f"nll_{head}": mean for head, mean in means.items()}
+        spec = TASKS[recipe.task]
+        if spec.perplexity:
+            scores["perplexity"] = perplexity_of(next(iter(means.values())))
+        if recipe.metrics and spec.verb is not None and spec.outputs is not None:
+            if not spec.writes:
+                after.enter_context(warnings.catch_warnings())
+                warnings.simplefilter("ignore", AtentoWarning)  # training has reported how many are cut
+            model = ModelInTraining(network, tokenizer, recipe, split)
+            task_scores, outputs, gold = scored(model, recipe.task, split, recipe.metrics)
+            return Evaluation(scores | {name: score.value for name, score in task_scores.items()}, outputs, gold)
+        return Evaluation(scores)
+
+
+def prefixes_of(recipe: Recipe) -> list[str]:
+    """Return the prefixes of all data of a recipe, in their order."""
+    sources = (*recipe.data.train, *recipe.data.valid, *recipe.data.test)
+    return list(dict.fromkeys(source.prefix for source in sources if source.prefix))
+
+
+def scores_by_prefix(
+    outputs: Sequence[Any], gold: Sequence[Any], metrics: Sequence[str], split: Split, prefixes: Sequence[str]
+) -> dict[str, Score]:
+    """Score the records of each prefix on their own, as `METRIC[PREFIX]`; none if fewer than two prefixes occur.
+
+    A record belongs to the longest prefix that its source or text begins with.
+    """
+    texts = split["source" if "source" in split.columns else "text"] if len(prefixes) > 1 else []
+    rows: dict[str, list[int]] = {prefix: [] for prefix in prefixes}
+    for row, text in enumerate(texts):
+        matching = [prefix for prefix in prefixes if text.startswith(prefix)]
+        if matching:
+            rows[max(matching, key=len)].append(row)
+    scores: dict[str, Score] = {}
+    if sum(map(bool, rows.values())) > 1:
+        for prefix, numbers in rows.items():
+            if numbers:
+                part = metric_scores([outputs[row] for row in numbers], [gold[row] for row in numbers], metrics)
+                scores |= {f"{name}[{prefix.strip()}]": score for name, score in part.items()}
+    return scores
+
+
+def metric_scores(
+    outputs: Sequence[Any], gold: Sequence[Any], metrics: Sequence[str], language: str | None = None
+) -> dict[str, Score]:
+    """Score outputs against references with each metric; they are what the metrics' `outputs` say.
+
+    Raises:
+        UsageError: an unknown metric.
+    """
+    return {name: metric_named(name)(outputs, gold, **metric_options(name, language)) for name in metrics}
+
+
+def metric_options(metric: str, language: str | None) -> dict[str, str]:
+    """Return the options of a metric: the language, for those that depend on it."""
+    if language is None or "language" not in inspect.signature(METRICS[metric].score).parameters:
+        return {}
+    return {"language": language}
+
+
+@torch.inference_mode()
+def mean_losses(network: Network, batches: Iterable[Batch]) -> dict[str, float]:
+    """Return the mean loss per target of each head in nats, without dropout or label smoothing."""
+    device = next(network.parameters()).device
+
+    def compute(batch: Batch) -> dict[str, tuple[float, float, int]]:
+        counts, computed = batch.counts(), losses(network, batch.to(device), Call())
+        return {head: (float(loss), float(nll), counts[head]) for head, (loss, nll) in computed.items()}
+
+    sums: dict[str, Sums] = {}
+    for by_head in all_results(batches, compute):
+        for head, values in by_head.items():
+            sums.setdefault(head, Sums()).add(Sums(*values))
+    return {head: head_sums.nll / max(1, head_sums.targets) for head, head_sums in sums.items()}
+
+
+def perplexity_of(mean: float) -> float:
+    """Return exp(mean); `mean` is limited to 700 nats, since exp(710) overflows."""
+    return math.exp(min(mean, 700.0))

@@ -1,0 +1,350 @@
+"""Outputs for many inputs by any strategy, in batches of similar length, with a seed for each input."""
+
+import reprlib
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from atento.config.sections.decoding import CONTINUATION_TOKENS, DecodingConfig
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import WritingConfig
+from atento.decoding import Beam, Greedy, Hypothesis, Sample, generate
+from atento.decoding.contract import Request
+from atento.decoding.draft import Draft
+from atento.decoding.exact import exact_search
+from atento.decoding.rules import StopStrings
+from atento.decoding.seeds import row_seed
+from atento.decoding.source import Source
+from atento.decoding.strategies import Strategy
+from atento.decoding.stream import Token, stream
+from atento.decoding.trace import Trace
+from atento.errors import AtentoWarning, UsageError, counted
+from atento.tasks.decoding_setup import NO_CONSTRAINTS, Constraints, ToText, Utility, rules_of, strategy_of
+from atento.tasks.grouping import by_length, results_of
+from atento.tasks.length_warnings import check_lengths, warn_of_context
+
+DOUBLINGS = 2  # of the width of a beam that found fewer than `n_best` different texts
+
+
+@dataclass(frozen=True)
+class WrittenText:
+    """An output text with its hypothesis."""
+
+    text: str
+    hypothesis: Hypothesis
+
+    def __repr__(self) -> str:
+        return f"WrittenText({reprlib.repr(self.text)}, score={self.hypothesis.score:.4f})"
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Writes the outputs of one call: all that the search for them takes, but for the texts.
+
+    The outputs of a text do not depend on the other texts: its seed comes from `decoding.seed` and its number.
+
+    Attributes:
+        steps: a network, a loaded model or a step function.
+        config: of the network.
+        decoding: the options of decoding.
+        text: ids -> text.
+        device: where the network is.
+        encode: texts -> ids, special tokens included, `n_special` of each text; no ids: it is not searched.
+        is_prompt: whether texts are prompts; prompt and output share the positions.
+        words_only: whether a text without a letter or digit, such as emoji, is its own output.
+        constraints: the words and tokens of `decoding`, as ids (`strategies.constraints_of`).
+        utility: a function of (candidates, evidence) for `decoding.mbr`, in place of the metric that it names.
+        trained: the most tokens of a text in training; longer inputs are counted in a warning.
+        draft: what proposes tokens (`drafts.draft_of`).
+    """
+
+    steps: Source
+    config: NetworkConfig
+    decoding: DecodingConfig
+    text: ToText
+    device: torch.device
+    encode: Callable[[Sequence[Any]], list[list[int]]] = list
+    n_special: int = 0
+    is_prompt: bool = False
+    words_only: bool = False
+    constraints: Constraints = NO_CONSTRAINTS
+    utility: Utility | None = None
+    trained: int | None = None
+    draft: Draft | None = None
+
+    @cached_property
+    def strategy(self) -> Strategy:
+        """The search, or sampling."""
+        return strategy_of(self.decoding, self.text, self.utility)
+
+    def write(self, texts: Sequence[Any], first: int = 0, trace: Trace | None = None) -> list[list[WrittenText]]:
+        """The outputs for each text, best first; a source that is not searched has one.
+
+        The `n_best` outputs of a beam or of minimum Bayes risk have different texts; `_fill_up` searches again where a
+        beam found too few. Samples are in the order drawn.
+
+        Inputs are sorted by length and decoded in batches of `decoding.batch_tokens` padded tokens, counted once for
+        each output, so memory is bounded and short inputs do not wait for long ones.
+
+        Args:
+            texts: as `encode` takes them.
+            first: the number of the first one, where these are part of more.
+            trace: records the search, for one text.
+
+        Raises:
+            UsageError: a prompt that takes all positions of the network, a limit below the tokens that `constraints`
+                take, or a trace of several texts.
+        """
+        results = self.written(self.encode(texts), first, trace)
+        return results if self.is_prompt else [found or [self.unsearched(text)] for text, found in zip(texts, results)]
+
+    def written(
+        self, inputs: Sequence[Sequence[int]], first: int = 0, trace: Trace | None = None
+    ) -> list[list[WrittenText]]:
+        """As `write`, for inputs; one without ids has no outputs."""
+        if trace is not None and len(inputs) != 1:
+            raise UsageError(f"a trace is of one text: got {len(inputs)}")
+        check_lengths(lengths := [len(ids) for ids in inputs], self.config, self.trained)
+        _warn_of_positions(lengths, self.decoding, self.config, is_prompt=self.is_prompt)
+        strategy, early = self.strategy, list[int]()
+        beam = strategy if isinstance(strategy, Beam) and self.decoding.n_best > 1 else None
+        if beam is not None:  # request all hypotheses: several may be the same text in other tokens
+            strategy = beam = replace(beam, n_best=beam.width)
+
+        def searched(rows: list[int], strategy: Strategy) -> list[list[WrittenText]]:
+            return self._searched([self.writing(inputs[row], first + row) for row in rows], strategy, trace, early)
+
+        results: list[list[WrittenText]] = [[] for _ in inputs]
+        for row, outputs in results_of(
+            by_length(lengths, self.decoding.batch_tokens // self.decoding.rows),
+            lambda rows: searched(rows, strategy),
+            pack=lambda outputs: [asdict(output) for output in outputs],
+            unpack=lambda values: [WrittenText(value["text"], Hypothesis(**value["hypothesis"])) for value in values],
+        ):
+            results[row] = outputs if beam is None else _distinct(outputs, self.decoding.n_best)
+        if beam is not None:
+            _fill_up(results, lengths, self.decoding, beam, searched)
+        warn_of_context(lengths if self.is_prompt else [], map(_longest, results), self.config)
+        if early:
+            warnings.warn(
+                f"the exact search stopped early for {len(early)} of {counted(len(inputs), 'text')} after "
+                f"`exact_limit` {self.decoding.exact_limit:,}: their outputs may not be the best",
+                AtentoWarning,
+                stacklevel=2,
+            )
+        return results
+
+    def writings(self, texts: Sequence[Any], first: int = 0) -> "list[Writing | None]":
+        """What is searched for each text, each by itself; None: its output is `unsearched`."""
+        return [self.writing(ids, first + n) if ids else None for n, ids in enumerate(self.encode(texts))]
+
+    def writing(self, ids: Sequence[int], row: int) -> "Writing":
+        """What is searched for text number `row`. Raises UsageError: as `write`."""
+        needed = self.constraints.length
+        limit = token_limit(
+            len(ids), self.n_special, self.decoding, self.config, is_prompt=self.is_prompt, needed=needed
+        )
+        return Writing(self, list(ids), limit, row_seed(self.decoding.seed, row))
+
+    def unsearched(self, text: str) -> WrittenText:
+        """The output of a source that has no ids: empty, or with `words_only` the text itself if it is not blank."""
+        as_it_is = self.words_only and bool(text.strip()) and not has_words(text)
+        return WrittenText(text if as_it_is else "", Hypothesis([], 0.0, 0.0, []))
+
+    def written_text(self, hypothesis: Hypothesis) -> WrittenText:
+        """An output as text, without the strings that end it."""
+        text = self.text(hypothesis.ids)
+        return WrittenText(
+            StopStrings(self.text, self.decoding.stop).cut(text) if self.decoding.stop else text, hypothesis
+        )
+
+    def request(self, writings: "Sequence[Writing]", trace: Trace | None = None) -> Request:
+        """The options of a search for some texts side by side."""
+        decoding, required = self.decoding, self.constraints.required
+        limits = [one.max_new_tokens for one in writings]
+        return Request(
+            limits,
+            decoding.min_new_tokens,
+            (*(() if decoding.ignore_eos else self.config.eos_ids), *self.constraints.stop_ids),
+            rules_of(
+                decoding,
+                self.constraints,
+                eos_id=self.config.eos_id,
+                writing=self.config.writing,
+                max_new_tokens=limits,
+            ),
+            seeds=tuple(one.seed for one in writings),
+            prompts=[one.ids for one in writings],
+            required=[required] * len(writings) if required else None,
+            stop=StopStrings(self.text, decoding.stop) if decoding.stop else None,
+            trace=trace,
+        )
+
+    def _searched(
+        self, writings: "list[Writing]", strategy: Strategy, trace: Trace | None, early: list[int]
+    ) -> list[list[WrittenText]]:
+        """The outputs of some texts as one batch; `early` gets one entry an exact search that reached its limit."""
+        request = self.request(writings, trace)
+        inputs = [torch.tensor(one.ids) for one in writings]
+        ids = pad_sequence(inputs, batch_first=True, padding_value=self.config.pad_id).to(self.device)
+        real = torch.arange(ids.shape[1]) < torch.tensor([len(one) for one in inputs])[:, None]
+        shared: dict[str, Any] = {
+            "max_new_tokens": request.max_new_tokens,
+            "min_new_tokens": request.min_new_tokens,
+            "eos_id": request.eos_ids,
+            "token_mask": real.to(self.device),
+            "rules": request.rules,
+            "trace": trace,
+        }
+        results = generate(
+            self.steps,
+            ids,
+            strategy,
+            required=request.required,
+            stop=request.stop,
+            seed=request.seeds,
+            draft=self.draft,
+            **shared,
+        )
+        if self.decoding.exact:
+            results = self._exact(ids, results, shared, early)
+        return [[self.written_text(hypothesis) for hypothesis in hypotheses] for hypotheses in results]
+
+    def _exact(
+        self, ids: Tensor, beam_results: list[list[Hypothesis]], shared: dict[str, Any], early: list[int]
+    ) -> list[list[Hypothesis]]:
+        """The best output of each row; the beam's if the search stops early or no output can end."""
+        decoding = self.decoding
+        # a rule that changes scores ranks outputs by other numbers than the scores of hypotheses
+        penalties = (decoding.repetition_penalty, decoding.presence_penalty, decoding.frequency_penalty)
+        own = self.config.writing or WritingConfig()
+        comparable = penalties == (1.0, 0.0, 0.0) and not own.renormalized and (own.first, own.last) == (None, None)
+        searched = exact_search(
+            self.steps,
+            ids,
+            length_penalty=decoding.length_penalty,
+            limit=decoding.exact_limit,
+            known=[result[0] for result in beam_results] if comparable else None,
+            **shared,
+        )
+        early.extend(row for row, result in enumerate(searched) if not result.optimal)
+        return [
+            [result.best] if result.best is not None and (result.optimal or comparable) else beam
+            for result, beam in zip(searched, beam_results)
+        ]
+
+
+@dataclass(frozen=True)
+class Writing:
+    """One text that a writer writes for, with all that the search takes; no other text changes it."""
+
+    writer: Writer
+    ids: list[int]
+    max_new_tokens: int
+    seed: int
+
+    def tokens(self) -> Iterator[Token]:
+        """The tokens of its output, by greedy search, one sample or a beam, as `decoding.stream.stream` gives them."""
+        writer, request = self.writer, self.writer.request([self])
+        assert isinstance(writer.strategy, Greedy | Sample | Beam)
+        return stream(
+            writer.steps,
+            torch.tensor([self.ids], device=writer.device),
+            writer.strategy,
+            max_new_tokens=self.max_new_tokens,
+            min_new_tokens=request.min_new_tokens,
+            eos_id=request.eos_ids,
+            rules=request.rules,
+            required=writer.constraints.required,
+            stop=request.stop,
+            seed=request.seeds,
+            draft=writer.draft,
+        )
+
+
+def has_words(text: str) -> bool:
+    """Whether a text has a letter, of any script, or a digit."""
+    return any(char.isalnum() for char in text)
+
+
+def _longest(outputs: Sequence[WrittenText]) -> int:
+    """The most tokens of an output."""
+    return max((len(output.hypothesis.ids) for output in outputs), default=0)
+
+
+def _distinct(outputs: Iterable[WrittenText], count: int) -> list[WrittenText]:
+    """The first `count` different texts."""
+    first: dict[str, WrittenText] = {}
+    for output in outputs:
+        first.setdefault(output.text, output)
+    return list(first.values())[:count]
+
+
+def _fill_up(
+    results: list[list[WrittenText]],
+    lengths: Sequence[int],
+    decoding: DecodingConfig,
+    strategy: Beam,
+    searched: Callable[[list[int], Strategy], list[list[WrittenText]]],
+) -> None:
+    """Search again, twice and four times as wide, where a beam found fewer than `n_best` different texts.
+
+    The outputs of the first search stay first, so that the best output does not depend on `n_best`.
+    """
+    for _ in range(DOUBLINGS):
+        strategy = replace(strategy, width=2 * strategy.width, n_best=2 * strategy.width)
+        short = [length if len(outputs) < decoding.n_best else 0 for length, outputs in zip(lengths, results)]
+        for rows in by_length(short, decoding.batch_tokens // strategy.width):
+            for row, more in zip(rows, searched(rows, strategy)):
+                results[row] = _distinct([*results[row], *more], decoding.n_best)
+
+
+def token_limit(
+    length: int, n_special: int, decoding: DecodingConfig, config: NetworkConfig, *, is_prompt: bool, needed: int = 0
+) -> int:
+    """Return the maximum number of new tokens for an input of this length, within the positions of the network.
+
+    Default: 2 x source + 16, or 128 after a prompt of any length; plus `needed`, the tokens that every output must
+    contain.
+
+    Raises:
+        UsageError: no position after the prompt, or fewer tokens than `needed`.
+    """
+    usual = max(CONTINUATION_TOKENS if is_prompt else 2 * (length - n_special) + 16, decoding.min_new_tokens) + needed
+    limit = usual if decoding.max_new_tokens is None else decoding.max_new_tokens
+    room = _room(length, config, is_prompt=is_prompt)
+    if room is not None and room < 1:
+        raise UsageError(f"a prompt of {length} tokens fills all {config.max_len} positions of the network")
+    limit = limit if room is None else min(limit, room)
+    if limit < needed:
+        raise UsageError(f"`prefix` and `required_words` take {needed} tokens: an output may have {limit}")
+    return limit
+
+
+def _room(length: int, config: NetworkConfig, *, is_prompt: bool) -> int | None:
+    """How many new tokens the network has positions for after an input of that length; None: any number."""
+    if config.position_limit is None:
+        return None
+    return config.position_limit - (length - 1 if is_prompt else 0)  # the first step reads the prompt's last token
+
+
+def _warn_of_positions(
+    lengths: Sequence[int], decoding: DecodingConfig, config: NetworkConfig, *, is_prompt: bool
+) -> None:
+    """Warn where more tokens are requested than the network has positions for."""
+    requested = max(decoding.max_new_tokens or 0, decoding.min_new_tokens)
+    rooms = [_room(length, config, is_prompt=is_prompt) for length in lengths if length]
+    short = [room for room in rooms if room is not None and room < requested]
+    if short and min(short) > 0:  # otherwise `token_limit` raises
+        warnings.warn(
+            f"the network has positions for {config.max_len} tokens: {len(short)} of {len(rooms)} outputs end after "
+            f"{min(short)} or more, not {requested}",
+            AtentoWarning,
+            stacklevel=3,
+        )

@@ -1,0 +1,62 @@
+"""The verbs: what a model of a task does with the records of a split, and what would be right."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from atento.config.sections.network import NetworkConfig
+from atento.config.tables.tasks import TaskSpec, task_with
+from atento.data.records.reader import Split
+from atento.tasks import classification, model_vectors, question_answering, regression, tagging, translation
+from atento.tasks.model_outputs import writer_of
+from atento.tasks.tag_sequences import scheme_of_labels
+from atento.tasks.task_model import TaskModel
+
+
+@dataclass(frozen=True)
+class Verb:
+    """One use of a model: its outputs for the records of a split, and the right ones.
+
+    Attributes:
+        call: the outputs, with the options of a call; the model is loaded or in training.
+        gold: the right outputs.
+    """
+
+    call: Callable[[TaskModel, Split, Mapping[str, Any]], Sequence[Any]]
+    gold: Callable[[Split], Sequence[Any]]
+
+
+def _written(verb: str) -> Callable[[TaskModel, Split, Mapping[str, Any]], list[str]]:
+    """The best output for each source of a split."""
+
+    def call(model: TaskModel, split: Split, options: Any) -> list[str]:
+        writer = writer_of(model, task_with(verb), None, options, embedder=model.embedder)
+        return [best[0].text for best in writer.write(split["source"])]
+
+    return call
+
+
+VERBS: dict[str, Verb] = {
+    "translate": Verb(_written("translate"), translation.gold),
+    "summarize": Verb(_written("summarize"), translation.gold),
+    "generate": Verb(_written("generate"), translation.gold),
+    "classify": Verb(classification.call, classification.gold),
+    "tag": Verb(tagging.call, tagging.gold),
+    "answer": Verb(question_answering.call, question_answering.gold),
+    "embed": Verb(model_vectors.call, model_vectors.gold),
+    "similarity": Verb(regression.call, regression.gold),
+}
+
+
+def usual_metrics(spec: TaskSpec, labels: Collection[str], columns: Collection[str] = ()) -> tuple[str, ...]:
+    """The metrics of an evaluation that names none: by the labels of a model of tags, and the columns of the data."""
+    if spec.scored_metrics and "score" in columns:
+        return spec.scored_metrics
+    if spec.plain_metrics and scheme_of_labels(labels) is None:
+        return spec.plain_metrics
+    return spec.evaluated or spec.metrics
+
+
+def labels_of(network: NetworkConfig) -> set[str]:
+    """The labels of all heads of a network."""
+    return {label for head in network.heads for label in head.labels}

@@ -1,0 +1,358 @@
+"""Read tokenizers of released models without `tokenizer.json`: the family of a folder, and its files.
+
+`families.py` and `sentencepiece_families.py` build those of the library `tokenizers`, `sentencepiece_ids.py` those that
+run SentencePiece.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken
+
+from atento.errors import TokenizerError
+from atento.text.languages import languages_of
+from atento.text.pipelines import SPACE
+from atento.text.released import families, sentencepiece_families, sentencepiece_ids
+from atento.text.specials import SpecialTokens
+from atento.text.templates import Template, template_named
+from atento.text.tokenizer_folder import CONFIG, as_object, as_settings, as_text, read_file, specials_of, token_text
+from atento.text.tokenizer_parts import Parts
+
+Build = Callable[[families.Sources], families.Built]
+Read = Callable[[families.Sources, sentencepiece_ids.TemplateOf], Parts]
+
+_ANGLES = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+_ENDED = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
+_SQUARE = {f"{role}_token": f"[{role.upper()}]" for role in ("pad", "unk", "cls", "sep", "mask")}
+_BOUNDS = {"bos_token": "[CLS]", "eos_token": "[SEP]"}
+_GEMMA = {f"{role}_token": f"<{role}>" for role in ("pad", "unk", "bos", "eos", "mask")}
+_FAIRSEQ = _ANGLES | {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "mask_token": "<mask>"}
+
+
+@dataclass(frozen=True)
+class Family:
+    """The tokenizer layout of a model family.
+
+    Attributes:
+        files: files that the folder must have.
+        tokens: its special tokens, if the settings do not name them.
+        template: its row of `TEMPLATES`, or "flags" if the settings `add_bos_token` and `add_eos_token` decide.
+        build: builds the tokenizer of the library from the files.
+        read: reads the parts of a tokenizer that runs SentencePiece; a family has one of the two.
+        flags: defaults of those settings.
+    """
+
+    files: tuple[str, ...]
+    tokens: Mapping[str, str]
+    template: str
+    build: Build | None = None
+    read: Read | None = None
+    flags: Mapping[str, bool] = field(default_factory=dict)
+
+
+FAMILIES: Mapping[str, Family] = {
+    "bert": Family(("vocab.txt",), _SQUARE, "bert", families.bert),
+    "gpt2": Family(
+        ("vocab.json", "merges.txt"),
+        dict.fromkeys(("unk_token", "bos_token", "eos_token"), "<|endoftext|>"),
+        "flags",
+        families.byte_level,
+    ),
+    "roberta": Family(("vocab.json", "merges.txt"), _FAIRSEQ, "roberta", families.byte_level),
+    "openai-gpt": Family(("vocab.json", "merges.txt"), {"unk_token": "<unk>"}, "none", families.gpt1),
+    "t5": Family(("spiece.model",), _ENDED, "t5", sentencepiece_families.t5),
+    "xlm-roberta": Family(("sentencepiece.bpe.model",), _FAIRSEQ, "roberta", sentencepiece_families.xlm_roberta),
+    "mbart": Family(("sentencepiece.bpe.model",), _FAIRSEQ, "language-last", sentencepiece_families.mbart),
+    "mbart50": Family(("sentencepiece.bpe.model",), _FAIRSEQ, "language", sentencepiece_families.mbart50),
+    "camembert": Family(("sentencepiece.bpe.model",), _FAIRSEQ, "roberta", sentencepiece_families.camembert),
+    "pegasus": Family(("spiece.model",), _ENDED | {"mask_token": "<mask_2>"}, "marian", sentencepiece_families.pegasus),
+    "albert": Family(
+        ("spiece.model",),
+        _SQUARE | _BOUNDS | {"unk_token": "<unk>", "pad_token": "<pad>"},
+        "bert",
+        sentencepiece_families.albert,
+    ),
+    "deberta-v2": Family(("spm.model",), _SQUARE | _BOUNDS, "bert", sentencepiece_families.deberta),
+    "llama": Family(
+        ("tokenizer.model",), _ANGLES, "flags", sentencepiece_families.llama, flags={"add_bos_token": True}
+    ),
+    "gemma": Family(
+        ("tokenizer.model",),
+        _GEMMA,
+        "flags",
+        sentencepiece_families.llama,
+        flags={"add_bos_token": True},
+    ),
+    "marian": Family(
+        ("source.spm", "target.spm", "vocab.json"),
+        _ENDED,
+        "marian",
+        read=sentencepiece_ids.marian,
+    ),
+    "m2m_100": Family(
+        ("vocab.json", "sentencepiece.bpe.model"),
+        _ANGLES | {"pad_token": "<pad>"},
+        "language",
+        read=sentencepiece_ids.m2m_100,
+    ),
+}
+
+# `tokenizer_class` without Tokenizer and Fast -> family; `model_type` -> family.
+_CLASSES = {
+    **dict.fromkeys(("Bert", "DistilBert", "Electra", "MobileBert"), "bert"),
+    **dict.fromkeys(("Roberta", "Bart", "Longformer"), "roberta"),
+    **dict.fromkeys(("T5", "MT5"), "t5"),
+    "GPT2": "gpt2",
+    "OpenAIGPT": "openai-gpt",
+    "XLMRoberta": "xlm-roberta",
+    "DebertaV2": "deberta-v2",
+    "MBart": "mbart",
+    "MBart50": "mbart50",
+    "M2M100": "m2m_100",
+    "Camembert": "camembert",
+    "Pegasus": "pegasus",
+    "Albert": "albert",
+    "Llama": "llama",
+    "Gemma": "gemma",
+    "Marian": "marian",
+}
+MODEL_TYPES = {
+    **dict.fromkeys(("bert", "distilbert", "electra", "mobilebert"), "bert"),
+    **dict.fromkeys(("roberta", "bart", "longformer"), "roberta"),
+    **dict.fromkeys(("t5", "mt5", "umt5"), "t5"),
+    **{name: name for name in ("gpt2", "openai-gpt", "xlm-roberta", "camembert", "albert", "deberta-v2")},
+    **{name: name for name in ("pegasus", "llama", "gemma", "marian")},
+    "mistral": "llama",
+}
+_WITHOUT_DEFINITION = {"mbart": "mbart", "m2m_100": "m2m_100"}  # `model_type`s that have several tokenizers
+_STATED = {  # family -> class
+    "mbart": "MBartTokenizer",
+    "mbart50": "MBart50Tokenizer",
+    "camembert": "CamembertTokenizer",
+    "pegasus": "PegasusTokenizer",
+    "albert": "AlbertTokenizer",
+    "gemma": "GemmaTokenizer",
+}
+_GENERIC = ("", "PreTrained", "TokenizersBackend", "SentencePieceBackend")
+_FIRST_SOURCES = ("en_XX", "en")  # the source language where the settings name none
+
+
+def family_named(directory: Path, config: Mapping[str, Any]) -> str | None:
+    """The family of `tokenizer_class` in the settings, else of `model_type` in `config.json`; None if unknown."""
+    label, family = _label(directory, config)
+    return family if label else None
+
+
+def _label(directory: Path, config: Mapping[str, Any]) -> tuple[str, str | None]:
+    """The name that the files give the tokenizer ("" if none), and the family of that name."""
+    name = _class_of(config)
+    if name not in _GENERIC:
+        return name, _CLASSES.get(name)
+    path = directory / "config.json"
+    if path.is_file():
+        model = as_object(as_text(read_file(path), path), path)
+        if _class_of(model) in _CLASSES:
+            return _class_of(model), _CLASSES[_class_of(model)]
+        model_type = model.get("model_type")
+        if isinstance(model_type, str) and model_type != "atento":  # models of Atento may have the files of any family
+            return model_type, MODEL_TYPES.get(model_type)
+    return "", None
+
+
+def _class_of(config: Mapping[str, Any]) -> str:
+    """The `tokenizer_class` of a settings file without Tokenizer and Fast; "" if there is none."""
+    named = config.get("tokenizer_class")
+    return named.removesuffix("Fast").removesuffix("Tokenizer") if isinstance(named, str) else ""
+
+
+def family_of(directory: Path, config: Mapping[str, Any]) -> str:
+    """The family of a folder without `tokenizer.json`, by its settings, else by its files.
+
+    Raises:
+        TokenizerError: the family is not known, or a file of the family is missing.
+    """
+    label, family = _label(directory, config)
+    family = family or _WITHOUT_DEFINITION.get(label)
+    if label and family is None:
+        known = ", ".join(FAMILIES)
+        raise TokenizerError(
+            f"{directory}: without tokenizer.json, {label!r} tokenizers cannot be read. Known: {known}"
+        )
+    if family is None:
+        family = _by_files(directory)
+    for name in FAMILIES[family].files:
+        if not (directory / name).is_file():
+            raise TokenizerError(f"no {family} tokenizer in {directory}: it has no {name}")
+    return family
+
+
+def _by_files(directory: Path) -> str:
+    """The family with these files; GPT-1, GPT-2 and RoBERTa are distinguished by their vocabularies."""
+    if all((directory / name).is_file() for name in FAMILIES["m2m_100"].files):
+        return "m2m_100"
+    for name in ("marian", "t5", "xlm-roberta", "deberta-v2", "llama", "bert"):
+        if (directory / FAMILIES[name].files[0]).is_file():
+            return name
+    path = directory / "vocab.json"
+    if path.is_file():
+        vocabulary = as_object(as_text(read_file(path), path), path)
+        if any(piece.endswith("</w>") for piece in vocabulary):
+            return "openai-gpt"
+        if "<s>" in vocabulary and "</s>" in vocabulary:
+            return "roberta"
+    return "gpt2"
+
+
+def template_for(name: str, config: Mapping[str, Any], specials: SpecialTokens) -> Template:
+    """The template of special tokens of a family.
+
+    Raises:
+        TokenizerError: the tokenizer lacks one of these tokens.
+    """
+    family = FAMILIES[name]
+    ids = {role: specials.ids[text] for role, text in specials.roles.items()}
+    for role in ("cls", "sep"):
+        number = specials.ids.get(token_text(config.get(f"{role}_token")) or "")
+        if number is not None:
+            ids[role] = number
+    languages, source = languages_of(specials.ids), config.get("src_lang")
+    sources = [str(source)] if source else _FIRST_SOURCES
+    language = next((languages[code] for code in sources if code in languages), None)
+    ids |= {} if language is None else {"language": specials.ids[language]}
+    if source and language is None and family.template.startswith("language"):
+        raise TokenizerError(f"`src_lang` must be a language of the tokenizer: got {source!r}")
+    row = family.template
+    if row == "flags":
+        bos, eos = (bool(config.get(key, family.flags.get(key))) for key in ("add_bos_token", "add_eos_token"))
+        row = "bos-eos" if bos and eos else "bos" if bos else "eos" if eos else "none"
+    return template_named(row, ids)
+
+
+def read_released(directory: Path, config: dict[str, Any], files: dict[str, bytes]) -> Parts:
+    """The parts of a tokenizer whose folder has no `tokenizer.json`.
+
+    Args:
+        directory: the folder.
+        config: its settings.
+        files: the bytes of the files read so far; further files are added.
+
+    Raises:
+        TokenizerError: the family is unknown, or files are missing or malformed; the message names file and rule.
+        MissingPartError: the files need the package `sentencepiece`, which is not installed.
+    """
+    name = family_of(directory, config)
+    family = FAMILIES[name]
+    for file in (*family.files, "added_tokens.json"):
+        if (directory / file).is_file():
+            files[file] = read_file(directory / file)
+    if name in _STATED and not _class_of(config):  # where the files alone do not tell the family
+        stated = as_settings(files) | {"tokenizer_class": _STATED[name]}
+        files[CONFIG] = (json.dumps(stated, ensure_ascii=False, indent=2) + "\n").encode()
+    if family.read is not None:
+        sources = families.Sources(directory, {**family.tokens, **config}, files)
+        return family.read(sources, partial(_template_in, directory, name))
+    assert family.build is not None
+    built = family.build(families.Sources(directory, config, files))
+    default_tokens = {key: text for key, text in family.tokens.items() if built.backend.token_to_id(text) is not None}
+    settings = default_tokens | config
+    _add_tokens(built, settings, _stated_tokens(directory, config, files), directory)
+    definition = built.backend.to_str()
+    data = json.loads(definition)
+    specials = _with_short_sentinels(specials_of(data, settings, directory))
+    return Parts(
+        definition,
+        built.kind,
+        specials,
+        built.lowercase,
+        False,
+        files,
+        _template_in(directory, name, settings, specials),
+        family=name if built.same_as_transformers else None,
+    )
+
+
+def _template_in(directory: Path, name: str, config: Mapping[str, Any], specials: SpecialTokens) -> Template:
+    """As `template_for`; an error names the folder."""
+    try:
+        return template_for(name, config, specials)
+    except TokenizerError as error:
+        raise TokenizerError(f"{directory}: {error}") from None
+
+
+def _stated_tokens(directory: Path, config: Mapping[str, Any], files: Mapping[str, bytes]) -> dict[int, AddedToken]:
+    """The tokens that the settings and `added_tokens.json` add to the vocabulary or mark in it, by id."""
+    stated: dict[int, AddedToken] = {}
+    decoder = config.get("added_tokens_decoder")
+    for key, token in decoder.items() if isinstance(decoder, dict) else ():
+        text = token_text(token)
+        if text is None or not key.isdecimal() or len(key) > 8:
+            raise TokenizerError(
+                f"`added_tokens_decoder` in {directory} must map ids to tokens: got {key!r}: {token!r}"
+            )
+        stated[int(key)] = _token(text, token, special=bool(isinstance(token, dict) and token.get("special")))
+    if "added_tokens.json" in files:
+        path = directory / "added_tokens.json"
+        for text, number in families.numbered(files["added_tokens.json"], path).items():
+            stated.setdefault(number, AddedToken(text, normalized=False, special=False))
+    return stated
+
+
+def _add_tokens(
+    built: families.Built, settings: Mapping[str, Any], stated: Mapping[int, AddedToken], directory: Path
+) -> None:
+    """Add whole tokens to the library's tokenizer; those that are not in the vocabulary get the next ids."""
+    backend = built.backend
+    for number, token in sorted(stated.items()):
+        backend.add_tokens([token])
+        token_id = backend.token_to_id(token.content)
+        if token_id != number:
+            raise TokenizerError(
+                f"the added token {token.content!r} of {directory} must have the next free id {token_id}: got {number}"
+            )
+    known = {token.content for token in stated.values() if token.special}
+    for key, named in settings.items():
+        text = token_text(named) if key.endswith("_token") else None
+        if text is not None and text not in known and backend.token_to_id(text) is not None:
+            # A mask includes the space before it, as these models saw it in training.
+            flags = named if isinstance(named, dict) else {"lstrip": key == "mask_token" and built.mask_takes_space}
+            backend.add_special_tokens([_token(text, flags, special=True)])
+            known.add(text)
+    for extra_token in [*_listed(settings, "additional_special_tokens"), *_listed(settings, "extra_special_tokens")]:
+        text = token_text(extra_token)
+        if text is not None and text not in known:
+            backend.add_special_tokens([_token(text, extra_token, special=True)])
+            known.add(text)
+    backend.add_special_tokens([_token(text, None, special=True) for text in built.specials if text not in known])
+    ids = backend.get_vocab(with_added_tokens=True)
+    if len(set(ids.values())) < len(ids):
+        raise TokenizerError(f"the vocabulary of {directory} must have no gaps: an added token has the id of another")
+
+
+def _listed(settings: Mapping[str, Any], key: str) -> list[Any]:
+    """The tokens of a setting, which is a list or a mapping."""
+    tokens = settings.get(key) or []
+    if not isinstance(tokens, list | dict):
+        raise TokenizerError(f"`{key}` must be a list of tokens: got {tokens!r}")
+    return list(tokens.values() if isinstance(tokens, dict) else tokens)
+
+
+def _token(text: str, flags: object, *, special: bool) -> AddedToken:
+    """A token of the library, with the flags of the settings."""
+    names = ("lstrip", "rstrip", "single_word", "normalized")
+    flag_values = (
+        {name: bool(flags.get(name, False)) for name in names} if isinstance(flags, dict) else {"normalized": False}
+    )
+    return AddedToken(text, special=special, **flag_values)
+
+
+def _with_short_sentinels(specials: SpecialTokens) -> SpecialTokens:
+    """mT5 has sentinels with `▁` in front; make them available without it too."""
+    pattern = re.compile(f"{SPACE}(<extra_id_[0-9]+>)")
+    matches = {text: pattern.fullmatch(text) for text in specials.ids}
+    short = {match[1]: specials.ids[text] for text, match in matches.items() if match is not None}
+    return SpecialTokens(specials.roles, short | specials.ids)

@@ -1,0 +1,279 @@
+"""Several processes that train one network: its parts are dealt out, and gradients are summed over all of them."""
+
+import itertools
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from atento.config.sections.parallel import ParallelConfig
+from atento.errors import AtentoError, TrainingError
+from atento.networks.interface import Network
+from atento.training.replica.control_messages import (
+    AGAIN,
+    LOST,
+    Channel,
+    LostProcess,
+    answered,
+    as_here,
+    description_of,
+    is_of_network,
+)
+from atento.training.replica.divided_saving import SavingProcesses
+from atento.training.replica.divided_weights import DividedSum, DividedWeights, shards_of
+from atento.training.replica.gradient_sum import (
+    GradientSum,
+)
+from atento.training.replica.local import Weights, WholeWeights, Writers
+from atento.training.replica.lost import begin
+from atento.training.replica.pace import Pace
+from atento.training.replica.sums import ExactSum, FastSum
+
+T = TypeVar("T")
+
+CHECK_EVERY = 100  # updates between two comparisons of the weights
+PATIENCE = 6 * 3600.0  # seconds that processes wait while the first one prepares, validates or saves
+
+
+class Processes:
+    """One of several processes, each with a copy of the network or a shard of a copy (see `Replica`).
+
+    Part n of an update is computed by process n modulo the number of processes. In exact mode that number is first
+    rounded up to a power of two, 2^k, and process r also has the parts of the others that leave the remainder r. So
+    each process can sum the gradients of its parts up to level k of the tree.
+
+    Args:
+        config: the section `training.parallel` of the recipe.
+        device: "cpu" or "cuda".
+    """
+
+    def __init__(self, config: ParallelConfig, device: str = "cpu") -> None:
+        self.config = config
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.main = self.rank == 0
+        self.brisk, self.patient = Channel(config.timeout), Channel(PATIENCE)
+        self.levels = (self.size - 1).bit_length() if config.exact else 0
+        self.slots = 1 << self.levels if config.exact else self.size
+        self.shards = None if config.shard == 1 else shards_of(device, config.shard, self._group, self.answered)
+        self.writers: Writers | None = (
+            None if self.shards is None else SavingProcesses(self.shards.writes, self.shards.count)
+        )
+        self.pace = Pace(self.size)
+        self._checked = False  # whether the weights have been compared since the start
+        self._told: Exception | None = None  # by another process, in `all_do`
+        self._in_turn = False  # in `main_first`: nobody waits for what the first process alone does
+
+    def _group(self, ranks: list[int]) -> dist.ProcessGroup:
+        """Return a group of some of the processes, with the time limit of an update."""
+        return dist.new_group(ranks, timeout=timedelta(seconds=self.config.timeout))  # type: ignore[no-any-return]
+
+    def _owner(self, number: int) -> int:
+        return number % self.slots % self.size
+
+    def ours(self) -> Iterator[bool]:
+        """Return for each part of an update, in order, whether this process computes it."""
+        return itertools.cycle([self._owner(number) == self.rank for number in range(self.slots)])
+
+    def numbers(self, count: int) -> list[int]:
+        """Return the numbers of the first parts of an update that this process computes."""
+        ours = (number for number in itertools.count() if self._owner(number) == self.rank)
+        return list(itertools.islice(ours, count))
+
+    def lacks_part(self, own: int, total: int) -> bool:
+        """Return whether this process has a part less than the first one, and weights are divided."""
+        return self.shards is not None and own < -(-total // self.size)
+
+    def weights(self, network: Network, dtype: torch.dtype) -> Weights:
+        """Return the weights, whole or divided."""
+        return WholeWeights(network, dtype) if self.shards is None else DividedWeights(network, dtype, self.shards)
+
+    def check(self, step: int, parameters: Sequence[Tensor]) -> None:
+        """Compare a sum of the bits of all weights, at the first update after a start and every 100 updates.
+
+        A shard is compared with the same shard of the other copies.
+
+        Raises:
+            TrainingError: the weights or the steps of two processes differ.
+        """
+        begin(step)
+        if self._checked and step % CHECK_EVERY:
+            return
+        self._checked = True
+        everyones = self.brisk.gather([step, checksum(parameters)])
+        for rank, (other_step, sum_of_bits) in enumerate(everyones):
+            if other_step != everyones[0][0]:
+                raise TrainingError(f"process {rank} is at step {other_step}, and process 0 at {everyones[0][0]}")
+            first = rank % self.config.shard  # the process of the first copy with the same weights
+            if sum_of_bits != everyones[first][1]:
+                raise TrainingError(
+                    f"step {step}: the weights of process {rank} are not those of process {first}; run the same "
+                    "command to continue from the last checkpoint"
+                )
+
+    def exchange(self, values: list[T]) -> list[T]:
+        """Give the values of the parts of this process, and get those of all parts of the update, in order."""
+        return self._in_order(self.brisk.gather(values))
+
+    def _in_order(self, everyones: list[list[T]]) -> list[T]:
+        by_process = [iter(values) for values in everyones]
+        total = sum(map(len, everyones))
+        dealt = [sum(self._owner(number) == rank for number in range(total)) for rank in range(self.size)]
+        if dealt != [len(values) for values in everyones]:
+            raise TrainingError(
+                f"the processes have {', '.join(str(len(values)) for values in everyones)} parts of an update, and "
+                f"{', '.join(map(str, dealt))} were dealt: their data differ"
+            )
+        return [next(by_process[self._owner(number)]) for number in range(total)]
+
+    def together(self, compute: Callable[[], list[T]]) -> list[T]:
+        """Compute the values of the parts of this process, and get those of all parts.
+
+        Raises:
+            An exception on all processes, if `compute` raises one on any.
+        """
+        failure: Exception | None = None
+        values: list[T] = []
+        started = time.perf_counter()
+        try:
+            values = compute()
+        except Exception as error:  # the others must not wait for this process
+            if self.shards is not None:  # they wait for its part, and end when it ends
+                raise self._ended(error) from error
+            failure = error
+        seconds = time.perf_counter() - started
+        everyones = self.brisk.gather([values, None if failure is None else description_of(failure), seconds])
+        if failure is not None:
+            raise failure
+        for rank, (_, description, _) in enumerate(everyones):
+            if description is not None:
+                raise as_here(rank, *description)
+        self.pace.add([(len(values), seconds) for values, _, seconds in everyones])
+        return self._in_order([values for values, _, _ in everyones])
+
+    def _ended(self, error: Exception) -> LostProcess:
+        """Return the error of a process that cannot compute its part of divided weights."""
+        who = f"process {self.rank} of {self.size}"
+        if is_of_network(error):
+            return LostProcess(f"{who}: {LOST}; {AGAIN}")
+        what = str(error) if isinstance(error, AtentoError) else f"{type(error).__name__}: {error}"
+        return LostProcess(f"{who}: {what:.300}; weights are divided, so that all processes end; {AGAIN}")
+
+    def gradient_sum(self, weights: Weights, parts: int) -> GradientSum:
+        """Return a sum over all parts of an update on all processes."""
+        if isinstance(weights, DividedWeights):
+            return DividedSum(weights)
+        parameters = list(weights.parameters.values())
+        return ExactSum(self, parameters, parts) if self.config.exact else FastSum(self, parameters)
+
+    def slow_process(self) -> str | None:
+        """Return a sentence about a process that computes much slower than the others, once.
+
+        With divided weights, all processes wait for the slowest one at each block, and nobody knows which it is.
+        """
+        return self.pace.slow_process() if self.shards is None else None
+
+    def highest(self, value: int) -> int:
+        """Return the highest of the values of all processes."""
+        highest = torch.tensor([value])
+        self.brisk.highest(highest)
+        return int(highest)
+
+    def main_does(self, work: Callable[[], T]) -> T:
+        """Let the first process alone do something, and return its result on all of them.
+
+        Raises:
+            An exception on all processes, if `work` raises one.
+        """
+        if self._in_turn:
+            return work() if self.main else None  # type: ignore[return-value]
+        failure: Exception | None = None
+        result: Any = None
+        if self.main:
+            try:
+                result = work()
+            except Exception as error:
+                failure = error
+        of_main, description = self.patient.gather([result, None if failure is None else description_of(failure)])[0]
+        if failure is not None:
+            raise failure
+        if description is not None:
+            raise as_here(0, *description)
+        return result if self.main else of_main  # type: ignore[no-any-return]
+
+    def gather(self, value: T) -> list[T]:
+        """Give plain data to all processes, and get what each has given, by its number.
+
+        Raises:
+            The exception of another process whose `work` of `all_do` has raised one.
+        """
+        everyones = self.patient.gather([value, None])
+        for rank, (_, description) in enumerate(everyones):
+            if description is not None:
+                self._told = as_here(rank, *description)
+                raise self._told
+        return [value for value, _ in everyones]
+
+    def all_do(self, work: Callable[[], T]) -> T:
+        """Do something on all processes at the same time, and return the result of this one.
+
+        What the first process says with warnings, the others do not repeat.
+
+        Raises:
+            An exception on all processes, if `work` raises one on any.
+        """
+        try:
+            with warnings.catch_warnings():
+                if not self.main:
+                    warnings.simplefilter("ignore")
+                result = work()
+        except Exception as error:
+            if error is not self._told and not isinstance(error, LostProcess):
+                self.patient.gather([None, description_of(error)])
+            raise
+        self.gather(None)
+        return result
+
+    def main_first(self, work: Callable[[], T]) -> T:
+        """Do something on the first process, then on the others at the same time.
+
+        Raises:
+            An exception on all processes, if `work` raises one on any.
+        """
+        results: list[T] = []
+        for turn in (self.main, not self.main):
+            failure: Exception | None = None
+            if turn:
+                self._in_turn = True
+                try:
+                    results.append(work())
+                except Exception as error:
+                    failure = error
+                finally:
+                    self._in_turn = False
+            everyones = self.patient.gather(None if failure is None else description_of(failure))
+            if failure is not None:
+                raise failure
+            for rank, description in enumerate(everyones):
+                if description is not None:
+                    raise as_here(rank, *description)
+        return results[0]
+
+    def answered(self) -> AbstractContextManager[None]:
+        """Turn the error of a collective operation in an update into one that says what has happened."""
+        return answered(self.rank, self.size, self.config.timeout)
+
+
+def checksum(parameters: Sequence[Tensor]) -> int:
+    """Return a sum of the bits of parameters, weighted by their places in the list."""
+    integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    total = 0
+    for index, parameter in enumerate(parameters):
+        bits = parameter.detach().contiguous().view(integers[parameter.element_size()])
+        total += (2 * index + 1) * int(bits.sum(dtype=torch.int64))
+    return total & (1 << 64) - 1
