@@ -24,8 +24,8 @@ from atento.networks import build_network
 from atento.networks.adapters import adapt
 from atento.precision import threads
 from atento.training.allocator import keep_freed_memory
+from atento.training.selected_weights import trained_weights
 from atento.training.step import Updater
-from atento.training.trained_weights import trained_weights
 
 _HEADS = (HeadConfig(KIND, labels=("a", "b"), dropout=0.1),)
 SIZES: dict[str, NetworkConfig] = {

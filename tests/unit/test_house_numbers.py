@@ -25,12 +25,12 @@ from atento.decoding import Beam, generate
 from test_house_rules import FILES, HOUSES, ROOT, Function, forgotten, length, name_of, room_of, trees  # noqa: F401
 
 MOST: dict[str, float] = {
-    "lines of Python": 109_180,
+    "lines of Python": 109_160,
     "rooms": 37,  # inference, which networks held; processes, the one child process
     "files over 400 lines": 11,
     "functions of over 60 lines of code outside the commands": 0,
     "parameters of a function outside the commands": 14,
-    "share of files whose name another file of their house has": 0.222,
+    "share of files whose name another file of their house has": 0.015,
     "`Any` in 100 lines": 1.52,
     "`type: ignore`": 98,
     "files of attention": 3,

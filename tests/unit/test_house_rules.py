@@ -401,7 +401,7 @@ OTHER_MEANINGS = {
     ),
     "regression": (
         "a kind of head",
-        {"config/tables/head_kinds.py", "data/objectives/labels.py", "released/encoder_heads.py", "models/peft.py"},
+        {"config/tables/head_kinds.py", "data/objectives/numbers.py", "released/encoder_heads.py", "models/peft.py"},
     ),
     "tagging": (
         "a kind of head",

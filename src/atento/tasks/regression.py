@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from atento.data.objectives.labels import REGRESSION
+from atento.data.objectives.numbers import KIND
 from atento.data.records.reader import Split
 from atento.tasks.call_options import refuse_options
 from atento.tasks.required_head import head_of
@@ -13,7 +13,7 @@ from atento.tasks.text_outputs import text_outputs, texts_of_model
 
 def has_regression_head(model: TaskModel) -> bool:
     """Whether the model was trained to give numbers."""
-    return any(head.kind == REGRESSION for head in model.network.config.heads)
+    return any(head.kind == KIND for head in model.network.config.heads)
 
 
 def numbers_of(model: TaskModel, texts: Sequence[str] | Sequence[tuple[str, str]]) -> list[float]:
@@ -23,7 +23,7 @@ def numbers_of(model: TaskModel, texts: Sequence[str] | Sequence[tuple[str, str]
         CapabilityError: the model has no regression head. UsageError: texts for a model of pairs, or pairs for a model
             of texts.
     """
-    head = head_of(model, REGRESSION)
+    head = head_of(model, KIND)
     first, second = texts_of_model(model, texts)
     options: dict[str, Any] = {"template": model.config.get("template"), "longest": model.trained_length}
     outputs = text_outputs(model.reader(), tokenizer_of(model), head, first, second, **options)

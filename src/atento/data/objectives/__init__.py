@@ -11,10 +11,11 @@ from atento.data.objectives.causal import causal
 from atento.data.objectives.cosine import cosine
 from atento.data.objectives.denoising import denoising
 from atento.data.objectives.label_sets import label_sets
-from atento.data.objectives.labels import labels, numbers
+from atento.data.objectives.labels import labels
 from atento.data.objectives.masked import masked
 from atento.data.objectives.multiple_negatives import multiple_negatives
 from atento.data.objectives.next_sentence import next_sentence
+from atento.data.objectives.numbers import numbers
 from atento.data.objectives.prefix import prefix
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.replaced_token import replaced_token

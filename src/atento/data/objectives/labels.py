@@ -1,7 +1,6 @@
-"""A label of each text, or of a pair of texts; or a number.
+"""A label of each text, or of a pair of texts.
 
 ids "[CLS] ótimo filme [SEP]"   label 1, "positive" (docs/notes.md#g1)
-ids "[CLS] o gato dorme [SEP] um gato dorme [SEP]"   number 4.6 (docs/notes.md#g5)
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +28,6 @@ from atento.text.templates import Template
 from atento.text.tokenizer import Tokenizer
 
 KIND: Final = "classification"  # of the head's configuration
-REGRESSION: Final = "regression"
 
 
 @dataclass(frozen=True)
@@ -201,9 +199,3 @@ def labelled_texts(
         weight=config.weight,
         equal_examples=True,  # else texts would count the more, the longer they are
     )
-
-
-def numbers(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
-    """Return batches of texts with their numbers; long texts are cut as for labels."""
-    values = Ragged([[number] for number in preparation.split["score"]], np.float32)
-    return labelled_texts(preparation, config, text_head(preparation.network, REGRESSION), {"values": values})
