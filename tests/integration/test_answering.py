@@ -396,7 +396,7 @@ def test_the_answering_section_of_a_model_is_checked_when_it_is_loaded(run: Trai
     model = atento.load(run.folder)
     for number, (section, message) in enumerate(
         (
-            ({"stride": -1}, "`question_answering.stride` must not be negative: got -1"),
+            ({"stride": -1}, "`answering.stride` must not be negative: got -1"),
             ({"max_answer": "ten"}, "answering.max_answer"),
             ({"windows": 3}, "unknown"),
         )

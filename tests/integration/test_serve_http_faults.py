@@ -237,7 +237,7 @@ def test_v7_a_worker_that_is_killed_is_replaced_and_its_requests_get_503(service
             done = future.result()
             assert done.status_code == 503 and done.json()["error"]["code"] == "worker_ended"
             assert int(done.headers["retry-after"]) >= 1
-    until(lambda: ready(service), 20.0)  # 5 s where the machine is quiet: most is the import of torch
+    until(lambda: ready(service), 60.0)  # 5 s where the machine is quiet: most is the import of torch
     assert service.workers() != [worker]
     assert [event["model"] for event in service.events("worker_ended") + service.events("worker_started")] == ["lm"] * 2
     check_good(service)

@@ -174,7 +174,7 @@ def test_no_use_compares_more_tokens_with_one_another_than_it_says(
         return embedding(ids, *others, **named)
 
     monkeypatch.setattr(torch.nn.functional, "embedding", noted)
-    for windowed in ("tagging", "answering", "perplexity"):
+    for windowed in ("tagging", "question_answering", "text_perplexity"):
         monkeypatch.setattr(f"atento.tasks.{windowed}._TOKENS", 64)  # one window at a time
     refused = pytest.raises((UsageError, DataError), match=r"59\d|60\d") if use in READ_WHOLE else nullcontext()
     with warnings.catch_warnings(), refused:
