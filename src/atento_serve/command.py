@@ -110,7 +110,7 @@ def serve(
     See http://127.0.0.1:8000/docs for the routes. SIGTERM lets running requests end.
     """
     _check_packages()
-    from atento_serve.limit_words import limits_from
+    from atento_serve.settings import limits_from
     from atento_serve.start import ServerSettings
     from atento_serve.start import serve as run
 

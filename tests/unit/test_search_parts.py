@@ -12,8 +12,7 @@ from atento.config.reading.loading import load_recipe
 from atento.errors import RecipeError, UsageError
 from atento.inspection.figures.score_panels import Panel, Point, scores_svg
 from atento.inspection.figures.svg import axis_ticks
-from atento.runs.search.importance import importance
-from atento.runs.search.result import RungScore, SearchResult, Trial
+from atento.runs.search.result import RungScore, SearchResult, Trial, importance
 from atento.runs.search.search_folder import differences, open_search
 from atento.runs.search.search_strategies import drawn, grid, rungs_of, trials_of
 from atento.runs.search.space import read_space, size

@@ -1,13 +1,14 @@
 """Streaming: one output, token by token: as it is written, or as soon as all hypotheses of a beam agree on it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from atento.decoding.beam.beam_stream import beam_tokens
-from atento.decoding.contract import Rule
+from atento.decoding.beam.beam_search import beam_steps
+from atento.decoding.beam.groups import BeamRequest
+from atento.decoding.contract import Request, Rule, StateT, StepFunction
 from atento.decoding.draft import Draft
 from atento.decoding.drafted import DraftedSearch, Inputs
 from atento.decoding.generate import Prepared, Stop, draftable, prepare
@@ -101,3 +102,31 @@ def _steps(prepared: Prepared, strategy: Sample | Beam, draft: Draft | None, inp
     if draft is None:
         return token_steps(*begun, strategy, request)
     return DraftedSearch(*begun, strategy, request, draft, inputs).steps()
+
+
+def beam_tokens(
+    step_function: StepFunction[StateT],
+    begin: Callable[[], StateT],
+    first: Tensor,
+    strategy: Beam,
+    request: Request,
+) -> Iterator[list[Drawn]]:
+    """The tokens of the best output of a single row, EOS included; one token at a time.
+
+    Of several end tokens of `request`, an output that ended by any of them gives the first.
+    """
+    asked, count = BeamRequest(strategy, request), 0
+    for search in beam_steps(step_function, begin, first, asked, each=True):
+        ids, log_probs = search.certain(asked) if asked.open else ([], [])
+        for token, log_prob in zip(ids[count:], log_probs[count:]):
+            count += 1
+            yield [Drawn(0, 0, token, log_prob, None)]
+    best = asked.results[0][0]
+    ends_with_eos = len(best.token_scores) > len(best.ids)
+    ids = [*best.ids, request.eos_ids[0]] if ends_with_eos else best.ids
+    end: End | None = "limit" if len(ids) >= request.max_new_tokens[0] else None
+    if best.finished:
+        end = "eos" if ends_with_eos else "stop"
+    for number in range(count, len(ids)):
+        is_last = number == len(ids) - 1
+        yield [Drawn(0, 0, ids[number], best.token_scores[number], end if is_last else None)]
