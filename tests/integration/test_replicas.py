@@ -258,6 +258,7 @@ def test_what_processes_are_refused(server: ForkServer, place: Path) -> None:
     assert both[1].status == 2 and both[1].stderr == ""
 
 
+@pytest.mark.slow  # five launches
 def test_the_launcher_restarts_after_a_kill_and_passes_signals_on(server: ForkServer, place: Path) -> None:
     """One launch: a process is killed, and all continue from the last checkpoint; SIGTERM stops them; one continues."""
     settings = (*EXACT, "training.steps=48", "training.validate_every=24", "--out", "run")

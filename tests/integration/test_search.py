@@ -46,6 +46,7 @@ def owner(run: Path) -> int:
     return int(json.loads((run / ".lock").read_text(encoding="utf-8"))["pid"])
 
 
+@pytest.mark.slow  # test_run_resume.py has the same of one run
 def test_a_search_that_is_stopped_and_killed_ends_as_an_undisturbed_one(server: ForkServer, folder: Path) -> None:
     done = server.run(*HALVING, "--out", "calm", "--json", cwd=folder)
     assert done.status == 0, done.stderr

@@ -94,6 +94,7 @@ def test_a_reload_replaces_all_workers_or_none(running: Running, folder: Path, t
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in old), 5)
 
 
+@pytest.mark.slow  # an engine of its own
 def test_a_worker_that_ends_while_others_load_is_not_taken(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     old, served = running.pids("writer"), running.engine._of("writer")
     real, new = served._new_worker, list[WorkerProcess]()

@@ -99,6 +99,7 @@ def test_a19_rows_of_a_case_say_what_was_measured_ratios_last() -> None:
     assert {row["direction"] for row in rows if row["mask"] == "causal, dropout 0.1"} == {"forward+backward"}
 
 
+@pytest.mark.slow  # long texts
 def test_a_case_that_would_take_too_long_is_a_row_that_says_so() -> None:
     """Nothing fits into no time: after the first length, which cannot be foreseen, all are left out."""
     rows = list(measure_attention(1e-9, settings=["none"], lengths=[16, 32, 64], precisions=["float32"]))
@@ -145,6 +146,7 @@ def test_a_process_that_fails_stops_the_measurement() -> None:
         in_own_process(wrong, "fused", 0.05)
 
 
+@pytest.mark.slow  # long texts
 def test_a19_the_blocked_kernel_takes_memory_linear_in_length() -> None:
     """Of a window, four times the tokens: four times the memory, not sixteen; the weights alone would take 512 MiB."""
     peaks = []

@@ -166,6 +166,7 @@ def test_b13_share_of_position_is_nothing_without_and_something_with() -> None:
         assert 0.05 < run(Job("echo", scheme, 1, TINY, "cpu"))["position share"] < 1
 
 
+@pytest.mark.slow  # trains
 def test_training_learns_what_needs_order_and_only_with_it() -> None:
     """Shaw's positions find the letter three back; without positions it stays a guess."""
     size = Size(d_model=32, n_heads=2, length=12, batch=32)
@@ -326,6 +327,7 @@ def test_questions_whose_tasks_were_not_measured_stay_unanswered() -> None:
     assert list(answers([])) == []
 
 
+@pytest.mark.slow  # trains every network
 def test_the_whole_laboratory_answers_every_question_and_draws() -> None:
     """Tiny: one step each. Rows are JSON, every scheme stands in every table, figures are well-formed."""
     rows = list(measure(Size(16, 2, 1, 16, 2, 2, 2, 0.001, 16, 0), "cpu", 1))

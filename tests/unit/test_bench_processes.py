@@ -16,6 +16,7 @@ TOKENS = 4096
 
 
 @pytest.mark.parametrize("who", ["atento", "transformers", "accelerate"])
+@pytest.mark.slow  # imports accelerate and transformers
 def test_an_update_has_about_the_real_targets_that_were_asked_for(who: str) -> None:
     pytest.importorskip("transformers")
     if who == "accelerate":

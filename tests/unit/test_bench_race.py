@@ -262,6 +262,7 @@ probes:
 """
 
 
+@pytest.mark.slow  # trains a race
 def test_a_race_on_own_text_has_rows_of_every_checkpoint_and_a_page(tmp_path: Path) -> None:
     from itertools import product
 

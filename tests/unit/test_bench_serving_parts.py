@@ -92,6 +92,7 @@ with running(Server(command, "/", {}, "inputs", "/")) as started:
 
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
+@pytest.mark.slow  # starts servers
 def test_a_signal_ends_the_servers_too(number: int, tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     command = [sys.executable, "-c", WAITING]

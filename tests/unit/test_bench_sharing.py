@@ -95,6 +95,7 @@ def test_programs_run_beside_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(program.poll() is not None for program in started)
 
 
+@pytest.mark.slow  # writes models of full size
 def test_the_jobs_are_those_that_are_promised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in ((sharing.finetuning_sides, "write_classifier"), (sharing.decoding_sides, "write_weights")):
         monkeypatch.setattr(module, name, lambda *arguments: None)

@@ -42,6 +42,7 @@ def test_the_probe_is_the_share_of_nouns_next_to_one_of_their_kind() -> None:
     assert similar_kinds(["xyz", "gato", "pão", "cachorro", "maçã"], mixed) == 0.0
 
 
+@pytest.mark.slow  # trains both sides
 def test_both_sides_train_on_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "Side", InThisProcess)
     monkeypatch.setattr("benchmarks.processes._PAUSE", 0.0)

@@ -41,6 +41,7 @@ from atento_lab.notes.table import CREDIT, ROWS, rows_named, run
 SHARED = {"A15", "F4", "G6", "J6", "L2", "L7"}  # rows on the one trained network
 SHARED |= {"F6", "F7", "G2", "G8", "L6"}  # rows on the one pretrained network
 TRAINED = {
+    "L9",
     "B12",
     "B14",
     "C13",

@@ -282,7 +282,9 @@ def test_a10_around_a_search_the_best_output_is_seen() -> None:
 # weights, gradients, dropout, precision
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "form", [pytest.param(form, marks=[pytest.mark.slow] * (n % 3 > 0)) for n, form in enumerate(FORMS)]
+)
 def test_gradients_are_those_of_finite_differences(form: str) -> None:
     """Every parameter of a tiny network, the source padded on both sides, the target on the right."""
     config = replace(CONFIG, vocab_size=5, d_model=2, n_layers=1, recurrent=FORMS[form])
