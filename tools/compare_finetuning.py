@@ -25,7 +25,7 @@ import atento
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import Recipe
 from atento.config.tables.tasks import TASKS
-from atento.data.records.reader import Split
+from atento.data.records.splits import Split
 from atento.runs.prepare import read_data
 from atento.tasks.split_evaluation import metric_scores
 from atento.tasks.verb_table import VERBS

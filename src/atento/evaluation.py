@@ -16,7 +16,8 @@ from atento.data.files.source_lines import iter_lines, open_binary
 from atento.data.files.source_records import columns_of, header_hint
 from atento.data.objectives.sequence_to_sequence import within_positions
 from atento.data.records.memory import MemoryRecords
-from atento.data.records.reader import Records, Split, joined, read_records, records_in_memory
+from atento.data.records.reader import Records, read_records, records_in_memory
+from atento.data.records.splits import Split, joined
 from atento.errors import AtentoWarning, CapabilityError, DataError, UsageError, counted, listed
 from atento.metrics import METRICS, Score, metric_named
 from atento.model import Model, load

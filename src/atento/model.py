@@ -6,7 +6,7 @@ import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Any, Unpack, overload
+from typing import Any, TypeVar, Unpack
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from atento.config.tables.tasks import task_with
 from atento.decoding.trace import Trace
 from atento.errors import CapabilityError, UsageError, path_of
 from atento.inference.choose import NetworkStepFunction, reader, step_function, why_no_int8
+from atento.inference.packed_linear import Precision
 from atento.inspection import AttentionRecord
 from atento.models.load import load_model, precision_type
 from atento.models.weight_files import MAX_SHARD_SIZE, in_types
@@ -33,24 +34,26 @@ from atento.tasks.features import features
 from atento.tasks.filling import fill
 from atento.tasks.generation import prompt_mode
 from atento.tasks.model_outputs import (
-    score_outputs,
+    score,
     stream_output,
     writer_of,
     writing_task,
 )
 from atento.tasks.model_vectors import embed, similarity
 from atento.tasks.question_answering import answer, answers
-from atento.tasks.scoring import TokenScores
 from atento.tasks.tagging import tag, tag_words
 from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.text_perplexity import perplexity
 from atento.tasks.text_writing import WrittenText
 from atento.tasks.translation_languages import TranslationOptions
-from atento.tasks.verb_calls import check_texts, continues, listed, strings, translates, writes
+from atento.tasks.verb_calls import check_texts, continues, strings, translates, writes
 from atento.text import Tokenizer
 from atento.text import split_sentences as sentences_of
 from atento.training.allocator import keep_freed_memory
 
+T = TypeVar("T")
+Versions = tuple[tuple[int, int], ...]
+"""The address and the version of each weight, which change when it changes."""
 _LOCK = Lock()  # threads that share a model wait for its step function, so that weights are packed once
 
 
@@ -103,9 +106,9 @@ class Model(TaskModel):
         super().__init__(network, tokenizer, config, path, words, precision, requested)
         self.load_report = load_report
         self.stored = stored or {}  # the type of each weight in the file that it was read from
-        # with the addresses and versions of the weights that they were made for
-        self._step_function: tuple[tuple[tuple[int, int], ...], NetworkStepFunction] | None = None
-        self._reader: tuple[tuple[tuple[int, int], ...], Network] | None = None
+        # by the addresses and versions of the weights that they were made for
+        self._step_function: dict[Versions, NetworkStepFunction] = {}
+        self._reader: dict[Versions, Network] = {}
         self._drafting: dict[str, Model] = {}
         _check_int8(network, precision)
         if tokenizer is not None:
@@ -132,8 +135,7 @@ class Model(TaskModel):
         _check_int8(self.network, precision)
         self.network.to(device=target_device, dtype=dtype)
         self.precision = self.precision if precision is None else precision
-        self._step_function = self._reader = None
-        self._drafting = {}
+        self._step_function, self._reader, self._drafting = {}, {}, {}
         return self
 
     def step_function(self) -> NetworkStepFunction:
@@ -141,18 +143,9 @@ class Model(TaskModel):
 
         It is made at the first call, and again when the weights have changed. All threads share it.
         """
-        versions = self._versions()
-        with _LOCK:
-            cached = self._step_function
-            if cached is None or cached[0] != versions:
-                keep_freed_memory()  # every step allocates the same large blocks again
-                function = step_function(
-                    self.network,
-                    precision="int8" if self.precision == "int8" else None,
-                    prompt=prompt_mode(self.network, self.config),
-                )
-                self._step_function = cached = versions, function
-            return cached[1]
+        precision: Precision | None = "int8" if self.precision == "int8" else None
+        prompt = prompt_mode(self.network, self.config)
+        return self._kept(self._step_function, lambda: step_function(self.network, precision=precision, prompt=prompt))
 
     def reader(self) -> Network:
         """Return the network that reads texts: the fast pass of an encoder with packed weights on a CPU, else
@@ -160,14 +153,8 @@ class Model(TaskModel):
 
         It is made and shared as the step function is.
         """
-        versions = self._versions()
-        with _LOCK:
-            cached = self._reader
-            if cached is None or cached[0] != versions:
-                keep_freed_memory()
-                network = reader(self.network, "int8" if self.precision == "int8" else None)
-                self._reader = cached = versions, network
-            return cached[1]
+        precision: Precision | None = "int8" if self.precision == "int8" else None
+        return self._kept(self._reader, lambda: reader(self.network, precision))
 
     def drafting_model(self, name: str) -> Model:
         """Return the model of that name, loaded on the device of this one and in its precision: for `draft`.
@@ -183,10 +170,17 @@ class Model(TaskModel):
         """Return the function of texts -> vectors (N,D) of another model, by which `mbr` compares outputs."""
         return load(name).embed
 
-    def _versions(self) -> tuple[tuple[int, int], ...]:
-        """The address and the version of each weight, which change when it changes."""
+    def _kept(self, kept: dict[Versions, T], make: Callable[[], T]) -> T:
+        """What is kept for the present weights, made if there is none."""
         weights = self.network.parameters()
-        return tuple((value.data_ptr(), 0 if value.is_inference() else value._version) for value in weights)
+        versions = tuple((value.data_ptr(), 0 if value.is_inference() else value._version) for value in weights)
+        with _LOCK:
+            if versions not in kept:
+                keep_freed_memory()  # every step allocates the same large blocks again
+                made = make()
+                kept.clear()
+                kept[versions] = made
+            return kept[versions]
 
     @translates
     def translate(
@@ -249,6 +243,7 @@ class Model(TaskModel):
     similarity = similarity
     fill = fill
     perplexity = perplexity
+    score = score
 
     def translations(
         self, texts: Sequence[str], *, n_best: int | None = None, row: int = 0, **options: Unpack[TranslationOptions]
@@ -314,29 +309,6 @@ class Model(TaskModel):
             CapabilityError: the model does not do that task. UsageError: an option that is wrong or has no effect.
         """
         return stream_output(self, task or writing_task(self), prompt, row, options)
-
-    @overload
-    def score(self, source: str, target: str, *, top: int = 0) -> TokenScores: ...  # type: ignore[overload-overlap]
-    @overload
-    def score(self, source: Sequence[str], target: Sequence[str], *, top: int = 0) -> list[TokenScores]: ...
-
-    def score(self, source: str | Sequence[str], target: str | Sequence[str], *, top: int = 0) -> Any:
-        """The log-probability of a given output, token by token, EOS included, in nats (docs/notes.md#h11).
-
-        Args:
-            source: the source of a model that reads one, or the prompt of a language model ("" for none); or a list.
-            target: the output; a list if `source` is one.
-            top: how many of the most probable tokens are returned for each place, as `top` of the result.
-
-        Raises:
-            UsageError: `top` is negative, or one text and a list.
-        """
-        if isinstance(source, str) != isinstance(target, str):
-            raise UsageError("give a source and a target, or a list of each")
-        if top < 0:
-            raise UsageError(f"`top` must not be negative: got {top}")
-        scores = score_outputs(self, listed(source), listed(target), top)
-        return scores[0] if isinstance(source, str) else scores
 
     def attend(self, text: str, target: str | None = None) -> AttentionRecord:
         """The attention weights of a text: encoder self-attention, masked decoder self-attention, cross-attention.

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import atento
-from atento.config.sections.network import by_key
+from atento.config.sections.network_parts import by_key
 from atento.config.tables.released_keys import FILES
 from atento.errors import ModelError
 from atento.released import FAMILIES

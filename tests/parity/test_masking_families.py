@@ -25,7 +25,7 @@ from atento.data.batches.batch import Batch
 from atento.data.batches.masking import masking_of
 from atento.data.batches.store import MemoryStore, Ragged
 from atento.data.objectives.next_sentence import NextSentence
-from atento.data.records.reader import Split
+from atento.data.records.splits import Split
 from atento.networks.output import Replaced
 from atento.runs.prepare import tokenizer_and_network, training_batches
 from atento.text import Tokenizer

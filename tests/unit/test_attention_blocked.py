@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from atento.attention import attend, attention_weights, blocked
+from atento.attention import attend, attention_weights, strips
 from atento.attention.dropout import Randomness, pair_dropout
 from atento.attention.key_ranges import count
 from atento.attention.lowering import LoweredMask, lower
@@ -93,7 +93,7 @@ SCHEMES: dict[str, Callable[[], nn.Module]] = {
 @pytest.fixture(autouse=True)
 def short_strips(monkeypatch: pytest.MonkeyPatch) -> None:
     """Strips of 16 queries, the fewest there are: every case here takes several, the last one ragged."""
-    monkeypatch.setattr(blocked, "_PART_SCORES", 1)
+    monkeypatch.setattr(strips, "_PART_SCORES", 1)
 
 
 def made(names: tuple[str, ...], dtype: torch.dtype) -> list[nn.Module]:
@@ -319,9 +319,9 @@ def test_a19_a_lowered_mask_makes_no_square_unless_asked() -> None:
         assert {"allowed", "bias", "empty"} <= vars(lowered).keys()
 
 
-def strips(mask: Mask | None, t: int, s: int, batch: int = 1, n_heads: int = 1) -> list[Any]:
+def strips_of(mask: Mask | None, t: int, s: int, batch: int = 1, n_heads: int = 1) -> list[Any]:
     lowered = lower(mask, t, s, CPU)
-    return list(blocked._strips(blocked._Call(lowered, None, 1.0, 0.0, 0, (t, s)), batch, n_heads))
+    return list(strips.strips(strips.StripCall(lowered, None, 1.0, 0.0, 0, (t, s)), batch, n_heads))
 
 
 @pytest.mark.parametrize("name", MASKS)
@@ -329,9 +329,9 @@ def strips(mask: Mask | None, t: int, s: int, batch: int = 1, n_heads: int = 1) 
 def test_a19_strips_cover_every_query_that_sees_something_once(
     name: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocked, "_PART_SCORES", size)
+    monkeypatch.setattr(strips, "_PART_SCORES", size)
     mask = MASKS[name]
-    found = strips(mask, S, S, B, H)
+    found = strips_of(mask, S, S, B, H)
     assert all(count(strip.keys) > 0 for strip in found)
     sees = torch.ones(B, S).bool() if mask is None else mask.dense(S).expand(B, H, S, S).any(-1).any(1)
     for row in range(B):
@@ -343,7 +343,7 @@ def test_a19_strips_cover_every_query_that_sees_something_once(
 
 def test_a19_work_grows_with_what_the_mask_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scores made for 4,096 positions: half for causal, little for a window or packed texts; strips stay small."""
-    monkeypatch.setattr(blocked, "_PART_SCORES", 1 << 16)
+    monkeypatch.setattr(strips, "_PART_SCORES", 1 << 16)
     n = 4096
     packed = documents(torch.arange(n).view(1, -1) // 128)
     kept = blocks(torch.eye(n // 64).bool(), 64)
@@ -356,7 +356,7 @@ def test_a19_work_grows_with_what_the_mask_allows(monkeypatch: pytest.MonkeyPatc
         window(9, 9) | global_tokens(1): 0.2,
     }
     for mask, share in most.items():
-        scores = [(s.queries.stop - s.queries.start) * count(s.keys) for s in strips(mask, n, n)]
+        scores = [(s.queries.stop - s.queries.start) * count(s.keys) for s in strips_of(mask, n, n)]
         assert sum(scores) <= share * n * n, mask
         assert max(scores) <= 4 << 16, mask
 
@@ -384,7 +384,7 @@ def test_a19_no_square_is_ever_made(mask: Mask, monkeypatch: pytest.MonkeyPatch)
     """At 2,048 positions with a learned bias, Shaw's tables and dropout, forward and backward: less than a byte a pair
     of one head, a small multiple of a strip; the plain equation makes the square."""
     n, size = 2048, 1 << 16
-    monkeypatch.setattr(blocked, "_PART_SCORES", size)
+    monkeypatch.setattr(strips, "_PART_SCORES", size)
     largest = {}
     for kernel in ("blocked", "plain"):
         q, k, v = (some(1, H, n, K, seed=seed, dtype=torch.float32).requires_grad_() for seed in range(3))

@@ -18,7 +18,7 @@ from atento.data.batches.batch import Draw, PlannedBatches
 from atento.data.objectives import batches_for
 from atento.data.objectives.denoising import Noise, sentence_numbers
 from atento.data.objectives.preparation import Preparation
-from atento.data.records.reader import Split
+from atento.data.records.splits import Split
 from atento.errors import RecipeError
 from atento.text.tokenizer_training import train_tokenizer
 

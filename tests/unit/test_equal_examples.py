@@ -15,7 +15,7 @@ from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import PlannedBatches
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
-from atento.data.records.reader import Split
+from atento.data.records.splits import Split
 from atento.data.records.values import Span
 from atento.text.tokenizer_training import train_tokenizer
 

@@ -10,7 +10,7 @@ from atento.cli.commands.statistics import measured
 from atento.config.reading.loading import dump_recipe, load_recipe
 from atento.config.recipe import DataConfig, Recipe, SourceConfig
 from atento.data.records.held_out import held_out, held_out_lines
-from atento.data.records.reader import Split
+from atento.data.records.splits import Split
 from atento.errors import DataError, RecipeError
 from atento.runs.prepare import read_data
 

@@ -19,7 +19,7 @@ from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.shuffle import log_uniform
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
-from atento.data.records.reader import Split
+from atento.data.records.splits import Split
 from atento.errors import CapabilityError, RecipeError
 from atento.networks import build_network
 from atento.networks.recurrent.elmo import ELMo

@@ -23,7 +23,7 @@ from atento.data.batches.store import Ragged
 from atento.data.batches.word_numbers import WordNumbers, word_numbers
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
-from atento.data.records.reader import Split
+from atento.data.records.splits import Split
 from atento.errors import RecipeError
 from atento.networks import build_network
 from atento.text.tokenizer import Tokenizer

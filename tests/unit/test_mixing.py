@@ -19,8 +19,8 @@ from atento.data.batches.batch import Batches, PlannedBatches
 from atento.data.batches.mixture import Mixture, Shares
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
-from atento.data.records.reader import Split, joined, records_in_memory
-from atento.data.records.split_parts import by_source
+from atento.data.records.reader import records_in_memory
+from atento.data.records.splits import Split, by_source, joined
 from atento.errors import RecipeError
 from atento.runs.mixing_preview import mixed_sources, mixing_lines
 from atento.runs.prepare import read_data

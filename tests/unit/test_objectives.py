@@ -25,7 +25,7 @@ from atento.data.objectives.next_sentence import NextSentence
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
 from atento.data.objectives.span_corruption import SpanCorruption, corrupt, restored
-from atento.data.records.reader import Split
+from atento.data.records.splits import Split
 from atento.errors import DataError, TokenizerError
 from atento.text.specials import sentinels
 from atento.text.tokenizer import Tokenizer

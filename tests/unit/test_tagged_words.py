@@ -20,7 +20,7 @@ from atento.data.batches.batch import PlannedBatches
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.tags import Pieces, encode_sentences
-from atento.data.records.reader import Split
+from atento.data.records.splits import Split
 from atento.errors import CapabilityError, DataError, UsageError
 from atento.model import Model
 from atento.networks import build_network

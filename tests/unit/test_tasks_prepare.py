@@ -19,7 +19,7 @@ from atento.config.sections.training import TrainingConfig
 from atento.data.batches.batch import PlannedBatches
 from atento.data.batches.store import Ragged
 from atento.data.objectives.sequence_to_sequence import parallel
-from atento.data.records.reader import Split
+from atento.data.records.splits import Split
 from atento.errors import DataError, RecipeError, TokenizerError, UsageError
 from atento.metrics import chrf, exact_match
 from atento.networks import build_network

@@ -10,92 +10,18 @@ the processor's cache.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from atento.attention.algebra import additive
-from atento.attention.dropout import Key, fresh, pair_dropout
+from atento.attention.dropout import fresh, pair_dropout
 from atento.attention.equation import AttentionArgs, normalise, widened
-from atento.attention.key_ranges import KeyRange, count
-from atento.attention.lowering import LoweredMask, nothing_allowed, take
+from atento.attention.key_ranges import KeyRange
+from atento.attention.lowering import nothing_allowed, take
 from atento.attention.relative_terms import DistanceBias, RelativeTerms
-
-_PART_SCORES = 1 << 20  # scores computed at once on a CPU: a few megabytes, which stay in its cache
-_GPU_FACTOR = 64  # times as many on a GPU, which needs large operations
-_MAX_QUERIES = 512  # queries in a strip
-_MIN_QUERIES = 128  # fewer make thin products, which are slow; more read keys that their mask does not allow
-_TINY = 16  # queries in a strip that exceeds the budget all the same
-
-
-@dataclass(frozen=True)
-class _Call:
-    """The arguments of a call, the same for all strips."""
-
-    mask: LoweredMask
-    relative: RelativeTerms | None
-    scale: float
-    dropout: float
-    key: Key  # of the dropout
-    lengths: tuple[int, int]  # T and S
-
-    @property
-    def learned(self) -> list[Tensor]:
-        """The parameters of the relative schemes."""
-        return [] if self.relative is None else self.relative.parameters()
-
-    @property
-    def budget(self) -> int:
-        """How many scores are computed at once."""
-        return _PART_SCORES if self.mask.device.type == "cpu" else _GPU_FACTOR * _PART_SCORES
-
-    @property
-    def has_strip_terms(self) -> bool:
-        """True if some term is computed for all heads of a strip at once."""
-        return self.relative is not None and self.relative.without_distance_bias is not None
-
-    @property
-    def needs_all_heads(self) -> bool:
-        """True if some term needs the weights of all heads at once, so that a strip cannot be divided."""
-        return self.relative is not None and (self.relative.adds_values or self.relative.sparsifier is not None)
-
-
-@dataclass(frozen=True)
-class _Strip:
-    """Some queries of batch row `row` (None: of all rows), and the keys that they can reach."""
-
-    queries: slice
-    keys: KeyRange
-    row: int | None
-
-    def rows(self, x: Tensor) -> Tensor:
-        """The batch rows of the strip in x, whose first dimension may be 1."""
-        return x if self.row is None or x.shape[0] == 1 else x[self.row : self.row + 1]
-
-    def bias(self, x: Tensor) -> Tensor:
-        """The rows and queries of the strip in a bias (B|1,H|1,T|1,S), for all keys."""
-        x = self.rows(x)
-        return x if x.shape[-2] == 1 else x[..., self.queries, :]
-
-
-@dataclass(frozen=True)
-class _Part:
-    """Some heads of some batch rows of a strip, computed at once."""
-
-    rows: slice
-    heads: slice
-
-    def of(self, x: Tensor) -> Tensor:
-        """The view of the part in x (b|1,H|1,...)."""
-        x = x if x.shape[0] == 1 else x[self.rows]
-        return x if x.shape[1] == 1 else x[:, self.heads]
-
-    def add(self, total: Tensor, gradient: Tensor) -> None:
-        """Add the part's gradient to `total` (b|1,H|1,...), summed over dimensions of size 1."""
-        total = self.of(total)
-        total += gradient.sum_to_size(total.shape)
+from atento.attention.strips import Part, Strip, StripCall, parts, strips
 
 
 def blocked(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
@@ -121,56 +47,17 @@ def blocked(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
     while bias is not None and bias.dim() < 4:
         bias = bias.unsqueeze(0)
     key = fresh(args.random).key() if args.dropout else 0
-    call = _Call(args.mask, args.relative, args.scale, args.dropout, key, (q.shape[-2], k.shape[-2]))
+    call = StripCall(args.mask, args.relative, args.scale, args.dropout, key, (q.shape[-2], k.shape[-2]))
     wide = (widened(x) for x in (q, k, v))
     out: Tensor = _Blocked.apply(call, *wide, bias, *call.learned)  # type: ignore[no-untyped-call]
     return out.to(v.dtype)
-
-
-def _strips(call: _Call, batch: int, n_heads: int) -> Iterator[_Strip]:
-    """The strips of a call, without those whose queries reach no key."""
-    query_len = call.lengths[0]
-    for row in range(batch) if call.mask.per_row and batch > 1 else (None,):
-        # the length of a strip follows from the number of keys that queries in the middle reach
-        middle = call.mask.reachable(query_len // 2, min(query_len // 2 + 64, query_len), row)
-        if call.has_strip_terms:
-            n_matrices = n_heads * (batch if row is None else 1)
-        else:
-            n_matrices = call.mask.n_matrices(row)  # the mask of a strip is made for these at once
-        width = max(1, count(middle)) * n_matrices
-        n_queries = min(_MAX_QUERIES, max(_MIN_QUERIES, count(middle) // 8)) if call.mask.limits_keys else _MAX_QUERIES
-        size = max(_TINY, min(n_queries, call.budget // width))
-        first = 0
-        while first < query_len:
-            last = min(first + size, query_len)
-            keys = call.mask.reachable(first, last, row)
-            # queries that reach many more keys than those in the middle get shorter strips
-            while last - first > _TINY and n_matrices * (last - first) * count(keys) > 4 * call.budget:
-                last = first + max(_TINY, (last - first) // 2)
-                keys = call.mask.reachable(first, last, row)
-            if count(keys):
-                yield _Strip(slice(first, last), keys, row)
-            first = last
-
-
-def _parts(call: _Call, strip: _Strip, rows: int, n_heads: int) -> Iterator[_Part]:
-    """Divides a strip into parts of about the budget: several batch rows, one row, or some heads of one row."""
-    pairs = (strip.queries.stop - strip.queries.start) * count(strip.keys)
-    n_planes = rows * n_heads if call.needs_all_heads else max(1, call.budget // pairs)
-    if n_planes >= n_heads:
-        size = n_planes // n_heads
-        yield from (_Part(slice(i, min(i + size, rows)), slice(0, n_heads)) for i in range(0, rows, size))
-    else:
-        for row in range(rows):
-            for first in range(0, n_heads, n_planes):
-                yield _Part(slice(row, row + 1), slice(first, min(first + n_planes, n_heads)))
 
 
 class _StripTerms:
     """The terms added to the scores of a strip, computed once for all its parts, and the gradient of those terms."""
 
     def __init__(
-        self, call: _Call, strip: _Strip, queries: Tensor, keys: Tensor, bias: Tensor | None, learns: bool
+        self, call: StripCall, strip: Strip, queries: Tensor, keys: Tensor, bias: Tensor | None, learns: bool
     ) -> None:
         relative = None if call.relative is None else call.relative.without_distance_bias
         self.relative = None if relative is None else relative.strip(strip.queries, strip.keys, strip.row)
@@ -187,7 +74,7 @@ class _StripTerms:
             self.empty = nothing_allowed(self.mask_bias[0][1] == 0)
         self.gradient = None if self.scores is None or not learns else torch.zeros_like(self.scores)
 
-    def add_to(self, scores: Tensor, part: _Part) -> Tensor:
+    def add_to(self, scores: Tensor, part: Part) -> Tensor:
         """Add the terms to the scores of a part, in place."""
         for term in (self.scores, self.bias):
             if term is not None:
@@ -196,12 +83,12 @@ class _StripTerms:
             scores[..., keys] += part.of(mask_bias)
         return scores
 
-    def empty_rows(self, part: _Part) -> Tensor | None:
+    def empty_rows(self, part: Part) -> Tensor | None:
         """True for the rows of a part that may attend to nothing; None if there is none."""
         return None if self.empty is None else part.of(self.empty)
 
 
-def _mask_bias(call: _Call, strip: _Strip) -> Iterator[tuple[slice, Tensor]]:
+def _mask_bias(call: StripCall, strip: Strip) -> Iterator[tuple[slice, Tensor]]:
     """The additive mask of a strip, as (keys of the strip, values), only for keys that some query may not see."""
     if call.mask.mask is None:
         return
@@ -244,7 +131,7 @@ def _add_at(total: Tensor, keys: KeyRange, gradient: Tensor, dim: int) -> None:
         total.narrow(dim, keys[0], keys[1] - keys[0]).add_(gradient)
 
 
-def _dropout_mask(call: _Call, strip: _Strip, part: _Part, weights: Tensor, n_heads: int) -> Tensor:
+def _dropout_mask(call: StripCall, strip: Strip, part: Part, weights: Tensor, n_heads: int) -> Tensor:
     """The dropout of a part, equal to that of the plain equation for the same pairs."""
     row, heads = (strip.row or 0) + part.rows.start, (part.heads.start, n_heads)
     return pair_dropout(weights, call.dropout, call.key, strip.queries, strip.keys, row, call.lengths, heads)
@@ -255,7 +142,7 @@ class _Blocked(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, call: _Call, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *learned: Tensor
+        ctx: Any, call: StripCall, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *learned: Tensor
     ) -> Tensor:
         ctx.call = call
         ctx.save_for_backward(q, k, v, bias)
@@ -263,11 +150,11 @@ class _Blocked(torch.autograd.Function):
         out = q.new_zeros(*q.shape[:-1], v.shape[-1])
         q, k, v = (q * call.scale).contiguous(), k.contiguous(), v.contiguous()
         distance_bias = DistanceBias(call.relative, call.scale, call.lengths, learns=False)
-        for strip in _strips(call, batch, n_heads):
+        for strip in strips(call, batch, n_heads):
             queries = strip.rows(q)[..., strip.queries, :]
             keys, values = (take(strip.rows(x), strip.keys, dim=-2) for x in (k, v))
             terms = _StripTerms(call, strip, queries, keys, bias, False)
-            for part in _parts(call, strip, len(queries), n_heads):
+            for part in parts(call, strip, len(queries), n_heads):
                 scores = terms.add_to(_scores(part.of(queries), part.of(keys)), part)
                 distance_bias.add_to(scores, strip.queries, strip.keys, part.heads)
                 weights = _normalised(scores, terms, part)
@@ -283,17 +170,17 @@ class _Blocked(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        call: _Call = ctx.call
+        call: StripCall = ctx.call
         q, k, v, bias = ctx.saved_tensors
         batch, n_heads = q.shape[:2]
         grads = _Gradients(call, q, k, v, bias if ctx.needs_input_grad[4] else None)
         distance_bias = DistanceBias(call.relative, call.scale, call.lengths, learns=True)
         q, k, v, grad = (q * call.scale).contiguous(), k.contiguous(), v.contiguous(), grad.contiguous()
-        for strip in _strips(call, batch, n_heads):
+        for strip in strips(call, batch, n_heads):
             queries, upstream = (strip.rows(x)[..., strip.queries, :] for x in (q, grad))
             keys, values = (take(strip.rows(x), strip.keys, dim=-2) for x in (k, v))
             terms = _StripTerms(call, strip, queries, keys, bias, call.relative is not None)
-            for part in _parts(call, strip, len(queries), n_heads):
+            for part in parts(call, strip, len(queries), n_heads):
                 # the forward pass of the part, again
                 part_q, part_k, dout = part.of(queries), part.of(keys), part.of(upstream)
                 scores = terms.add_to(_scores(part_q, part_k), part)
@@ -320,7 +207,7 @@ class _Blocked(torch.autograd.Function):
         return None, *grads.results(ctx.saved_tensors)
 
 
-def _normalised(scores: Tensor, terms: _StripTerms, part: _Part) -> Tensor:
+def _normalised(scores: Tensor, terms: _StripTerms, part: Part) -> Tensor:
     """The weights of scores (b,h,t,s), by softmax or by the sparsifier."""
     if terms.relative is not None and terms.relative.sparsifier is not None:
         return terms.relative.sparsifier.weigh(scores, terms.relative.positions)
@@ -330,7 +217,7 @@ def _normalised(scores: Tensor, terms: _StripTerms, part: _Part) -> Tensor:
 class _Gradients:
     """The gradients, summed from strip to strip in at least float32: sums of many strips lose digits in 16 bits."""
 
-    def __init__(self, call: _Call, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> None:
+    def __init__(self, call: StripCall, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> None:
         self.scale, self.parameters = call.scale, call.learned
         self.q = torch.zeros_like(q, memory_format=torch.contiguous_format)  # each query is in one strip alone
         self.k, self.v = _wide_zeros(k), _wide_zeros(v)
@@ -363,14 +250,14 @@ class _Gradients:
         self._add_learned(learned)
         return first
 
-    def add_bias(self, strip: _Strip, part: _Part, dscores: Tensor) -> None:
+    def add_bias(self, strip: Strip, part: Part, dscores: Tensor) -> None:
         """Add to the gradient of the bias."""
         if self.bias is not None:
             total = part.of(strip.bias(self.bias))
             size = (*total.shape[:-1], dscores.shape[-1])
             _add_at(total, strip.keys, dscores.sum_to_size(size), -1)
 
-    def through_scores(self, strip: _Strip, terms: _StripTerms) -> None:
+    def through_scores(self, strip: Strip, terms: _StripTerms) -> None:
         """Finish the strip: the gradients of the relative schemes and of the queries and keys that they read, then the
         scale."""
         dq = strip.rows(self.q)[..., strip.queries, :]

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -27,7 +26,7 @@ from atento.errors import CapabilityError
 from atento.inference.fast_layer import FastLayer
 from atento.inference.fast_state import ROOM, Cache, FastState
 from atento.inference.joined_states import joined
-from atento.inference.packed_linear import Precision, pack, pack_modules, with_round_number
+from atento.inference.packed_linear import Precision, copy_sharing_weights, pack, pack_modules, with_round_number
 from atento.inference.plain import (
     ROUNDING,
     ROUNDING_INT8,
@@ -44,7 +43,6 @@ from atento.networks.stack.encoder_decoder import EncoderDecoder
 from atento.networks.stack.stack_positions import real_positions
 from atento.precision import best_precision
 
-NetworkT = TypeVar("NetworkT", bound=nn.Module)
 SelfAttention = Callable[[int, Tensor], Tensor]
 """The number of a layer and its queries, keys and values (R,(H+2·Hkv)·K) -> what its heads give (R,H·K)."""
 
@@ -69,14 +67,6 @@ def why_not_fast(network: object) -> str | None:
         if isinstance(inner, ProjectedScheme):
             return "disentangled positions"
     return None
-
-
-def _copy_sharing_weights(network: NetworkT) -> NetworkT:
-    """A copy of the modules that shares the memory of the weights, until they are packed or change their dtype."""
-    weights: dict[int, nn.Parameter] = {
-        id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in network.parameters()
-    }
-    return deepcopy(network, weights)
 
 
 @dataclass(frozen=True)
@@ -123,7 +113,7 @@ class FastStepFunction:
         self.cache_dtype = torch.float32 if on_cpu and self.dtype == torch.bfloat16 else self.dtype
         rounds = precision == "int8" and on_cpu and self.dtype == torch.float32
         self.beam_cache_dtype = torch.bfloat16 if rounds and best_precision("cpu") == "bfloat16" else self.dtype
-        copy = _copy_sharing_weights(network).to(self.dtype).eval()
+        copy = copy_sharing_weights(network).to(self.dtype).eval()
         self.project = pack(copy.projection, copy.vocabulary_head.bias, precision)
         # `encoder` encodes the sources of an encoder-decoder; `reader` reads the prompts of a decoder
         self.encoder: SourceReader | None = None
@@ -386,7 +376,7 @@ class FastStepFunction:
                 x = layer.cross_output.plus(self.attend(q, source_keys, source_values, source_mask), x)
                 x = x if self.pre_norm else layer.norms[1](x)
             normed = layer.norms[-1](x) if self.pre_norm else x
-            x = layer.outer.plus(self._feed_forward_inner(layer, normed), x)
+            x = layer.outer.plus(layer.activations(normed), x)
             x = x if self.pre_norm else layer.norms[-1](x)
         hidden: Tensor = x if self.last_norm is None else self.last_norm(x)
         return hidden
@@ -398,16 +388,6 @@ class FastStepFunction:
             q.to(keys.dtype), keys, values, attn_mask=mask, scale=self.scale, enable_gqa=grouped
         )
         return out.to(self.dtype).transpose(1, 2).reshape(len(q) * q.shape[2], -1)
-
-    def _feed_forward_inner(self, layer: FastLayer, x: Tensor) -> Tensor:
-        """x (R,D) -> the activations (R,F) that the outer product reads."""
-        x = layer.inner(x)
-        if layer.activation is None:
-            return x
-        if not layer.gated:
-            return layer.activation(x)
-        x, gate = x.chunk(2, dim=-1)
-        return layer.activation(x) * gate
 
     def show(self, ids: Tensor, token_mask: Tensor | None, written: list[list[int]]) -> None:
         """As the plain step function: observers of the network see one pass over the best outputs."""

@@ -27,6 +27,16 @@ class FastLayer:
     activation: Callable[[Tensor], Tensor] | None  # None: `inner` applies it
     gated: bool
 
+    def activations(self, x: Tensor) -> Tensor:
+        """x (R,D) -> the activations (R,F) of the feed-forward sublayer that the outer product reads."""
+        x = self.inner(x)
+        if self.activation is None:
+            return x
+        if not self.gated:
+            return self.activation(x)
+        x, gate = x.chunk(2, dim=-1)
+        return self.activation(x) * gate
+
     @staticmethod
     def of(block: Block, precision: Precision) -> FastLayer:
         """The parts of a block, packed if they are not yet."""

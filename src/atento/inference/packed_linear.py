@@ -1,6 +1,7 @@
 """Linear layers with weights packed for the CPU: float32 and bfloat16 with oneDNN, int8; and the plain equation."""
 
 import warnings
+from copy import deepcopy
 from typing import Literal, Protocol, TypeVar
 
 import torch
@@ -46,6 +47,14 @@ def pack(weight: Tensor, bias: Tensor | None, precision: Precision, *, activatio
     if weight.dtype == torch.bfloat16 and not has_bfloat16_products():
         return WidenedLinear(weight, bias, activation=activation)
     return OneDnnLinear(weight, bias, activation=activation)
+
+
+def copy_sharing_weights(network: ModuleT) -> ModuleT:
+    """A copy of the modules that shares the memory of the weights, until they are packed or change their dtype."""
+    weights: dict[int, nn.Parameter] = {
+        id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in network.parameters()
+    }
+    return deepcopy(network, weights)
 
 
 def with_round_number(x: Tensor) -> Tensor:

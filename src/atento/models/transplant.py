@@ -9,8 +9,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from atento.config.sections.network import NetworkConfig, by_key, changed
-from atento.config.sections.network_parts import SpecialIds
+from atento.config.sections.network import NetworkConfig, changed
+from atento.config.sections.network_parts import SpecialIds, by_key
 from atento.config.sections.position_scheme import PositionConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.errors import CapabilityError

@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from atento.config.sections.network import NetworkConfig, by_key, changed
+from atento.config.sections.network import NetworkConfig, changed
+from atento.config.sections.network_parts import by_key
 from atento.config.tables.head_kinds import HEAD_KINDS, HeadConfig
 from atento.errors import CapabilityError, ModelError, RecipeError
 from atento.released.read_layout import FAMILIES

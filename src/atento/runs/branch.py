@@ -5,7 +5,8 @@ from pathlib import Path
 
 from atento.config.reading.loading import load_recipe
 from atento.config.sections.initial import LoraConfig
-from atento.config.sections.network import NetworkConfig, by_key
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import by_key
 from atento.errors import UsageError
 from atento.models.configuration import lora_config, network_config
 from atento.models.migration import migrated

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from atento.config.tables.tasks import TASKS
 from atento.data.files.source_records import header_hint
-from atento.data.records.reader import Split
+from atento.data.records.splits import Split
 from atento.data.records.values import joined_labels, several_labels, shared_parts
 from atento.errors import DataError
 

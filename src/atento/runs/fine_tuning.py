@@ -5,7 +5,8 @@ from dataclasses import replace
 from atento.config.reading.initial_keys import INHERITED, inherited, rates_among
 from atento.config.reading.loading import LoadedRecipe
 from atento.config.recipe import Recipe
-from atento.config.sections.network import NetworkConfig, by_key
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import by_key
 from atento.config.tables.tasks import TASKS
 from atento.networks import parameter_count
 from atento.networks.adapters import adapt

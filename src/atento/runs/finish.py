@@ -4,7 +4,7 @@ import torch
 
 from atento.config.reading.loading import dump_recipe, recipe_values
 from atento.config.tables.tasks import TASKS
-from atento.data.records.reader import Split
+from atento.data.records.splits import Split
 from atento.errors import counted
 from atento.metrics.metric_table import signed
 from atento.models.load import read_model

@@ -8,7 +8,7 @@ from atento.config.reading.sizes_by_data import FITTED
 from atento.config.recipe import Recipe
 from atento.data.batches.batch import Batches
 from atento.data.batches.mixture import Mixture
-from atento.data.records.reader import Split
+from atento.data.records.splits import Split
 from atento.runs.prepare import Report, fitted_to, network_for, tokenizer_and_network, training_batches
 from atento.text.tokenizer import Tokenizer
 

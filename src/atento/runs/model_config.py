@@ -6,7 +6,7 @@ from typing import Any
 from atento.config.recipe import READING, Recipe, SourceConfig
 from atento.config.tables.renamed_keys import VERSION
 from atento.config.tables.tasks import TASKS
-from atento.data.records.reader import Split
+from atento.data.records.splits import Split
 from atento.metrics.tag_schemes import scheme_of
 from atento.models.configuration import LORA
 from atento.tasks.question_answering import learned_settings

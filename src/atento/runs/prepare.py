@@ -25,8 +25,8 @@ from atento.data.records.folds import fold_of
 from atento.data.records.held_out import held_out, held_out_lines
 from atento.data.records.memory import MemoryRecords, argument_name
 from atento.data.records.overlap import overlap
-from atento.data.records.reader import Records, Split, joined, read_records
-from atento.data.records.split_parts import subset
+from atento.data.records.reader import Records, read_records
+from atento.data.records.splits import Split, joined, subset
 from atento.errors import DataError, RecipeError, UsageError, counted
 from atento.models.initial_model import fine_tuned, initial_model
 from atento.released import FAMILIES

@@ -17,7 +17,7 @@ from atento.config.sections.training import beyond_the_run, warmup_of
 from atento.config.tables.tasks import TASKS
 from atento.data.batches.special_tokens import template_for
 from atento.data.objectives.sequence_to_sequence import within_positions
-from atento.data.records.reader import Split
+from atento.data.records.splits import Split
 from atento.errors import DataError, TokenizerError, UsageError
 from atento.models.initial_model import check_new_positions, fine_tuned, first_weights, initial_model, with_embedding
 from atento.models.load import read_model

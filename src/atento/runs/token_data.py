@@ -24,7 +24,8 @@ from atento.data.files.source_files import source_files
 from atento.data.files.text_sources import reading_options, texts_of, wrapped_file
 from atento.data.records.held_out import held_out_lines, held_out_rows
 from atento.data.records.memory import MemoryRecords
-from atento.data.records.reader import Split, fingerprint, joined
+from atento.data.records.reader import fingerprint
+from atento.data.records.splits import Split, joined
 from atento.data.store.store_overlap import equal_texts
 from atento.data.store.token_store import FORMAT, MANIFEST, PLAN, TokenStore, read_json, sha256_of
 from atento.data.store.token_writer import SHARD_TOKENS, TokenWriter
@@ -111,13 +112,10 @@ def _obstacle(recipe: Recipe) -> str | None:
 
 def text_bytes(loaded: LoadedRecipe) -> int:
     """Return about how many bytes of text the training files hold; data sets and the micro-world count nothing."""
-    sizes = 0
-    for source in loaded.recipe.data.train:
-        if source.file is not None:
-            for name in source_files(source, loaded.folder):
-                path = loaded.folder / Path(name).expanduser()
-                sizes += path.stat().st_size * (_UNPACKED if path.suffix in COMPRESSED else 1) if path.exists() else 0
-    return sizes
+    sources = [source for source in loaded.recipe.data.train if source.file is not None]
+    names = [name for source in sources for name in source_files(source, loaded.folder)]
+    paths = [path for path in (loaded.folder / Path(name).expanduser() for name in names) if path.exists()]
+    return sum(path.stat().st_size * (_UNPACKED if path.suffix in COMPRESSED else 1) for path in paths)
 
 
 def make_store(

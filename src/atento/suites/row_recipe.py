@@ -8,7 +8,7 @@ from typing import Any
 from atento.config.reading.loading import load_recipe
 from atento.config.reading.sizes_by_data import FITTED
 from atento.config.recipe import Recipe
-from atento.data.records.reader import Split
+from atento.data.records.splits import Split
 from atento.errors import DataError, UsageError
 from atento.runs.prepare import read_data
 from atento.suites.row import Row

@@ -7,7 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from atento.data.records.reader import Split, fingerprint
+from atento.data.records.reader import fingerprint
+from atento.data.records.splits import Split
 from atento.limits import read_plain_text
 from atento.model import Model, load
 from atento.precision import threads as thread_scope

@@ -9,7 +9,8 @@ from atento.config.recipe import SourceConfig
 from atento.config.tables.tasks import Field
 from atento.data.files.source_lines import open_binary
 from atento.data.files.source_records import rows_in
-from atento.data.records.reader import Split, joined, read_records
+from atento.data.records.reader import read_records
+from atento.data.records.splits import Split, joined
 from atento.data.records.values import Converter
 from atento.errors import DataError
 from atento.suites.row import Row

@@ -10,7 +10,7 @@ from atento.config.tables.head_kinds import HeadConfig
 from atento.data.objectives.label_sets import KIND as SETS
 from atento.data.objectives.label_sets import check_label_sets
 from atento.data.objectives.labels import KIND, label_numbers, text_head
-from atento.data.records.reader import Split
+from atento.data.records.splits import Split
 from atento.errors import UsageError
 from atento.networks.interface import Network
 from atento.tasks.call_options import refuse_options

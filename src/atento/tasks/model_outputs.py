@@ -1,7 +1,7 @@
 """The outputs that a loaded model writes: whether it does a task, the options of the call, the search."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, overload
 
 from atento.config.sections.decoding import DecodingConfig, DecodingOptions
 from atento.config.tables.tasks import TEXT_TO_TEXT, task_with, verb_of
@@ -19,6 +19,7 @@ from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.text_writing import Writer
 from atento.tasks.translation import source_writer
 from atento.tasks.translation_languages import in_languages
+from atento.tasks.verb_calls import listed
 from atento.text.streaming import stream_text
 
 
@@ -112,6 +113,34 @@ def score_outputs(model: TaskModel, sources: Sequence[str], targets: Sequence[st
         trained=model.trained_length,
         top=top,
     )
+
+
+@overload
+def score(model: TaskModel, source: str, target: str, *, top: int = 0) -> TokenScores: ...  # type: ignore[overload-overlap]
+@overload
+def score(model: TaskModel, source: Sequence[str], target: Sequence[str], *, top: int = 0) -> list[TokenScores]: ...
+
+
+def score(
+    model: TaskModel, source: str | Sequence[str], target: str | Sequence[str], *, top: int = 0
+) -> TokenScores | list[TokenScores]:
+    """The log-probability of a given output, token by token, EOS included, in nats (docs/notes.md#h11).
+
+    Args:
+        model: the model.
+        source: the source of a model that reads one, or the prompt of a language model ("" for none); or a list.
+        target: the output; a list if `source` is one.
+        top: how many of the most probable tokens are returned for each place, as `top` of the result.
+
+    Raises:
+        UsageError: `top` is negative, or one text and a list.
+    """
+    if isinstance(source, str) != isinstance(target, str):
+        raise UsageError("give a source and a target, or a list of each")
+    if top < 0:
+        raise UsageError(f"`top` must not be negative: got {top}")
+    scores = score_outputs(model, listed(source), listed(target), top)
+    return scores[0] if isinstance(source, str) else scores
 
 
 def network_for(model: TaskModel, task: str) -> EncoderDecoder | RecurrentSeq2Seq | Continuing:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atento.config.sections.embedding import EmbeddingOptions
-from atento.data.records.reader import Split
+from atento.data.records.splits import Split
 from atento.errors import UsageError
 from atento.tasks.call_options import embedding_for, refuse_options
 from atento.tasks.regression import has_regression_head, numbers_of

@@ -14,7 +14,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.data.batches.contexts import ContextWindows, context_windows
 from atento.data.objectives.labels import inputs_of
 from atento.data.objectives.spans import KIND, answer_head
-from atento.data.records.reader import Split
+from atento.data.records.splits import Split
 from atento.errors import DataError, UsageError, counted
 from atento.models.configuration import answering_config
 from atento.networks.interface import Network, token_mask_of

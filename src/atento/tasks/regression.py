@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from atento.data.objectives.numbers import KIND
-from atento.data.records.reader import Split
+from atento.data.records.splits import Split
 from atento.tasks.call_options import refuse_options
 from atento.tasks.required_head import head_of
 from atento.tasks.task_model import TaskModel, tokenizer_of

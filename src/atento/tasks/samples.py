@@ -9,8 +9,7 @@ import torch
 from atento.attention.low_rank import joined
 from atento.config.recipe import Recipe
 from atento.config.tables.tasks import TASKS
-from atento.data.records.reader import Split
-from atento.data.records.split_parts import subset
+from atento.data.records.splits import Split, subset
 from atento.errors import AtentoWarning
 from atento.networks.interface import Network
 from atento.tasks.filling import fill

@@ -20,7 +20,7 @@ from atento.data.batches.batch import Batch, Batches
 from atento.data.batches.special_tokens import template_for
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
-from atento.data.records.reader import Split
+from atento.data.records.splits import Split
 from atento.errors import AtentoWarning
 from atento.metrics import METRICS, Score, metric_named
 from atento.networks.interface import Network

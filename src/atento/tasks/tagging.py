@@ -21,7 +21,7 @@ from atento.data.objectives.tags import (
     tagging_head,
     windows_as_store,
 )
-from atento.data.records.reader import Split
+from atento.data.records.splits import Split
 from atento.errors import UsageError
 from atento.metrics.tag_schemes import SCHEMES, entities
 from atento.networks.interface import Network, token_mask_of

@@ -5,7 +5,7 @@ from typing import Any
 
 from atento.config.sections.decoding import DecodingConfig
 from atento.data.batches.special_tokens import special_tokens_of
-from atento.data.records.reader import Split
+from atento.data.records.splits import Split
 from atento.decoding.contract import AnyStepFunction
 from atento.decoding.source import Source
 from atento.networks import Seq2Seq

@@ -6,7 +6,7 @@ from typing import Any
 
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.tasks import TaskSpec, task_with
-from atento.data.records.reader import Split
+from atento.data.records.splits import Split
 from atento.tasks import classification, model_vectors, question_answering, regression, tagging, translation
 from atento.tasks.model_outputs import writer_of
 from atento.tasks.tag_sequences import scheme_of_labels

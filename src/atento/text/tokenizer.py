@@ -260,8 +260,7 @@ class Tokenizer:
         if dropout == 0.0:
             encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
             return [list(encoding.ids) for encoding in encodings]
-        seeds: Sequence[int | str]
-        seeds = [f"{seed} {i}" for i in range(len(texts))] if isinstance(seed, int) else seed
+        seeds: Sequence[int | str] = [f"{seed} {i}" for i in range(len(texts))] if isinstance(seed, int) else seed
         if len(seeds) != len(texts):
             raise TokenizerError(
                 f"`seed` must be one number, or one for each text: got {len(seeds)} for {len(texts)} texts"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +20,14 @@ from atento.decoding.beam.beam_lane import BeamLanes
 from atento.decoding.beam.beam_search import BeamSearch
 from atento.decoding.beam.groups import BeamRequest
 from atento.decoding.contract import AnyStepFunction, Joining, Rewinding, ends_of, first_tokens
+from atento.decoding.running import JoinedRows, RunningBatch
 from atento.errors import CapabilityError
+from atento.inference.fast import FastStepFunction
+from atento.inference.prompts import PromptMemory, RememberingSteps
+from atento.inference.slots import Slots
+
+REMEMBERED = 2048  # tokens of prompts whose keys and values are held, for prompts that begin alike
+PART = 256  # tokens of inputs that are read between two steps
 
 
 @dataclass(frozen=True)
@@ -222,3 +230,16 @@ def _shape(shared: SharedState) -> int:
         return -1
     texts = rows.view(-1, width) // width
     return 0 if bool((texts == texts[:, :1]).all()) else -1
+
+
+def shared_steps(
+    function: AnyStepFunction, device: torch.device
+) -> tuple[AnyStepFunction, Callable[[int], RunningBatch] | None]:
+    """What searches call of a step function, and what makes a running batch of its rows; None: they cannot share."""
+    if isinstance(function, FastStepFunction):
+        memory = None if function.reader is None else PromptMemory(REMEMBERED)
+        remembering = function if memory is None else RememberingSteps(function, memory)
+        return remembering, partial(Slots, function, memory)
+    if isinstance(function, Joining):
+        return function, lambda width: JoinedRows(function, part=PART, device=device, width=width)
+    return function, None

@@ -10,19 +10,13 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any
 
-import torch
 from greenlet import greenlet
 
 from atento.decoding import Beam
 from atento.decoding.beam.beam_lane import BeamLanes
 from atento.decoding.choosing import hypothesis
-from atento.decoding.contract import AnyStepFunction, Joining
 from atento.decoding.lane import Lane
-from atento.decoding.running import JoinedRows, RunningBatch
 from atento.decoding.token_loop import Drawn, Output
-from atento.inference.fast import FastStepFunction
-from atento.inference.prompts import PromptMemory, RememberingSteps
-from atento.inference.slots import Slots
 from atento.model import Model
 from atento.tasks.generation import Continuing
 from atento.tasks.task_model import tokenizer_of
@@ -41,12 +35,10 @@ from atento_serve.engine.requests import (
     writer_for,
     writings_of,
 )
-from atento_serve.engine.searches import Searches
+from atento_serve.engine.searches import PART, Searches, shared_steps
 from atento_serve.jobs import Job, Piece, Result, Usage
 
 MOST_ROWS = 256  # outputs that are written at a time, unless one job alone has more
-REMEMBERED = 2048  # tokens of prompts whose keys and values are held, for prompts that begin alike
-PART = 256  # tokens of inputs that are read between two steps
 
 
 @dataclass(eq=False)
@@ -193,7 +185,7 @@ class Writers:
         """Make the lane and the searches, at the first job or after a failure of all."""
         if self._lane is not None and self._searches is not None and self._exact is not None:
             return
-        function, batch = _running(self.model.step_function(), self.model.device)
+        function, batch = shared_steps(self.model.step_function(), self.model.device)
         if self._lane is None and batch is not None:
             self._lane = Lane(batch(1), part=PART, most=MOST_ROWS, device=self.model.device)
         if self._searches is None:
@@ -251,9 +243,8 @@ class Writers:
             tokens = self._tokenizer.tokens(ids)
             lead = "" if text.begun else self._lead(texts_of_tokens(self._tokenizer, ids[:1]), piece)
             text.begun = text.begun or bool(piece)
-            job, logs = text.of.job, []
-            if job.log_probs is not None:
-                logs = entries(self._tokenizer, ids, scores, _tops(text.unsent))
+            job = text.of.job
+            logs = [] if job.log_probs is None else entries(self._tokenizer, ids, scores, _tops(text.unsent))
             self.outbox.event(job.id, Piece(text.number, piece, ids, tokens, scores, logs, lead))
             text.unsent = []
 
@@ -350,21 +341,7 @@ class Writers:
             self._searches = None
         for job_id, written in list(self._written.items()):
             if written.searches is searches:
-                self.cancel(job_id)
-                self.outbox.fail(job_id, error)
-
-
-def _running(
-    function: AnyStepFunction, device: torch.device
-) -> tuple[AnyStepFunction, Callable[[int], RunningBatch] | None]:
-    """What searches call of a step function, and what makes a running batch of its rows; None: they cannot share."""
-    if isinstance(function, FastStepFunction):
-        memory = None if function.reader is None else PromptMemory(REMEMBERED)
-        remembering = function if memory is None else RememberingSteps(function, memory)
-        return remembering, partial(Slots, function, memory)
-    if isinstance(function, Joining):
-        return function, lambda width: JoinedRows(function, part=PART, device=device, width=width)
-    return function, None
+                self.fail(job_id, error)
 
 
 def _writer(text: _Text) -> Writer:

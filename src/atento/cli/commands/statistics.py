@@ -19,7 +19,7 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
     from atento.data.corpus import corpus_statistics
     from atento.data.records.held_out import held_out
     from atento.data.records.overlap import overlap
-    from atento.data.records.reader import joined
+    from atento.data.records.splits import joined
     from atento.errors import RecipeError
     from atento.runs.prepare import labels_by_record, read_sources
     from atento.runs.token_data import is_stored
@@ -106,7 +106,7 @@ def _stored(loaded: "LoadedRecipe") -> list[dict[str, Any]]:
 
 def _mixing(loaded: "LoadedRecipe", read: list[Any], tokenizer: "Tokenizer") -> list[dict[str, Any]]:
     """What training would read of each source: its share of the target tokens, and its epochs."""
-    from atento.data.records.reader import joined
+    from atento.data.records.splits import joined
     from atento.runs.mixing_preview import planned_sources
 
     train = joined(read)

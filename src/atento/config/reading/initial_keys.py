@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from atento.config.recipe import Recipe
-from atento.config.sections.network import NetworkConfig, by_key, changed
+from atento.config.sections.network import NetworkConfig, changed
+from atento.config.sections.network_parts import by_key
 
 INHERITED = "the initial model, read when training begins"  # the origin of such a value
 _RATES = ("dropout", "attention.dropout", "feed_forward.dropout")  # keys of the network

@@ -28,6 +28,8 @@ DEEPEST = 1000  # layers of a stack: more would be built for minutes before anyt
 WIDEST = 2**18  # far beyond any network there is; one more digit typed would take all memory before it is counted
 _READ_A_SOURCE = ("encoder-decoder", "recurrent-seq2seq")
 _LEFT_TO_RIGHT = ("decoder", "recurrent-lm")
+_HOMES = {"recurrent": ("recurrent-seq2seq", "recurrent-lm"), "elmo": ("elmo",), "cbow": ("cbow",)}  # of parts
+_OF_ENCODERS = ("masked-language-model", "span-boundary", "replaced-token", "generator")  # kinds of heads
 
 
 @dataclass(frozen=True)
@@ -160,18 +162,13 @@ class NetworkConfig:
         """That position schemes name heads and layers that there are."""
         shared = self.attention.n_kv_heads
         for scheme in self.schemes:
-            if max(scheme.heads or (0,)) >= self.n_heads:
-                raise RecipeError(f"`positions.heads` count from 0 to {self.n_heads - 1}: got {scheme.heads}")
+            _check_numbers("positions.heads", scheme.heads, self.n_heads)
             if scheme.heads is not None and scheme.kind == "rotary" and shared not in (None, self.n_heads):
                 raise RecipeError(
                     "`positions.heads` of rotary positions need `attention.n_kv_heads` equal to `n_heads`: keys are "
                     "shared"
                 )
-            if max(scheme.layers or (0,)) >= max(self.n_layers, self.decoder_layers):
-                raise RecipeError(
-                    f"`positions.layers` count from 0 to {max(self.n_layers, self.decoder_layers) - 1}: "
-                    f"got {scheme.layers}"
-                )
+            _check_numbers("positions.layers", scheme.layers, max(self.n_layers, self.decoder_layers))
 
     def _check_layers(self) -> None:
         """That sparsity and the mask name layers that there are, and fit the architecture."""
@@ -185,8 +182,8 @@ class NetworkConfig:
                 raise RecipeError(
                     f"`attention.sparse.blocks` adds nothing to scores and drops no weights: got {conflict}"
                 )
-        if sparse is not None and max(sparse.layers or (0,)) >= self.n_layers:
-            raise RecipeError(f"`attention.sparse.layers` count from 0 to {self.n_layers - 1}: got {sparse.layers}")
+        if sparse is not None:
+            _check_numbers("attention.sparse.layers", sparse.layers, self.n_layers)
         if self.convolution is not None and self.architecture != "encoder":
             raise RecipeError(f"`convolution` belongs to an encoder: got architecture {self.architecture!r}")
         if self.convolution is not None and self.d_model % self.convolution.groups:
@@ -199,8 +196,7 @@ class NetworkConfig:
             raise RecipeError(f"`mask` belongs to a Transformer: got architecture {self.architecture!r}")
         if self.architecture == "decoder" and self.mask.kind not in ("causal", "window"):
             raise RecipeError(f"`mask` of a decoder must be causal or window: got {self.mask.kind!r}")
-        if max(self.mask.layers or (0,)) >= self.n_layers:
-            raise RecipeError(f"`mask.layers` count from 0 to {self.n_layers - 1}: got {self.mask.layers}")
+        _check_numbers("mask.layers", self.mask.layers, self.n_layers)
 
     def _check_parts(self) -> None:
         """What one arrangement has and another has not."""
@@ -215,18 +211,13 @@ class NetworkConfig:
                     raise RecipeError(f"`{name}` belongs to an encoder: got architecture {self.architecture!r}")
         if self.layer_mix and self.architecture not in ("encoder", "decoder"):
             raise RecipeError(f"`layer_mix` is for an encoder or a decoder: got architecture {self.architecture!r}")
-        if self.architecture not in ("encoder-decoder", "recurrent-seq2seq") and self.n_decoder_layers is not None:
+        if not self.reads_source and self.n_decoder_layers is not None:
             raise RecipeError("`n_decoder_layers` belongs to an encoder-decoder; use `n_layers`")
-        written = self.embedding.target_vocab_size
-        if self.architecture not in ("encoder-decoder", "recurrent-seq2seq") and written is not None:
+        if not self.reads_source and self.embedding.target_vocab_size is not None:
             raise RecipeError("`embedding.target_vocab_size` belongs to an encoder-decoder")
         if self.output.adaptive and self.architecture != "elmo":
             raise RecipeError(f"`output.adaptive` belongs to architecture elmo: got {self.architecture!r}")
-        for name, homes in (
-            ("recurrent", ("recurrent-seq2seq", "recurrent-lm")),
-            ("elmo", ("elmo",)),
-            ("cbow", ("cbow",)),
-        ):
+        for name, homes in _HOMES.items():
             if getattr(self, name) is not None and self.architecture not in homes:
                 raise RecipeError(f"`{name}` belongs to architecture {homes[0]}: got {self.architecture!r}")
         self._check_heads()
@@ -237,10 +228,7 @@ class NetworkConfig:
         for head in self.heads:
             if self.architecture == "cbow":
                 raise RecipeError(f"`heads` cannot stand on word vectors alone: got a {head.kind} head")
-            if (
-                head.kind in ("masked-language-model", "span-boundary", "replaced-token", "generator")
-                and self.architecture != "encoder"
-            ):
+            if head.kind in _OF_ENCODERS and self.architecture != "encoder":
                 raise RecipeError(
                     f"`heads`: a {head.kind} head belongs to an encoder: got architecture {self.architecture!r}"
                 )
@@ -369,6 +357,12 @@ class NetworkConfig:
         return self.ids.mask
 
 
+def _check_numbers(name: str, numbers: tuple[int, ...] | None, count: int) -> None:
+    """That the heads or layers that a key names are among as many as there are."""
+    if max(numbers or (0,)) >= count:
+        raise RecipeError(f"`{name}` count from 0 to {count - 1}: got {numbers}")
+
+
 def changed(config: NetworkConfig, *layers: Mapping[str, Any], **changes: Any) -> NetworkConfig:
     """A copy with some fields changed, by each mapping in turn; a mapping for a part changes some fields of that part.
 
@@ -387,18 +381,6 @@ def changed(config: NetworkConfig, *layers: Mapping[str, Any], **changes: Any) -
                 value = part_of(key, PARTS[key], vars(values.get(key, getattr(config, key))) | dict(value))
             values[key] = value
     return replace(config, **values)
-
-
-def by_key(config: NetworkConfig) -> dict[str, Any]:
-    """Every value of the configuration by its key, those of parts by two: `"attention.bias"`."""
-    values: dict[str, Any] = {}
-    for field in fields(NetworkConfig):
-        value = getattr(config, field.name)
-        if field.name in PARTS:
-            values |= {f"{field.name}.{key}": inner for key, inner in vars(value).items()}
-        else:
-            values[field.name] = value
-    return values
 
 
 def network_to_dict(config: NetworkConfig) -> dict[str, Any]:

@@ -306,3 +306,11 @@ def part_of(name: str, kind: Any, values: Mapping[str, Any]) -> Any:
         if key not in known:
             raise RecipeError(f"unknown key {key!r} in `{name}`{nearest(key, known)}")
     return kind(**values)
+
+
+def by_key(config: object) -> dict[str, Any]:
+    """Every value of a `NetworkConfig` by its key, those of parts by two: `"attention.bias"`."""
+    values: dict[str, Any] = {}
+    for name, value in vars(config).items():
+        values |= {f"{name}.{key}": inner for key, inner in vars(value).items()} if name in PARTS else {name: value}
+    return values

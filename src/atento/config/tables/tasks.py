@@ -11,10 +11,8 @@ from atento.metrics.output_kinds import Outputs
 if TYPE_CHECKING:
     from atento.config.sections.network import NetworkConfig
 
-
-Kind = Literal[
-    "text", "class", "number", "classes", "words", "tags", "spans"
-]  # `atento.data.records.values` has their values
+Kind = Literal["text", "class", "number", "classes", "words", "tags", "spans"]
+"""Of a field; `atento.data.records.values` has their values."""
 
 
 @dataclass(frozen=True)
@@ -117,10 +115,14 @@ _SAME_SUBWORDS = {"training.subword_dropout": "this task reads the same subwords
 _WRITES_NOTHING = {"decoding": "this task writes nothing"}
 _NO_SMOOTHING = {"training.label_smoothing": "this task has none"}
 _OF_TEXTS = _SAME_SUBWORDS | _WRITES_NOTHING | {"data.truncate": "a long text is cut at its end"}
-_OF_A_TEXT: dict[str, Any] = {
-    "training": {"label_smoothing": 0.0, "batch_tokens": 32},  # texts: each is one target
-    "network": {"architecture": "encoder"},
-}
+
+
+def _encoded(batch_tokens: int, *metrics: str) -> dict[str, Any]:
+    """Defaults of a task of encoders, whose targets are no tokens: whole texts, pairs, windows or words."""
+    training = {"label_smoothing": 0.0, "batch_tokens": batch_tokens}
+    return {"training": training, "metrics": [*metrics], "network": {"architecture": "encoder"}}
+
+
 _PLAIN: dict[str, Any] = {"training": {"label_smoothing": 0.0}, "metrics": []}
 
 TASKS: dict[str, TaskSpec] = {
@@ -213,7 +215,7 @@ TASKS: dict[str, TaskSpec] = {
         special_tokens=2,
         targets="texts",
         unused=_OF_TEXTS,
-        defaults=_OF_A_TEXT | {"metrics": ["accuracy"]},
+        defaults=_encoded(32, "accuracy"),
     ),
     "multi-label-classification": TaskSpec(
         (Field("text"), Field("pair", optional=True), Field("label", "classes")),
@@ -228,7 +230,7 @@ TASKS: dict[str, TaskSpec] = {
         special_tokens=2,
         targets="texts",
         unused=_OF_TEXTS | _NO_SMOOTHING,
-        defaults=_OF_A_TEXT | {"metrics": ["multilabel-f1", "subset-accuracy"]},
+        defaults=_encoded(32, "multilabel-f1", "subset-accuracy"),
     ),
     "regression": TaskSpec(
         (Field("text"), Field("pair", optional=True), Field("score", "number")),
@@ -243,7 +245,7 @@ TASKS: dict[str, TaskSpec] = {
         special_tokens=2,
         targets="texts",
         unused=_OF_TEXTS | _NO_SMOOTHING,
-        defaults=_OF_A_TEXT | {"metrics": ["pearson", "spearman"]},
+        defaults=_encoded(32, "pearson", "spearman"),
     ),
     "embedding": TaskSpec(
         (
@@ -264,11 +266,7 @@ TASKS: dict[str, TaskSpec] = {
         special_tokens=2,
         targets="pairs",
         unused=_OF_TEXTS | _NO_SMOOTHING,
-        defaults={
-            "training": {"label_smoothing": 0.0, "batch_tokens": 64},  # pairs: each is one target
-            "metrics": ["mrr", "recall@1"],
-            "network": {"architecture": "encoder"},
-        },
+        defaults=_encoded(64, "mrr", "recall@1"),
     ),
     "tagging": TaskSpec(
         (Field("tokens", "words"), Field("tags", "tags")),
@@ -283,12 +281,8 @@ TASKS: dict[str, TaskSpec] = {
         template="bos-eos",
         special_tokens=2,
         targets="words",
-        unused=_SAME_SUBWORDS | _WRITES_NOTHING | {"data.truncate": "a long text is cut at its end"},
-        defaults={
-            "training": {"label_smoothing": 0.0, "batch_tokens": 512},  # words: each has one tag
-            "metrics": ["entity-f1"],
-            "network": {"architecture": "encoder"},
-        },
+        unused=_OF_TEXTS,
+        defaults=_encoded(512, "entity-f1"),
     ),
     "question-answering": TaskSpec(
         (Field("question"), Field("context"), Field("answers", "spans")),
@@ -306,12 +300,7 @@ TASKS: dict[str, TaskSpec] = {
         | _WRITES_NOTHING
         | _NO_SMOOTHING
         | {"data.truncate": "a long context is read in windows"},
-        defaults={
-            "data": {"max_len": 384},
-            "training": {"label_smoothing": 0.0, "batch_tokens": 16},  # windows of contexts: each is one target
-            "metrics": ["squad"],
-            "network": {"architecture": "encoder"},
-        },
+        defaults=_encoded(16, "squad") | {"data": {"max_len": 384}},
     ),
     "bidirectional-language-modeling": TaskSpec(
         _TEXT,

@@ -16,7 +16,7 @@ from atento.data.batches.planning import Rows
 from atento.data.batches.store import Ragged, Store
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.text_sides import contrast, side_inputs, sides_as_store
-from atento.data.records.reader import Split
+from atento.data.records.splits import Split
 from atento.errors import DataError
 
 KIND = "cosine"  # of the loss

@@ -12,7 +12,7 @@ from atento.data.batches.batch import PlannedBatches
 from atento.data.batches.store import Ragged
 from atento.data.objectives.labels import labelled_texts, text_head
 from atento.data.objectives.preparation import Preparation
-from atento.data.records.reader import Split
+from atento.data.records.splits import Split
 from atento.errors import DataError, nearest
 
 KIND = "multi-label"  # of the head's configuration

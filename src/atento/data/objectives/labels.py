@@ -21,7 +21,7 @@ from atento.data.batches.store import MemoryStore, Ragged, Store
 from atento.data.batches.whole_words import CHARACTERS, characters_of_words, reads_words, words_as_store
 from atento.data.objectives.masked import with_token_mask
 from atento.data.objectives.preparation import Preparation
-from atento.data.records.reader import Split
+from atento.data.records.splits import Split
 from atento.errors import CapabilityError, DataError, counted, nearest
 from atento.text.lengths import truncate
 from atento.text.templates import Template

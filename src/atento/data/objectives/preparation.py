@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from atento.config.recipe import Recipe
 from atento.config.sections.network import NetworkConfig
-from atento.data.records.reader import Split
-from atento.data.records.split_parts import by_source
+from atento.data.records.splits import Split, by_source
 from atento.errors import DataError
 from atento.text.templates import Template
 from atento.text.tokenizer import Tokenizer

@@ -19,8 +19,7 @@ from atento.data.batches.planning import Rows
 from atento.data.batches.special_tokens import special_tokens_of
 from atento.data.batches.store import EpochStores, MemoryStore, Ragged, Store
 from atento.data.objectives.preparation import Preparation, Report
-from atento.data.records.reader import Split
-from atento.data.records.split_parts import subset
+from atento.data.records.splits import Split, subset
 from atento.errors import DataError, counted
 from atento.text.tokenizer import Tokenizer
 

@@ -27,7 +27,7 @@ from atento.data.batches.whole_words import (
 )
 from atento.data.objectives.labels import cut_warning, inputs_of
 from atento.data.objectives.preparation import Preparation
-from atento.data.records.reader import Split
+from atento.data.records.splits import Split
 from atento.errors import CapabilityError, DataError, counted, nearest
 from atento.text.templates import Template
 from atento.text.tokenizer import Tokenizer

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,7 @@ from atento.data.files.source_lines import open_binary
 from atento.data.files.source_records import Row, header_notes, rows_in
 from atento.data.records.memory import MemoryRecords, argument_name, memory_records, records_in, with_optional
 from atento.data.records.record_tags import normalized
-from atento.data.records.values import Converter, as_text, canonical, characters_of, counted_with
-from atento.data.store.token_store import TokenStore
+from atento.data.records.values import Converter, canonical, counted_with
 from atento.errors import DataError, RecipeError, counted
 
 SOURCE_AND_TARGET = (Field("source"), Field("target"))
@@ -354,84 +353,3 @@ def fingerprint(*columns: list[Any]) -> str:
         )
         digest.update("".join(f"{text}\0" for text in texts).encode("utf-8"))
     return digest.hexdigest()
-
-
-@dataclass(frozen=True)
-class Split:
-    """One split of a recipe, all its sources joined, as columns of equal length.
-
-    Attributes:
-        parts: the position of the records of each source; empty where it is not known.
-        rows: of a part of the records, their numbers in `parts`; None: all.
-        sources: the name of each source and the number of its records, in their order; empty: there is one source.
-        tokens: the store of the texts' ids, where they are on disk; the columns are then empty.
-    """
-
-    columns: Mapping[str, list[Any]]
-    fingerprint: str
-    parts: tuple[Origins, ...] = ()
-    rows: Sequence[int] | None = None
-    sources: tuple[tuple[str, int], ...] = ()
-    tokens: TokenStore | None = None
-
-    def __getitem__(self, column: str) -> list[Any]:
-        return self.columns[column]
-
-    def __len__(self) -> int:
-        return len(next(iter(self.columns.values()))) if self.tokens is None else len(self.tokens)
-
-    def texts(self, names: Sequence[str]) -> Iterator[str]:
-        """Yield the texts of the named columns that the split has, record by record; the words of a sentence as one."""
-        read = [column for name, column in self.columns.items() if name in names]
-        return (as_text(value) for record in zip(*read) for value in record)
-
-    def characters(self) -> dict[str, int]:
-        """The number of characters of each column: of strings and words; of numbers and answers, none."""
-        if self.tokens is not None:
-            return {"text": self.tokens.characters}
-        return {name: sum(map(characters_of, column)) for name, column in self.columns.items()}
-
-    def where(self, index: int) -> str:
-        """Return file and line of a record, or its number from 1 if they are unknown, for messages."""
-        row = index if self.rows is None else self.rows[index]
-        for part in self.parts:
-            if row < len(part.lines):
-                return part.where(row)
-            row -= len(part.lines)
-        return f"record {index + 1}"
-
-    def taken(self, rows: Sequence[int], sources: tuple[tuple[str, int], ...] = ()) -> "Split":
-        """Return the records with these numbers, in this order, which know where they stood."""
-        columns = {name: [column[row] for row in rows] for name, column in self.columns.items()}
-        positions = rows if self.rows is None else [self.rows[row] for row in rows]
-        return Split(columns, fingerprint(*columns.values()), self.parts, positions, sources)
-
-
-def joined(parts: Sequence[Records], files: Sequence[int] = ()) -> Split | None:
-    """Concatenate the records of several sources; return None if there are none.
-
-    Args:
-        parts: the records of each source, or of each file of it.
-        files: how many parts each source has; by default one.
-
-    Raises:
-        DataError: one has a field that another lacks.
-    """
-    if not parts:
-        return None
-    for part in parts[1:]:
-        for having, lacking in ((parts[0], part), (part, parts[0])):
-            for name in having.columns:
-                if name not in lacking.columns:
-                    raise DataError(
-                        f"{' / '.join(lacking.origins.names)} has no `{name}`, and "
-                        f"{' / '.join(having.origins.names)} has"
-                    )
-    columns = {name: [value for part in parts for value in part[name]] for name in parts[0].columns}
-    digest = sha256("\n".join(part.fingerprint for part in parts).encode()).hexdigest()
-    sources, following = [], iter(parts)
-    for count in files or [1] * len(parts):
-        group = list(islice(following, count))
-        name = " / ".join(group[0].origins.names) + (f" and {count - 1} more" if count > 1 else "")
-        sources.append((name, sum(map(len, group))))
-    return Split(columns, digest, tuple(part.origins for part in parts), sources=tuple(sources))

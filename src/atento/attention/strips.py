@@ -1,0 +1,124 @@
+"""How the blocked kernel divides a call: into strips of queries, and those into parts that fit into a cache."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from atento.attention.dropout import Key
+from atento.attention.key_ranges import KeyRange, count
+from atento.attention.lowering import LoweredMask
+from atento.attention.relative_terms import RelativeTerms
+
+_PART_SCORES = 1 << 20  # scores computed at once on a CPU: a few megabytes, which stay in its cache
+_GPU_FACTOR = 64  # times as many on a GPU, which needs large operations
+_MAX_QUERIES = 512  # queries in a strip
+_MIN_QUERIES = 128  # fewer make thin products, which are slow; more read keys that their mask does not allow
+_TINY = 16  # queries in a strip that exceeds the budget all the same
+
+
+@dataclass(frozen=True)
+class StripCall:
+    """The arguments of a call, the same for all strips."""
+
+    mask: LoweredMask
+    relative: RelativeTerms | None
+    scale: float
+    dropout: float
+    key: Key  # of the dropout
+    lengths: tuple[int, int]  # T and S
+
+    @property
+    def learned(self) -> list[Tensor]:
+        """The parameters of the relative schemes."""
+        return [] if self.relative is None else self.relative.parameters()
+
+    @property
+    def budget(self) -> int:
+        """How many scores are computed at once."""
+        return _PART_SCORES if self.mask.device.type == "cpu" else _GPU_FACTOR * _PART_SCORES
+
+    @property
+    def has_strip_terms(self) -> bool:
+        """True if some term is computed for all heads of a strip at once."""
+        return self.relative is not None and self.relative.without_distance_bias is not None
+
+    @property
+    def needs_all_heads(self) -> bool:
+        """True if some term needs the weights of all heads at once, so that a strip cannot be divided."""
+        return self.relative is not None and (self.relative.adds_values or self.relative.sparsifier is not None)
+
+
+@dataclass(frozen=True)
+class Strip:
+    """Some queries of batch row `row` (None: of all rows), and the keys that they can reach."""
+
+    queries: slice
+    keys: KeyRange
+    row: int | None
+
+    def rows(self, x: Tensor) -> Tensor:
+        """The batch rows of the strip in x, whose first dimension may be 1."""
+        return x if self.row is None or x.shape[0] == 1 else x[self.row : self.row + 1]
+
+    def bias(self, x: Tensor) -> Tensor:
+        """The rows and queries of the strip in a bias (B|1,H|1,T|1,S), for all keys."""
+        x = self.rows(x)
+        return x if x.shape[-2] == 1 else x[..., self.queries, :]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some heads of some batch rows of a strip, computed at once."""
+
+    rows: slice
+    heads: slice
+
+    def of(self, x: Tensor) -> Tensor:
+        """The view of the part in x (b|1,H|1,...)."""
+        x = x if x.shape[0] == 1 else x[self.rows]
+        return x if x.shape[1] == 1 else x[:, self.heads]
+
+    def add(self, total: Tensor, gradient: Tensor) -> None:
+        """Add the part's gradient to `total` (b|1,H|1,...), summed over dimensions of size 1."""
+        total = self.of(total)
+        total += gradient.sum_to_size(total.shape)
+
+
+def strips(call: StripCall, batch: int, n_heads: int) -> Iterator[Strip]:
+    """The strips of a call, without those whose queries reach no key."""
+    query_len = call.lengths[0]
+    for row in range(batch) if call.mask.per_row and batch > 1 else (None,):
+        # the length of a strip follows from the number of keys that queries in the middle reach
+        middle = call.mask.reachable(query_len // 2, min(query_len // 2 + 64, query_len), row)
+        if call.has_strip_terms:
+            n_matrices = n_heads * (batch if row is None else 1)
+        else:
+            n_matrices = call.mask.n_matrices(row)  # the mask of a strip is made for these at once
+        width = max(1, count(middle)) * n_matrices
+        n_queries = min(_MAX_QUERIES, max(_MIN_QUERIES, count(middle) // 8)) if call.mask.limits_keys else _MAX_QUERIES
+        size = max(_TINY, min(n_queries, call.budget // width))
+        first = 0
+        while first < query_len:
+            last = min(first + size, query_len)
+            keys = call.mask.reachable(first, last, row)
+            # queries that reach many more keys than those in the middle get shorter strips
+            while last - first > _TINY and n_matrices * (last - first) * count(keys) > 4 * call.budget:
+                last = first + max(_TINY, (last - first) // 2)
+                keys = call.mask.reachable(first, last, row)
+            if count(keys):
+                yield Strip(slice(first, last), keys, row)
+            first = last
+
+
+def parts(call: StripCall, strip: Strip, rows: int, n_heads: int) -> Iterator[Part]:
+    """Divides a strip into parts of about the budget: several batch rows, one row, or some heads of one row."""
+    pairs = (strip.queries.stop - strip.queries.start) * count(strip.keys)
+    n_planes = rows * n_heads if call.needs_all_heads else max(1, call.budget // pairs)
+    if n_planes >= n_heads:
+        size = n_planes // n_heads
+        yield from (Part(slice(i, min(i + size, rows)), slice(0, n_heads)) for i in range(0, rows, size))
+    else:
+        for row in range(rows):
+            for first in range(0, n_heads, n_planes):
+                yield Part(slice(row, row + 1), slice(first, min(first + n_planes, n_heads)))
