@@ -25,19 +25,19 @@ from atento.decoding import Beam, generate
 from test_house_rules import FILES, HOUSES, ROOT, Function, forgotten, length, name_of, room_of, trees  # noqa: F401
 
 MOST: dict[str, float] = {
-    "lines of Python": 109_160,
+    "lines of Python": 109_150,
     "rooms": 37,  # inference, which networks held; processes, the one child process
     "files over 400 lines": 0,
     "functions of over 60 lines of code outside the commands": 0,
     "parameters of a function outside the commands": 14,
-    "share of files whose name another file of their house has": 0.015,
+    "share of files whose name another file of their house has": 0.014,
     "`Any` in 100 lines": 1.52,
-    "`type: ignore`": 98,
+    "`type: ignore`": 97,
     "files of attention": 3,
     "files of a step of a beam search": 4,
-    "files of an update": 37,
+    "files of an update": 35,
     "files of a training run": 104,  # validation goes the way of `evaluate`, and enters its files
-    "files of an evaluation": 73,  # one makes the step function, so that networks need not
+    "files of an evaluation": 74,  # one makes the step function, and one holds splits
     "files that load a folder of BERT": 54,  # what training and a loaded model share of it
     "files that save one": 28,
 }
