@@ -30,6 +30,7 @@ from atento.precision import resolve_device
 from atento.released.load_report import LoadReport
 from atento.tasks.attending import attention_record
 from atento.tasks.classification import classifications, classify
+from atento.tasks.explaining import explain
 from atento.tasks.features import features
 from atento.tasks.filling import fill
 from atento.tasks.generation import prompt_mode
@@ -244,6 +245,7 @@ class Model(TaskModel):
     fill = fill
     perplexity = perplexity
     score = score
+    explain = explain
 
     def translations(
         self, texts: Sequence[str], *, n_best: int | None = None, row: int = 0, **options: Unpack[TranslationOptions]

@@ -436,6 +436,7 @@ OTHER_MEANINGS = {
                 "runs/model_config.py",
                 "tasks/split_evaluation.py",
                 "tasks/model_vectors.py",
+                "tasks/explained_predictions.py",
                 "tasks/call_options.py",
             ),
         },

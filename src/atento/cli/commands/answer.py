@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atento.cli.cluster_option import with_cluster
-from atento.cli.lines import LineOptions
+from atento.cli.explain_option import ExplainOptions
 from atento.cli.options import ModelArgument, with_options
 from atento.terminal import write
 
@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 )
 def answer(
     model: ModelArgument,
-    shared: LineOptions,
+    shared: ExplainOptions,
     jsonl: Annotated[
         bool, typer.Option("--jsonl", help="The lines are JSON objects, whatever the name of FILE.")
     ] = False,
@@ -67,11 +67,19 @@ def answer(
     if question is not None and shared.file != "-":
         raise UsageError(f"--question and --context replace FILE: got {shared.file}")
     options: dict[str, Any] = {"n_best": n_best or 1, "max_answer": max_answer, "null_threshold": null_threshold}
+    excluded = {
+        "--question": question,
+        "--n-best": n_best,
+        "--max-answer": max_answer,
+        "--null-threshold": null_threshold or None,
+    }
+    columns = shared.cluster is not None and shared.cluster.columns  # which are joined by a tab
+    parse = _object if jsonl or (shared.file.endswith(_JSONL) and not columns) else _row
+    if shared.explains("answer", model, lambda line: parse(line, ""), excluded=excluded, check=parse):
+        return
     if question is not None and context is not None:
         _answer_one(model, question, context, options, n_best, shared)
         return
-    columns = shared.cluster is not None and shared.cluster.columns  # which are joined by a tab
-    parse = _object if jsonl or (shared.file.endswith(_JSONL) and not columns) else _row
     shared.answer(
         "answer",
         model,
@@ -87,7 +95,7 @@ def _show_answers(
     first: int,
     bad: list[str] | None,
     parse: Callable[[str, str], _Pair],
-    shared: LineOptions,
+    shared: ExplainOptions,
     options: dict[str, Any],
     n_best: int | None,
 ) -> None:
@@ -100,7 +108,7 @@ def _show_answers(
 
 
 def _answer_one(
-    model: str, question: str, context: str, options: dict[str, Any], n_best: int | None, shared: LineOptions
+    model: str, question: str, context: str, options: dict[str, Any], n_best: int | None, shared: ExplainOptions
 ) -> None:
     """Answer one question about the whole text of a file."""
     from atento.data.files.source_lines import read_lines

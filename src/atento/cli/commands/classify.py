@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from atento.cli.cluster_option import with_cluster
-from atento.cli.lines import LineOptions
+from atento.cli.explain_option import ExplainOptions
 from atento.cli.options import ModelArgument, with_options
 from atento.terminal import write
 
@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 @with_options()
 def classify(
     model: ModelArgument,
-    shared: LineOptions,
+    shared: ExplainOptions,
     pairs: Annotated[
         bool, typer.Option("--pairs", help="Each line holds two texts with a tab between, for a model of pairs.")
     ] = False,
@@ -46,6 +46,15 @@ def classify(
     A model of several labels prints all those above the threshold, separated by |, and their probabilities. With
     --json, print the probability of every label.
     """
+    explained = shared.explains(
+        "classify",
+        model,
+        _pair if pairs else str,
+        excluded={"--threshold": threshold},
+        check=_two_texts if pairs else None,
+    )
+    if explained:
+        return
     shared.answer(
         "classify",
         model,

@@ -7,7 +7,7 @@ import typer
 
 from atento.cli.cluster_option import with_cluster
 from atento.cli.commands.embed import Layer, Pooling
-from atento.cli.lines import LineOptions
+from atento.cli.explain_option import ExplainOptions
 from atento.cli.options import ModelArgument, with_options
 from atento.terminal import write
 
@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 @with_options(file="Two texts per line, separated by a TAB; - is standard input.")
 def similarity(
     model: ModelArgument,
-    shared: LineOptions,
+    shared: ExplainOptions,
     layer: Layer = None,
     pooling: Pooling = None,
 ) -> None:
@@ -34,7 +34,9 @@ def similarity(
     """
     chosen = {"layer": layer, "pooling": pooling}
     options = {option: value for option, value in chosen.items() if value is not None}
-
+    excluded = {f"--{option}": value for option, value in chosen.items()}
+    if shared.explains("similarity", model, _texts, excluded=excluded, check=_one_or_two_texts):
+        return
     shared.answer(
         "similarity",
         model,
@@ -52,6 +54,12 @@ def _one_or_two_texts(line: str, position: str) -> None:
     count = line.count("\t") + 1
     if count > 2:
         raise DataError(f"{position}: a line must have two texts separated by a TAB: got {count}")
+
+
+def _texts(line: str) -> str | tuple[str, str]:
+    """The text, or the two texts, of a checked line."""
+    first, *second = line.split("\t")
+    return (first, second[0]) if second else first
 
 
 def _lacks_a_text(loaded: "Model", line: str) -> str | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from atento.cli.cluster_option import with_cluster
-from atento.cli.lines import LineOptions
+from atento.cli.explain_option import ExplainOptions
 from atento.cli.options import ModelArgument, with_options
 from atento.terminal import write
 
@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
 @with_options()
 def tag(
     model: ModelArgument,
-    shared: LineOptions,
+    shared: ExplainOptions,
     words: Annotated[
         bool, typer.Option("--words", help="Each line is split into words already, with spaces between them.")
     ] = False,
@@ -50,6 +50,9 @@ def tag(
 
     if conll and shared.as_json:
         raise UsageError("--conll and --json exclude each other")
+    excluded = {"--words": words, "--conll": conll, "--constrained": constrained}
+    if shared.explains("tag", model, str, excluded=excluded):
+        return
     show = _show_columns if conll else _show_json if shared.as_json else _show_text
     shared.answer(
         "tag",

@@ -13,8 +13,9 @@ import typer
 from atento.cli.cluster_option import with_cluster
 from atento.cli.command_progress import Progress, announce_stdin, show_batches
 from atento.cli.decoding_options import with_decoding
+from atento.cli.explain_option import ExplainOptions
 from atento.cli.line_work import Work
-from atento.cli.lines import LineOptions, one_line, windows
+from atento.cli.lines import one_line, windows
 from atento.cli.options import ModelArgument, progress, with_options
 from atento.cli.output_paths import output_file
 from atento.terminal import write
@@ -68,7 +69,7 @@ with_lines = with_options(
 def translate(
     model: ModelArgument,
     decoding: dict[str, Any],
-    shared: LineOptions,
+    shared: ExplainOptions,
     source_language: SourceLanguage = None,
     target_language: TargetLanguage = None,
     split_sentences: SplitSentences = False,
@@ -83,7 +84,11 @@ def translate(
 
 @with_lines
 def summarize(
-    model: ModelArgument, decoding: dict[str, Any], shared: LineOptions, stream: Stream = False, trace: TracePage = None
+    model: ModelArgument,
+    decoding: dict[str, Any],
+    shared: ExplainOptions,
+    stream: Stream = False,
+    trace: TracePage = None,
 ) -> None:
     """Summarise a text on each line. Empty lines stay empty."""
     _run(_Request(model, "summarize", shared, decoding, stream, trace))
@@ -91,7 +96,11 @@ def summarize(
 
 @with_lines
 def generate(
-    model: ModelArgument, decoding: dict[str, Any], shared: LineOptions, stream: Stream = False, trace: TracePage = None
+    model: ModelArgument,
+    decoding: dict[str, Any],
+    shared: ExplainOptions,
+    stream: Stream = False,
+    trace: TracePage = None,
 ) -> None:
     """Continue the prompt on each line with a language model. The prompt is not repeated; it may be empty."""
     _run(_Request(model, "generate", shared, decoding, stream, trace))
@@ -103,7 +112,7 @@ class _Request:
 
     model: str
     command: str
-    shared: LineOptions
+    shared: ExplainOptions
     decoding: dict[str, Any]
     stream: bool
     trace: str | None
@@ -128,6 +137,14 @@ def _run(request: _Request) -> None:
     from atento.errors import UsageError
 
     shared = request.shared
+    excluded = {
+        "--stream": request.stream,
+        "--trace": request.trace,
+        "--split-sentences": request.split_sentences,
+        "--n-best": request.options.get("n_best"),
+    }
+    if shared.explains(request.command, request.model, str, excluded=excluded, **request.options):
+        return
     if request.stream and (shared.as_json or "n_best" in request.options):
         raise UsageError("--stream prints one output as text: it excludes --json and --n-best")
     if request.split_sentences and "n_best" in request.options:

@@ -74,5 +74,7 @@ VERBS: dict[str, VerbSpec] = {  # in the order of `atento --help`
         hub="sentence-similarity",
     ),
 }
+EXPLANATIONS = ("integrated-gradients", "gradient-input", "rollout", "leave-out")
+"""The methods of `Model.explain`, the usual one first."""
 WRITING = tuple(name for name, spec in VERBS.items() if spec.by_token)
 """The verbs whose outputs are texts that a model writes token by token."""

@@ -1,0 +1,218 @@
+"""`Explanation`: how much each word adds to a number that a model predicts, as text, page (HTML), SVG and JSON."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from atento.errors import UsageError
+from atento.inspection.figures import svg
+from atento.inspection.standalone import framed, page
+from atento.inspection.token_display import display_width, shorten, visible
+from atento.storage.whole_file import write_output
+
+ENDINGS = (".html", ".svg", ".json")
+_BAR = 24  # columns of the longest bar in a terminal
+_NAMED = 5  # words of the line of a part in a terminal
+# From white to a blue and to an orange that all kinds of colour vision tell apart, light enough for dark letters.
+_PAPER, _RAISES, _LOWERS = (255, 255, 255), (107, 174, 214), (253, 174, 97)
+CELLS = 40_000  # of the tables of a page
+_LABEL_COLUMNS = 24
+_ROW, _HALF = 22, 150  # of a drawing: a word's height, a bar's greatest length
+_STYLE = (
+    "body { color: #1b2430; background: #fff } p { max-width: 45rem } "
+    ".words { display: flex; flex-wrap: wrap; gap: 0.25rem; padding: 0; list-style: none } "
+    ".words li { padding: 0.15rem 0.4rem; border: 1px solid #8b96a3; border-radius: 0.25rem; text-align: center } "
+    ".special { border-style: dashed } small { display: block; font-size: 0.75rem } "
+    "table { border-collapse: collapse } th, td { padding: 0.2rem 0.45rem; border: 1px solid #c9d0d9; "
+    "text-align: right } th { text-align: left; background: #f2f4f6 }"
+)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The scores of the words that a model reads for a number that it computes from them.
+
+    Attributes:
+        words: the words in their order, special tokens among them. Of an encoder-decoder, the source, then the output
+            as the decoder reads it.
+        scores: the score of each word; above 0 it raises the number, below 0 it lowers it.
+        method: integrated-gradients, gradient-input, rollout or leave-out.
+        target: what is predicted: a label, the tag of a word, an answer, an output.
+        total: what the scores add up to; of integrated gradients, how much the number differs from its baseline.
+        quantity: what the number is, such as "log-probability of the label".
+        value: the number.
+        baseline: what the number is compared with, in words; empty for rollout.
+        error: how far the sum of the scores is from `total`: the error of the integral, else 0.
+        steps: the steps of the integral, else 0.
+        special: whether each word is a special token.
+        sides: what each word is part of: "text", "second", "question", "context", "source", "prompt" or "output".
+        parts: of an output or of several tags, the explanation of each; its words are these, and its scores add up to
+            these.
+        title: the text.
+        model: name of the model.
+    """
+
+    words: list[str]
+    scores: list[float]
+    method: str
+    target: str
+    total: float
+    quantity: str = ""
+    value: float = 0.0
+    baseline: str = ""
+    error: float = 0.0
+    steps: int = 0
+    special: list[bool] = field(default_factory=list, repr=False)
+    sides: list[str] = field(default_factory=list, repr=False)
+    parts: "list[Explanation]" = field(default_factory=list, repr=False)
+    title: str = ""
+    model: str = ""
+
+    def __repr__(self) -> str:
+        parts = f", {len(self.parts)} parts" if self.parts else ""
+        return f"Explanation({self.target!r}, {len(self.words)} words, {self.method}, total={self.total:+.4f}{parts})"
+
+    def _repr_html_(self) -> str:
+        """The page in a sandboxed frame, for notebooks."""
+        return framed(explanation_page([self]), height=320 + 30 * len(self.parts))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The explanation as lists, numbers and strings for JSON; its parts have only their own scores."""
+        plain = {name: value for name, value in vars(self).items() if name != "parts"}
+        own = ("scores", "target", "total", "value")
+        return plain | {"parts": [{name: getattr(part, name) for name in own} for part in self.parts]}
+
+    def save(self, path: str | Path) -> None:
+        """Write the explanation to a file: a page (.html), a drawing (.svg) or the numbers (.json).
+
+        Raises:
+            UsageError: another extension. AtentoError: the file cannot be written.
+        """
+        path, ending = Path(path), Path(path).suffix.lower()
+        if ending not in ENDINGS:
+            raise UsageError(f"the file must end in {', '.join(ENDINGS)}: got {str(path)!r}")
+        if ending == ".json":
+            content = json.dumps(self.to_dict(), ensure_ascii=False) + "\n"
+        else:
+            content = explanation_page([self]) if ending == ".html" else explanation_svg(self)
+        write_output(path, content.encode("utf-8", errors="backslashreplace"))
+
+    def text(self) -> str:
+        """The explanation for a terminal: a line for each word with its score and a bar, `█` above 0 and `░` below.
+
+        With parts, a line for each part instead, with the words of the largest scores.
+        """
+        head = f"{visible(self.target)}: {self.quantity} {self.value:.4f}; {self.method}, total {self.total:+.4f}"
+        if self.parts:
+            margin = max(display_width(visible(part.target)) for part in self.parts)
+            return "\n".join([head, *(f"  {_padded(part.target, margin)} ← {part._largest()}" for part in self.parts)])
+        margin = max((display_width(visible(word)) for word in self.words), default=0)
+        top = max(map(abs, self.scores), default=0.0) or 1.0
+        lines = [head]
+        for word, score in zip(self.words, self.scores):
+            bar = ("█" if score > 0 else "░") * round(_BAR * abs(score) / top)
+            lines.append(f"  {_padded(word, margin)} {score:+.4f} {bar}".rstrip())
+        return "\n".join(lines)
+
+    def _largest(self) -> str:
+        """The words with the largest scores, in one line."""
+        ranked = sorted(range(len(self.words)), key=lambda number: -abs(self.scores[number]))
+        return ", ".join(f"{visible(self.words[n])} {self.scores[n]:+.2f}" for n in ranked[:_NAMED])
+
+
+def _padded(word: str, width: int) -> str:
+    shown = visible(word)
+    return shown + " " * (width - display_width(shown))
+
+
+def colour(share: float) -> str:
+    """The colour of a score, given as a share (-1 to 1) of the largest: blue raises the number, orange lowers it."""
+    end, part = (_RAISES if share > 0 else _LOWERS), min(abs(share), 1.0)
+    return "#" + "".join(f"{round(a + (b - a) * part):02x}" for a, b in zip(_PAPER, end))
+
+
+def explanation_page(explanations: Sequence[Explanation]) -> str:
+    """Explanations below one another as a page, without scripts and external resources.
+
+    Raises:
+        UsageError: there is none, or their tables have more than 40,000 cells.
+    """
+    if not explanations:
+        raise UsageError("a page needs at least one explanation: got none")
+    cells = sum(len(one.parts) * len(one.words) for one in explanations)
+    if cells > CELLS:
+        raise UsageError(f"a page holds tables of at most {CELLS:,} cells: got {cells:,}; explain a shorter text")
+    body = "".join(f"<section>{_section(one)}</section>\n" for one in explanations)
+    first = explanations[0]
+    title = f"Why {first.target}?" if len(explanations) == 1 else "Explanations"
+    return page(title, 70, _STYLE, body)
+
+
+def _section(one: Explanation) -> str:
+    named = f"<h2>{escape(visible(one.title))}</h2>\n" if one.title else ""
+    error = f" The sum of the scores differs by {one.error:.2g}, with {one.steps} steps." if one.steps else ""
+    baseline = f" Compared with: {escape(one.baseline)}." if one.baseline else ""
+    about = (
+        f"<p><b>{escape(visible(one.target))}</b>: {escape(one.quantity)} {one.value:.4f}. "
+        f"Method {escape(one.method)}: the scores add up to {one.total:+.4f}.{error}{baseline} "
+        "Blue and + raise the number, orange and − lower it; special tokens have a dashed border.</p>\n"
+    )
+    return named + about + _words(one) + (_table(one) if one.parts else "")
+
+
+def _words(one: Explanation) -> str:
+    top = max(map(abs, one.scores), default=0.0) or 1.0
+    special = one.special or [False] * len(one.words)
+    items = [
+        f'<li{" class=special" if is_special else ""} style="background: {colour(score / top)}">'
+        f"{escape(visible(word))}<small>{_signed(score)}</small></li>"
+        for word, score, is_special in zip(one.words, one.scores, special)
+    ]
+    return f'<ul class="words">{"".join(items)}</ul>\n'
+
+
+def _table(one: Explanation) -> str:
+    """A row for each part, a column for each word, on one scale."""
+    top = max((abs(score) for part in one.parts for score in part.scores), default=0.0) or 1.0
+    head = "".join(f"<th scope=col>{escape(visible(word))}</th>" for word in one.words)
+    rows = "".join(
+        f"<tr><th scope=row>{escape(visible(part.target))}</th>"
+        + "".join(f'<td style="background: {colour(score / top)}">{_signed(score)}</td>' for score in part.scores)
+        + f"<td>{_signed(part.total)}</td></tr>\n"
+        for part in one.parts
+    )
+    return f'<div tabindex="0"><table><tr><td></td>{head}<th scope=col>total</th></tr>\n{rows}</table></div>\n'
+
+
+def _signed(score: float) -> str:
+    """A number with its sign, a minus as wide as the plus; 0 has none."""
+    shown = f"{score:+.3f}"
+    return "0" if float(shown) == 0 else shown.replace("-", "−")
+
+
+def explanation_svg(one: Explanation) -> str:
+    """The words of an explanation as signed bars: those that raise the number to the right, the others to the left."""
+    labels = [visible(shorten(word, _LABEL_COLUMNS)) for word in one.words]
+    top = max(map(abs, one.scores), default=0.0) or 1.0
+    left = 32 + 7.5 * max(map(display_width, labels), default=0)
+    middle, above = left + 60 + _HALF, 84
+    caption = f"{one.quantity} {one.value:.4f}; {one.method}, total {one.total:+.4f}"
+    parts = [
+        svg.text(16, 26, shorten(visible(one.title or one.target), 70), font_size=15, font_weight="600"),
+        svg.text(16, 46, shorten(visible(one.target), 70)),
+        svg.text(16, 64, caption, fill=svg.SOFT),
+        svg.path(f"M{middle:.1f} {above - 6}v{_ROW * len(labels) + 8}", stroke=svg.SOFT),
+    ]
+    for number, (label, score) in enumerate(zip(labels, one.scores)):
+        y, length = float(above + number * _ROW), _HALF * abs(score) / top
+        begin = middle if score > 0 else middle - length
+        fill = colour(1.0 if score > 0 else -1.0)
+        parts.append(svg.text(left, y + 13, label, text_anchor="end"))
+        parts.append(svg.rect(begin, y + 2, length, 15.0, svg.tooltip(f"{label}: {score:+.6f}"), fill=fill))
+        x, anchor = (middle + length + 6, "start") if score > 0 else (middle - length - 6, "end")
+        parts.append(svg.text(x, y + 13, _signed(score), text_anchor=anchor))
+    width = max(middle + _HALF + 70, 32 + 6.6 * display_width(caption))
+    return svg.drawing(width, above + _ROW * len(labels) + 20, f"Why {visible(one.target)}", parts, font_size=12)

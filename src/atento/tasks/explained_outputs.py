@@ -1,0 +1,98 @@
+"""Outputs that can be explained: the log-probability of each word that a model writes, given what it has read."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from atento.attention.masks import causal, prefix
+from atento.config.tables.tasks import task_with
+from atento.data.batches.special_tokens import WITH_SOURCE, special_tokens_of
+from atento.errors import UsageError
+from atento.inspection.attributions import Inputs, Reading
+from atento.networks import Encoder, Network
+from atento.tasks.explained_predictions import Explained, summed
+from atento.tasks.explained_texts import TextTokens, TokenGroups, mean_rows, of_ids, text_tokens
+from atento.tasks.generation import prompt_mode, prompt_template
+from atento.tasks.model_outputs import network_for, writer_of
+from atento.tasks.task_model import TaskModel, tokenizer_of
+from atento.tasks.translation_languages import in_languages
+
+
+def explained_output(model: TaskModel, verb: str, texts: Sequence[str], target: object, **named: Any) -> Explained:
+    """The log-probability of each word of an output: the model's own, or the target; its end counts as a word."""
+    if len(texts) != 1:
+        raise UsageError("give one text, and an output as `target`: got two texts")
+    if target is not None and not isinstance(target, str):
+        raise UsageError(f"`target` must be an output, a text: got {target!r}")
+    network, tokenizer = network_for(model, task_with(verb)), tokenizer_of(model)
+    config, written = network.config, tokenizer.target
+    options: Any = named
+    if target is None:
+        output = writer_of(model, task_with(verb), 1, options, embedder=model.embedder).write(texts)[0][0]
+        ids = [*output.hypothesis.ids, *([config.eos_id] if output.hypothesis.finished else [])]
+        name = output.text
+    else:
+        ids, name = [*written.encode(target), config.eos_id], target
+    if not ids or ids == [config.eos_id]:
+        raise UsageError("the output is empty, so there is nothing to explain")
+    tokens, groups = of_ids(written, ids, "output"), TokenGroups()
+    if config.architecture in WITH_SOURCE:
+        template = in_languages(config, tokenizer, options)[0] or special_tokens_of(config, tokenizer)
+        source, _, of_source = groups.row(tokenizer, template, text_tokens(model, texts[0], "source"))
+        start = groups.of_special(written, config.start_id, -1, "output")
+        rows = {"source_ids": source, "target_ids": [config.start_id, *ids[:-1]]}
+        columns, first = {"source_ids": of_source, "target_ids": [start]}, 0
+    else:
+        template = tokenizer.template(prompt_template(network, model.config))
+        prompt, _, of_prompt = groups.row(tokenizer, template, text_tokens(model, texts[0], "prompt"))
+        rows, columns, first = {"ids": [*prompt, *ids[:-1]]}, {"ids": of_prompt}, len(prompt) - 1
+    last = list(columns)[-1]
+    columns[last] = [*columns[last], *(groups.of(tokens, place) for place in range(len(ids) - 1))]
+    return _explained(model, network, rows, columns, (groups, tokens, first, name))
+
+
+def _explained(
+    model: TaskModel,
+    network: Network,
+    rows: dict[str, list[int]],
+    columns: dict[str, list[int]],
+    output: tuple[TokenGroups, TextTokens, int, str],
+) -> Explained:
+    """The words of an output, whose first token is predicted at column `first`, as numbers."""
+    groups, tokens, first, name = output
+    device, last = next(network.parameters()).device, list(rows)[-1]
+    inputs = {key: torch.tensor([ids], device=device) for key, ids in rows.items()}
+    inputs["positions"] = torch.tensor([range(first, first + len(tokens.ids))], device=device)
+    order = {word: number for number, word in enumerate(dict.fromkeys(tokens.index))}
+    member = [order[word] for word in tokens.index]
+    places = [[first + n for n, part in enumerate(member) if part == number] for number in range(len(order))]
+    labels = torch.tensor(tokens.ids, device=device)
+    prefixed = last == "ids" and prompt_mode(network, model.config) == "prefix"
+
+    def values(network: Network, given: Inputs) -> Tensor:
+        own: dict[str, Any] = {key: value for key, value in given.items() if key != "positions"}
+        positions = given["positions"]
+        if prefixed:
+            own["mask"] = network.in_place_of_its_mask(prefix(positions[:, 0]))
+        elif isinstance(network, Encoder):
+            own["mask"] = network.in_place_of_its_mask(causal())
+        hidden = network(**own, project=False).hidden
+        logits = network.project(hidden[torch.arange(len(hidden), device=device)[:, None], positions])
+        logs = F.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), dim=-1)
+        return summed(logs.gather(2, labels.expand(len(logs), -1)[..., None])[..., 0], member, len(order))
+
+    reads = {last: mean_rows(places, len(rows[last]))}
+    reading = Reading(
+        inputs,
+        columns,
+        groups.special,
+        values,
+        reads,
+        positions={"positions": last},
+        width=len(tokens.ids) * network.config.target_vocab_size,
+    )
+    names = [tokens.words[word] for word in order]
+    return Explained([reading], groups, name, "log-probability of the words", names)

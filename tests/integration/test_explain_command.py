@@ -1,0 +1,125 @@
+"""`--explain` of the commands that predict: lines, JSON, pages, and flags that exclude it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import atento
+from atento.inspection.explanation import Explanation, colour, explanation_page, explanation_svg
+from conftest import ForkServer, refused
+
+pytestmark = pytest.mark.integration
+TINY = {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1, "dropout": 0.0, "max_len": 48}
+TRAINING = {"steps": 30, "batch_tokens": 80, "learning_rate": 5e-3, "warmup": 5, "precision": "float32"}
+TEXTS = ["a good film", "a bad film", "good and good", "bad , bad day"]
+ATTACK = '<script>top.hit = 1</script><img src="x" onerror="top.hit = 1">'
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that tells good from bad by the word."""
+    folder = tmp_path_factory.mktemp("classifier")
+    rows = [{"text": text, "label": "yes" if "good" in text else "no"} for text in TEXTS * 4]
+    recipe: dict[str, Any] = {
+        "task": "classification",
+        "data": {"train": {"memory": "train"}, "valid": {"memory": "valid"}},
+        "tokenizer": {"kind": "word"},
+        "network": {"architecture": "encoder", **TINY},
+        "training": TRAINING,
+    }
+    return atento.train(recipe, out=folder / "run", data={"train": rows, "valid": rows[:4]}).folder
+
+
+def test_classify_explains_each_line(classifier: Path, tmp_path: Path, server: ForkServer) -> None:
+    file, page = tmp_path / "texts.txt", tmp_path / "why.html"
+    file.write_text(f"a bad film\n\n{ATTACK} bad\n", encoding="utf-8")
+    done = server.run("classify", classifier, file, "--explain-out", page, "--json", cwd=tmp_path)
+    assert done.status == 0, done.stderr
+    first, empty, second = done.stdout.splitlines()
+    record, model = json.loads(first), atento.load(classifier)
+    assert empty == "" and record["method"] == "integrated-gradients" and json.loads(second)["words"][1] == "<"
+    expected = model.explain("a bad film")
+    assert record["words"] == expected.words and record["target"] == "no" and record["steps"] == expected.steps
+    assert record["scores"] == pytest.approx(expected.scores, abs=1e-5)
+    assert sum(record["scores"]) == pytest.approx(record["total"], rel=0.01)
+    assert record["words"][max(range(len(record["words"])), key=lambda n: record["scores"][n])] == "bad"
+    shown = page.read_text(encoding="utf-8")
+    assert "<script" not in shown and "&lt;script&gt;" in shown and shown.count("<section>") == 2
+    assert f"wrote {page}" in done.stderr
+
+
+def test_a_terminal_shows_signs_and_bars(classifier: Path, tmp_path: Path, server: ForkServer) -> None:
+    done = server.run("classify", classifier, "--explain-method", "leave-out", cwd=tmp_path, stdin="bad film\n")
+    assert done.status == 0, done.stderr
+    head, *words = done.stdout.splitlines()
+    assert head.startswith("no: log-odds of the label ") and "leave-out, total" in head
+    assert [line.split()[0] for line in words] == ["<s>", "bad", "film", "</s>"]
+    assert "█" in words[1] and " +" in words[1] and "█" not in words[0]
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--explain-method", "saliency"], "unknown method 'saliency'"),
+        (["--explain", "--threshold", "0.3"], "--explain and --threshold exclude each other"),
+        (["--explain-out", "why.png"], "--explain-out must end in .html"),
+        (["--explain", "--cluster", "local", "--out", "parts"], "--explain and --cluster exclude each other"),
+    ],
+)
+def test_flags_that_exclude_it(
+    classifier: Path, tmp_path: Path, server: ForkServer, flags: list[str], message: str
+) -> None:
+    refused(server.run("classify", classifier, *flags, cwd=tmp_path, stdin="x\n"), message)
+
+
+def explanation(**changes: Any) -> Explanation:
+    words = ["[CLS]", "good", ATTACK]
+    fields = {"special": [True, False, False], "sides": ["text"] * 3, "title": ATTACK, "quantity": "log-probability"}
+    return Explanation(words, [0.0, 1.25, -0.5], "leave-out", ATTACK, 0.75, **(fields | changes))
+
+
+def test_the_page_is_readable_in_a_browser(browser: Any, tmp_path: Path) -> None:
+    """Texts are no markup, signs are in the text, every colour has contrast, and nothing is fetched."""
+    part = explanation()
+    whole = explanation(parts=[part, part])
+    whole.save(tmp_path / "why.html")
+    page, requests = browser.new_page(viewport={"width": 360, "height": 700}), []
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto((tmp_path / "why.html").as_uri())
+    assert page.evaluate("window.hit === undefined") and page.locator("script, img").count() == 0
+    assert page.locator(".words li").all_inner_texts()[1].split() == ["good", "+1.250"]
+    assert page.locator(".words li").all_inner_texts()[2].endswith("−0.500")
+    assert page.locator("table tr").count() == 3 and page.locator("th[scope=col]").count() == 4
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert all(url.startswith("file:") for url in requests)
+    page.close()
+
+
+def luminance(colour_text: str) -> float:
+    parts = [int(colour_text[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_letters_have_contrast_on_every_colour() -> None:
+    """WCAG 2.2, 1.4.3: at least 4.5 to 1."""
+    ink = luminance("#1b2430")
+    for share in range(-10, 11):
+        assert (luminance(colour(share / 10)) + 0.05) / (ink + 0.05) >= 4.5
+    assert colour(0.0) == "#ffffff" and colour(0.5) != colour(-0.5)
+
+
+def test_files_of_an_explanation(tmp_path: Path) -> None:
+    one = explanation(parts=[explanation()])
+    one.save(tmp_path / "why.json")
+    assert json.loads((tmp_path / "why.json").read_text(encoding="utf-8")) == one.to_dict()
+    one.save(tmp_path / "why.svg")
+    drawn = (tmp_path / "why.svg").read_text(encoding="utf-8")
+    assert drawn == explanation_svg(one) and "<script" not in drawn and "−0.500" in drawn
+    with pytest.raises(atento.errors.UsageError, match="must end in"):
+        one.save(tmp_path / "why.txt")
+    with pytest.raises(atento.errors.UsageError, match="at least one explanation"):
+        explanation_page([])
+    assert "iframe sandbox" in one._repr_html_()
