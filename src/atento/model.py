@@ -30,7 +30,7 @@ from atento.precision import resolve_device
 from atento.released.load_report import LoadReport
 from atento.tasks.attending import attention_record
 from atento.tasks.classification import classifications, classify
-from atento.tasks.explaining import explain
+from atento.tasks.explain_predictions import explain
 from atento.tasks.features import features
 from atento.tasks.filling import fill
 from atento.tasks.generation import prompt_mode
@@ -82,8 +82,7 @@ def load(
         The model; its `load_report` says what became of the weights of another layout.
 
     Raises:
-        UsageError, ModelError: there is nothing that can be loaded. CheckpointError: truncated or altered; names the
-            file.
+        UsageError, ModelError: nothing that can be loaded. CheckpointError: truncated or altered; names the file.
     """
     loaded = load_model(model, device, precision, allow_missing=allow_missing, allow_unused=allow_unused)
     return Model(**vars(loaded))
