@@ -63,14 +63,14 @@ def digest(content: bytes) -> str:
 # Vocabulary files
 
 
-def numbered(content: bytes, path: Path) -> dict[str, int]:
+def numbered(content: bytes, path: Path, *, may_be_empty: bool = False) -> dict[str, int]:
     """Read a vocabulary from JSON: piece -> id.
 
     Raises:
-        TokenizerError: it is not JSON or empty, or an id is not an integer from 0 on, or occurs twice.
+        TokenizerError: it is not JSON, or empty and may not be, or an id is not an integer from 0 on, or occurs twice.
     """
     data = as_object(as_text(content, path), path)
-    if not data:
+    if not data and not may_be_empty:
         raise TokenizerError(f"{path} must hold a vocabulary: it is empty")
     piece_of_id: dict[int, str] = {}
     for piece, number in data.items():

@@ -297,7 +297,8 @@ def _stated_tokens(directory: Path, config: Mapping[str, Any], files: Mapping[st
         stated[int(key)] = _token(text, token, special=bool(isinstance(token, dict) and token.get("special")))
     if "added_tokens.json" in files:
         path = directory / "added_tokens.json"
-        for text, number in families.numbered(files["added_tokens.json"], path).items():
+        added = families.numbered(files["added_tokens.json"], path, may_be_empty=True)  # BERTimbau's is `{}`
+        for text, number in added.items():
             stated.setdefault(number, AddedToken(text, normalized=False, special=False))
     return stated
 

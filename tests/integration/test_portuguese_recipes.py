@@ -1,0 +1,156 @@
+"""The recipes of Portuguese models by name: each trains and is scored from a folder like the hub's, with data like the
+set's: the same files, tiny, of the micro-world's sentences.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import atento
+from atento.config.reading.loading import load_recipe
+from atento.config.reading.recipe_layers import shipped, shipped_text
+from atento_world import write
+from conftest import ForkServer
+from portuguese_folders import PORTUGUESE, write_portuguese
+
+pytestmark = pytest.mark.integration
+HUB = {name: init.model for name in shipped() if (init := load_recipe(name, environment={}).recipe.init) is not None}
+SENTENCES = [pair.target for pair in write("train", 60, seed=4)]
+ACCENTS = "A avó não pôs açúcar à mão, João."
+SHORT = ("~training.epochs", "training.steps=2", "training.warmup=1", "training.validate_every=2")
+SHORT += ("training.checkpoint_every=2", "training.precision=float32")
+RIGHT = {  # a score that `atento evaluate` prints, and the file that it is given
+    "albertina-assin2": ("report", "assin2-test.xml"),
+    "albertina-plue-rte": ("accuracy", "datasets/RTE/dev.tsv"),
+    "bertimbau-assin2-rte": ("report", "assin2-test.xml"),
+    "bertimbau-assin2-sts": ("pearson", "assin2-test.xml"),
+    "bertimbau-faquad": ("squad", "data/dev.json"),
+    "bertimbau-harem": ("entity-f1", "MiniHAREM-total.conll"),
+    "bertimbau-lener": ("entity-f1", "leNER-Br/test/test.conll"),
+    "bertimbau-sentiment": ("accuracy", "datasets/SST-2/dev.tsv"),
+    "e5-assin2": ("cosine-spearman", "assin2-test.xml"),
+    "moberto-lener": ("entity-f1", "leNER-Br/test/test.conll"),
+    "ptt5-assin2": ("pearson", "assin2-test.xml"),
+    "ptt5-v2-assin2": ("report", "assin2-test.xml"),
+    "tucano-machado": ("", "txt/teatro/peca.txt"),  # whose perplexity is measured
+}
+
+
+def conll(sentences: Sequence[str]) -> str:
+    """Each sentence with its first word as a person and its last two as a place."""
+    blocks = []
+    for sentence in sentences:
+        words = re.findall(r"\w+|[^\w\s]", sentence)
+        tags = ["B-PESSOA", *["O"] * (len(words) - 3), "B-LOCAL", "I-LOCAL"]
+        blocks.append("".join(f"{word} {tag}\n" for word, tag in zip(words, tags, strict=True)))
+    return "\n".join(blocks)
+
+
+def assin(sentences: Sequence[str]) -> str:
+    pairs = [
+        f'<pair entailment="{("None", "Entailment")[n % 2]}" id="{n}" similarity="{1 + n % 9 / 2}">'
+        f"<t>{one}</t><h>{two}</h></pair>"
+        for n, (one, two) in enumerate(zip(sentences, sentences[1:]))
+    ]
+    return f"<?xml version='1.0' encoding='utf-8'?>\n<entailment-corpus>{''.join(pairs)}</entailment-corpus>\n"
+
+
+def squad(sentences: Sequence[str]) -> str:
+    """A question a sentence; one answer in eight does not stand at its offset, as in the published files."""
+    paragraphs = []
+    for n, sentence in enumerate(sentences):
+        word = sentence.split()[-1].strip(".!?")
+        place = sentence.rindex(word) if n % 8 else 10_000
+        answers = [{"text": word, "answer_start": place}]
+        paragraphs.append({"context": sentence, "qas": [{"id": str(n), "question": "Qual é?", "answers": answers}]})
+    return json.dumps({"version": "1.1", "data": [{"title": "UFMS", "paragraphs": paragraphs}]}, ensure_ascii=False)
+
+
+def plue(columns: str, sentences: Sequence[str], labels: Sequence[str]) -> str:
+    """A table of GLUE: with an index if it has pairs."""
+    rows = [columns]
+    for n, sentence in enumerate(sentences):
+        pair = [str(n), sentence, sentences[-n]] if "index" in columns else [sentence]
+        rows.append("\t".join([*pair, labels[n % len(labels)]]))
+    return "\n".join(rows) + "\n"
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder with the files of all sets, in the layouts of their distributions."""
+    folder = tmp_path_factory.mktemp("sets")
+    train, valid = SENTENCES[:48], SENTENCES[48:]
+    files = {f"leNER-Br/{split}/{split}.conll": conll(valid) for split in ("dev", "test")}
+    files |= {f"{name}-total{part}.conll": conll(valid) for name, part in (("FirstHAREM", "-dev"), ("MiniHAREM", ""))}
+    files |= {"leNER-Br/train/train.conll": conll(train), "FirstHAREM-total-train.conll": conll(train)}
+    files |= {"assin2-train-only.xml": assin(train), "assin2-dev.xml": assin(valid), "assin2-test.xml": assin(valid)}
+    files |= {"data/train.json": squad(train), "data/dev.json": squad(valid)}
+    for split, sentences in (("train", train), ("dev", valid)):
+        files[f"datasets/SST-2/{split}.tsv"] = plue("sentence\tlabel", sentences, "01")
+        pairs = plue("index\tsentence1\tsentence2\tlabel", sentences, ("entailment", "not_entailment"))
+        files[f"datasets/RTE/{split}.tsv"] = pairs
+    kinds = {"romance/livro": train, "conto/conto": train, "teatro/peca": valid}
+    files |= {f"txt/{name}.txt": "\n\n".join(lines) for name, lines in kinds.items()}
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def hub(server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Hub name -> a folder like it; BERTimbau's after the conversion that its recipes name."""
+    place = tmp_path_factory.mktemp("hub")
+    folders = {name: write_portuguese(name, place / name) for name in PORTUGUESE}
+    older = "neuralmind/bert-base-portuguese-cased"
+    done = server.run("convert", folders[older], "--to", "atento", "--out", "bertimbau", cwd=place)
+    assert done.status == 0, done.stderr
+    return folders | {older: place / "bertimbau"}
+
+
+def test_every_recipe_that_names_a_hub_model_is_tried_here() -> None:
+    assert HUB.keys() == RIGHT.keys() and set(HUB.values()) == set(PORTUGUESE)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_the_head_of_a_recipe_says_what_it_needs(name: str) -> None:
+    head = [line for line in shipped_text(name).splitlines() if line.startswith("#")]
+    text = "\n".join(head)
+    for part in ("# Model:  ", "# Data:   ", f"# Train:  atento train {name} ", "# Score:  ", "# Again:  atento "):
+        assert part in text, part
+    assert f"{HUB[name]}" in text and "data.folder=" in text
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_recipe_trains_and_is_scored(
+    server: ForkServer, tmp_path: Path, sets: Path, hub: dict[str, Path], name: str
+) -> None:
+    given = (f"init={hub[HUB[name]]}", f"data.folder={sets}")
+    checked = server.run("config", "check", name, *given, cwd=tmp_path)
+    assert (checked.status, checked.stdout, checked.stderr) == (0, "ok\n", "")
+    done = server.run("train", name, *given, *SHORT, cwd=tmp_path)
+    assert done.status == 0, done.stderr[-3000:]
+    metric, file = RIGHT[name]
+    command = "evaluate" if metric else "perplexity"
+    report = ["--report"] if metric == "report" else []
+    scored = server.run(command, f"runs/{name}", sets / file, "--json", *report, cwd=tmp_path)
+    assert scored.status == 0, scored.stderr
+    assert f'"{metric or command}"' in scored.stdout.splitlines()[0]
+    model = atento.load(tmp_path / "runs" / name)
+    assert model.tokenizer is not None
+    ids = model.tokenizer.encode(ACCENTS)
+    assert ids != model.tokenizer.encode("A avo nao pos acucar a mao, Joao.")
+    assert "ç" in model.tokenizer.decode(ids) and "ã" in model.tokenizer.decode(ids)
+
+
+def test_a_recipe_whose_model_cannot_be_fetched_says_so(server: ForkServer, tmp_path: Path, sets: Path) -> None:
+    offline = {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(tmp_path / "cache")}
+    done = server.run("train", "moberto-lener", f"data.folder={sets}", cwd=tmp_path, env=offline)
+    assert done.status == 2 and done.stdout == ""
+    assert done.stderr.splitlines()[-1] == (
+        "error: Tropic-AI/moBERTo is no local folder, and it is not in the hub's cache, and the hub cannot be reached: "
+        "you are offline; give the path of a local folder"
+    )
