@@ -18,6 +18,7 @@ import torch
 
 import atento
 from atento.config.reading.loading import load_recipe
+from atento.config.reading.recipe_layers import shipped
 from conftest import ForkServer, lines_of
 from released_folders import write_released
 
@@ -153,7 +154,7 @@ class Session:
 def environment(words: Sequence[str] = (), folder: Path = ROOT) -> dict[str, str]:
     """The variables that make recipes small: no sizes where `init` brings them, and less of the micro-world's data."""
     smaller = dict(SMALLER)
-    recipe = next((word for word in words if word.endswith(".yaml") or word.startswith("micro-world")), None)
+    recipe = next((word for word in words if word.endswith(".yaml") or word in shipped()), None)
     if recipe and not any(word.startswith("data.train=") for word in words) and words[0] != "recipes":
         written = load_recipe(folder / recipe if recipe.endswith(".yaml") else recipe, environment={}).recipe
         if written.init:

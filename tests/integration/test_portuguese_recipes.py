@@ -5,6 +5,7 @@ set's: the same files, tiny, of the micro-world's sentences.
 import json
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from conftest import ForkServer
 from portuguese_folders import PORTUGUESE, write_portuguese
 
 pytestmark = pytest.mark.integration
+ROOT = Path(__file__).parents[2]
+KINDS = (r"^## ", r"^### ", r"^\| ", r"^```", r"^<!-- ")
 HUB = {name: init.model for name in shipped() if (init := load_recipe(name, environment={}).recipe.init) is not None}
 SENTENCES = [pair.target for pair in write("train", 60, seed=4)]
 ACCENTS = "A avó não pôs açúcar à mão, João."
@@ -53,7 +56,7 @@ def assin(sentences: Sequence[str]) -> str:
     pairs = [
         f'<pair entailment="{("None", "Entailment")[n % 2]}" id="{n}" similarity="{1 + n % 9 / 2}">'
         f"<t>{one}</t><h>{two}</h></pair>"
-        for n, (one, two) in enumerate(zip(sentences, sentences[1:]))
+        for n, (one, two) in enumerate(pairwise(sentences))
     ]
     return f"<?xml version='1.0' encoding='utf-8'?>\n<entailment-corpus>{''.join(pairs)}</entailment-corpus>\n"
 
@@ -154,3 +157,32 @@ def test_a_recipe_whose_model_cannot_be_fetched_says_so(server: ForkServer, tmp_
         "error: Tropic-AI/moBERTo is no local folder, and it is not in the hub's cache, and the hub cannot be reached: "
         "you are offline; give the path of a local folder"
     )
+
+
+def test_the_models_are_used_as_they_are(server: ForkServer, tmp_path: Path, hub: dict[str, Path]) -> None:
+    """The commands of docs/portuguese.md, from the folders."""
+    pairs = "".join(f"{one}\t{two}\n" for one, two in pairwise(SENTENCES[:4]))
+    for name, command, text, lines in (
+        ("neuralmind/bert-base-portuguese-cased", ["fill"], "O menino viu a [MASK].\n", 1),
+        ("TucanoBR/Tucano-160m", ["generate", "--top-p", "0.9", "--max-new-tokens", "4"], "A menina não\n", 1),
+        ("intfloat/multilingual-e5-small", ["similarity"], pairs, 3),
+    ):
+        done = server.run(command[0], hub[name], *command[1:], cwd=tmp_path, stdin=text)
+        assert done.status == 0 and len(done.stdout.splitlines()) >= lines, done.stderr
+
+
+def test_both_pages_have_the_same_rows_and_the_recipes_numbers() -> None:
+    """The tables of the two languages tell the same, and each score stands in the head of its recipe."""
+    pages = [(ROOT / "docs" / f"portuguese{end}.md").read_text("utf-8") for end in ("", ".pt-BR")]
+    assert [len(re.findall(kind, pages[0], flags=re.M)) for kind in KINDS] == [
+        len(re.findall(kind, pages[1], flags=re.M)) for kind in KINDS
+    ]
+    parts = [re.search(r"^## (?:Published|Resultados).*?(?=^## )", page, flags=re.M | re.S) for page in pages]
+    rows = [[line.split(" | ") for line in part[0].splitlines() if line.startswith("| ")][2:] for part in parts if part]
+    recipe = ""
+    for (name, _, score, *_), (_, _, pontos, *_) in zip(*rows, strict=True):
+        recipe = name.strip("| `") or recipe
+        numbers = re.findall(r"\d+\.\d+", score)
+        assert numbers == [number.replace(",", ".") for number in re.findall(r"\d+,\d+", pontos)]
+        assert all(number in shipped_text(recipe) for number in numbers), (recipe, numbers)
+    assert {name.strip("| `") for name, *_ in rows[0]} - {""} == {*RIGHT}

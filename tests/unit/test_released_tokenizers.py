@@ -225,7 +225,7 @@ def test_vocabularies_and_merges_that_are_damaged(tmp_path: Path) -> None:
         assert message(tmp_path).startswith(start)
     put(tmp_path, {"vocab.json": GPT2, "merges.txt": MERGES, "added_tokens.json": {}})
     assert Tokenizer.load(tmp_path).vocab_size == len(GPT2)  # it adds none, as BERTimbau's on the hub
-    put(tmp_path, {"added_tokens.json": []})
+    put(tmp_path, {"added_tokens.json": "[]"})
     assert message(tmp_path).startswith(f"{tmp_path / 'added_tokens.json'} must ")
     vocabulary.unlink()
     assert message(tmp_path) == f"no gpt2 tokenizer in {tmp_path}: it has no vocab.json"
