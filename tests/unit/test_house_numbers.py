@@ -30,7 +30,7 @@ MOST: dict[str, float] = {
     "files over 400 lines": 0,
     "functions of over 60 lines of code outside the commands": 0,
     "parameters of a function outside the commands": 14,
-    "share of files whose name another file of their house has": 0.014,
+    "share of files whose name another file of their house has": 0.0141,  # 10 of 712 since other files were joined
     "`Any` in 100 lines": 1.52,
     "`type: ignore`": 97,
     "files of attention": 3,
