@@ -36,7 +36,8 @@ from atento_lab.notes.checks import exposure_bias, figures
 from atento_lab.notes.checks.shared_network import trained
 from atento_lab.notes.errata import ERRATA, errata_of, errors_named
 from atento_lab.notes.finding import Finding, Row
-from atento_lab.notes.table import CREDIT, ROWS, rows_named, run
+from atento_lab.notes.table import ROWS, rows_named, run
+from atento_lab.notes.wording import CREDIT
 
 SHARED = {"A15", "F4", "G6", "J6", "L2", "L7"}  # rows on the one trained network
 SHARED |= {"F6", "F7", "G2", "G8", "L6"}  # rows on the one pretrained network

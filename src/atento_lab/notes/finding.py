@@ -1,9 +1,13 @@
 """The result of a check: the value, the expected value, whether they agree, and the value of the notes."""
 
+import inspect
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from atento_lab.notes.wording import ENGLISH, Wording
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,29 @@ class AtLeast:
 
 
 @dataclass(frozen=True)
+class Answer:
+    """A question of the notes and its answer, each in English and in Portuguese, with the numbers in the answer.
+
+    Args:
+        row: the row of the experiment.
+        value: the numbers.
+        expected: the same, or bounds.
+        question: in both languages.
+        answer: in both languages.
+        figure: an SVG drawing of the experiment.
+        note: the number of the note that asks.
+    """
+
+    row: str
+    value: Any
+    expected: Any
+    question: tuple[str, str]
+    answer: tuple[str, str]
+    figure: str = field(default="", repr=False)
+    note: int = 0
+
+
+@dataclass(frozen=True)
 class Finding:
     """The result of a check: `value` computed by the library, and `expected`, computed independently.
 
@@ -38,6 +65,7 @@ class Finding:
         remark: a short explanation.
         drawing: a figure or table as lines of text.
         figure: the same as an SVG drawing.
+        answers: those of the notes' own questions.
     """
 
     value: Any
@@ -47,6 +75,7 @@ class Finding:
     remark: str = ""
     drawing: str = ""
     figure: str = field(default="", repr=False)
+    answers: tuple[Answer, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True)
@@ -57,6 +86,20 @@ class Row:
     title: str
     check: Callable[[], Finding]
     own_documents: Callable[[Sequence[tuple[str, str]]], Callable[[], Finding]] | None = None
+
+    def titled(self, words: Wording = ENGLISH) -> str:
+        """Return the title in a language."""
+        return words.rows[self.id][0] if self.id in words.rows else self.title
+
+    def about(self, words: Wording = ENGLISH) -> str:
+        """Return what the row checks; in English it is the docstring of the check, without the row's name."""
+        if self.id in words.rows:
+            return words.rows[self.id][1]
+        text = inspect.cleandoc(self.check.__doc__ or "").replace("\n", " ")
+        text = text.partition(": ")[2] if text.startswith(f"{self.id}:") else text.partition(", ")[2]
+        if re.match("(a|[a-z]{2,})[ ,;-]", text):  # a word; formulas and names keep their first letter
+            text = text[0].upper() + text[1:]
+        return text
 
 
 def compare(
@@ -141,22 +184,29 @@ def plain(value: Any) -> Any:
     return value
 
 
-def one_line(value: Any) -> str:
-    """Format a value for people in one line; numbers have six digits."""
+def one_line(value: Any, words: Wording = ENGLISH) -> str:
+    """Format a value for people in one line, in a language; numbers have six digits."""
     if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "-"}[value]
+        return {True: words.yes, False: words.no, None: "-"}[value]
     if isinstance(value, float):
-        return f"{value:.6g}"
+        return words.text(f"{value:.6g}")
     if isinstance(value, Mapping):
         texts = {
-            key: f"({one_line(item)})" if isinstance(item, Mapping) else one_line(item) for key, item in value.items()
+            words.text(str(key)): f"({one_line(item, words)})" if isinstance(item, Mapping) else one_line(item, words)
+            for key, item in value.items()
         }
         return "; ".join(f"{key}: {text}" for key, text in texts.items())
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return (
-            f"[{' '.join(f'{item!r}' if isinstance(item, str) and ' ' in item else one_line(item) for item in value)}]"
-        )
-    return str(value)
+        quoted = (repr(item) if isinstance(item, str) and " " in item else one_line(item, words) for item in value)
+        return f"[{' '.join(quoted)}]"
+    return words.text(str(value))
+
+
+def flat(value: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
+    """Return the parts of a mapping of mappings by their path; anything else is one part with an empty path."""
+    if not isinstance(value, Mapping) or not value:
+        return {path: value}
+    return {deep: part for key, item in value.items() for deep, part in flat(item, (*path, str(key))).items()}
 
 
 def grid(matrix: Any, digits: int = 3) -> str:

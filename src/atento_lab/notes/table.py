@@ -1,6 +1,7 @@
 """The table of all rows of the lecture notes, and the runner of their checks.
 
-The rows follow five Portuguese lecture notes (see `CREDIT`). `atento_lab.notes.errata` numbers their errors.
+The rows follow five Portuguese lecture notes (`CREDIT` of `atento_lab.notes.wording`).
+`atento_lab.notes.errata` numbers their errors.
 """
 
 import time
@@ -58,12 +59,7 @@ from atento_lab.notes.checks import (
     word_models,
 )
 from atento_lab.notes.finding import Finding, Row
-
-CREDIT = (
-    "After five Portuguese lecture notes: on bidirectional self-attention, on bidirectional encoders, on transformers "
-    "and language models (A. Carvalho and A. Soares), on natural language processing with attention models (after the "
-    "course of that name, CC BY-SA 2.0), and on absolute and relative positions. The descriptions here are our own."
-)
+from atento_lab.notes.wording import ENGLISH, Wording
 
 ROWS: dict[str, Row] = {
     row.id: row
@@ -221,29 +217,32 @@ class Result:
     finding: Finding
     seconds: float
 
-    def record(self) -> dict[str, Any]:
-        """Return plain data; `notes`, `remark` and `drawing` are present only if they are not empty."""
+    def record(self, words: Wording = ENGLISH) -> dict[str, Any]:
+        """Return plain data; `notes`, `remark` and `drawing` are present only if they are not empty.
+
+        Title, remark and drawing are in the language; labels of values are names, and stay English.
+        """
         finding = self.finding
         optional = {
             "notes": finding.notes,
-            "remark": finding.remark,
-            "drawing": finding.drawing,
+            "remark": words.remark(finding.remark),
+            "drawing": finding.drawing if finding.answers else words.drawing(finding.drawing),
         }
         return {
             "row": self.row.id,
-            "title": self.row.title,
+            "title": self.row.titled(words),
             "passed": finding.passed,
             "value": finding.value,
             "expected": finding.expected,
             "seconds": round(self.seconds, 3),
         } | {key: text for key, text in optional.items() if text not in (None, "")}
 
-    def save_figure(self, folder: Path) -> Path | None:
+    def save_figure(self, folder: Path, words: Wording = ENGLISH) -> Path | None:
         """Write the row's figure into a folder as `ROW.svg` and return its path, or None if the row has no figure."""
         if not self.finding.figure:
             return None
         path = folder / f"{self.row.id}.svg"
-        write_output(path, self.finding.figure)
+        write_output(path, words.figure(self.finding.figure))
         return path
 
 

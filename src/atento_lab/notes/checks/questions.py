@@ -1,47 +1,35 @@
-"""Row L9: the questions that the notes ask on attention, language models and positions, with numerical answers.
+"""Row L9: the questions that the notes ask, with numerical answers and figures; those on positions have another file.
 
 Each question is phrased in our own words, in English and in Portuguese, and names the row of its experiment.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import torch
 
 from atento.attention import attend, attention_weights
-from atento.attention.masks import allowed_pairs, causal
-from atento.attention.positions import sinusoids
+from atento.attention.masks import allowed_pairs, bidirectional, causal, prefix
 from atento_lab.notes.checks.attention import apart, random
-from atento_lab.notes.checks.cost import attended, cost_of_positions
-from atento_lab.notes.checks.hybrid_positions import hybrid
-from atento_lab.notes.checks.learned import LONGEST, ROWS, trained_table
+from atento_lab.notes.checks.cost import attended
 from atento_lab.notes.checks.modes import one_checkpoint
-from atento_lab.notes.checks.relative import score_split
-from atento_lab.notes.checks.reordering import alignment_by_scheme
+from atento_lab.notes.checks.position_questions import POSITION_ANSWERS, comma
 from atento_lab.notes.checks.sampling import BEST, NUCLEUS, what_k_keeps
 from atento_lab.notes.checks.search import paths_drawn
 from atento_lab.notes.checks.sparse import LENGTH, NEEDED, learned_spans, token_positions
-from atento_lab.notes.checks.summaries import LENGTHS, measured
 from atento_lab.notes.checks.tiny import derivatives, tiny_network
-from atento_lab.notes.finding import AtLeast, AtMost, Finding, compare
+from atento_lab.notes.drawing import heat, sheet
+from atento_lab.notes.finding import Answer, AtMost, Finding, compare
 
-
-@dataclass(frozen=True)
-class Answer:
-    """A question and its answer, each in both languages; the numbers in the answer and their expected values."""
-
-    row: str
-    value: Any
-    expected: Any
-    question: tuple[str, str]
-    answer: tuple[str, str]
+_NUMBERS = [str(n) for n in range(1, 6)]
 
 
 def visible_pairs() -> Answer:
     """Without a mask and with the causal mask."""
     encoder, x = tiny_network().encoder, random(5, 12)
-    both, past = (int((derivatives(encoder, x, mask=mask) > 0).sum()) for mask in (None, causal()))
+    seen = {name: derivatives(encoder, x, mask=mask) for name, mask in (("no mask", None), ("causal", causal()))}
+    both, past = (int((matrix > 0).sum()) for matrix in seen.values())
+    panels = [heat(matrix, f"derivatives, {name}", _NUMBERS, _NUMBERS) for name, matrix in seen.items()]
     return Answer(
         "A6",
         {"pairs, both ways": both, "pairs, causal": past},
@@ -52,6 +40,7 @@ def visible_pairs() -> Answer:
             f"masked.",
             f"Os {both} pares de 5 palavras agem uns sobre os outros; com a máscara causal, {past}: falta o que segue.",
         ),
+        sheet("How much each output depends on each token", [panels]),
     )
 
 
@@ -59,7 +48,9 @@ def softmax_is_stable() -> Answer:
     """A constant added to the scores has no effect, and outputs are weighted means of values."""
     q, k, v = random(1, 1, 6, 4), random(1, 1, 6, 4), random(1, 1, 6, 4)
     weights = attention_weights(q, k)
-    moved = apart(weights, attention_weights(q, k, bias=torch.full((1, 1, 6, 6), 1000.0, dtype=torch.float64)))
+    added = attention_weights(q, k, bias=torch.full((1, 1, 6, 6), 1000.0, dtype=torch.float64))
+    moved = apart(weights, added)
+    panels = [heat(weights[0, 0], "weights"), heat(added[0, 0], "1000 added to all scores")]
     longest = float(attend(q, k, v).norm(dim=-1).max() / v.norm(dim=-1).max())
     return Answer(
         "A3",
@@ -72,13 +63,16 @@ def softmax_is_stable() -> Answer:
             f"Os pesos somam 1: nenhuma saída é mais longa que o maior valor (aqui {comma(longest, 2)} dele), e somar "
             f"1000 a todos os scores nada muda ({moved:.1g}).",
         ),
+        sheet("The softmax of scores, and of larger scores", [panels]),
     )
 
 
 def chosen_future_pairs() -> Answer:
     """Chosen future pairs are allowed."""
     mask = causal() | allowed_pairs({(0, 3), (2, 5)})
-    visible = derivatives(tiny_network(n_layers=1).encoder, random(6, 12), mask=mask) > 0
+    matrix = derivatives(tiny_network(n_layers=1).encoder, random(6, 12), mask=mask)
+    visible = matrix > 0
+    panels = [heat(mask.dense(6)[0, 0].int(), "the mask", digits=0), heat(matrix, "derivatives")]
     rows = [[j <= i or (i, j) in ((0, 3), (2, 5)) for j in range(6)] for i in range(6)]
     against = int((visible != torch.tensor(rows)).sum())
     return Answer(
@@ -90,15 +84,19 @@ def chosen_future_pairs() -> Answer:
             f"Add the allowed pairs to the causal mask: of 36 derivatives {against} contradict the mask.",
             f"Junte à máscara causal os pares permitidos: de 36 derivadas, {against} contradizem o declarado.",
         ),
+        sheet("Chosen later tokens are visible", [panels]),
     )
 
 
 def long_texts_cost() -> Answer:
     """The scores grow quadratically; blocks of queries avoid this."""
-    grows = {}
-    for name in ("plain", "blocked"):
-        short, long = (attended(length, name, causal())[0].largest for length in (1024, 2048))
+    grows, lengths = {}, (512, 1024, 2048)
+    sizes = {
+        name: [attended(n, name, causal())[0].largest * 4 / 2**20 for n in lengths] for name in ("plain", "blocked")
+    }
+    for name, (_, short, long) in sizes.items():
         grows[name] = long / short
+    panel = heat(list(sizes.values()), "largest tensor, MiB", list(sizes), [str(n) for n in lengths], cell=54)
     return Answer(
         "A19",
         {f"{name}, twice the text": grown for name, grown in grows.items()},
@@ -110,6 +108,7 @@ def long_texts_cost() -> Answer:
             f"O dobro do texto, {grows['plain']:.0f} vezes o maior tensor; {comma(grows['blocked'], 1)} vezes em "
             "faixas de consultas, com o mesmo resultado; janelas poupam também o tempo.",
         ),
+        sheet("Memory of attention by the number of tokens", [[panel]]),
     )
 
 
@@ -117,6 +116,9 @@ def one_model_two_ways() -> Answer:
     """The mask is an argument of each call."""
     value = one_checkpoint().value
     difference = sum(value["numbers that differ from the dedicated run"].values())
+    encoder, x = tiny_network().encoder, random(5, 12)
+    modes = {"both ways": bidirectional(), "causal": causal(), "prefix of 2": prefix(2)}
+    panels = [heat(derivatives(encoder, x, mask=mask), name) for name, mask in modes.items()]
     return Answer(
         "A18",
         {"numbers that differ": difference, "may cache, both ways and causal": value["may cache"][:2]},
@@ -130,6 +132,7 @@ def one_model_two_ways() -> Answer:
             f"Sim: a máscara é argumento de cada chamada; {difference} números diferem de redes feitas para uma "
             f"máscara.",
         ),
+        sheet("One network, three masks: how much each output depends on each token", [panels]),
     )
 
 
@@ -137,6 +140,7 @@ def links_learnt() -> Answer:
     """Attention spans learn their length."""
     _, weights = learned_spans(token_positions())
     links = (weights[0, :, -1] > 0.03).sum(dim=-1).tolist()
+    panels = [heat(head, f"head {n}", cell=9) for n, head in enumerate(weights[0], start=1)]
     return Answer(
         "A17",
         {"links learnt": links},
@@ -148,166 +152,14 @@ def links_learnt() -> Answer:
             f"Dê a cada cabeça um alcance e um gradiente: as que precisavam de {NEEDED[0]} e {NEEDED[1]} de {LENGTH} "
             f"palavras ficaram com {links[0]} e {links[1]}.",
         ),
-    )
-
-
-def periodic_positions() -> Answer:
-    """A shift is one rotation, near and far."""
-    shift, d = 17, 64
-    angles = shift / 10000 ** (torch.arange(0, d, 2, dtype=torch.float64) / d)
-    near, distant = (sinusoids(torch.tensor([start, start + shift]), d).double() for start in (3, 100_000))
-    away = max(
-        apart(vectors[0, 0::2] * angles.cos() + vectors[0, 1::2] * angles.sin(), vectors[1, 0::2])
-        for vectors in (near, distant)
-    )
-    return Answer(
-        "B11",
-        {"rotation away from the shift": away},
-        {"rotation away from the shift": AtMost(1e-6)},
-        (
-            "Why should periodic positions generalise to longer texts?",
-            "Por que posições periódicas serviriam para textos mais longos?",
-        ),
-        (
-            f"sin(a + s) and cos(a + s) are one rotation of sin a and cos a, at position 3 as at 100,000 (by "
-            f"{away:.1g}); training does not always learn it: row B9.",
-            f"sen(a + s) e cos(a + s) são uma rotação de sen a e cos a, na posição 3 como na 100 000 (por {away:.1g})"
-            "; poder ser aprendido não é ser aprendido: linha B9.",
-        ),
-    )
-
-
-def past_the_longest_text() -> Answer:
-    """Rows of the table that training never reached."""
-    updates, moved = trained_table(adam=False)
-    unmoved = int((moved == 0).sum())
-    return Answer(
-        "B3",
-        {"rows that never moved": unmoved, "updates of the first row": updates[0]},
-        {"rows that never moved": AtLeast(ROWS - LONGEST), "updates of the first row": AtLeast(1)},
-        (
-            "What about documents longer than any training text?",
-            "E documentos mais longos que qualquer texto do treino?",
-        ),
-        (
-            f"A learned table has no trained rows for them: {unmoved} of {ROWS} rows stayed random; the first had "
-            f"{updates[0]} updates.",
-            f"Uma tabela aprendida nada tem para eles: {unmoved} de {ROWS} linhas ficaram aleatórias, a primeira teve "
-            f"{updates[0]} atualizações.",
-        ),
-    )
-
-
-def cost_of_distance() -> Answer:
-    """Additional products, and the tensor that is not needed."""
-    value = cost_of_positions().value
-    ratio = value["operations Shaw adds"] / value["as written"]
-    saved = value["largest, as written"] / value["largest tensor, Shaw"]
-    return Answer(
-        "B10",
-        {"operations by those as written": ratio, "tensor as written by ours": saved},
-        {"operations by those as written": 33 / 128, "tensor as written by ours": 8.0},
-        ("What do relative positions add in products?", "O que as posições relativas acrescentam em produtos?"),
-        (
-            f"With a table of 33 distances and 128 tokens, {ratio:.0%} of the operations of the formula as written, "
-            f"and no tensor {saved:.0f} times as large as the scores.",
-            f"Com uma tabela de 33 distâncias e 128 palavras, {ratio:.0%} do que a fórmula escrita acrescenta, e "
-            f"nenhum tensor {saved:.0f} vezes maior que os scores.",
-        ),
-    )
-
-
-def positions_explained() -> Answer:
-    """Scores decomposed into parts."""
-    value = score_split().value
-    away, minimum = value["sum away from the score"], value["least share of a part"]
-    return Answer(
-        "B13",
-        {"parts away from the score": away},
-        {"parts away from the score": AtMost(1e-5)},
-        (
-            "Do relative positions help to explain a model's decisions?",
-            "Posições relativas ajudam a ler as decisões do modelo?",
-        ),
-        (
-            f"Their share of a score is a separate term: five parts sum to the score (error {away:.1g}); the smallest "
-            f"is {minimum:.0%} of it.",
-            f"A sua parte no score fica separada: cinco partes o somam (erro {away:.1g}), a menor com {minimum:.0%}.",
-        ),
-    )
-
-
-def schemes_joined() -> Answer:
-    """A gate for each scheme."""
-    value = hybrid().value
-    away = max(value["shut gate unlike no scheme"].values())
-    return Answer(
-        "B7",
-        {"shut gate unlike no scheme": away, "schemes with an effect": len(value["effect of each scheme"])},
-        {"shut gate unlike no scheme": AtMost(1e-10), "schemes with an effect": 3},
-        ("How can absolute and relative positions be combined?", "Como unir posições absolutas e relativas?"),
-        (
-            "Add them, each with a learned gate, by layer and head; a network with a gate of 0 equals one without "
-            f"that scheme (difference {away:.1g}).",
-            "Some-as, cada uma com uma porta aprendida, por camada e cabeça; a rede de porta fechada é a rede sem esse "
-            f"esquema (diferença {away:.1g}).",
-        ),
-    )
-
-
-def other_word_order() -> Answer:
-    """Alignments where noun and adjective are swapped."""
-    links = alignment_by_scheme().value["wrong links"]
-    none, best = links["none"], links["best scheme"]
-    return Answer(
-        "B14",
-        {"wrong links without positions": none, "with the best scheme": best},
-        {"wrong links without positions": AtLeast(0.5), "with the best scheme": AtMost(0.15)},
-        (
-            "Do positions help to align languages with different word order?",
-            "Posições ajudam a alinhar línguas de ordem diferente?",
-        ),
-        (
-            f"If noun and adjective are swapped, {none:.0%} of the links are wrong without positions, {best:.0%} "
-            "with the scheme that learns fastest, after the same number of updates.",
-            f"Onde substantivo e adjetivo trocam de lugar, {none:.0%} das ligações erram sem posições, {best:.0%} com "
-            "o esquema que aprende mais cedo, após as mesmas atualizações.",
-        ),
-    )
-
-
-def long_summaries() -> Answer:
-    """Absolute and relative positions where documents are longer than in training."""
-    shortest, longest = LENGTHS[0], LENGTHS[-1]
-    known = {name: measured(name)[shortest][1] for name in ("none", "sinusoidal", "rotary")}
-    long = {name: measured(name)[longest] for name in ("sinusoidal", "rotary")}
-    return Answer(
-        "B12",
-        {"right words, trained length": known, "right words, long": {name: order for name, (_, order) in long.items()}},
-        {
-            "right words, trained length": {"none": AtMost(0.5), "sinusoidal": AtLeast(0.75), "rotary": AtLeast(0.75)},
-            "right words, long": {"sinusoidal": AtMost(0.5), "rotary": AtMost(0.5)},
-        },
-        (
-            "How to compare absolute and relative positions in summaries of long documents?",
-            "Como comparar posições absolutas e relativas em resumos de documentos longos?",
-        ),
-        (
-            "Ask for the topics of the sections (structure), in order, in documents of any length. Both write at least "
-            f"{min(known['sinusoidal'], known['rotary']):.0%} of the words right at the trained length; at "
-            f"{longest} sections {long['rotary'][0]:.0%} (rotary) and {long['sinusoidal'][0]:.0%} (sinusoidal) are "
-            "topics, and hardly any is in order: cross-attention has no positions.",
-            "Peça os tópicos das seções (estrutura), em ordem, em documentos de qualquer tamanho. Ambas acertam ao "
-            f"menos {min(known['sinusoidal'], known['rotary']):.0%} das palavras no tamanho treinado; com {longest} "
-            f"seções, {long['rotary'][0]:.0%} (rotativas) e {long['sinusoidal'][0]:.0%} (senoidais) são tópicos, e "
-            "quase nenhuma em ordem: a atenção cruzada não tem posições.",
-        ),
+        sheet("The spans that two heads learned: query by key", [panels]),
     )
 
 
 def which_k() -> Answer:
     """The same k on a flat and on a peaked distribution."""
-    value = what_k_keeps().value
+    finding = what_k_keeps()
+    value = finding.value
     mass = [value[f"{name}: mass of the best {BEST}"] for name in ("flat", "peaked")]
     nucleus = [value[f"{name}: nucleus"] for name in ("flat", "peaked")]
     return Answer(
@@ -325,12 +177,14 @@ def which_k() -> Answer:
             f"Nenhum serve sempre: os {BEST} melhores têm {mass[0]:.0%} de uma distribuição plana e {mass[1]:.0%} de "
             f"uma aguda; um núcleo de {comma(NUCLEUS, 2)} guarda {nucleus[0]} símbolos ali e {nucleus[1]} aqui.",
         ),
+        finding.figure,
     )
 
 
 def is_greedy_bad() -> Answer:
     """The best first word is not the first word of the best output."""
-    value = paths_drawn().value
+    finding = paths_drawn()
+    value = finding.value
     greedy, best = value["greedy"]["probability"], value["beam of 2"]["probability"]
     return Answer(
         "H1",
@@ -343,30 +197,29 @@ def is_greedy_bad() -> Answer:
             f"Ela não volta atrás: no exemplo escreve uma saída de probabilidade {comma(greedy, 3)} onde um feixe de 2 "
             f"acha uma de {comma(best, 3)}; onde o modelo está seguro de cada palavra, escrevem o mesmo.",
         ),
+        finding.figure,
     )
 
 
-def comma(number: float, digits: int) -> str:
-    """Format a number with a decimal comma, as in Portuguese."""
-    return f"{number:.{digits}f}".replace(".", ",")
-
-
-ANSWERS: tuple[Callable[[], Answer], ...] = (
-    *(visible_pairs, softmax_is_stable, chosen_future_pairs, long_texts_cost, one_model_two_ways, links_learnt),
-    *(periodic_positions, past_the_longest_text, cost_of_distance, positions_explained, schemes_joined),
-    *(long_summaries, other_word_order, which_k, is_greedy_bad),
-)
+ANSWERS: Mapping[int, tuple[Callable[[], Answer], ...]] = {  # by the number of the note that asks
+    1: (visible_pairs, softmax_is_stable, chosen_future_pairs, long_texts_cost, one_model_two_ways, links_learnt),
+    5: POSITION_ANSWERS,
+    3: (which_k, is_greedy_bad),
+}
 
 
 def own_questions() -> Finding:
-    """L9: the notes' own questions, each with a short answer in both languages, and the row of the experiment."""
-    answers = [make() for make in ANSWERS]
+    """L9: the notes' own questions, each with a short answer in both languages, a figure, and the row of the
+    experiment.
+    """
+    answers = [replace(make(), note=note) for note, makers in ANSWERS.items() for make in makers]
     lines = []
     for answer in answers:
         for question, text in zip(answer.question, answer.answer):
             lines += [f"{answer.row:<4}{question}", f"    {text}"]
-    return compare(
+    finding = compare(
         {answer.row: answer.value for answer in answers},
         {answer.row: answer.expected for answer in answers},
         drawing="\n".join(lines),
     )
+    return replace(finding, answers=tuple(answers))

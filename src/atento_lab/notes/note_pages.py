@@ -1,0 +1,232 @@
+"""The report of the notes: a self-contained page a note, with every figure, and an index; no scripts, no links out."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from atento.storage.whole_file import write_output
+from atento.version import __version__
+from atento_lab.notes.errata import ERRATA, errata_of
+from atento_lab.notes.finding import Finding, Row, flat, grid, one_line, plain
+from atento_lab.notes.five_notes import Note, five_notes
+from atento_lab.notes.table import Result, run
+from atento_lab.notes.wording import CREDIT, Wording
+
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1b2430; --soft: #4c5a6b; --paper: #ffffff; --line: #c3ccd6; --shade: #f1f4f8;
+  --link: #0b57a4; --good: #17663a; --bad: #a3201a }
+@media (prefers-color-scheme: dark) { :root { --ink: #e7ecf2; --soft: #aab6c4; --paper: #14181d; --line: #46525f;
+  --shade: #1f262e; --link: #8ec2ff; --good: #7fd6a2; --bad: #ff9d94 } }
+body { margin: 0 auto; max-width: 64rem; padding: 1rem 1.25rem 4rem; background: var(--paper); color: var(--ink);
+  font: 1rem/1.55 system-ui, sans-serif }
+a { color: var(--link) } h1 { line-height: 1.2 } h2 { margin-top: 2.5rem; border-bottom: 1px solid var(--line) }
+h3 { margin: 2rem 0 .3rem } h1, h2, h3, h4, p, li { overflow-wrap: anywhere } .short { white-space: nowrap }
+table { border-collapse: collapse; font-size: .9rem } caption { text-align: left; color: var(--soft) }
+th, td { border: 1px solid var(--line); padding: .25rem .5rem; text-align: left; vertical-align: top }
+thead th { background: var(--shade) } tbody th { font-weight: 500 }
+pre, code { font: .85rem/1.35 ui-monospace, monospace } td pre { margin: 0 }
+.wide { overflow-x: auto; margin: .6rem 0 } .wide pre { margin: 0; padding: .5rem; background: var(--shade) }
+figure { margin: .8rem 0 } svg { max-width: 100%; height: auto; background: #ffffff; color: #1b2430 }
+.ok, .failed { font-size: .85rem; font-weight: 700 } .ok { color: var(--good) } .failed { color: var(--bad) }
+.time, footer { color: var(--soft); font-size: .9rem }
+.reason { border-left: 3px solid var(--line); padding-left: .8rem }
+@media print { body { max-width: none; font-size: 10pt } a { color: inherit } svg, tr { break-inside: avoid }
+  h2, h3 { break-after: avoid } .wide { overflow: visible } pre { white-space: pre-wrap } }
+"""
+
+
+def write_report(rows: Sequence[Row], folder: Path, words: Wording, seed: int, tell: Callable[[str], None]) -> bool:
+    """Run rows and write the page of each note that has some of them, then the index; return whether all passed.
+
+    A page is written whole, as soon as its rows have run; a row that several notes have runs once.
+
+    Args:
+        rows: the rows to report.
+        folder: where the pages go; it exists.
+        words: the language of the pages.
+        seed: of the random numbers of each row.
+        tell: called with a line of progress for each row.
+    """
+    given = {row.id: row for row in rows}
+    results: dict[str, Result] = {}
+    notes = [note for note in five_notes() if not given.keys().isdisjoint(note.rows)]
+    for note in notes:
+        for result in run([given[name] for name in note.rows if name in given and name not in results], seed):
+            results[result.row.id] = result
+            verdict = "ok" if result.finding.passed else "FAILED"
+            tell(
+                f"{len(results)}/{len(given)}  {result.row.id:<5}{result.row.title}  {verdict}  {result.seconds:.1f} s"
+            )
+        write_output(folder / f"{note.name}.html", note_page(note, results, words))
+    write_output(folder / "index.html", index_page(notes, results, words))
+    return all(result.finding.passed for result in results.values())
+
+
+def note_page(note: Note, results: Mapping[str, Result], words: Wording) -> str:
+    """Return the page of a note: the rows of its chapters that have a result, and its errors."""
+    chapters = [(chapter, [results[name] for name in chapter.rows if name in results]) for chapter in note.chapters]
+    chapters = [(chapter, found) for chapter, found in chapters if found]
+    contents, parts = [], []
+    for number, (chapter, found) in enumerate(chapters, start=1):
+        heading = words.text(chapter.title)
+        contents.append(f'<li><a href="#c{number}">{escape(heading)}</a></li>')
+        parts.append(f'<section aria-labelledby="c{number}"><h2 id="c{number}">{escape(heading)}</h2>')
+        parts += [_article(result, note, words) for result in found]
+        parts.append("</section>")
+    named = {number for _, found in chapters for result in found for number in errata_of(result.row.id)}
+    errors = [number for number in note.errors if number in named]
+    if errors:
+        heading = escape(words.text("Errors of the notes"))
+        contents.append(f'<li><a href="#errors">{heading}</a></li>')
+        shown = {result.row.id for _, found in chapters for result in found}
+        parts.append(f'<section aria-labelledby="errors"><h2 id="errors">{heading}</h2>')
+        parts += [_errors(errors, shown, words), "</section>"]
+    title = f"{note.number}. {words.text(note.title)}"
+    listed = f"<ol>{''.join(contents)}</ol>"
+    nav = f'<nav aria-label="{escape(words.text("Contents"))}"><p><a href="index.html">'
+    nav += f"{escape(words.text('All notes'))}</a></p>{listed}</nav>"
+    return _page(title, f"{_summary([r for _, found in chapters for r in found], words)}{nav}", "\n".join(parts), words)
+
+
+def index_page(notes: Sequence[Note], results: Mapping[str, Result], words: Wording) -> str:
+    """Return the page that links those of the notes, with the rows that failed."""
+    items = []
+    for note in notes:
+        found = [results[name] for name in note.rows if name in results]
+        failed = [
+            f'<a href="{note.name}.html#{result.row.id.lower()}">{escape(result.row.id)}</a>'
+            for result in found
+            if not result.finding.passed
+        ]
+        link = f'<a href="{note.name}.html">{note.number}. {escape(words.text(note.title))}</a>'
+        lost = f' <span class="failed">{escape(words.text("FAILED"))}: {", ".join(failed)}</span>' if failed else ""
+        items.append(f"<li><h2>{link}</h2>{_summary(found, words)}{lost}</li>")
+    style = '<ul style="list-style: none; padding: 0">'
+    return _page(
+        words.text("The lecture notes, checked"),
+        _summary(list(results.values()), words),
+        style + "".join(items) + "</ul>",
+        words,
+    )
+
+
+def _page(title: str, head: str, body: str, words: Wording) -> str:
+    """Return a page without scripts and external resources."""
+    made = words.said("Written by Atento {} from networks as they ran.", __version__)
+    return (
+        f'<!doctype html>\n<html lang="{words.tag}">\n<head>\n<meta charset="utf-8">\n'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{escape(title)}</title>\n'
+        f"<style>{_STYLE}</style>\n</head>\n<body>\n<header><h1>{escape(title)}</h1>{head}</header>\n"
+        f"<main>\n{body}\n</main>\n<footer><p>{escape(words.text(CREDIT))}</p><p>{escape(made)}</p></footer>\n"
+        "</body>\n</html>\n"
+    )
+
+
+def _summary(found: Sequence[Result], words: Wording) -> str:
+    passed, seconds = sum(result.finding.passed for result in found), sum(result.seconds for result in found)
+    return f"<p>{escape(words.said('{} of {} rows as expected, {} s.', passed, len(found), f'{seconds:.1f}'))}</p>"
+
+
+def _article(result: Result, note: Note, words: Wording) -> str:
+    """Return a row: its title, numbers, errors, reason, figure and time."""
+    row, finding = result.row, result.finding
+    name, verdict = row.id.lower(), "ok" if finding.passed else "failed"
+    title = row.titled(words)
+    shown = words.text("ok" if finding.passed else "FAILED")
+    parts = [
+        f'<article id="{escape(name)}" aria-labelledby="{escape(name)}-title">',
+        f'<h3 id="{escape(name)}-title">{escape(row.id)} · {escape(title[:1].upper() + title[1:])} '
+        f'<span class="{verdict}">{escape(shown)}</span></h3>',
+        f"<p>{_code(row.about(words))}</p>",
+    ]
+    if not finding.answers:
+        parts.append(_numbers(finding.value, finding.expected, finding.notes, words))
+    for number in (number for number in errata_of(row.id) if number in note.errors):
+        notes, right = words.error(number)
+        parts.append(f"<p>{_code(words.said('Error {}. The notes: {}. Right: {}.', number, notes, right))}</p>")
+    if finding.remark:
+        parts.append(f'<p class="reason">{_code(_sentence(words.remark(finding.remark)))}</p>')
+    parts += _drawn(finding, note, name, words)
+    time = words.number(f"{result.seconds:.2f} s")
+    return "\n".join([*parts, f'<p class="time">{time}</p>', "</article>"])
+
+
+def _drawn(finding: Finding, note: Note, name: str, words: Wording) -> Iterator[str]:
+    """Yield the figure of a row and its drawing as text; of the notes' questions, each answer with its figure."""
+    answers = [answer for answer in finding.answers if answer.note == note.number]
+    for number, answer in enumerate(answers, start=1):
+        side = 0 if words.tag == "en" else 1
+        link = words.said("The experiment is that of row {}.", answer.row)
+        yield f"<h4>{escape(answer.question[side])}</h4><p>{escape(answer.answer[side])} {escape(link)}</p>"
+        yield _numbers(answer.value, answer.expected, None, words)
+        yield _figure(answer.figure, f"{name}-{number}", answer.question[side], words)
+    if finding.figure and not answers:
+        yield _figure(finding.figure, name, "", words)
+    if finding.drawing and not finding.answers:
+        label = escape(words.text("As text"))
+        pre = f'<div class="wide" tabindex="0" role="group" aria-label="{label}"><pre>'
+        pre += f"{escape(words.drawing(finding.drawing))}</pre></div>"
+        yield f"<details><summary>{label}</summary>{pre}</details>" if finding.figure else pre
+
+
+def _figure(svg: str, name: str, caption: str, words: Wording) -> str:
+    """Return a drawing, whose ids begin with the name of its row, so that they are unique in the page."""
+    unique = re.sub(r'(\bid="|url\(#)', rf"\g<1>{name}-", words.figure(svg))
+    under = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
+    return f'<figure class="wide" tabindex="0">{unique.strip()}{under}</figure>' if svg else ""
+
+
+def _numbers(value: Any, expected: Any, of_notes: Any, words: Wording) -> str:
+    """Return a table of values beside those expected and, where they differ, those of the notes."""
+    values, bounds, notes = (flat(plain(side)) for side in (value, expected, of_notes))
+    differ = of_notes is not None
+    labels = list(dict.fromkeys([*values, *bounds, *(notes if differ else ())]))
+    heads = ["what", "value", "expected"] + ["the notes"] * differ
+    lines = []
+    for label in labels:
+        cells = [_cell(side[label], words) if label in side else "" for side in (values, bounds)]
+        if cells[0] and cells[0] == cells[1]:
+            cells[1] = escape(words.text("the same"))
+        cells += [_cell(notes[label], words) if label in notes else ""] if differ else []
+        name = " › ".join(words.text(part) for part in label) or words.text("result")
+        lines.append(f'<tr><th scope="row">{escape(name)}</th>{"".join(map(_column, cells))}</tr>')
+    head = "".join(f'<th scope="col">{escape(words.text(text))}</th>' for text in heads)
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+    return f'<div class="wide" tabindex="0" role="group" aria-label="{escape(words.text("Values"))}">{table}</div>'
+
+
+def _column(cell: str) -> str:
+    return f'<td class="short">{cell}</td>' if 0 < len(cell) < 25 else f"<td>{cell}</td>"
+
+
+def _cell(value: Any, words: Wording) -> str:
+    """Return a value as HTML: a matrix as lines, anything else in one."""
+    rows = value if isinstance(value, list) and len(value) > 1 and all(isinstance(row, list) for row in value) else []
+    if rows and all(isinstance(item, int | float) and not isinstance(item, bool) for row in rows for item in row):
+        return f"<pre>{escape(words.number(grid(rows, 6 if len(rows) < 5 else 3)))}</pre>"
+    return escape(one_line(value, words))
+
+
+def _errors(numbers: Sequence[int], shown: set[str], words: Wording) -> str:
+    """Return the table of a note's errors, with links to the rows of the page that tell them."""
+    lines = []
+    for number in numbers:
+        notes, right = words.error(number)
+        links = ", ".join(f'<a href="#{row.lower()}">{row}</a>' for row in ERRATA[number].rows if row in shown)
+        lines.append(f"<tr><td>{number}</td><td>{_code(notes)}</td><td>{_code(right)}</td><td>{links}</td></tr>")
+    heads = ("error", "the notes", "right", "named by")
+    head = "".join(f'<th scope="col">{escape(words.text(text))}</th>' for text in heads)
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+    return f'<div class="wide" tabindex="0" role="group" aria-labelledby="errors">{table}</div>'
+
+
+def _code(text: str) -> str:
+    """Return a text as HTML, with what stands in backticks as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper() if re.match('([ao]|[a-zà-ü]{2,}),? ', text) else text[0]}{text[1:].rstrip('.')}."

@@ -1,0 +1,229 @@
+"""`atento notes --report`: a page a note in the order of the book, whole, readable, safe, in both languages."""
+
+import re
+from pathlib import Path
+
+import html5lib
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from atento.errors import UsageError
+from atento_lab.notes import note_pages, table
+from atento_lab.notes.command import register
+from atento_lab.notes.errata import ERRATA
+from atento_lab.notes.finding import Answer, Finding, Row, compare
+from atento_lab.notes.five_notes import five_notes
+from atento_lab.notes.table import ROWS, rows_named
+from atento_lab.notes.wording import ENGLISH, wording
+
+NOTES = five_notes()
+QUICK = ["A1", "A7", "D3", "J1", "L1"]
+PORTUGUESE = wording("pt-BR")
+
+
+@pytest.fixture
+def app() -> typer.Typer:
+    made = typer.Typer()
+    register(made)
+    made.command("other")(lambda: None)
+    return made
+
+
+def call(app: typer.Typer, *arguments: str):
+    return CliRunner().invoke(app, ["notes", *arguments])
+
+
+def parsed(file: Path):
+    """The document, if it is valid HTML; html5lib refuses what is not."""
+    parser = html5lib.HTMLParser(strict=True, namespaceHTMLElements=False)
+    return parser.parse(file.read_text(encoding="utf-8"))
+
+
+def text_of(element) -> str:
+    return " ".join("".join(element.itertext()).split())
+
+
+# The notes and their rows ---------------------------------------------------------------------------------------------
+
+
+def test_every_row_stands_in_a_note_and_once_in_each() -> None:
+    assert {row for note in NOTES for row in note.rows} == set(ROWS)
+    for note in NOTES:
+        assert len(note.rows) == len(set(note.rows)), note.name
+        assert all(chapter.rows and chapter.title for chapter in note.chapters)
+    assert [note.number for note in NOTES] == [1, 2, 3, 4, 5]
+
+
+def test_every_error_is_told_on_the_page_of_its_note() -> None:
+    assert sorted({number for note in NOTES for number in note.errors}) == list(ERRATA)
+    for note in NOTES:
+        assert [n for n in note.errors if not set(ERRATA[n].rows) & set(note.rows)] == [], note.name
+    assert 5 in NOTES[1].errors and 23 in NOTES[2].errors and 40 in NOTES[3].errors and 53 in NOTES[4].errors
+
+
+# The pages ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("language", ["en", "pt", "pt-BR"])
+def test_report(app, tmp_path, language) -> None:
+    """Of a few rows: the notes that have them, valid, with figures, values, the notes' values, reasons and times."""
+    result = call(app, "--report", "--out", str(tmp_path / "report"), "--language", language, *QUICK)
+    assert result.exit_code == 0, result.output
+    assert result.stdout == f"{tmp_path / 'report' / 'index.html'}\n"
+    assert "running 5 rows" in result.stderr and "about nine minutes" in result.stderr
+    assert len(re.findall(r"^\d/5  [AJDL]\d", result.stderr, re.M)) == 5
+    pages = sorted(file.name for file in (tmp_path / "report").iterdir())
+    assert pages == [*(f"{NOTES[n].name}.html" for n in (0, 1, 2, 3)), "index.html"]  # none of the rows is of note 5
+    english = language == "en"
+    for name in pages:
+        document = parsed(tmp_path / "report" / name)
+        assert document.get("lang") == ("en" if english else "pt-BR")
+        assert len(document.findall(".//h1")) == 1 and document.find(".//main") is not None
+        assert document.findall(".//script") == [] and document.findall(".//link") == []
+        ids = [element.get("id") for element in document.iter() if element.get("id")]
+        assert len(ids) == len(set(ids)), name
+        for link in (anchor.get("href") for anchor in document.iter("a")):
+            file, _, place = link.partition("#")
+            target = parsed(tmp_path / "report" / (file or name))
+            assert not place or any(element.get("id") == place for element in target.iter()), link
+        assert "CC BY-SA" in text_of(document.find(".//footer"))
+        assert [v for e in document.iter() for v in e.attrib.values() if "http" in v and "www.w3.org" not in v] == []
+    second = parsed(tmp_path / "report" / pages[1])
+    (row,) = (element for element in second.iter("article") if element.get("id") == "l1")
+    shown = text_of(row)
+    assert ("0.264458" if english else "0,264458") in shown and (
+        "[0.2 0.2 0.6]" if english else "[0,2 0,2 0,6]"
+    ) in shown
+    assert ("Error 1. The notes" if english else "Erro 1. As notas") in shown
+    assert ("(errors 1, 2, 13)" if english else "(erros 1, 2, 13)") in shown
+    assert (ROWS["L1"].title if english else "rês tokens one-hot") in shown.replace("Three", "three")
+    assert re.search(r"\d[.,]\d\d s$", shown)
+    first = parsed(tmp_path / "report" / pages[0])
+    drawn = [element for element in first.iter() if element.tag.endswith("svg")]
+    assert len(drawn) == 1 and ("X, the input" if english else "X, a entrada") in text_of(drawn[0])
+
+
+def test_the_order_is_that_of_the_book(tmp_path) -> None:
+    """Rows given in another order stand where their note has them."""
+    note_pages.write_report(rows_named(["J1", "A3", "A6"]), tmp_path, ENGLISH, 1, lambda line: None)
+    page = (tmp_path / f"{NOTES[0].name}.html").read_text(encoding="utf-8")
+    assert re.findall(r'<article id="(\w+)"', page) == ["a6", "j1", "a3"]
+    assert re.findall(r'<h2 id="c\d">([^<]+)', page) == ["All positions at once", "Scores, weights and output"]
+
+
+def test_a_failing_row_is_shown_and_ends_with_status_1(app, tmp_path, monkeypatch) -> None:
+    monkeypatch.setitem(table.ROWS, "A3", Row("A3", "wrong", lambda: compare({"x": 1.0}, {"x": 2.0})))
+    result = call(app, "--report", "--out", str(tmp_path), "--language", "pt-BR", "A3", "A1")
+    assert result.exit_code == 1
+    page = (tmp_path / f"{NOTES[0].name}.html").read_text(encoding="utf-8")
+    assert '<span class="failed">FALHOU</span>' in page and "0 de 1 linhas como esperado" in page
+    index = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert f'<a href="{NOTES[0].name}.html#a3">A3</a>' in index and "1 de 2 linhas como esperado" in index
+    assert "  FAILED  " in result.stderr
+
+
+def test_a_row_that_breaks_is_shown_too(tmp_path, monkeypatch) -> None:
+    def broken() -> Finding:
+        raise RuntimeError("no such <thing>")
+
+    assert not note_pages.write_report([Row("A1", "broken", broken)], tmp_path, ENGLISH, 1, lambda line: None)
+    shown = text_of(parsed(tmp_path / f"{NOTES[2].name}.html"))
+    assert "RuntimeError: no such <thing>" in shown and "FAILED" in shown
+
+
+HOSTILE = '<script>alert(1)</script></td></pre>"><img src=x onerror=alert(1)>'
+
+
+@pytest.mark.parametrize("words", [ENGLISH, PORTUGUESE], ids=["en", "pt-BR"])
+def test_nothing_of_a_text_becomes_markup(tmp_path, words) -> None:
+    answer = Answer("A1", {HOSTILE: HOSTILE}, {HOSTILE: 1}, (HOSTILE, HOSTILE), (HOSTILE, HOSTILE), note=3)
+    drawn = Finding({HOSTILE: [HOSTILE]}, HOSTILE, True, {HOSTILE: {HOSTILE: None}}, HOSTILE, HOSTILE)
+    rows = [Row("A1", HOSTILE, lambda: drawn), Row("L9", HOSTILE, lambda: Finding({}, {}, True, answers=(answer,)))]
+    note_pages.write_report(rows, tmp_path, words, 1, lambda line: None)
+    document = parsed(tmp_path / f"{NOTES[2].name}.html")
+    assert [element.tag for element in document.iter() if element.tag in ("script", "img")] == []
+    assert text_of(document).count("<script>alert(1)</script>") >= 8
+
+
+def test_questions_stand_with_the_note_that_asks(tmp_path) -> None:
+    """Each with its answer in the language of the page, its numbers, its figure and its experiment."""
+    svg = '<svg xmlns="http://www.w3.org/2000/svg"><defs><marker id="end"/></defs><path marker-end="url(#end)"/></svg>'
+    answers = tuple(
+        Answer("A6", {"links": n}, {"links": n}, (f"Why {n}?", f"Por que {n}?"), (f"So {n}.", f"Assim {n}."), svg, n)
+        for n in (1, 3, 5)
+    )
+    row = Row("L9", "the notes' own questions", lambda: Finding({}, {}, True, drawing="both", answers=answers))
+    note_pages.write_report([row], tmp_path, PORTUGUESE, 1, lambda line: None)
+    for number in (1, 3, 5):
+        text = (tmp_path / f"{NOTES[number - 1].name}.html").read_text(encoding="utf-8")
+        assert re.findall(r"<h4>(.+?)</h4>", text) == [f"Por que {number}?"] and f"Assim {number}." in text
+        assert "O experimento é o da linha A6." in text and "ligações" in text and "both" not in text
+        assert 'id="l9-1-end"' in text and "url(#l9-1-end)" in text
+
+
+def test_pages_are_whole_or_not_there(tmp_path, monkeypatch) -> None:
+    """A row that is interrupted leaves the pages of the notes before it, and no index."""
+
+    def interrupted() -> Finding:
+        raise KeyboardInterrupt
+
+    rows = [*rows_named(["A6", "J1"]), Row("L2", "which words a word sees", interrupted)]
+    with pytest.raises(KeyboardInterrupt):
+        note_pages.write_report(rows, tmp_path, ENGLISH, 1, lambda line: None)
+    assert [file.name for file in tmp_path.iterdir()] == [f"{NOTES[0].name}.html"]
+    assert (tmp_path / f"{NOTES[0].name}.html").read_text(encoding="utf-8").endswith("</html>\n")
+
+
+def test_a_row_of_several_notes_runs_once(tmp_path) -> None:
+    runs = []
+
+    def counted() -> Finding:
+        runs.append(1)
+        return compare(1, 1)
+
+    lines: list[str] = []
+    note_pages.write_report([Row("A3", "attention", counted)], tmp_path, ENGLISH, 1, lines.append)
+    assert len(runs) == 1 and len(list(tmp_path.iterdir())) == 5 and lines[0].startswith("1/1  A3   attention  ok  ")
+
+
+# The command ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--report", "A1"], "--report needs --out FOLDER"),
+        (["--report", "--out", "x", "--json", "A1"], "without --page, --list and --json"),
+        (["--report", "--out", "x", "Z9"], "unknown row 'Z9'"),
+        (["A1", "--language", "klingon"], "not written in 'klingon'"),
+        (["--report", "--out", "FILE", "A1"], "is a file, and a folder is needed"),
+    ],
+)
+def test_wrong_usage_is_one_sentence_before_any_work(app, tmp_path, monkeypatch, arguments, said) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "FILE").write_text("", encoding="utf-8")
+    result = call(app, *arguments)
+    assert isinstance(result.exception, UsageError) and said in str(result.exception) and result.stdout == ""
+    assert [file.name for file in tmp_path.iterdir()] == ["FILE"]
+
+
+def test_rows_and_list_in_portuguese(app) -> None:
+    listed = call(app, "--language", "pt")
+    assert "A13  a atenção sem posições ignora a ordem das palavras" in listed.stdout.splitlines()
+    assert "Segundo cinco notas de aula" in listed.stderr
+    result = call(app, "L1", "D3", "--language", "pt-BR")
+    assert result.exit_code == 0
+    first, *rest = result.stdout.splitlines()
+    assert first.startswith("L1   três tokens one-hot  valor A: [[0,264458 0,264458 0,471083]") and "  ok  0," in first
+    assert "      notas: A, linha 1: [0,2 0,2 0,6]; h_1: [0,2 0,2 0,6]" in rest
+    assert result.stderr.startswith("2 de 2 linhas como esperado, ")
+    record = call(app, "D3", "--language", "pt-BR", "--json").stdout
+    assert '"title": "um vocabulário de palavras inteiras"' in record and '"how many": 2' in record
+
+
+def test_page_in_portuguese(app) -> None:
+    shown = call(app, "--page", "--language", "pt-BR").stdout
+    assert "## Exemplos resolvidos e perguntas" in shown and "### C17b" in shown
+    assert shown.count("\n- Erro ") == sum(len(one.rows) for one in ERRATA.values())
+    assert shown.count("- Na biblioteca: [`") > 100
