@@ -24,6 +24,8 @@ from atento_serve.http.hosts import Hosts
 from atento_serve.http.middleware import Observed, answer
 from atento_serve.http.service import Service, note
 from atento_serve.routes_page import POLICY, routes_page
+from atento_serve.studio import studio_routes
+from atento_serve.studio.studio_process import StudioProcess
 
 if TYPE_CHECKING:
     from atento_serve.http.tracing import Tracing
@@ -50,7 +52,12 @@ class _Application(FastAPI):
 
 
 def application(
-    service: Service, *, origins: Sequence[str] = (), tracing: "Tracing | None" = None, hosts: Hosts | None = None
+    service: Service,
+    *,
+    origins: Sequence[str] = (),
+    tracing: "Tracing | None" = None,
+    hosts: Hosts | None = None,
+    studio: StudioProcess | None = None,
 ) -> ASGIApp:
     """The application of the public address.
 
@@ -59,6 +66,7 @@ def application(
         origins: web pages that may call it (CORS); by default none.
         tracing: makes a span of each request.
         hosts: the names that are answered; None: all.
+        studio: the process of Studio; None: there is no Studio.
     """
     pulse = health.Pulse()
 
@@ -82,6 +90,8 @@ def application(
     for add_routes in ROUTES:
         add_routes(app, service)
     health.add_routes(app, service, pulse)
+    if studio is not None:
+        studio_routes.add_routes(app, service, studio)
 
     async def docs(_: Request) -> Response:
         page = routes_page(app.openapi(), [] if service.clients.has_keys else list(service.models))

@@ -1,6 +1,7 @@
-"""`atento serve`: models over HTTP."""
+"""`atento serve` and `atento studio`: models over HTTP, and the page on which they are looked at."""
 
 import os
+import webbrowser
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +16,7 @@ from atento.cli.options import Device, Precision, Seed, Threads, progress
 if TYPE_CHECKING:
     from atento_serve.http.clients import Key
     from atento_serve.http.tracing import Tracing as Spans
-    from atento_serve.settings import ModelSettings
+    from atento_serve.settings import ModelSettings, StudioSettings
     from atento_serve.start import Answer
 
 _KEY_VARIABLE = "ATENTO_API_KEY"
@@ -25,6 +26,7 @@ _TRACING_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
     app.command("serve", epilog="Example:  atento serve runs/en-pt minilm=models/all-MiniLM-L6-v2 --port 8000")(serve)
+    app.command("studio", epilog="Example:  atento studio runs/en-pt --open")(studio)
 
 
 def _number(text: str, metavar: str = "N") -> Any:
@@ -77,9 +79,17 @@ AnyLimit = Annotated[
 ]
 
 
+Host = Annotated[str, typer.Option(metavar="H", help="The address to listen on.")]
+MaxInput = Annotated[int | None, _number("Maximum tokens of a text.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Log only requests that fail.")]
+StudioCache = Annotated[
+    int, typer.Option(metavar="MB", min=1, help="Megabytes for what Studio computed, of 20 texts at most.")
+]
+
+
 def serve(
     models: Models,
-    host: Annotated[str, typer.Option(metavar="H", help="The address to listen on.")] = "127.0.0.1",
+    host: Host = "127.0.0.1",
     port: Port = 8000,
     api_key: ApiKey = None,
     api_keys: ApiKeys = None,
@@ -88,7 +98,7 @@ def serve(
     allow_host: AllowHost = None,
     admin_socket: AdminSocket = None,
     languages: Languages = None,
-    max_input: Annotated[int | None, _number("Maximum tokens of a text.")] = None,
+    max_input: MaxInput = None,
     truncate: Truncate = "error",
     max_output: Annotated[int | None, _number("Maximum new tokens of an output.")] = None,
     max_batch_tokens: Annotated[int | None, _number("Tokens that are computed at a time.")] = None,
@@ -103,7 +113,9 @@ def serve(
     threads: Threads = None,
     log_text: Annotated[bool, typer.Option("--log-text", help="Allow texts of users in the log.")] = False,
     tracing: Tracing = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Log only requests that fail.")] = False,
+    quiet: Quiet = False,
+    studio: Annotated[bool, typer.Option("--studio", help="Also show the models at /studio/.")] = False,
+    studio_cache: StudioCache = 1000,
 ) -> None:
     """Serve models over HTTP: the APIs of OpenAI, Hugging Face and LibreTranslate.
 
@@ -137,9 +149,74 @@ def serve(
         log_text,
         quiet,
         _tracing if _is_traced(asked=tracing) else None,
+        _shown(served, studio_cache) if studio else None,
         lambda url: progress(_ready(url, list(served), keyed=api_key is not None or api_keys is not None)),
     )
     run(served, limits, settings, _routes)
+
+
+def studio(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[MODEL]...",
+            help="Run folders, model folders or hub names, also NAME=MODEL. Default: the package's small models.",
+            autocompletion=model_names,
+        ),
+    ] = None,
+    host: Host = "127.0.0.1",
+    port: Port = 7860,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    api_key: ApiKey = None,
+    api_keys: ApiKeys = None,
+    insecure: Insecure = False,
+    allow_host: AllowHost = None,
+    max_input: MaxInput = None,
+    limit: AnyLimit = None,
+    device: Device = "auto",
+    precision: Precision = "float32",
+    threads: Threads = None,
+    studio_cache: StudioCache = 1000,
+    quiet: Quiet = False,
+) -> None:
+    """Look at models on a page: their diagrams, heads, masks, positions and outputs."""
+    _check_packages()
+    from atento_serve.settings import limits_from
+    from atento_serve.start import ServerSettings
+    from atento_serve.start import serve as run
+
+    shown = _models(models or _small_models(), [], {"device": device, "precision": precision, "threads": threads})
+
+    def ready(url: str) -> None:
+        progress(f"ready: {url} shows {', '.join(shown)}; open {url}/studio/")
+        if open_page:
+            webbrowser.open_new_tab(f"{url}/studio/")
+
+    settings = ServerSettings(
+        host,
+        port,
+        _keys(api_key, api_keys),
+        insecure,
+        allowed_hosts=allow_host or [],
+        quiet=quiet,
+        studio=_shown(shown, studio_cache),
+        ready=ready,
+    )
+    run({}, limits_from({} if max_input is None else {"input_tokens": max_input}, limit or []), settings, _routes)
+
+
+def _shown(models: "dict[str, ModelSettings]", megabytes: int) -> "StudioSettings":
+    """What Studio shows."""
+    from atento_serve.settings import StudioSettings
+
+    return StudioSettings(models, megabytes * 1_000_000)
+
+
+def _small_models() -> list[str]:
+    """The names of the models that come with the package."""
+    from atento.errors import UsageError
+
+    raise UsageError("give at least one MODEL: a run folder, a model folder or a hub name")
 
 
 def _routes() -> "Answer":

@@ -21,6 +21,7 @@ from atento_serve.http.metrics import Metrics
 from atento_serve.http.service import Service
 from atento_serve.settings import Limits, ModelSettings
 from atento_serve.start import ServerSettings
+from atento_serve.studio.studio_process import StudioProcess
 
 _LAST_WORDS = 2.0  # seconds that connections have to close after the last answer
 
@@ -53,7 +54,8 @@ async def answer_until(
     )
     tracing = None if settings.tracing is None else settings.tracing(log.event)
     hosts = Hosts(settings.host, settings.allowed_hosts)
-    app = application(service, origins=settings.origins, tracing=tracing, hosts=hosts)
+    studio = None if settings.studio is None else StudioProcess(settings.studio, limits)
+    app = application(service, origins=settings.origins, tracing=tracing, hosts=hosts, studio=studio)
     servers = [(_Server(_config(app, service)), bound)]
     if settings.admin_socket is not None:
         servers.append((_Server(_config(admin_application(service), service)), _unix_socket(settings.admin_socket)))
@@ -72,6 +74,8 @@ async def answer_until(
     for server, _ in servers:
         server.should_exit = True
     await asyncio.gather(*running)
+    if studio is not None:
+        studio.close()
     exported = tracing is None or await asyncio.to_thread(tracing.close)
     seconds, cut = round(time.monotonic() - began, 3), service.metrics.running or None
     service.log.event("stopped", seconds=seconds, cut=cut, spans_lost=None if exported else True)

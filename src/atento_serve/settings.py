@@ -33,6 +33,19 @@ class ModelSettings:
     languages: tuple[str, str] | None = None
 
 
+@dataclass(frozen=True)
+class StudioSettings:
+    """What Studio shows.
+
+    Attributes:
+        models: by the names that the page shows; each is loaded when it is first asked for.
+        cache_bytes: what the results of forward passes may take together.
+    """
+
+    models: Mapping[str, ModelSettings]
+    cache_bytes: int = 1_000_000_000
+
+
 def _limit(default: Any, text: str, least: float = 0, *, above: bool = False) -> Any:
     """A field with its meaning and its least value, which it must exceed if `above`."""
     return field(default=default, metadata={"text": text, "least": least, "above": above})

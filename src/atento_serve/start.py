@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from atento.errors import AtentoError, UsageError
 from atento_serve.engine.engine import Engine
 from atento_serve.http.hosts import is_loopback
-from atento_serve.settings import Limits, ModelSettings
+from atento_serve.settings import Limits, ModelSettings, StudioSettings
 
 if TYPE_CHECKING:
     from atento_serve.http.clients import Key
@@ -35,6 +35,8 @@ class ServerSettings:
         log_text: whether users' texts may be logged. quiet: whether successful requests are left out of the log.
         tracing: makes, from what writes an event of the log, what turns each request into a span of OpenTelemetry;
             None: they are none.
+        studio: what Studio shows; None: there is none.
+        ready: called with the address of the service when it answers.
     """
 
     host: str = "127.0.0.1"
@@ -47,6 +49,7 @@ class ServerSettings:
     log_text: bool = False
     quiet: bool = False
     tracing: "Callable[[Callable[..., None]], Tracing] | None" = None
+    studio: StudioSettings | None = None
     ready: Callable[[str], None] = field(default=lambda url: None)
 
     def check(self) -> None:

@@ -257,6 +257,16 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
+def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Studio over small models of every kind of attention; the folders of the models in `folders`."""
+    pytest.importorskip("fastapi", reason="the extra serve is not installed")
+    from studio_page import shared_studio
+
+    with shared_studio(tmp_path_factory.mktemp("studio")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A service with small models, for tests that leave it as it was; the folders of the models in `folders`."""
     pytest.importorskip("fastapi", reason="the extra serve is not installed")

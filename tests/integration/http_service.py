@@ -59,9 +59,9 @@ def write_models(folder: Path) -> dict[str, Path]:
         HeadConfig("answer"),
     )
     made = {
-        "lm": _model(subwords, "language-modeling", "bos", architecture="decoder"),
-        "en-pt": _model(subwords, "translation", None, decoding={"beam": 2, "max_new_tokens": 8}),
-        "encoder": _model(
+        "lm": random_model(subwords, "language-modeling", "bos", architecture="decoder"),
+        "en-pt": random_model(subwords, "translation", None, decoding={"beam": 2, "max_new_tokens": 8}),
+        "encoder": random_model(
             subwords,
             "classification",
             "bos-eos",
@@ -73,7 +73,10 @@ def write_models(folder: Path) -> dict[str, Path]:
     return {name: model.save(folder / name) for name, model in made.items()}
 
 
-def _model(subwords: Tokenizer, task: str, template: str | None, *, decoding: Any = None, **network: Any) -> Model:
+def random_model(
+    subwords: Tokenizer, task: str, template: str | None, *, decoding: Any = None, **network: Any
+) -> Model:
+    """A tiny model with random weights, whose outputs differ from text to text."""
     torch.manual_seed(3)
     config = NetworkConfig(
         vocab_size=subwords.vocab_size, tokenizer_fingerprint=subwords.fingerprint, **(SIZES | network)
@@ -81,7 +84,7 @@ def _model(subwords: Tokenizer, task: str, template: str | None, *, decoding: An
     built = build_network(config)
     with torch.no_grad():
         for parameter in built.parameters():
-            parameter.mul_(2.0)  # outputs differ from text to text
+            parameter.mul_(2.0)
     stored = {"model_type": "atento", "version": 2, "task": task, "name": task, "network": network_to_dict(config)}
     stored |= {} if template is None else {"template": template}
     stored |= {} if decoding is None else {"decoding": decoding}
@@ -148,12 +151,12 @@ def served(
     *,
     environment: dict[str, str] | None = None,
     program: Sequence[str] = ("-m", "atento.cli.start"),
+    command: str = "serve",
     python: str | Path = sys.executable,
 ) -> Iterator[Served]:
-    """A service with these arguments of `atento serve`, on a free port; `program`: what `python` runs."""
-    command = [str(python), *program, "serve", *arguments, "--port", "0"]
+    """A service with these arguments of `atento serve`, or another command, on a free port; `python` runs `program`."""
     process = subprocess.Popen(
-        command,
+        [str(python), *program, command, *arguments, "--port", "0"],
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

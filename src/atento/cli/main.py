@@ -35,6 +35,7 @@ COMMANDS = {
     "average": "average",
     "convert": "convert",
     "serve": "atento_serve.command",
+    "studio": "atento_serve.command",
     "runs": "runs",
     "notes": "atento_lab.notes.command",
     "doctor": "doctor",

@@ -52,8 +52,7 @@ def retrieval_of_vectors(
     Args:
         queries: vectors (Q,D).
         documents: vectors (N,D).
-        relevant: as in `retrieval`.
-        cutoffs: as in `retrieval`.
+        relevant, cutoffs: as in `retrieval`.
 
     Raises:
         UsageError: the vectors do not fit each other, or as in `retrieval`.

@@ -76,7 +76,7 @@ def attention_record(
         source_words=_words(tokenizer, source_ids),
         source_special=[token in special for token in source_ids],
         kinds=kinds,
-        masks={"encoder": _mask_name(config), "decoder": "causal", "cross": "bidirectional over the source"},
+        masks={"encoder": mask_name(config), "decoder": "causal", "cross": "bidirectional over the source"},
         title=f"{text} → {target}",
         model=model_name,
     )
@@ -97,7 +97,7 @@ def _one_text(
         words=_words(tokenizer, ids),
         special=[token in special for token in ids],
         kinds={kind: [recorded[kind, layer][0].cpu().numpy() for layer in range(recorded.n_layers[kind])]},
-        masks={kind: _mask_name(network.config)},
+        masks={kind: mask_name(network.config)},
         title=text,
         model=model_name,
     )
@@ -113,7 +113,7 @@ def _refuse_size(config: NetworkConfig, source: int, target: int) -> None:
         )
 
 
-def _mask_name(config: NetworkConfig) -> str:
+def mask_name(config: NetworkConfig) -> str:
     """The mask of self-attention over the text that a network reads, as a page says it."""
     usual, mask = "causal" if config.architecture == "decoder" else "bidirectional", config.mask
     if mask is None:

@@ -71,7 +71,7 @@ class Service:
         if name not in self.models:
             raise ServiceError(
                 404,
-                f"there is no model {name[:80]!r}: this service has {', '.join(self.models)}",
+                f"there is no model {name[:80]!r}: this service has {', '.join(self.models) or 'none'}",
                 "unknown_model",
                 param="/model",
             )

@@ -1,0 +1,61 @@
+"""The screens of Studio, one row each: what they compute, and why a model cannot feed one."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from atento.model import Model
+from atento_serve.http.errors import ServiceError
+from atento_serve.http.fields import Fields, read
+from atento_serve.studio.reasons import Reason
+from atento_serve.studio.screens import heads, model_cards
+from atento_serve.studio.shelf import Function, Shelf, Values
+
+
+@dataclass(frozen=True)
+class Screen:
+    """A screen.
+
+    Attributes:
+        functions: what its page may ask, by name.
+        why_not: why a model cannot feed it; None: it can.
+    """
+
+    functions: Mapping[str, Function] = field(default_factory=dict)
+    why_not: Callable[[Model], Reason | None] = lambda model: None
+
+
+SCREENS: dict[str, Screen] = {
+    "models": Screen(model_cards.FUNCTIONS),
+    "heads": Screen(heads.FUNCTIONS, heads.why_not),
+}
+
+
+class _ModelFields(Fields):
+    model: str
+
+
+def _screens(shelf: Shelf, fields: _ModelFields) -> Values:
+    """Why a model cannot feed each screen; null: it can."""
+    model = shelf.model(fields.model)
+    reasons = {name: screen.why_not(model) for name, screen in SCREENS.items()}
+    return {name: None if reason is None else reason.shown() for name, reason in reasons.items()}
+
+
+FUNCTIONS: dict[str, Function] = {
+    "screens": (_ModelFields, _screens),
+    **{name: function for screen in SCREENS.values() for name, function in screen.functions.items()},
+}
+
+
+def answer(shelf: Shelf, function: str, arguments: object) -> tuple[Any, bytes]:
+    """What a function answers.
+
+    Raises:
+        ServiceError: 404, there is no such function; 422, a field is missing, unknown or wrong; what it raises.
+    """
+    if function not in FUNCTIONS:
+        raise ServiceError(404, f"Studio has no function {function[:80]!r}", "not_found")
+    kind, call = FUNCTIONS[function]
+    value = call(shelf, read(kind, arguments))
+    return value if isinstance(value, tuple) else (value, b"")

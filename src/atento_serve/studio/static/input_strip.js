@@ -1,0 +1,96 @@
+// The input strip: the text, the target where the model writes one, examples, and the tokens of each side as chips.
+import { button, check, make, menu } from "./dom.js";
+import { EXAMPLES } from "./examples.js";
+import { LANGUAGES, t } from "./i18n.js";
+
+const PAUSE = 400;  // milliseconds without a key until a text that is being typed is looked at
+
+export class InputStrip {
+  constructor(studio) {
+    this.studio = studio;
+    this.text = this.area("text");
+    this.target = this.area("target");
+    this.chips = make("div", { class: "sides" });
+    this.search = make("input", { type: "search", placeholder: t("input.find"), "aria-label": t("input.find"),
+      on: { keydown: (event) => { if (event.key === "Enter") this.find(); } } });
+    const examples = Object.entries(EXAMPLES).flatMap(([language, texts]) =>
+      texts.map((text) => [text, `${LANGUAGES[language]}: ${text}`]));
+    const example = menu(t("input.examples"), [["", t("input.choose")], ...examples], "", (text) => {
+      if (text) studio.state.set({ text, target: "", pin: "" });
+      example.querySelector("select").value = "";
+    });
+    this.toggles = make("span", { class: "checks" });
+    this.element = make("section", { class: "strip", "aria-label": t("input.title") },
+      make("div", { class: "texts" }, this.text.label, this.target.label),
+      make("div", { class: "controls" }, example, this.toggles, this.search), this.chips);
+  }
+
+  area(name) {
+    let timer = 0, typing = false;
+    const { state } = this.studio;
+    const give = () => {
+      clearTimeout(timer);
+      state.set({ [name]: box.value, ...(name === "text" ? { target: "" } : {}), pin: "" }, { replace: typing });
+      typing = true;
+    };
+    const box = make("textarea", { rows: 2, spellcheck: "false", on: {
+      input: () => { clearTimeout(timer); timer = setTimeout(give, PAUSE); },
+      change: give,
+      blur: () => { typing = false; },
+    } });
+    return { box, label: make("label", { class: "area" }, t(`input.${name}`), box) };
+  }
+
+  // Shows the texts, before anything is computed; a box that is being typed in is left alone.
+  update() {
+    const { state, card } = this.studio;
+    for (const name of ["text", "target"])
+      if (document.activeElement !== this[name].box || this[name].box.value.trim() === state.get(name).trim())
+        if (this[name].box.value !== state.get(name)) this[name].box.value = state.get(name);
+    this.target.label.hidden = !card?.writes;
+    const toggle = (name) => check(t(`input.${name}`), state.on(name), (on) => state.set({ [name]: on }), { id: `toggle-${name}` });
+    if (!this.toggles.contains(document.activeElement)) this.toggles.replaceChildren(...["hide", "words", "ids"].map(toggle));
+  }
+
+  // Shows the tokens of a trace; null: there are none.
+  show(trace) {
+    const { state } = this.studio;
+    this.target.box.placeholder = trace?.target ?? "";
+    const focused = this.chips.contains(document.activeElement) ? document.activeElement.dataset.token : null;
+    const names = trace ? Object.keys(trace.sides).filter((name) => name !== "target") : [];
+    this.chips.replaceChildren(...names.map((name) => this.side(name, trace.sides[name], state)));
+    if (focused) this.chips.querySelector(`[data-token="${focused}"]`)?.focus();
+  }
+
+  side(name, side, state) {
+    const groups = side[state.on("words") ? "words" : "tokens"];
+    const chips = groups.filter(([,,, special]) => !special || !state.on("hide")).map(([label, start, end, special]) => {
+      const ids = side.ids.slice(start, end).join(" "), span = [side.spans[start], side.spans[end - 1]];
+      const where = span[0] && span[1] ? t("input.characters", { start: span[0][0], end: span[1][1] }) : t("input.added");
+      const token = `${name}-${start}`, at = this.studio.pinned(name);
+      return make("li", {}, button(label, () => this.studio.pin(at >= start && at < end ? "" : token), {
+        class: special ? "chip special" : "chip", title: `${t("input.id")} ${ids} · ${where}`, "data-token": token,
+        "aria-pressed": String(at >= start && at < end),
+      }), state.on("ids") ? make("small", {}, ids) : null);
+    });
+    return make("div", { class: "side" }, make("h2", {}, t(`side.${name}`), " ", make("small", {}, String(groups.length))),
+      make("ol", { class: "chips" }, chips));
+  }
+
+  // Marks the pinned token without drawing the chips again.
+  mark() {
+    for (const chip of this.chips.querySelectorAll(".chip")) {
+      const [name, start] = chip.dataset.token.split("-");
+      chip.setAttribute("aria-pressed", String(this.studio.pinned(name) === Number(start)));
+    }
+  }
+
+  // Pins the next token that has the text of the search.
+  find() {
+    const wanted = this.search.value.trim().toLowerCase(), chips = [...this.chips.querySelectorAll(".chip")];
+    const now = chips.findIndex((chip) => chip.getAttribute("aria-pressed") === "true");
+    const found = [...chips.slice(now + 1), ...chips.slice(0, now + 1)].find((chip) => chip.textContent.toLowerCase().includes(wanted));
+    if (wanted && found) this.studio.pin(found.dataset.token);
+    else this.studio.say(t("input.not_found"));
+  }
+}

@@ -1,0 +1,59 @@
+// Attention maps: the tokens of a kind and the weights of a head as the drawings of the attention page take them
+// (`page_heat.js` and `page_lines.js`, which are plain scripts: their functions are global).
+export const { css, drawHeat, drawLines, fillTokens, headColour, heatGeometry, heatHit, largestOf, rampColours, shadeTokens } = globalThis;
+const MOST_LINKS = 3000;  // lines that are drawn at a time: more would hide one another
+
+// The tokens or words of a side that are shown, each with its place in the map.
+export function groupsOf(side, words, hide) {
+  return side[words ? "words" : "tokens"].map(([label, start, end, special], place) => ({ label, start, end, special, place }))
+    .filter((group) => !hide || !group.special);
+}
+
+// A map as shown. `weights` is a matrix of the service; `least` a share of the largest weight below which links are hidden.
+export function viewOf(weights, rows, columns, { least, scale, writes }) {
+  const at = (r, c) => weights.values[rows[r].place * weights.columns + columns[c].place] * weights.scale;
+  let largest = 0, zeros = false;
+  const steps = new Uint32Array(1024);  // how many weights there are of each size
+  for (let r = 0; r < rows.length; r++) {
+    for (let c = 0; c < columns.length; c++) {
+      const weight = at(r, c);
+      if (weight > largest) largest = weight;
+      if (weight === 0) zeros = true;
+      steps[Math.min(1023, Math.floor(weight * 1024))] += 1;
+    }
+  }
+  const even = 1 / Math.max(1, columns.length);
+  let count = 0, step = 1023;
+  while (step > 0 && count + steps[step] <= MOST_LINKS) count += steps[step--];
+  // four times even attention is the least that gets the strongest colour: a map of even weights stays pale
+  const top = scale === "one" ? 1 : Math.max(largest, Math.min(1, 4 * even)) || 1;
+  return { rows, columns, at, largest, zeros, even, top, writes, least: least * (largest || 1),
+    lines: step > 0 ? (step + 1) / 1024 : 0 };
+}
+
+// The `count` largest of [label, weight] pairs, largest first.
+export function largest(pairs, count) {
+  return pairs.filter((pair) => pair[1] > 0).sort((a, b) => b[1] - a[1]).slice(0, count);
+}
+
+export function strongest(view, count) {
+  let best = [];
+  view.rows.forEach((row, r) => view.columns.forEach((column, c) => {
+    const weight = view.at(r, c);
+    if (best.length < count || weight > best[best.length - 1][1])
+      best = [...best, [`${row.label} → ${column.label}`, weight]].sort((a, b) => b[1] - a[1]).slice(0, count);
+  }));
+  return best.filter((pair) => pair[1] > 0);
+}
+
+// A canvas as large as a box in sight shows of a drawing of `width` by `height`, sharp on any screen.
+export function sized(canvas, width, height) {
+  const sharp = devicePixelRatio || 1;
+  canvas.width = Math.round(width * sharp);
+  canvas.height = Math.round(height * sharp);
+  canvas.style.setProperty("width", `${width}px`);
+  canvas.style.setProperty("height", `${height}px`);
+  const ctx = canvas.getContext("2d");
+  ctx.setTransform(sharp, 0, 0, sharp, 0, 0);
+  return ctx;
+}

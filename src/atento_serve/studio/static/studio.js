@@ -1,0 +1,264 @@
+// The frame: top bar, rail of screens, input strip, the screen that is shown, and one sentence where it cannot be.
+import { Refusal, about, call, remembering, setKey } from "./api.js";
+import { button, fillMenu, make, menu } from "./dom.js";
+import { LANGUAGES, has, setLanguage, t } from "./i18n.js";
+import { InputStrip } from "./input_strip.js";
+import { download, saved } from "./save.js";
+import { SCREENS } from "./screens.js";
+import { State } from "./state.js";
+
+const DEFAULTS = { screen: "models", language: "", theme: "", b: "", text: "The cat sees the old house.", target: "", layer: 0,
+  head: "mean", words: "0", hide: "0", ids: "0", pin: "" };
+
+class Studio extends EventTarget {
+  constructor() {
+    super();
+    this.state = new State(DEFAULTS);
+    this.known = null;  // what the service says of itself
+    this.card = null;   // the chosen model
+    this.reasons = {};  // why it cannot feed a screen, by its name
+    this.round = 0;     // of updates: an answer that comes after the next one began is dropped
+    this.cards = remembering(16, (model) => Promise.all([call("card", { model }), call("screens", { model })]));
+    this.traces = remembering(8, (model, text, target) => call("trace", { model, text, ...(target ? { target } : {}) }));
+    this.state.addEventListener("change", ({ detail }) => this.update(detail));
+    document.addEventListener("keydown", (event) => this.key(event));
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.update(new Set(["theme"])));
+    let width = innerWidth;
+    addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; this.screen?.resize?.(); } });
+    globalThis.isDark = () => this.dark;  // of the drawings that the attention page shares
+    this.mount();
+    this.update(new Set());
+  }
+
+  get dark() {
+    const theme = this.state.get("theme");
+    return theme ? theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  }
+
+  get model() { return this.state.get("model") || this.known?.models[0] || ""; }
+
+  // The fields of a question about the text that is shown.
+  get input() {
+    const target = this.state.get("target");
+    return { model: this.model, text: this.state.get("text"), ...(target && this.card?.writes ? { target } : {}) };
+  }
+
+  trace() {
+    const { model, text, target } = this.input;
+    return this.traces(model, text, target ?? "");
+  }
+
+  // --- the frame ---
+
+  mount() {
+    setLanguage(this.state.get("language") || navigator.languages?.find((one) => one.startsWith("pt")) && "pt-BR" || "en");
+    this.screen = null;
+    this.shown = "";
+    this.models = menu(t("bar.model"), [], "", (model) => this.state.set({ model, layer: null, head: null, kind: null, pin: null }), { id: "model" });
+    this.second = menu(t("bar.second"), [], "", (b) => this.state.set({ b }), { id: "second" });
+    this.badge = make("span", { class: "badge", id: "badge" });
+    const languages = menu(t("bar.language"), Object.entries(LANGUAGES), document.documentElement.lang, (language) => this.state.set({ language }), { id: "language" });
+    const themes = menu(t("bar.theme"), ["", "light", "dark"].map((theme) => [theme, t(`theme.${theme || "system"}`)]),
+      this.state.get("theme"), (theme) => this.state.set({ theme }), { id: "theme" });
+    this.files = make("details", { class: "save" }, make("summary", {}, t("bar.save")),
+      make("div", { class: "menu" }, ["png", "svg", "html", "json"].map((format) => button(format.toUpperCase(), () => this.save(format)))));
+    this.rail = make("nav", { class: "rail", "aria-label": t("bar.screens") });
+    this.strip = new InputStrip(this);
+    this.heading = make("h1", { tabindex: -1 });
+    this.purpose = make("p", { class: "muted" });
+    this.honesty = make("p", { class: "honesty" }, t("honesty"), " ", button(t("help.open"), () => this.help.showModal(), { class: "link" }));
+    this.problem = make("div", { class: "problem", role: "alert", hidden: true });
+    this.place = make("div", { id: "screen" });
+    this.live = make("p", { class: "unseen", role: "status" });
+    this.help = this.helpDialog();
+    const bar = make("header", { class: "bar" }, make("strong", { class: "brand" }, "Atento Studio"), this.models, this.second, this.badge,
+      make("span", { class: "right" }, languages, themes, button(t("bar.copy"), () => this.copy(), { id: "copy" }), this.files,
+        button("?", () => this.help.showModal(), { "aria-label": t("help.open"), "aria-keyshortcuts": "?" })));
+    const main = make("main", { id: "main" }, this.heading, this.purpose, this.honesty, this.strip.element, this.problem, this.place);
+    document.body.replaceChildren(make("a", { class: "skip", href: "#main", on: { click: (event) => {
+      event.preventDefault();
+      this.heading.focus();
+    } } }, t("bar.skip")), bar, make("div", { class: "below" }, this.rail, main), this.live, this.help);
+  }
+
+  helpDialog() {
+    const keys = [["← →", "token"], ["↑ ↓", "layer"], ["[ ]", "head"], ["␣", "play"], ["/", "search"], ["?", "help"], ["Esc", "release"]];
+    const dialog = make("dialog", { "aria-labelledby": "help-title" }, make("h2", { id: "help-title" }, t("help.title")),
+      make("ul", {}, ["route", "deep", "mean", "words", "state"].map((name) => make("li", {}, t(`help.${name}`)))),
+      make("table", { class: "keys" }, make("caption", {}, t("help.keys")), make("tbody", {}, keys.map(([key, name]) =>
+        make("tr", {}, make("th", { scope: "row" }, make("kbd", {}, key)), make("td", {}, t(`key.${name}`)))))),
+      button(t("help.close"), () => dialog.close()));
+    return dialog;
+  }
+
+  drawRail() {
+    this.rail.replaceChildren(...SCREENS.map(({ name }) => {
+      const reason = this.reason(name), about = { "aria-current": name === this.shown ? "page" : null, "data-screen": name };
+      const made = button(t(`screen.${name}`), () => this.state.set({ screen: name }), { ...about, class: reason ? "off" : null,
+        "aria-disabled": reason ? "true" : null, title: reason });
+      if (reason) made.append(make("span", { class: "unseen" }, `: ${reason}`));
+      return made;
+    }));
+  }
+
+  // Why the model cannot feed a screen, in the language of the page; "" if it can.
+  reason(name) {
+    const reason = this.reasons[name];
+    if (!reason) return "";
+    return has(`reason.${reason.code}`) ? t(`reason.${reason.code}`, reason.values) : reason.text;
+  }
+
+  // --- updates ---
+
+  async update(changed) {
+    const round = ++this.round, { state } = this;
+    this.settled = false;  // for tests
+    const language = state.get("language");
+    if (language && language !== document.documentElement.lang) this.mount();
+    document.documentElement.dataset.theme = state.get("theme");
+    const busy = setTimeout(() => this.place.setAttribute("aria-busy", "true"), 150);
+    try {
+      if (!this.known) {
+        this.known = await about();
+        globalThis.PAGE = { ramps: this.known.ramps };
+      }
+      fillMenu(this.models.querySelector("select"), this.known.models.map((name) => [name, name]), this.model);
+      fillMenu(this.second.querySelector("select"), [["", t("bar.none")], ...this.known.models.map((name) => [name, name])], state.get("b"));
+      const row = SCREENS.find(({ name }) => name === state.get("screen"));
+      this.name(row?.name ?? "");
+      const [card, reasons] = await this.cards(this.model);
+      if (round !== this.round) return;
+      Object.assign(this, { card, reasons });
+      this.badge.textContent = `${card.device} · ${card.precision}`;
+      this.drawRail();
+      if (!row) throw new Refusal(t("error.screen", { name: state.get("screen").slice(0, 40) }), "unknown_screen", 404);
+      if (this.reason(row.name)) throw new Refusal(this.reason(row.name), "cannot_feed", 0);
+      await this.fill(row, changed, round);
+      if (round === this.round) this.refuse(null);
+    } catch (error) {
+      if (round === this.round && error.name !== "AbortError") this.refuse(error);
+    } finally {
+      clearTimeout(busy);
+      if (round === this.round) {
+        this.place.removeAttribute("aria-busy");
+        this.settled = true;
+      }
+    }
+  }
+
+  name(screen) {
+    this.shown = screen;
+    this.heading.textContent = screen ? t(`screen.${screen}`) : "Studio";
+    this.purpose.textContent = screen ? t(`about.${screen}`) : "";
+    document.title = `${this.heading.textContent} · Atento Studio`;
+    this.drawRail();
+  }
+
+  async fill(row, changed, round) {
+    this.strip.element.hidden = !row.text;
+    this.honesty.hidden = !row.weights;
+    this.strip.update();
+    let trace = null;
+    if (row.text) {
+      trace = await this.trace();
+      if (round !== this.round) return;
+      if (this.strip.trace === trace && [...changed].every((name) => name === "pin")) this.strip.mark();
+      else this.strip.show(trace);
+      this.strip.trace = trace;
+    }
+    if (this.screen?.row !== row) {
+      this.screen?.close?.();
+      this.screen = Object.assign(row.make(this), { row });
+      this.place.replaceChildren(this.screen.element);
+    }
+    await this.screen.update(trace, changed, () => round === this.round);
+    this.files.hidden = !this.screen.figure;
+  }
+
+  // Says in one sentence what cannot be shown, in the place of the screen; null: all can.
+  refuse(error) {
+    this.place.hidden = Boolean(error);
+    this.problem.hidden = !error;
+    if (!error) return;
+    if (!(error instanceof Refusal)) console.error(error);
+    const sentence = error instanceof Refusal ? error.message : t("error.page", { what: `${error.name}: ${error.message}` });
+    const parts = [make("p", {}, sentence)];
+    if (error.code === "wrong_api_key") {
+      const key = make("input", { type: "password", autocomplete: "off", "aria-label": t("error.key") });
+      parts.push(make("p", {}, key, " ", button(t("error.send"), () => { setKey(key.value); this.update(new Set()); })));
+    } else if (error.code !== "cannot_feed") {
+      parts.push(button(t("error.again"), () => this.update(new Set())), " ",
+        make("small", {}, [error.code, error.number].filter(Boolean).join(" · ")));
+    }
+    this.problem.replaceChildren(...parts);
+  }
+
+  say(text) { this.live.textContent = text; }
+
+  // --- the shared token ---
+
+  // The place of the pinned token on a side, -1 if it is none of that side.
+  pinned(side) {
+    const match = /^(\w+)-(\d{1,6})$/.exec(this.state.get("pin"));
+    return match && match[1] === side ? Number(match[2]) : -1;
+  }
+
+  pin(token) { this.state.set({ pin: token }); }
+
+  // Tells all panels which token is pointed at: "source-3", or "" for none.
+  point(token) { this.dispatchEvent(new CustomEvent("point", { detail: token })); }
+
+  // --- keys and files ---
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || this.help.open) return;
+    if (event.target.closest?.("input:not([type=checkbox]), textarea, select, .scroll, summary")) return;
+    if (event.key === " " && event.target.closest?.("button, label, a, input")) return;
+    const step = (name, by) => this.step(name, by);
+    const actions = { ArrowLeft: () => step("token", -1), ArrowRight: () => step("token", 1), ArrowUp: () => step("layer", 1),
+      ArrowDown: () => step("layer", -1), "[": () => step("head", -1), "]": () => step("head", 1), " ": () => this.screen?.play?.(),
+      "?": () => this.help.showModal(), "/": () => this.strip.search.focus(), Escape: () => this.pin("") };
+    if (!actions[event.key] || (event.key === "/" && this.strip.element.hidden) || actions[event.key]() === false) return;
+    event.preventDefault();
+  }
+
+  // A step along what the screen says can be chosen (`choices(name)`); false if there is nothing to choose.
+  step(name, by) {
+    if (name === "token") return this.stepToken(by);
+    const choices = this.screen?.choices?.(name)?.map(String);
+    if (!choices) return false;
+    const next = choices[choices.indexOf(this.state.get(name)) + by];
+    if (next !== undefined) this.state.set({ [name]: next });
+    return true;
+  }
+
+  stepToken(by) {
+    const chips = [...this.strip.chips.querySelectorAll(".chip")].map((chip) => chip.dataset.token);
+    if (this.strip.element.hidden || !chips.length) return false;
+    const now = chips.indexOf(this.state.get("pin"));
+    this.pin(chips[now < 0 ? (by > 0 ? 0 : chips.length - 1) : Math.max(0, Math.min(chips.length - 1, now + by))]);
+    return true;
+  }
+
+  async copy() {
+    try {
+      await navigator.clipboard.writeText(location.href);
+      this.say(t("bar.copied"));
+    } catch {
+      this.say(t("bar.not_copied"));
+    }
+  }
+
+  async save(format) {
+    this.files.open = false;
+    try {
+      const figure = this.screen?.figure?.();
+      if (!figure) throw new Refusal(t("error.nothing_to_save"), "nothing_to_save", 0);
+      download(await saved(figure, format), `${figure.name}.${format}`);
+    } catch (error) {
+      this.refuse(error);
+    }
+  }
+}
+
+globalThis.studio = new Studio();

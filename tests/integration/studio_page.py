@@ -1,0 +1,102 @@
+"""What the tests of Studio share: tiny models of every kind of attention, and the page as its user meets it."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import numpy as np
+
+from atento.config.sections.network_parts import AttentionConfig, SparseConfig
+from atento.config.sections.position_scheme import PositionConfig
+from atento.config.sections.recurrent import RecurrentConfig
+from http_service import Served, random_model, served, tokenizer, write_models
+
+TEXT = "The cat sees the old house."
+MORE: dict[str, dict[str, Any]] = {
+    "llama": {"positions": PositionConfig("rotary"), "attention": AttentionConfig(n_kv_heads=1), "norm": "pre"},
+    "t5": {"positions": PositionConfig("t5")},
+    "entmax": {"positions": PositionConfig("shaw"), "attention": AttentionConfig(sparse=SparseConfig(alpha=1.5))},
+}
+
+
+@contextmanager
+def shared_studio(folder: Path) -> Iterator[Served]:
+    """`atento studio` over the tiny models of the service and some of other families."""
+    subwords, folders = tokenizer(), write_models(folder)
+    for name, parts in MORE.items():
+        model = random_model(subwords, "language-modeling", "bos", architecture="decoder", n_layers=2, **parts)
+        folders[name] = model.save(folder / name)
+    sizes: dict[str, Any] = {"n_heads": 1, "recurrent": RecurrentConfig()}
+    for name, architecture, task in (
+        ("rnn", "recurrent-seq2seq", "translation"),
+        ("rnn-lm", "recurrent-lm", "language-modeling"),
+    ):
+        decoding = {"beam": 1, "max_new_tokens": 6} if task == "translation" else None
+        model = random_model(subwords, task, None, decoding=decoding, architecture=architecture, **sizes)
+        folders[name] = model.save(folder / name)
+    names = [*map(str, folders.values()), f"<b>lm</b>={folders['lm']}"]
+    with served(names, command="studio") as running:
+        running.folders = folders
+        yield running
+
+
+class StudioPage:
+    """Studio in the browser, with all it asked of the network and all it complained of."""
+
+    def __init__(self, browser: Any, studio: Served, *, width: int = 1280, **options: Any) -> None:
+        self.studio = studio
+        self.page = browser.new_page(viewport={"width": width, "height": 900}, locale="en-US", **options)
+        self.page.set_default_timeout(8_000)
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("console", lambda said: self.complaints.append(said.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+
+    def go(self, screen: str, **state: Any) -> "StudioPage":
+        """Open an address and wait until it is shown."""
+        address = f"{self.studio.url}/studio/#{urlencode({'screen': screen, **state})}"
+        if self.page.url.partition("#")[0] == address.partition("#")[0]:
+            self.page.evaluate("address => { location.href = address; }", address)
+        else:
+            self.page.goto(address)
+        return self.wait()
+
+    def wait(self) -> "StudioPage":
+        """Wait until the page has nothing under way."""
+        self.page.wait_for_function("() => globalThis.studio && studio.settled", timeout=20_000)
+        return self
+
+    @property
+    def problem(self) -> str:
+        """The sentence that stands in the place of a screen; empty if there is none."""
+        box = self.page.locator(".problem")
+        return str(box.locator("p").first.text_content()) if box.is_visible() else ""
+
+    @property
+    def state(self) -> dict[str, str]:
+        """The values in the address."""
+        pairs: dict[str, str] = self.page.evaluate(
+            "() => Object.fromEntries(new URLSearchParams(location.hash.slice(1)))"
+        )
+        return pairs
+
+    def table(self, at: int = 0) -> tuple[list[str], list[str], np.ndarray]:
+        """Row labels, column labels and numbers of a folded table of the screen."""
+        details = self.page.locator("#screen details.equivalent").nth(at)
+        if not details.evaluate("box => box.open"):
+            details.locator("summary").click()
+            details.locator("tr").first.wait_for()
+        lines = details.locator("tr").evaluate_all("all => all.map(tr => [...tr.children].map(one => one.textContent))")
+        (_, *columns), *rows = lines
+        return [row[0] for row in rows], columns, np.array([[float(cell) for cell in row[1:]] for row in rows])
+
+    def axe(self) -> list[str]:
+        """What axe finds on the page, in a page that was opened with `bypass_csp`."""
+        from axe_playwright_python.sync_playwright import Axe
+
+        found = Axe().run(self.page).response["violations"]
+        return [json.dumps([one["id"], [node["html"][:160] for node in one["nodes"]][:3]]) for one in found]

@@ -1,0 +1,298 @@
+"""The frame of Studio in a real browser: quiet, safe, in two languages, by keys, and one sentence where it fails."""
+
+import os
+import signal
+import subprocess
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+import atento
+from atento.inspection.figures.network_diagram import network_text
+from atento.networks.describe import describe
+from http_service import Served, served
+from studio_page import TEXT, StudioPage
+
+pytestmark = pytest.mark.integration
+HOSTILE = '<img src=x onerror="document.title=1"> </script><b>'
+SCREENS = {"models": {}, "heads": {"model": "en-pt"}}
+
+
+def children(studio: Served) -> list[int]:
+    done = subprocess.run(["pgrep", "-P", str(studio.process.pid)], capture_output=True, text=True, check=False)
+    return [int(word) for word in done.stdout.split()]
+
+
+def test_the_page_is_quiet_and_asks_nobody_else(browser: Any, studio: Served) -> None:
+    seen = StudioPage(browser, studio)
+    for screen, state in SCREENS.items():
+        seen.go(screen, **state)
+        assert seen.problem == "" and seen.page.locator("#screen").is_visible(), screen
+    assert seen.complaints == []
+    assert all(url.startswith((studio.url, f"blob:{studio.url}")) for url in seen.requests)
+    policy = studio.get("/studio/").headers["content-security-policy"]
+    assert "default-src 'self'" in policy and "unsafe" not in policy and "require-trusted-types-for 'script'" in policy
+
+
+def test_the_process_that_answers_holds_no_torch(studio: Served) -> None:
+    studio.post("/studio/api/card", {"model": "lm"}).raise_for_status()
+    maps = [Path(f"/proc/{number}/maps").read_text() for number in (studio.process.pid, *children(studio))]
+    assert ["libtorch" in one for one in maps] == [False, True]
+
+
+@pytest.mark.parametrize("model", ["lm", "en-pt", "encoder", "rnn", "rnn-lm", "llama"])
+def test_each_family_has_its_own_diagram(browser: Any, studio: Served, model: str) -> None:
+    seen = StudioPage(browser, studio).go("models", model=model)
+    network = atento.load(studio.folders[model]).network
+    seen.page.locator("#screen summary").click()
+    assert seen.page.locator("#screen pre").first.text_content() == network_text(describe(network))
+    image = seen.page.locator("img.diagram")
+    image.evaluate("image => image.decode()")
+    assert image.evaluate("image => image.naturalWidth") > 100
+    facts = str(seen.page.locator(".facts").text_content())
+    assert f"{sum(p.numel() for p in network.parameters()):,}" in facts
+
+
+def test_the_address_restores_the_view_and_the_back_button_undoes(browser: Any, studio: Served) -> None:
+    seen = StudioPage(browser, studio).go("heads", model="en-pt")
+    seen.page.select_option("#kind", "encoder")
+    seen.wait().page.select_option("#head", "1")
+    seen.wait().page.locator("#toggle-words").check()
+    seen.wait()
+    shown, state = seen.page.locator("#caption").text_content(), seen.state
+    assert state["kind"] == "encoder" and state["head"] == "1" and state["words"] == "1"
+    seen.page.reload()
+    assert seen.wait().page.locator("#caption").text_content() == shown and seen.state == state
+    seen.page.go_back()
+    assert "words" not in seen.wait().state and not seen.page.locator("#toggle-words").is_checked()
+    seen.page.go_forward()
+    assert seen.wait().state == state
+    other = StudioPage(browser, studio).go(
+        "heads", **{name: value for name, value in state.items() if name != "screen"}
+    )
+    assert other.page.locator("#caption").text_content() == shown
+
+
+def test_everything_is_reached_by_keys(browser: Any, studio: Served) -> None:
+    seen = StudioPage(browser, studio).go("heads", model="llama")
+    keys, page = seen.page.keyboard, seen.page
+    keys.press("ArrowRight")
+    assert seen.wait().state["pin"] == "source-0" and page.locator(".chip[aria-pressed=true]").count() == 1
+    keys.press("ArrowRight")
+    keys.press("ArrowUp")
+    keys.press("]")
+    state = seen.wait().state
+    assert (state["pin"], state["layer"], state["head"]) == ("source-1", "1", "max")
+    keys.press("ArrowUp")  # there are two layers
+    keys.press("[")
+    assert seen.wait().state["layer"] == "1" and "head" not in seen.state
+    keys.press("/")
+    page.keyboard.type("old")
+    assert page.evaluate("document.activeElement.type") == "search"
+    keys.press("Enter")
+    pinned = page.locator(".chip[aria-pressed=true]")
+    assert "old" in str(seen.wait().page.locator(".chips").first.text_content()) and pinned.count() <= 1
+    page.evaluate("document.activeElement.blur()")
+    keys.press("?")
+    assert page.locator("dialog").is_visible()
+    keys.press("Escape")
+    assert not page.locator("dialog").is_visible()
+    keys.press("Escape")
+    assert "pin" not in seen.wait().state
+
+
+def test_both_languages_have_the_same_texts(browser: Any, studio: Served) -> None:
+    seen = StudioPage(browser, studio).go("models")
+    texts = seen.page.evaluate(
+        "async () => Promise.all(['en', 'pt-BR'].map(async (name) => (await import(`/studio/${name}.js`)).default))"
+    )
+    english, portuguese = texts
+    assert english.keys() == portuguese.keys() and len(english) > 80
+    assert all(text.strip() for one in texts for text in one.values())
+    places = [{key: sorted(set(_places(text))) for key, text in one.items()} for one in texts]
+    assert places[0] == places[1]
+    seen.page.select_option("#language", "pt-BR")
+    assert seen.wait().page.locator("h1").text_content() == portuguese["screen.models"]
+    assert seen.page.evaluate("document.documentElement.lang") == "pt-BR" and seen.complaints == []
+
+
+def _places(text: str) -> list[str]:
+    return [part.partition("}")[0] for part in text.split("{")[1:]]
+
+
+def test_a_screen_that_the_model_cannot_feed_says_why(browser: Any, studio: Served) -> None:
+    seen = StudioPage(browser, studio).go("models", model="rnn-lm")
+    button = seen.page.locator("[data-screen=heads]")
+    assert button.get_attribute("aria-disabled") == "true"
+    assert button.get_attribute("title") == "RecurrentLM has no attention weights."
+    button.click(force=True)
+    assert seen.wait().problem == "RecurrentLM has no attention weights."
+    seen.page.select_option("#model", "rnn")  # one head, of the alignment
+    assert seen.wait().problem == "" and seen.page.locator("#lines").is_visible()
+
+
+def test_no_text_becomes_markup(browser: Any, studio: Served) -> None:
+    seen = StudioPage(browser, studio).go("heads", model="en-pt", text=HOSTILE, target=HOSTILE)
+    assert seen.problem == "" and seen.page.locator("#screen img, .strip img, .strip b").count() == 0
+    assert seen.page.locator("textarea").first.input_value() == HOSTILE
+    assert seen.go(HOSTILE).problem.startswith("There is no screen <img src=x")
+    assert seen.go("heads", model=HOSTILE).problem.startswith("there is no model '<img src=x")
+    seen.go("models", model="<b>lm</b>")
+    assert seen.page.locator(".card").last.text_content() == "<b>lm</b>"
+    assert seen.page.title() != "1" and seen.page.locator("main b, select b").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({"text": "a " * 600}, "text 0 has 6"),
+        ({"text": " "}, "give a text to look at: got an empty one"),
+        ({"model": "none"}, "there is no model 'none': Studio has lm, en-pt, encoder"),
+        ({"layer": "9"}, "`layer` must be from 0 to 0 (-1 is the last): got 9"),
+        ({"layer": "-1", "head": "0"}, "layers and heads count from 0: got -1 and 0"),
+        ({"head": "<b>"}, "`head` must be"),
+        ({"kind": "encode"}, "no 'encode' attention was recorded"),
+        ({"screen": "attics"}, "There is no screen attics: choose one on the left."),
+        ({"text": "a\0b"}, "NUL"),
+    ],
+)
+def test_a_wrong_address_is_answered_by_one_sentence(
+    browser: Any, studio: Served, state: dict[str, str], said: str
+) -> None:
+    seen = StudioPage(browser, studio).go(**({"screen": "heads", "model": "en-pt"} | state))
+    assert said in seen.problem and "\n" not in seen.problem and not seen.page.locator("#screen").is_visible()
+    assert seen.go("heads", model="en-pt").problem == ""
+
+
+def test_a_process_that_is_killed_is_told_and_started_again(browser: Any, studio: Served) -> None:
+    seen = StudioPage(browser, studio).go("heads", model="lm")
+    (number,) = children(studio)
+    os.kill(number, signal.SIGKILL)
+    seen.page.select_option("#model", "llama")
+    assert seen.wait().problem == (
+        "the process that holds Studio's models ended (SIGKILL, which is what the system sends when memory runs out): "
+        "it starts again with the next request"
+    )
+    seen.page.get_by_role("button", name="Try again").click()
+    assert seen.wait().problem == "" and children(studio) != [number]
+
+
+def test_a_service_that_has_stopped_is_told(browser: Any, studio: Served, tmp_path: Path) -> None:
+    with served([str(studio.folders["lm"])], command="studio") as short:
+        seen = StudioPage(browser, short).go("models")
+    seen.page.locator("[data-screen=heads]").click()
+    assert seen.wait().problem.startswith("The service does not answer")
+
+
+def test_what_the_routes_refuse(studio: Served) -> None:
+    def code(path: str, body: Any, **headers: str) -> tuple[int, str]:
+        answer = studio.post(f"/studio/api/{path}", body, headers=headers)
+        return answer.status_code, str(answer.json()["error"]["code"])
+
+    assert code("attic", {}) == (404, "not_found")
+    assert code("card", {}) == (422, "wrong_field")
+    assert code("card", {"model": "lm", "more": 1}) == (422, "wrong_field")
+    assert code("card", ["lm"]) == (422, "wrong_field")
+    assert code("card", {"model": "../lm"}) == (404, "unknown_model")
+    assert code("card", {"model": "lm"}, host="evil.example") == (421, "wrong_host")
+    assert code("trace", {"model": "lm", "text": "a" * (2 << 20)}) == (413, "too_long")
+    for path in ("../command.py", "%2e%2e/command.py", "screens", "nothing.js", "api/card"):
+        assert studio.get(f"/studio/{path}").status_code in (404, 405), path
+    assert httpx.post(f"{studio.url}/studio/api/card", content="model=lm").status_code == 415
+    assert studio.get("/").next_request is not None and studio.get("/", follow_redirects=True).status_code == 200
+    page = studio.get("/studio/studio.js")
+    assert studio.get("/studio/studio.js", headers={"If-None-Match": page.headers["etag"]}).status_code == 304
+
+
+def test_the_service_shows_it_only_when_told_and_with_its_key(browser: Any, studio: Served) -> None:
+    folder = str(studio.folders["lm"])
+    with served([folder, "--studio", "--api-key", "secret"]) as keyed:
+        assert keyed.post("/studio/api/card", {"model": "lm"}).status_code == 401
+        seen = StudioPage(browser, keyed).go("models")
+        assert seen.problem == "the API key is missing or wrong: send `Authorization: Bearer KEY`"
+        seen.page.locator(".problem input").fill("secret")
+        seen.page.get_by_role("button", name="Use this key").click()
+        assert seen.wait().problem == "" and seen.page.locator("img.diagram").is_visible()
+    with served([folder]) as plain:
+        assert plain.get("/studio/").status_code == 404
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing(browser: Any, studio: Served, screen: str, theme: str) -> None:
+    pytest.importorskip("axe_playwright_python", reason="axe is not installed")
+    seen = StudioPage(browser, studio, color_scheme=theme, bypass_csp=True).go(screen, **SCREENS[screen])
+    assert seen.axe() == []
+    assert seen.go("models", model="rnn-lm").axe() == []  # with a screen that cannot be fed
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_it_fits_a_small_window(browser: Any, studio: Served, screen: str) -> None:
+    seen = StudioPage(browser, studio, width=360).go(screen, **SCREENS[screen])
+    assert seen.page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
+def test_the_weights_on_the_page_are_those_of_python(browser: Any, studio: Served, kind: str) -> None:
+    record = atento.load(studio.folders["en-pt"]).attend(TEXT, "o gato")
+    seen = StudioPage(browser, studio).go("heads", model="en-pt", kind=kind, target="o gato")
+    for head, words in product((0, 1, "mean", "max"), (False, True)):
+        seen.go("heads", model="en-pt", kind=kind, target="o gato", head=head, words=int(words))
+        expected, rows = record.weights(0, head, kind), record.sides(kind)[0].tokens
+        if words:
+            merged = record.word_weights(0, head, kind)
+            expected, rows = merged.weights, [group.label for group in merged.rows]
+        labels, _, numbers = seen.table()
+        assert labels == rows and numbers.shape == expected.shape
+        assert np.abs(numbers - expected).max() < 1e-5
+
+
+def test_a_pinned_token_says_where_it_looks(browser: Any, studio: Served) -> None:
+    seen = StudioPage(browser, studio).go("heads", model="llama", layer=1, head=1)
+    weights = atento.load(studio.folders["llama"]).attend(TEXT).weights(1, 1)
+    seen.page.locator("#row-tokens button").nth(5).click()
+    links = seen.wait().page.locator("aside .links li")
+    shown = [float(text) for text in links.locator(".value").all_text_contents()]
+    assert np.abs(np.array(shown) - np.sort(weights[5])[::-1][: len(shown)]).max() < 1e-5
+    assert seen.state["pin"] == "source-5"
+    seen.page.locator("#column-tokens button").nth(3).click()
+    shown = [float(text) for text in seen.wait().page.locator("aside .links .value").all_text_contents()]
+    assert np.abs(np.array(shown) - np.sort(weights[:, 3])[::-1][: len(shown)]).max() < 1e-5
+
+
+@pytest.mark.parametrize("view", ["lines", "heat", "overview"])
+def test_each_view_of_heads_draws(browser: Any, studio: Served, view: str) -> None:
+    seen = StudioPage(browser, studio).go("heads", model="encoder", view=view, head="all")
+    canvas = {"lines": "#lines-canvas", "heat": "#heat-canvas", "overview": ".thumb canvas"}[view]
+    colours = seen.page.locator(canvas).first.evaluate(
+        "canvas => new Set(new Uint32Array(canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height)"
+        ".data.buffer)).size"
+    )
+    assert colours > 3 and seen.complaints == []
+    if view == "overview":
+        seen.page.locator(".thumb").nth(1).click()
+        assert seen.wait().state["head"] == "1" and "view" not in seen.state
+
+
+@pytest.mark.parametrize("form", ["png", "svg", "html", "json"])
+@pytest.mark.parametrize("screen", SCREENS)
+def test_what_is_saved_stands_alone(browser: Any, studio: Served, screen: str, form: str, tmp_path: Path) -> None:
+    seen = StudioPage(browser, studio).go(screen, **SCREENS[screen])
+    seen.page.locator(".save summary").click()
+    with seen.page.expect_download() as started:
+        seen.page.get_by_role("button", name=form.upper(), exact=True).click()
+    started.value.save_as(tmp_path / f"saved.{form}")
+    content = (tmp_path / f"saved.{form}").read_bytes()
+    starts = {"png": b"\x89PNG", "svg": b"<svg", "html": b"<!doctype html", "json": b"{"}
+    assert content.lower().startswith(starts[form].lower()) and len(content) > 500
+    if form in ("svg", "html"):
+        page = browser.new_page()
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto((tmp_path / f"saved.{form}").as_uri())
+        assert all(url.startswith(("file:", "data:")) for url in asked)
+        page.close()
