@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INDEX := $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX),)
 
-.PHONY: demo check test test-slow lint serve install dev lock sbom clean
+.PHONY: demo check test test-slow lint serve install dev lock sbom dist docs clean
 
 demo: install
 	$(BIN)/atento demo
@@ -64,5 +64,13 @@ lock: install
 sbom: install
 	$(BIN)/python tools/lock.py sbom
 
+# The files of a release in dist/, checked and tried in fresh environments; nothing is published.
+dist: dev
+	$(BIN)/python tools/release.py $(if $(TORCH_INDEX),--index $(TORCH_INDEX),) $(DIST)
+
+# The documentation site, strictly: a link that leads nowhere is an error. Open site/index.html.
+docs: dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf site dist $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

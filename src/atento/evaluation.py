@@ -177,7 +177,9 @@ def evaluate(
         reading: how a file is read, by keys of a source: `separator`, `delimiter`, `decimal`, `encoding`. If not given,
             as the training data.
         say: called with each warning about records that were left out; Python warnings if not given.
-        device, precision: for a model that is loaded here. threads: number of CPU threads of this call.
+        device: of a model that is loaded here.
+        precision: of a model that is loaded here.
+        threads: number of CPU threads of this call.
         decoding: options as in `Model.translate`.
 
     Raises:

@@ -1,14 +1,16 @@
 """The wheel: built, installed where there is no clone, and used."""
 
 import os
+import shutil
 import subprocess
 import sys
-import sysconfig
 import zipfile
 from pathlib import Path
 
 import pytest
+from tools.release import PACKAGES, build, environment, strangers, tried
 
+from atento import __version__ as atento_version
 from http_service import served, write_models
 
 ROOT = Path(__file__).parents[2]
@@ -16,59 +18,23 @@ NOT_OURS = {
     "PYTHONPATH",
     "PYTHONDONTWRITEBYTECODE",
 }  # each command would compile again what the one before has compiled
-PACKAGES = {"atento", "atento_serve", "atento_world", "atento_lab"}
-
-
-def pip(*arguments: str) -> None:
-    command = [sys.executable, "-m", "pip", *arguments, "--no-deps", "--quiet"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        str(ROOT),
-        "--no-deps",
-        "--no-build-isolation",
-        "-q",
-        "-w",
-        str(folder),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    (built,) = folder.glob("atento-*.whl")
-    return built
+def release(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The wheel and the source distribution, as `make dist` builds them."""
+    return build(tmp_path_factory.mktemp("dist"))
+
+
+@pytest.fixture(scope="module")
+def wheel(release: tuple[Path, Path]) -> Path:
+    return release[0]
 
 
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the wheel and what it needs, which are the packages of this one, but for its Atento."""
-    home = tmp_path_factory.mktemp("installed") / "env"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
-    site = next(home.glob("lib/python*/site-packages"))
-    needed = [path for path in sys.path if path.endswith("site-packages")] or [sysconfig.get_paths()["purelib"]]
-    (site / "needed.pth").write_text("\n".join(needed) + "\n", encoding="utf-8")  # whose own .pth files are not read
-    install = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        str(home / "bin" / "python"),
-        "install",
-        "--no-compile",  # of 700 files the tests import a third
-        "--no-deps",
-        "-q",
-        str(wheel),
-    ]
-    done = subprocess.run(install, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return home / "bin" / "python"
+    return environment(tmp_path_factory.mktemp("installed") / "env", sys.executable, wheel, borrowed=True)
 
 
 def atento(python: Path, *arguments: str, folder: Path, text: str = "") -> "subprocess.CompletedProcess[str]":
@@ -82,6 +48,28 @@ def test_the_wheel_has_the_four_packages_and_nothing_else(wheel: Path) -> None:
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == PACKAGES
     for package in PACKAGES:
         assert {f"{package}/py.typed", f"{package}/README.md"} <= set(names)
+
+
+def test_both_files_hold_what_git_tracks_and_nothing_else(release: tuple[Path, Path], tmp_path: Path) -> None:
+    """No environment, no cache, no run; a file that is planted in the wheel is found."""
+    if not shutil.which("git") or not (ROOT / ".git").exists():
+        pytest.skip("not a clone, or no git")
+    assert strangers(*release) == []
+    planted = Path(shutil.copy(release[0], tmp_path))
+    with zipfile.ZipFile(planted, "a") as opened:
+        opened.writestr("atento/.venv/key.py", "")
+    assert strangers(planted, release[1]) == [f"{planted.name}: atento/.venv/key.py"]
+
+
+def test_twine_finds_nothing_to_say(release: tuple[Path, Path]) -> None:
+    command = [sys.executable, "-m", "twine", "check", "--strict", *map(str, release)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout.count("PASSED") == 2, done.stdout + done.stderr
+
+
+def test_a_release_is_tried_as_make_dist_does(python: Path, wheel: Path, tmp_path: Path) -> None:
+    said = tried(python, wheel, tmp_path)
+    assert said[0].endswith(f"atento {atento_version}") and len(said) == 3 and "micro-world-en-pt" in said[2]
 
 
 def test_what_is_installed_works_without_the_clone(python: Path, tmp_path: Path) -> None:

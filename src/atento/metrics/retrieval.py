@@ -52,7 +52,8 @@ def retrieval_of_vectors(
     Args:
         queries: vectors (Q,D).
         documents: vectors (N,D).
-        relevant, cutoffs: as in `retrieval`.
+        relevant: as in `retrieval`.
+        cutoffs: as in `retrieval`.
 
     Raises:
         UsageError: the vectors do not fit each other, or as in `retrieval`.

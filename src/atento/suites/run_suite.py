@@ -49,7 +49,9 @@ def glue(
         seeds: of training; scores are means over them.
         out: folder of the runs; `runs/glue-MODEL` or `runs/glue-pt-MODEL` by default.
         force: move runs that are there aside.
-        device, precision, threads: as for `atento.train`.
+        device: as for `atento.train`.
+        precision: as for `atento.train`.
+        threads: as for `atento.train`.
         say: called with a line before each run.
 
     Raises:

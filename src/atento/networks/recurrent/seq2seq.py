@@ -316,8 +316,8 @@ class RecurrentSeq2Seq(Network):
             source_ids: (B,S); None when `encoded` (B,S,D) or a `state` that has seen the source is given.
             target_ids: (B,T), shifted right (beginning with `config.start_id`); with a `state` only the new ones. None:
                 only the source is encoded, for heads on the encoder; `hidden` is then `encoded`.
-            source_token_mask, target_token_mask: boolean (B,S) and (B,T), True = a real token, padding on either
-                side; with a `state`, the target's may also cover the tokens that were read before.
+            source_token_mask: boolean (B,S), True = a real token, padding on either side.
+            target_token_mask: boolean (B,T), in the same way; with a `state`, it may also cover what was read before.
             mask: None; a recurrent decoder has no mask to replace.
             state: from `begin()`; updated in place and returned.
             random: the random numbers of dropout in training.

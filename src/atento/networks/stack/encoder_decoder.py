@@ -77,8 +77,8 @@ class EncoderDecoder(Network):
             source_ids: (B,S); None when `encoded` (B,S,D) or a `state` that has seen the source is given.
             target_ids: (B,T), shifted right (beginning with `config.start_id`); with a `state` only the new ones. None:
                 only the source is encoded, for heads on the encoder; `hidden` is then `encoded`.
-            source_token_mask, target_token_mask: boolean (B,S) and (B,T), True = a real token; with a `state`, the
-                target's covers the cached positions too.
+            source_token_mask: boolean (B,S), True = a real token.
+            target_token_mask: boolean (B,T), in the same way; with a `state`, it covers the cached positions too.
             target_position_ids: (B,T); None: they continue from the state's length.
             mask: replaces the decoder's causal mask; the padding mask is always joined to it.
             state: from `begin()`; updated in place and returned.

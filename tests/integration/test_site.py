@@ -1,0 +1,118 @@
+"""The documentation site, built strictly as `make docs` does, without a network, and read back."""
+
+import importlib
+import inspect
+import os
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from tools.site_hooks import MODULES
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+ROOT = Path(__file__).parents[2]
+LOADS = {("script", "src"), ("link", "href"), ("img", "src"), ("iframe", "src"), ("source", "src")}
+PROGRAM = """
+import socket, sys
+def refuse(*arguments, **options):
+    raise OSError("the build asked for the network")
+socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
+from mkdocs.__main__ import cli
+cli(["build", "--strict", "--quiet", "--site-dir", sys.argv[1]])
+"""
+
+
+class Loaded(HTMLParser):
+    """What a page loads when it is opened: not the links that a reader may follow."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        known = dict(attrs)
+        if tag == "link" and known.get("rel") in ("canonical", "alternate", "next", "prev"):
+            return
+        self.found += [value for name, value in attrs if (tag, name) in LOADS and value]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("mkdocs_static_i18n", reason="the extra docs is not installed")
+    out = tmp_path_factory.mktemp("built") / "site"
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(out)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return out
+
+
+def test_every_page_is_there_and_loads_its_own_files_alone(site: Path) -> None:
+    pages = sorted(site.rglob("*.html"))
+    assert len(pages) > 150
+    for page in pages:
+        for address in Loaded(page.read_text(encoding="utf-8")).found:
+            assert not re.match(r"(https?:)?//", address), f"{page.name} loads {address}"
+            if page.name != "404.html" and not address.startswith("data:"):
+                assert (page.parent / re.sub(r"[?#].*", "", address)).exists(), f"{page.name}: {address}"
+
+
+def test_the_reference_has_every_public_function_and_class(site: Path) -> None:
+    pages = {module: (site / "reference" / f"{module}.html").read_text(encoding="utf-8") for module in MODULES}
+    shown = {name.split(".")[-1] for text in pages.values() for name in re.findall(r'<h\d id="(atento[\w.]+)"', text)}
+    public = {
+        name
+        for module in MODULES
+        for name in getattr(importlib.import_module(module), "__all__", ())
+        if inspect.isfunction(one := getattr(importlib.import_module(module), name)) or inspect.isclass(one)
+    }
+    assert len(public) > 80 and public <= shown, public - shown
+    assert 'id="atento.model.Model.translate"' in pages["atento"]
+    plain = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", pages["atento.attention"]))
+    assert "(B,H,T,K)" in plain and "kernel" in plain
+    linked = re.findall(r'href="\.\./notes\.html#([\w-]+)"', pages["atento.attention"])
+    notes = (site / "notes.html").read_text(encoding="utf-8")
+    assert linked and all(f'id="{anchor}"' in notes for anchor in linked)
+
+
+def test_portuguese_pages_are_in_portuguese_and_the_others_fall_back(site: Path) -> None:
+    start = (site / "pt-BR" / "getting-started.html").read_text(encoding="utf-8")
+    assert '<html lang="pt"' in start and "Referência" in start and "Primeiros passos" in start
+    assert "Serve models over HTTP" in (site / "pt-BR" / "serving.html").read_text(encoding="utf-8")
+
+
+def test_the_map_for_language_models_names_every_page(site: Path) -> None:
+    lines = (site / "llms.txt").read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "# Atento" and lines[2].startswith("> ")
+    named = re.findall(r"^- \[.+?\]\((.+?)\)", "\n".join(lines), flags=re.M)
+    assert len(named) > 60 and all((site / name).is_file() for name in named)
+
+
+@pytest.mark.skipif(not shutil.which("chromium"), reason="needs Chromium")
+def test_a_reader_finds_a_page_by_search_from_a_folder(site: Path) -> None:
+    """Without a server: the page is a file. No request goes out."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        page = browser.new_page()
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto((site / "index.html").as_uri())
+        page.get_by_label("Search").first.click()
+        page.keyboard.type("perplexity", delay=20)
+        page.wait_for_selector(".md-search-result__link", timeout=20_000)
+        assert "metrics" in " ".join(
+            page.locator(".md-search-result__link").evaluate_all("all => all.map(a => a.href)")
+        )
+        browser.close()
+    assert asked and not [url for url in asked if not url.startswith(("file:", "data:", "blob:", "about:"))]

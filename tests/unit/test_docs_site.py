@@ -1,0 +1,107 @@
+"""The documentation site: each page of docs/ has its line in mkdocs.yml, and pages in Portuguese follow the English."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tools import ratio_chart, site_hooks
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PORTUGUESE = sorted(DOCS.rglob("*.pt-BR.md"))
+START = {"README", "getting-started", "train-a-translator", "classification"}
+FENCE = re.compile(r"^```(.*?)^```$", flags=re.M | re.S)
+
+
+class Loader(yaml.SafeLoader):
+    """Reads a value that names a Python function, as settings of Markdown may, as None."""
+
+
+Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda loader, suffix, node: None)  # type: ignore[no-untyped-call]
+SETTINGS: dict[str, Any] = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Loader)
+
+
+def named(nav: object) -> Iterator[str]:
+    """The pages of a part of the navigation."""
+    if isinstance(nav, str):
+        yield nav
+    for child in nav.values() if isinstance(nav, dict) else nav if isinstance(nav, list) else ():
+        yield from named(child)
+
+
+def test_every_page_is_in_the_navigation_and_every_entry_exists() -> None:
+    entries = list(named(SETTINGS["nav"]))
+    pages = {page.relative_to(DOCS).as_posix() for page in set(DOCS.rglob("*.md")) - set(PORTUGUESE)}
+    made = {f"reference/{module}.md" for module in site_hooks.MODULES} | set(site_hooks.beside())
+    assert len(entries) == len(set(entries)) and len(entries) > 60
+    assert sorted(pages - set(entries)) == [], "write a line for the page in `nav` of mkdocs.yml"
+    assert sorted(set(entries) - pages - made) == [], "`nav` of mkdocs.yml names a page that does not exist"
+    assert {f"reference/{module}.md" for module in site_hooks.MODULES} <= set(entries)
+
+
+def test_every_public_module_has_a_page() -> None:
+    """Those that docs/compatibility.md promises by name."""
+    (table,) = re.findall(
+        r"^## What is public\n\n(.+?)\n\n", (DOCS / "compatibility.md").read_text("utf-8"), flags=re.M | re.S
+    )
+    rows = [row.split("|")[1] for row in table.splitlines()[2:] if "stay" in row or "listings" in row]
+    promised = set(re.findall(r"`(atento[\w.]*)`", " ".join(rows)))
+    assert len(promised) > 5 and promised <= set(site_hooks.MODULES)
+
+
+def test_nothing_is_fetched_when_a_page_is_read() -> None:
+    """Fonts of the system; no address in what the settings add to pages."""
+    assert SETTINGS["theme"]["font"] is False and SETTINGS["strict"] is True
+    assert "http" not in str({key: value for key, value in SETTINGS.items() if key not in ("site_url", "repo_url")})
+
+
+def test_the_start_and_two_tutorials_are_in_portuguese() -> None:
+    assert {page.name.removesuffix(".pt-BR.md") for page in PORTUGUESE} >= START
+
+
+@pytest.mark.parametrize("page", PORTUGUESE, ids=lambda page: page.name)
+def test_a_page_in_portuguese_has_the_headings_and_the_code_of_the_english_one(page: Path) -> None:
+    """Number and level of headings; blocks of code but for their comments, so that the English page's run is theirs."""
+    theirs = page.read_text(encoding="utf-8")
+    ours = page.with_name(page.name.replace(".pt-BR.md", ".md")).read_text(encoding="utf-8")
+    assert levels(theirs) == levels(ours)
+    assert code(theirs) == code(ours)
+    assert len(re.findall(r"\w*[ãçéêíóúâõ]\w*", theirs)) > len(theirs.split()) / 50, (
+        "is it Portuguese, with its accents?"
+    )
+
+
+def levels(text: str) -> list[str]:
+    return re.findall(r"^(#+) ", FENCE.sub("", text), flags=re.M)
+
+
+def code(text: str) -> list[str]:
+    """The blocks of code without comments and the spaces before them; texts that a program prints are left out."""
+    blocks = [block for block in FENCE.findall(text) if not block.startswith("text\n")]
+    return [re.sub(r"(^|\s+)# .*$", "", block, flags=re.M) for block in blocks]
+
+
+def test_the_chart_of_the_benchmarks_is_drawn_from_their_table() -> None:
+    """Every ratio of the table, within the scale; ratios of time are inverted."""
+    page = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
+    assert (DOCS / "benchmarks" / "ratios.svg").read_text("utf-8") == ratio_chart.drawn(page), "tools/ratio_chart.py"
+    found = dict(ratio_chart.rows(page))
+    assert found["training Transformer-base, target tokens per second"] == [3.6, 6.6]
+    assert [round(1 / one, 2) for one in found["pretrained families, a training step, time"]] == [1.12, 0.56]
+    assert all(ratio_chart.LOW <= one <= ratio_chart.HIGH for ratios in found.values() for one in ratios)
+
+
+def test_links_out_of_docs_lead_to_pages_of_those_files() -> None:
+    page, record = DOCS / "compatibility.md", DOCS / "decisions" / "shapes.md"
+    moved = "see [CHANGELOG](repository/CHANGELOG.md#x), [here](#y), [data](data.md), [out](https://a.b/c)"
+    assert site_hooks.relinked(moved.replace("repository", ".."), page) == moved
+    assert site_hooks.relinked("[a](../../src/atento/model.py)", record) == "[a](../repository/src/atento/model.py.md)"
+    assert (
+        site_hooks.relinked("[a](docs/data.md#file-formats)", ROOT / "CHANGELOG.md") == "[a](../data.md#file-formats)"
+    )
+    pages = site_hooks.beside()
+    assert {"repository/CHANGELOG.md", "repository/CONTRIBUTING.md"} <= set(pages)
+    assert "](../compatibility.md#" in pages["repository/CHANGELOG.md"]

@@ -1,0 +1,157 @@
+"""Hooks of MkDocs: pages of public modules, files beside docs/ that pages link to, and llms.txt (`make docs`).
+
+A link from docs/ to a file outside it (`../CHANGELOG.md`) leads to the file on the repository's page. In the site it
+leads to a page with the text of that file, under repository/.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.plugins import event_priority
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.nav import Navigation
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+LINK = re.compile(r"(?<=\]\()([^)\s#:]+)(?=[#)])")
+NAMED = re.compile(r"\bdocs/([\w/-]+)\.md(#[\w-]+)?")
+# The public modules of docs/compatibility.md, with names that are given by their homes: those of `atento`, which are
+# loaded late, and functions whose file has their name, which the reader of the source takes for the file.
+MODULES: dict[str, tuple[str, ...]] = {
+    "atento": (
+        *("model.load", "runs.train.train", "evaluation.evaluate", "runs.search.run_search.search"),
+        *("suites.run_suite.glue", "model.Model", "errors.AtentoError"),
+    ),
+    "atento.attention": ("observe.observe", "prove.prove"),
+    "atento.attention.masks": (),
+    "atento.attention.positions": (),
+    "atento.networks": (),
+    "atento.config.presets": (),
+    "atento.inference": (),
+    "atento.decoding": ("generate.generate",),
+    "atento.metrics": ("confusion.confusion", "perplexity.perplexity", "retrieval.retrieval", "rouge.rouge"),
+    "atento.text": (),
+    "atento.notes": (),
+    "atento_world": (),
+}
+_seen: dict[str, Navigation] = {}  # language -> navigation, for llms.txt
+
+
+class EnglishPage(File):
+    """A page of the English build that the other languages link to: they do not build it again."""
+
+    def is_documentation_page(self) -> bool:
+        """Return False: there is nothing to render."""
+        return False
+
+    def copy_file(self, dirty: bool = False) -> None:
+        """Do nothing: the English build has written it."""
+
+
+def place(file: Path) -> str:
+    """Return the source path of a file in the site: docs/ is its root, what stands beside docs/ is in repository/."""
+    if DOCS in file.parents:
+        return file.relative_to(DOCS).as_posix()
+    name = file.relative_to(ROOT).as_posix()
+    return f"repository/{name}" + ("" if file.suffix == ".md" else ".md")
+
+
+def links(text: str, file: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the links of a page that lead to a file of the repository, and those files."""
+    for link in LINK.findall(re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)):
+        there = (file.parent / link).resolve()
+        if ROOT in there.parents and there.is_file():
+            yield link, there
+
+
+def relinked(text: str, file: Path) -> str:
+    """Return a page with links to and from files beside docs/ as they are in the site."""
+    up = "../" * place(file).count("/")
+    found = dict(links(text, file))
+    moved = {link: up + place(there) for link, there in found.items() if DOCS not in file.parents or
+             DOCS not in there.parents}  # fmt: skip
+    return LINK.sub(lambda one: moved.get(one[1], one[1]), text)
+
+
+def beside() -> dict[str, str]:
+    """Return the pages of files beside docs/ that a page links to, directly or by such a page: path -> text."""
+    waiting = [there for page in DOCS.rglob("*.md") for _, there in links(page.read_text("utf-8"), page)]
+    waiting += [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
+    pages: dict[str, str] = {}
+    while waiting:
+        file = waiting.pop()
+        if DOCS in file.parents or place(file) in pages:
+            continue
+        text = file.read_text("utf-8")
+        if file.suffix == ".md":
+            waiting += [there for _, there in links(text, file)]
+            pages[place(file)] = relinked(text, file)
+        else:
+            kind = {".py": "python", ".yaml": "yaml", ".toml": "toml"}.get(file.suffix, "text")
+            hidden = "---\nsearch: {exclude: true}\n---\n"
+            pages[place(file)] = f"{hidden}# {file.relative_to(ROOT)}\n\n`````{kind}\n{text.rstrip()}\n`````\n"
+    return pages
+
+
+@event_priority(-200)  # after the plugin of languages, which knows real files alone
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that no file of docs/ has; they are in English alone."""
+    pages = beside()
+    for module, late in MODULES.items():
+        names = [*([module] if module != "atento" else []), *(f"{module}.{name}" for name in late)]
+        pages[f"reference/{module}.md"] = f"# `{module}`\n\n" + "".join(f"::: {name}\n\n" for name in names)
+    language = config.plugins["i18n"].current_language  # type: ignore[attr-defined]
+    kind = File if language == "en" else EnglishPage
+    for name, text in pages.items():
+        files.append(kind.generated(config, name, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Lead links out of docs/ to the pages of those files."""
+    return markdown if page.file.generated_by else relinked(markdown, DOCS / page.file.src_uri)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Make links of the pages that docstrings name, as in docs/notes.md#a7."""
+    if not page.file.src_uri.startswith("reference/"):
+        return html
+    return NAMED.sub(lambda one: f'<a href="../{one[1]}.html{one[2] or ""}">{one[0]}</a>', html)
+
+
+def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> Navigation:
+    """Keep the navigation of each language."""
+    _seen[config.plugins["i18n"].current_language] = nav  # type: ignore[attr-defined]
+    return nav
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Write llms.txt, a map of the pages for language models: sections, titles, first sentences."""
+    if config.plugins["i18n"].current_language != "en":  # type: ignore[attr-defined]
+        return
+    lines = [f"# {config.site_name}", "", f"> {config.site_description}", ""]
+    for item in _seen["en"].items:
+        pages = [item] if isinstance(item, Page) else list(under(item))
+        lines += [f"## {item.title}", "", *(entry(page) for page in pages), ""]
+    Path(config.site_dir, "llms.txt").write_text("\n".join(lines), encoding="utf-8")
+
+
+def under(section: object) -> Iterator[Page]:
+    """Yield the pages of a section and of its sections."""
+    for child in getattr(section, "children", None) or ():
+        if isinstance(child, Page):
+            yield child
+        else:
+            yield from under(child)
+
+
+def entry(page: Page) -> str:
+    """Return the line of a page: its title as a link, and the first sentence of its first paragraph."""
+    text = re.sub(r"^(?:---\n.*?^---\n|```.*?^```)", "", page.markdown or "", flags=re.M | re.S)
+    first = next((line for line in text.splitlines() if re.match(r"[\w*`]", line)), "")
+    plain = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", first)
+    sentence = re.split(r"(?<=[.:!?]) ", plain)[0]
+    return f"- [{page.title}]({page.url})" + (f": {sentence}" if sentence else "")
