@@ -281,9 +281,7 @@ class Model(TaskModel):
         Args:
             text: a source, or a prompt. A blank source is not searched: its trace has no runs.
             task: "translation", "summarization" or "language-modeling"; None: what the model does.
-            n_best: as in `translations`.
-            row: as in `translations`.
-            options: as in `translate`.
+            n_best: as in `translations`, as `row` is; the options are those of `translate`.
 
         Raises:
             CapabilityError: the model does not do that task. UsageError: an option that is wrong or has no effect.

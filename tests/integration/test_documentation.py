@@ -24,8 +24,22 @@ from released_folders import write_released
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").rglob("*.md")) if "pt-BR" not in page.name)]
 BLOCK = re.compile(r"^(?:<!-- (?P<reason>.+) -->\n)?```(?P<kind>\w*)\n(?P<text>.*?)^```$", flags=re.M | re.S)
+
+
+def code(page: Path) -> list[str]:
+    """The blocks of a page without comments."""
+    return [
+        re.sub(r"\s*# .*", "", one["text"]) for one in BLOCK.finditer(page.read_text("utf-8")) if one["kind"] != "text"
+    ]
+
+
+def repeats(page: Path) -> bool:
+    """Whether a page in Portuguese has the code of the English one, which is run there."""
+    return page.name.endswith(".pt-BR.md") and code(page) == code(page.with_name(page.name.replace(".pt-BR", "")))
+
+
+PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").rglob("*.md")) if not repeats(page))]
 FEWER_PAIRS = {"train": "120", "valid": "6", "test": "6"}
 SMALLER = {
     "TOKENIZER__VOCAB_SIZE": "400",

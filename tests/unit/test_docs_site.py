@@ -63,12 +63,12 @@ def test_the_start_and_two_tutorials_are_in_portuguese() -> None:
 
 
 @pytest.mark.parametrize("page", PORTUGUESE, ids=lambda page: page.name)
-def test_a_page_in_portuguese_has_the_headings_and_the_code_of_the_english_one(page: Path) -> None:
-    """Number and level of headings; blocks of code but for their comments, so that the English page's run is theirs."""
+def test_a_page_in_portuguese_has_the_headings_of_the_english_one(page: Path) -> None:
+    """Number and level of headings; in the start and the tutorials the code too, which is run once, but for comments."""
     theirs = page.read_text(encoding="utf-8")
     ours = page.with_name(page.name.replace(".pt-BR.md", ".md")).read_text(encoding="utf-8")
     assert levels(theirs) == levels(ours)
-    assert code(theirs) == code(ours)
+    assert page.name.removesuffix(".pt-BR.md") not in START or code(theirs) == code(ours)
     assert len(re.findall(r"\w*[ãçéêíóúâõ]\w*", theirs)) > len(theirs.split()) / 50, (
         "is it Portuguese, with its accents?"
     )
