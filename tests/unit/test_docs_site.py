@@ -64,7 +64,7 @@ def test_the_start_and_two_tutorials_are_in_portuguese() -> None:
 
 @pytest.mark.parametrize("page", PORTUGUESE, ids=lambda page: page.name)
 def test_a_page_in_portuguese_has_the_headings_of_the_english_one(page: Path) -> None:
-    """Number and level of headings; in the start and the tutorials the code too, which is run once, but for comments."""
+    """Number and level of headings; in the start and the tutorials also the code but for comments: it is run once."""
     theirs = page.read_text(encoding="utf-8")
     ours = page.with_name(page.name.replace(".pt-BR.md", ".md")).read_text(encoding="utf-8")
     assert levels(theirs) == levels(ours)
