@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INDEX := $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX),)
 
-.PHONY: demo check test test-slow lint serve install dev lock sbom dist docs clean
+.PHONY: demo check test test-slow lint serve install dev lock sbom dist docs notes-report clean
 
 demo: install
 	$(BIN)/atento demo
@@ -72,5 +72,11 @@ dist: dev
 docs: dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
+# The lecture notes with every figure, in both languages, for the site: `make notes-report docs`. About twenty minutes.
+notes-report: dev
+	mkdir -p docs/notes-report/en docs/notes-report/pt-BR
+	$(BIN)/atento notes --report --out docs/notes-report/en
+	$(BIN)/atento notes --report --language pt-BR --out docs/notes-report/pt-BR
+
 clean:
-	rm -rf site dist $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf site dist docs/notes-report $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

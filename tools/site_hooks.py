@@ -7,6 +7,7 @@ leads to a page with the text of that file, under repository/.
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.plugins import event_priority
@@ -94,6 +95,24 @@ def beside() -> dict[str, str]:
             hidden = "---\nsearch: {exclude: true}\n---\n"
             pages[place(file)] = f"{hidden}# {file.relative_to(ROOT)}\n\n`````{kind}\n{text.rstrip()}\n`````\n"
     return pages
+
+
+def with_report(nav: list[Any], folder: Path) -> list[Any]:
+    """Return a navigation that also names the report of the notes, in each language that has been written."""
+    titles = {"en": "Every figure", "pt-BR": "Todas as figuras"}
+    written = [{titles[name]: f"{folder.name}/{name}/index.html"} for name in titles if (folder / name).is_dir()]
+    return [
+        {key: [part[key][0], *written] if key == "The lecture notes" else part[key] for key in part}
+        if isinstance(part, dict)
+        else part
+        for part in nav
+    ]
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Add what `make notes-report` has written, which takes too long for every build."""
+    config.nav = with_report(config.nav or [], DOCS / "notes-report")
+    return config
 
 
 @event_priority(-200)  # after the plugin of languages, which knows real files alone

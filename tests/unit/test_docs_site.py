@@ -94,6 +94,17 @@ def test_the_chart_of_the_benchmarks_is_drawn_from_their_table() -> None:
     assert all(ratio_chart.LOW <= one <= ratio_chart.HIGH for ratios in found.values() for one in ratios)
 
 
+def test_the_report_of_the_notes_is_in_the_navigation_once_it_is_written(tmp_path: Path) -> None:
+    nav = ["README.md", {"The lecture notes": ["notes.md"]}, {"Project": ["budget.md"]}]
+    folder = tmp_path / "notes-report"
+    assert site_hooks.with_report(nav, folder) == nav
+    (folder / "pt-BR").mkdir(parents=True)
+    added = {"The lecture notes": ["notes.md", {"Todas as figuras": "notes-report/pt-BR/index.html"}]}
+    assert site_hooks.with_report(nav, folder) == [nav[0], added, nav[2]]
+    assert site_hooks.with_report(site_hooks.with_report(nav, folder), folder) == [nav[0], added, nav[2]]
+    assert {"The lecture notes": ["notes.md"]} in SETTINGS["nav"]
+
+
 def test_links_out_of_docs_lead_to_pages_of_those_files() -> None:
     page, record = DOCS / "compatibility.md", DOCS / "decisions" / "shapes.md"
     moved = "see [CHANGELOG](repository/CHANGELOG.md#x), [here](#y), [data](data.md), [out](https://a.b/c)"

@@ -11,6 +11,7 @@ from atento_lab.notes.command import register
 from atento_lab.notes.errata import ERRATA
 from atento_lab.notes.page import library_parts, page
 from atento_lab.notes.table import ROWS
+from atento_lab.notes.wording import wording
 
 ROOT = Path(__file__).parents[2]
 NAMED = re.compile(r"docs/notes\.md((?:(?:, | and | to )?#[a-l]\d{1,2}b?\b)+)")  # one address, or several
@@ -22,8 +23,9 @@ def headings() -> list[str]:
 
 
 def test_the_page_is_that_of_the_table() -> None:
-    """`atento notes --page > docs/notes.md` makes it again."""
+    """`atento notes --page > docs/notes.md` makes it again, with `--language pt-BR` the other."""
     assert (ROOT / "docs" / "notes.md").read_text(encoding="utf-8") == page()
+    assert (ROOT / "docs" / "notes.pt-BR.md").read_text(encoding="utf-8") == page(wording("pt-BR"))
 
 
 def test_every_row_has_an_address() -> None:

@@ -19,7 +19,13 @@ STEPS = [(name, step) for name, job in JOBS.items() for step in job["steps"]]
 
 def test_it_runs_targets_of_the_makefile() -> None:
     targets = set(re.findall(r"^(\w[\w-]*):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.M))
-    made = {(name, target) for name, step in STEPS for target in re.findall(r"\bmake ([\w-]+)", step.get("run", ""))}
+    made = {
+        (name, target)
+        for name, step in STEPS
+        for line in re.findall(r"\bmake (.+)", step.get("run", ""))
+        for target in line.split()
+        if "=" not in target
+    }
     assert {target for _, target in made} <= targets
     assert {("lint", "lint"), ("tests", "test"), ("docs", "docs"), ("release", "dist"), ("newest", "test")} <= made
 
