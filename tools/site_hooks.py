@@ -41,15 +41,22 @@ MODULES: dict[str, tuple[str, ...]] = {
 _seen: dict[str, Navigation] = {}  # language -> navigation, for llms.txt
 
 
-class EnglishPage(File):
-    """A page of the English build that the other languages link to: they do not build it again."""
+class Elsewhere(File):
+    """A page that the build of another language writes: links of this one lead to it."""
 
     def is_documentation_page(self) -> bool:
         """Return False: there is nothing to render."""
         return False
 
     def copy_file(self, dirty: bool = False) -> None:
-        """Do nothing: the English build has written it."""
+        """Do nothing: the other build writes it."""
+
+
+def elsewhere(config: MkDocsConfig, source: str, address: str) -> Elsewhere:
+    """Return a page that another build writes, by the path that links name and its address in the site."""
+    file = Elsewhere(source, None, config.site_dir, False, dest_uri=address)
+    file.generated_by = "tools/site_hooks.py"
+    return file
 
 
 def place(file: Path) -> str:
@@ -117,21 +124,34 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 @event_priority(-200)  # after the plugin of languages, which knows real files alone
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that no file of docs/ has; they are in English alone."""
+    """Add the pages that no file of docs/ has, in English alone, and those of the other language, to be linked to."""
     pages = beside()
     for module, late in MODULES.items():
         names = [*([module] if module != "atento" else []), *(f"{module}.{name}" for name in late)]
         pages[f"reference/{module}.md"] = f"# `{module}`\n\n" + "".join(f"::: {name}\n\n" for name in names)
     language = config.plugins["i18n"].current_language  # type: ignore[attr-defined]
-    kind = File if language == "en" else EnglishPage
     for name, text in pages.items():
-        files.append(kind.generated(config, name, content=text))
+        address = re.sub(r"README\.html$", "index.html", name.removesuffix(".md") + ".html")
+        files.append(
+            File.generated(config, name, content=text) if language == "en" else elsewhere(config, name, address)
+        )
+    for page in DOCS.glob("*.pt-BR.md"):
+        name = page.name.removesuffix(".pt-BR.md").replace("README", "index")
+        if language == "en":
+            files.append(elsewhere(config, page.name, f"pt-BR/{name}.html"))
+        else:
+            files.append(elsewhere(config, f"english/{name}.md", f"{name}.html"))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Lead links out of docs/ to the pages of those files."""
-    return markdown if page.file.generated_by else relinked(markdown, DOCS / page.file.src_uri)
+    """Lead links out of docs/ to the pages of those files, and a page's link to its English self to that."""
+    if page.file.generated_by:
+        return markdown
+    name = page.file.src_uri.removesuffix(".pt-BR.md")
+    if name != page.file.src_uri:
+        markdown = markdown.replace(f"]({name}.md", f"](english/{name.replace('README', 'index')}.md")
+    return relinked(markdown, DOCS / page.file.src_uri)
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:

@@ -7,8 +7,10 @@ import re
 import shutil
 import subprocess
 import sys
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from tools.site_hooks import MODULES
@@ -65,6 +67,19 @@ def test_every_page_is_there_and_loads_its_own_files_alone(site: Path) -> None:
             assert not re.match(r"(https?:)?//", address), f"{page.name} loads {address}"
             if page.name != "404.html" and not address.startswith("data:"):
                 assert (page.parent / re.sub(r"[?#].*", "", address)).exists(), f"{page.name}: {address}"
+
+
+def test_every_link_leads_to_a_page_and_a_place_in_it(site: Path) -> None:
+    texts = {page: page.read_text(encoding="utf-8") for page in site.rglob("*.html") if page.name != "404.html"}
+    places = {page: {"", "__comments", *re.findall(r'\bid="([^"]+)"', text)} for page, text in texts.items()}
+    for page, text in texts.items():
+        for address in set(re.findall(r'<a\b[^>]*?\bhref="([^"]+)"', text)):
+            if re.match(r"[a-z]+:", address):
+                continue
+            name, _, place = unescape(unquote(address)).partition("#")
+            there = (page.parent / name).resolve() if name else page
+            assert there.is_file(), f"{page.relative_to(site)}: {address}"
+            assert there.suffix != ".html" or place in places[there], f"{page.relative_to(site)}: {address}"
 
 
 def test_the_reference_has_every_public_function_and_class(site: Path) -> None:
