@@ -208,10 +208,10 @@ def torch_layer(case: Case, inputs: Inputs) -> Layer:
         if added is not None:
             attention_mask = added.to(x.dtype).expand(len(x), -1, -1, -1).flatten(0, 1)  # (B*H,T,T)
         is_causal = case.lowered().is_causal
-        out, _ = layer(
+        out: Tensor = layer(
             x, x, x, key_padding_mask=padded, need_weights=False, attn_mask=attention_mask, is_causal=is_causal
-        )
-        return out  # type: ignore[no-any-return]
+        )[0]
+        return out
 
     learned = [layer.in_proj_weight, layer.out_proj.weight]
     return Layer(run, [*learned, *([] if relative is None else relative.parameters())])

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from atento.inference.fast import FastStepFunction
+from atento.inference.packed_linear import Precision
 from benchmarks.decoding import CELLS, PRECISIONS, SIZES
 from benchmarks.decoding_sides import Ours, Work, write_weights
 
@@ -50,14 +51,14 @@ def measure_parts(
     *,
     size: str = "transformer-base",
     cells: Sequence[Work] = CELLS,
-    precisions: Sequence[str] = PRECISIONS,
+    precisions: Sequence[Precision] = PRECISIONS,
 ) -> Iterator[dict[str, Any]]:
     """Yield milliseconds per step and shares of the total for each cell and precision, in about `seconds` overall."""
     with tempfile.TemporaryDirectory() as name:
         write_weights(Path(name), SIZES[size])
         for precision in precisions:
             side = Ours()
-            side.load(Path(name), precision)  # type: ignore[arg-type]
+            side.load(Path(name), precision)
             assert isinstance(side.step_function, FastStepFunction)
             durations: Spent = defaultdict(float)
             _put_clocks(side.step_function, durations)

@@ -9,9 +9,12 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from atento.errors import DataError, MissingPartError, install_hint
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 WINDOW = 32 << 20  # bytes between two checks
 _PACKED = 1 << 17  # compressed bytes that are read at a time
@@ -73,11 +76,11 @@ class LimitedReader(io.RawIOBase):
     def __init__(self, packed: BinaryIO, name: str, kind: str, *, streamed: bool) -> None:
         super().__init__()
         self._packed, self._name, self._unpack, self._streamed = packed, name, kind in (".gz", ".zst"), streamed
-        self._bytes, self._format = packed, "gzip" if kind == ".gz" else "Zstandard"
+        self._bytes, self._format = cast(io.BufferedIOBase, packed), "gzip" if kind == ".gz" else "Zstandard"
         if kind == ".gz":
-            self._bytes = cast(BinaryIO, gzip.GzipFile(fileobj=packed, mode="rb"))
+            self._bytes = cast(io.BufferedIOBase, gzip.GzipFile(fileobj=packed, mode="rb"))
         elif kind == ".zst":
-            self._bytes = cast(BinaryIO, ZstandardReader(packed, name))
+            self._bytes = cast(io.BufferedIOBase, ZstandardReader(packed, name))
         self._read = self._checked = self._checked_packed = 0
 
     def readable(self) -> bool:
@@ -88,9 +91,9 @@ class LimitedReader(io.RawIOBase):
         """The number of bytes read, which errors name."""
         return self._read
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+    def readinto(self, buffer: "WriteableBuffer") -> int:
         """Read the next bytes into `buffer` and return their number."""
-        count: int = self._bytes.readinto(buffer)  # type: ignore[attr-defined]
+        count = self._bytes.readinto(buffer)
         self._read += count
         if self._read - self._checked >= WINDOW:
             self._check()
@@ -138,7 +141,7 @@ class ZstandardReader(io.RawIOBase):
         """True."""
         return True
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+    def readinto(self, buffer: "WriteableBuffer") -> int:
         """Read the next bytes into `buffer` and return their number."""
         while not self._ready:
             packed = self._frame.unused_data if self._frame.eof else self._packed.read(_PACKED)
@@ -153,8 +156,9 @@ class ZstandardReader(io.RawIOBase):
                 self._ready, self._fed = memoryview(self._frame.decompress(packed)), True
             except self._library.ZstdError as error:
                 raise DataError(f"{self._name}: the Zstandard data is damaged: {error}") from None
-        count = min(len(buffer), len(self._ready))
-        buffer[:count], self._ready = self._ready[:count], self._ready[count:]
+        view = memoryview(buffer)
+        count = min(len(view), len(self._ready))
+        view[:count], self._ready = self._ready[:count], self._ready[count:]
         return count
 
 

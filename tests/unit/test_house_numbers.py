@@ -29,10 +29,10 @@ MOST: dict[str, float] = {
     "rooms": 37,  # inference, which networks held; processes, the one child process
     "files over 400 lines": 0,
     "functions of over 60 lines of code outside the commands": 0,
-    "parameters of a function outside the commands": 14,
+    "parameters of a function outside the commands": 12,
     "share of files whose name another file of their house has": 0.0141,  # 10 of 712 since other files were joined
     "`Any` in 100 lines": 1.52,
-    "`type: ignore`": 97,
+    "`type: ignore`": 33,
     "files of attention": 3,
     "files of a step of a beam search": 4,
     "files of an update": 35,
@@ -41,6 +41,8 @@ MOST: dict[str, float] = {
     "files that load a folder of BERT": 54,  # what training and a loaded model share of it
     "files that save one": 28,
 }
+# Their parameters are those of `generate`, which users type.
+OF_GENERATE = ("generate", "stream", "prepare")
 LEAST = {"comments in 100 lines": 1.8}
 
 
@@ -72,7 +74,9 @@ def counted() -> dict[str, float]:
         "rooms": len({room_of(file) for file in FILES}),
         "files over 400 lines": sum(text.count("\n") > 400 for text in texts.values()),
         "functions of over 60 lines of code outside the commands": sum(length(node) > 60 for node in functions),
-        "parameters of a function outside the commands": max(len(parameters(node)) for node in functions),
+        "parameters of a function outside the commands": max(
+            len(parameters(node)) for node in functions if node.name not in OF_GENERATE
+        ),
         "share of files whose name another file of their house has": sum(n for n in names.values() if n > 1)
         / names.total(),
         "`Any` in 100 lines": 100 * any_names / lines,

@@ -358,10 +358,7 @@ def test_modules_do_not_import_one_another_in_a_circle() -> None:
 @pytest.mark.parametrize(
     "name, most",
     [
-        (
-            "atento.attention.multihead",
-            14,
-        ),  # the random numbers of `splitmix.py` and the strips of `blocked.py` included
+        ("atento.attention.multihead", 14),  # with the random numbers of `splitmix.py` and the strips of `blocked.py`
         ("atento.networks.stack.block", 23),
         ("atento.decoding.beam.beam_search", 11),
         ("atento.training.step", 49),  # the sum over processes in `training/replica` and its options included

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from atento.errors import AtentoError, DataError, UsageError
-from atento.scale import parts
 from atento.scale.collect_output import collectable, contents, write_joined
 from atento.scale.line_blocks import Block, Plan
 from atento.scale.parts import Job, OutputFolder, refuse_difference
@@ -116,7 +115,7 @@ def test_a_full_disk_costs_the_part_that_was_written(tmp_path: Path, monkeypatch
     def full(fd: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(parts.os, "fsync", full)
+    monkeypatch.setattr("os.fsync", full)
     with pytest.raises(AtentoError, match="the disk is full; the parts written so far are good"):
         folder.add(PLAN.blocks[1], b"text\n", [])
     assert [path.name for path in (tmp_path / "parts").iterdir()] == ["part-00000.txt"]

@@ -6,6 +6,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -18,6 +19,16 @@ from atento.attention.key_ranges import (
     unmasked_by_both,
     unmasked_by_either,
 )
+
+
+class TypedFunction(torch.autograd.Function):
+    """`torch.autograd.Function` with types: `apply` gives what the `forward` of the subclass returns."""
+
+    if TYPE_CHECKING:
+
+        @classmethod
+        def apply(cls, *args: object) -> Any: ...
+
 
 Rule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 

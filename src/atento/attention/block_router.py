@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from atento.attention.algebra import Mask
+from atento.attention.algebra import Mask, TypedFunction
 from atento.attention.entmax import softmax
 from atento.attention.equation import widened
 from atento.attention.kernels import AnyMask
@@ -138,7 +138,7 @@ class BlockRouter(nn.Module):
         q, k, v = widened(q), widened(k), widened(v)
         routed = self.route(q, k, lowered)
         call = _Call(lowered, routed.blocks, routed.size, q.shape[-1] ** -0.5 if scale is None else scale)
-        out: Tensor = _RoutedAttention.apply(call, q, k, v, routed.gates)  # type: ignore[no-untyped-call]
+        out: Tensor = _RoutedAttention.apply(call, q, k, v, routed.gates)
         return out.to(dtype)
 
 
@@ -251,7 +251,7 @@ def _weights(call: _Call, head: int, strip: slice, q: Tensor, k: Tensor) -> Tens
     return softmax(scores if allowed is None else scores.masked_fill_(~allowed, float("-inf")))
 
 
-class _RoutedAttention(torch.autograd.Function):
+class _RoutedAttention(TypedFunction):
     """Forward strip by strip, each block of queries with its chosen keys; backward computes the weights again."""
 
     @staticmethod

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from atento.attention.algebra import additive
+from atento.attention.algebra import TypedFunction, additive
 from atento.attention.dropout import fresh, pair_dropout
 from atento.attention.equation import AttentionArgs, normalise, widened
 from atento.attention.key_ranges import KeyRange
@@ -49,7 +49,7 @@ def blocked(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
     key = fresh(args.random).key() if args.dropout else 0
     call = StripCall(args.mask, args.relative, args.scale, args.dropout, key, (q.shape[-2], k.shape[-2]))
     wide = (widened(x) for x in (q, k, v))
-    out: Tensor = _Blocked.apply(call, *wide, bias, *call.learned)  # type: ignore[no-untyped-call]
+    out: Tensor = _Blocked.apply(call, *wide, bias, *call.learned)
     return out.to(v.dtype)
 
 
@@ -137,7 +137,7 @@ def _dropout_mask(call: StripCall, strip: Strip, part: Part, weights: Tensor, n_
     return pair_dropout(weights, call.dropout, call.key, strip.queries, strip.keys, row, call.lengths, heads)
 
 
-class _Blocked(torch.autograd.Function):
+class _Blocked(TypedFunction):
     """Forward strip by strip; backward strip by strip, with the weights computed again."""
 
     @staticmethod

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from atento.attention.algebra import TypedFunction
 from atento.attention.masks import Mask, per_head, window
 from atento.attention.relative_terms import QueryKeyPositions
 
@@ -81,7 +82,7 @@ def entmax(scores: Tensor, alpha: float | Tensor, dim: int = -1) -> Tensor:
     gap = (
         alpha - 1.0 if isinstance(alpha, Tensor) else torch.tensor(alpha - 1.0, dtype=wide.dtype, device=scores.device)
     )
-    out: Tensor = _Entmax.apply(wide, gap.to(wide.dtype), dim)  # type: ignore[no-untyped-call]
+    out: Tensor = _Entmax.apply(wide, gap.to(wide.dtype), dim)
     return out.to(scores.dtype)
 
 
@@ -124,7 +125,7 @@ def _exp_remainder(x: Tensor) -> Tensor:
     return torch.where(x < 0.5, series / 2, (torch.expm1(large) - large) / large.square())
 
 
-class _Entmax(torch.autograd.Function):
+class _Entmax(TypedFunction):
     """Forward by root finding; backward in closed form from the weights alone."""
 
     @staticmethod

@@ -101,7 +101,7 @@ class Sinusoidal(nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Sinusoidal":
         """Apply `fn` as any module does; for a new dtype compute the table again instead of rounding it."""
         before = self.table.dtype
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        nn.Module._apply(self, fn, recurse)
         if self.table.dtype != before and not self.table.is_meta:
             rows = self._rows(torch.arange(self.table.shape[0], device="cpu"), self.table.dtype)
             self.table = rows.to(self.table.device)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from atento.attention.relative_terms import DistanceScheme, QueryKeyPositions
+from atento.attention.relative_terms import DistanceScheme, QueryKeyPositions, RelativeScheme
 
 
 def t5_buckets(distance: Tensor, n_buckets: int, max_distance: int, bidirectional: bool) -> Tensor:
@@ -95,7 +95,7 @@ class ALiBi(DistanceScheme):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "ALiBi":
         """Apply `fn` as any module does; for a new dtype compute the slopes again instead of rounding them."""
         before = self.slopes.dtype
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        nn.Module._apply(self, fn, recurse)
         if self.slopes.dtype != before and not self.slopes.is_meta:
             with torch.device("cpu"):
                 slopes = alibi_slopes(self.n_heads, self.slopes.dtype)
@@ -173,11 +173,11 @@ class Gated(nn.Module):
     Gates begin at 1.
     """
 
-    def __init__(self, scheme: nn.Module, n_heads: int, heads: tuple[int, ...] | None, learned: bool) -> None:
+    def __init__(self, scheme: RelativeScheme, n_heads: int, heads: tuple[int, ...] | None, learned: bool) -> None:
         super().__init__()
         self.scheme, self.n_heads, self.heads = scheme, n_heads, heads
         self.gate = nn.Parameter(torch.ones(n_heads)) if learned else None
-        self.adds_values: bool = scheme.adds_values  # type: ignore[assignment]
+        self.adds_values: bool = scheme.adds_values
 
     def _factor(self, like: Tensor) -> Tensor:
         enabled = torch.ones(self.n_heads) if self.heads is None else torch.zeros(self.n_heads)
@@ -189,10 +189,10 @@ class Gated(nn.Module):
 
     def scores(self, q: Tensor, k: Tensor, positions: QueryKeyPositions, scale: float) -> Tensor:
         """The gated term of the scores, (B or 1, H, T, S)."""
-        term: Tensor = self.scheme.scores(q, k, positions, scale)  # type: ignore[operator]
+        term: Tensor = self.scheme.scores(q, k, positions, scale)
         return term * self._factor(term)
 
     def values(self, weights: Tensor, positions: QueryKeyPositions) -> Tensor:
         """The gated term of the output, (B,H,T,Kv)."""
-        term: Tensor = self.scheme.values(weights, positions)  # type: ignore[operator]
+        term: Tensor = self.scheme.values(weights, positions)
         return term * self._factor(term)

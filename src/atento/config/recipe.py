@@ -239,11 +239,14 @@ class DataConfig:
             )
 
 
+TokenizerKind = Literal["unigram", "bpe", "wordpiece", "word", "character", "byte"]
+
+
 @dataclass(frozen=True)
 class TokenizerConfig:
     """A tokenizer to train, or the `path` of a trained one."""
 
-    kind: Literal["unigram", "bpe", "wordpiece", "word", "character", "byte"] = "unigram"
+    kind: TokenizerKind = "unigram"
     """How text is split into tokens. bpe and unigram are lossless subwords; wordpiece is the subwords of BERT; word
     keeps whole words (for word vectors and ELMo); character and byte need no training.
     """

@@ -1,6 +1,6 @@
 """A network of ours as a specification of CTranslate2's Transformer, in which every family has the same form."""
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -240,7 +240,7 @@ def _set_norm(made: Any, norm: nn.Module) -> None:
         made.gamma = _array(norm.weight)
         made.beta = np.zeros_like(made.gamma) if norm.bias is None else _array(norm.bias)
     else:
-        made.gamma = _array(norm.gain)  # type: ignore[arg-type]
+        made.gamma = _array(cast(Tensor, norm.gain))
 
 
 def _array(tensor: Tensor) -> Array:

@@ -145,9 +145,8 @@ class GraphStack(nn.Module):
             k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)
         relative = None
         if positions.relative[index]:
-            schemes = tuple(positions.schemes[number] for number in positions.relative[index])
             pairs = QueryKeyPositions(read.query_positions, read.key_positions, False)
-            relative = RelativeTerms(schemes, pairs).projected(attention.project_positions)  # type: ignore[arg-type]
+            relative = RelativeTerms(positions.relative_schemes(index), pairs).projected(attention.project_positions)
         allowed = _allowed(self.stack.masks[index], read)
         return attention.output(_attend(attention, q, k, v, allowed, relative)), (k, v)
 

@@ -5,7 +5,7 @@ See docs/notes.md#h10.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -251,7 +251,7 @@ def _aggregated(problem: _Problem) -> Floats:
             "this utility cannot be aggregated, as it is no function of n-gram counts or vectors: take the method "
             f"'full' or 'pruned', or one of {', '.join(named)} or `embedding_utility`"
         )
-    utility: Aggregable = problem.utility  # type: ignore[assignment]
+    utility = cast(Aggregable, problem.utility)
     left_out = np.where(problem.own_copy >= 0, problem.weights[problem.own_copy], 0.0)
     expected = utility.aggregated(problem.candidates, problem.evidence, problem.weights, left_out)
     remaining_weight = problem.weights.sum() - left_out

@@ -294,6 +294,9 @@ def _groups(lengths: list[int], call: float) -> list[list[int]]:
     return groups
 
 
+_FUSED: dict[object, Activation] = {F.relu: "relu", F.gelu: "gelu"}
+
+
 class _Layer:
     """One block of an encoder on packed products."""
 
@@ -303,7 +306,7 @@ class _Layer:
         self.norms = block.self_attention_residual.norm, block.feed_forward_residual.norm
         fused: Activation = "none"
         if not feed_forward.gated:
-            fused = {F.relu: "relu", F.gelu: "gelu"}.get(feed_forward.activation, "none")  # type: ignore[assignment]
+            fused = _FUSED.get(feed_forward.activation, "none")
         self.activation = None if fused != "none" else feed_forward.activation
         self.gated = feed_forward.gated
         self.input = _packed(attention.input, precision, dtype=attention_type)

@@ -106,17 +106,16 @@ def _join_sources(result: FastState, states: Sequence[FastState], dtype: torch.d
     repeats = [count // width for count in outputs]
     longest = max(state.source[0][0].shape[2] for state in states)
     for layer in range(len(states[0].source)):
-        result.source.append(
-            tuple(  # type: ignore[arg-type]
-                torch.cat(
-                    [
-                        _repeated(_padded(state.source[layer][part].to(dtype), longest), count)
-                        for state, count in zip(states, repeats)
-                    ]
-                )
-                for part in (0, 1)
+        keys, values = (
+            torch.cat(
+                [
+                    _repeated(_padded(state.source[layer][part].to(dtype), longest), count)
+                    for state, count in zip(states, repeats)
+                ]
             )
+            for part in (0, 1)
         )
+        result.source.append((keys, values))
     if any(state.source_mask is not None or state.source[0][0].shape[2] < longest for state in states):
         result.source_mask = torch.cat(
             [_repeated(_source_mask(state, longest, dtype), count) for state, count in zip(states, repeats)]

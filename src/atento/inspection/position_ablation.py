@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
 
 from atento.config.sections.network import NetworkConfig
 from atento.errors import UsageError, nearest
+from atento.networks.interface import Network
 from atento.networks.stack.stack_positions import AddedPositions, LayerPositions
 
 
@@ -22,7 +22,7 @@ def scheme_names(config: NetworkConfig) -> list[str]:
 
 
 @contextmanager
-def without_scheme(network: nn.Module, name: str) -> Iterator[None]:
+def without_scheme(network: Network, name: str) -> Iterator[None]:
     """Remove a scheme from the network for the time of a block: `with without_scheme(network, "sinusoidal"): ...`.
 
     It is removed from every layer, head and stack, with its learned weights; nothing else changes. This holds for
@@ -35,7 +35,7 @@ def without_scheme(network: nn.Module, name: str) -> Iterator[None]:
     Raises:
         UsageError: no such scheme.
     """
-    names = scheme_names(network.config)  # type: ignore[arg-type]
+    names = scheme_names(network.config)
     if name not in names:
         raise UsageError(f"no position scheme {name!r} in this network{nearest(name, names) if names else ''}")
     number = names.index(name)
@@ -58,7 +58,7 @@ def without_scheme(network: nn.Module, name: str) -> Iterator[None]:
 
 
 @torch.no_grad()
-def position_effects(network: nn.Module, loss: Callable[[], float]) -> dict[str, float]:
+def position_effects(network: Network, loss: Callable[[], float]) -> dict[str, float]:
     """The increase of the loss without each scheme: {"sinusoidal": 1.31, "t5": 0.02}; `loss` runs the network once.
 
     Near 0: the model does as well without it. One run a scheme, and one with all of them.
@@ -68,7 +68,7 @@ def position_effects(network: nn.Module, loss: Callable[[], float]) -> dict[str,
         loss: a forward pass of the network, for example nats a token on some data.
     """
     full_loss, effects = loss(), {}
-    for name in scheme_names(network.config):  # type: ignore[arg-type]
+    for name in scheme_names(network.config):
         with without_scheme(network, name):
             effects[name] = loss() - full_loss
     return effects

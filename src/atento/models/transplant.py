@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from atento.config.sections.network import NetworkConfig, changed
-from atento.config.sections.network_parts import SpecialIds, by_key
+from atento.config.sections.network_parts import by_key
 from atento.config.sections.position_scheme import PositionConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.errors import CapabilityError
@@ -208,7 +208,7 @@ def trimmed(network: Network, ids: Sequence[int]) -> tuple[Network, LoadReport]:
     rows = torch.tensor(kept_ids)
     return _resized(
         network,
-        replace(config, vocab_size=len(kept_ids), tokenizer_fingerprint=None, ids=SpecialIds(**special_ids)),  # type: ignore[arg-type]
+        changed(config, vocab_size=len(kept_ids), tokenizer_fingerprint=None, ids=special_ids),
         lambda table: table[rows.to(table.device)],
     )
 

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from atento.attention.algebra import TypedFunction
+
 # Rows of one block of logits. Every block reads and writes the gradient of the whole weight matrix, so that small
 # blocks are slow (GPT-2's update took 1.5 times as long with 41 rows as with 128). Large blocks cost memory with a
 # large vocabulary. The aim is 32 MiB of float32 logits.
@@ -39,7 +41,7 @@ def plain_cross_entropy(
     return (1 - smoothing) * nll - smoothing * log_probs.mean(dim=-1).sum(), nll
 
 
-class _ChunkedCrossEntropy(torch.autograd.Function):
+class _ChunkedCrossEntropy(TypedFunction):
     """Computes the gradients in the forward pass, block by block, so that no (N,V) matrix is ever allocated.
 
     With p = softmax(logits), the gradient of the loss by a row of logits is p - (1-ε)·onehot(y) - ε/V. The forward pass
@@ -116,5 +118,5 @@ def cross_entropy(
     Returns:
         The summed loss, and the summed negative log-likelihood without smoothing; float64 scalars in nats.
     """
-    loss, nll = _ChunkedCrossEntropy.apply(hidden, weight, bias, targets, smoothing)  # type: ignore[no-untyped-call]
+    loss, nll = _ChunkedCrossEntropy.apply(hidden, weight, bias, targets, smoothing)
     return loss, nll

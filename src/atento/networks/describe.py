@@ -7,7 +7,7 @@ from torch import nn
 from atento.attention.multihead import MultiHeadAttention
 from atento.errors import CapabilityError
 from atento.networks.interface import Network
-from atento.networks.layers import Residual
+from atento.networks.layers import FeedForward, Residual
 from atento.networks.recurrent.elmo import ELMo
 from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
@@ -130,14 +130,14 @@ def _mask_names(stack: Stack) -> str:
     return " / ".join(dict.fromkeys(mask.name for mask in stack.masks))
 
 
-def _sublayer(part: nn.Module, residual: Residual, detail: str) -> list[Part]:
+def _sublayer(part: MultiHeadAttention | FeedForward, residual: Residual, detail: str) -> list[Part]:
     norm = Part("norm", type(residual.norm).__name__, _count(residual.norm))
     if isinstance(part, MultiHeadAttention):
         kind = "cross-attention" if part.kind == "cross" else "self-attention"
         shared = "" if part.n_kv_heads == part.n_heads else f", {part.n_kv_heads} of keys"
         middle = Part(kind, f"{part.n_heads} heads{shared}; {detail}", _count(part))
     else:
-        middle = Part("feed-forward", f"{part.outer.in_features} wide", _count(part))  # type: ignore[union-attr]
+        middle = Part("feed-forward", f"{part.outer.in_features} wide", _count(part))
     if residual.norm_placement == "pre":
         return [norm, middle, Part("+", "the stream itself", skips=2)]
     return [middle, Part("+", "the stream itself", skips=1), norm]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import Protocol, cast
 
 from torch import Tensor, nn
 
@@ -116,6 +117,19 @@ class Network(nn.Module, ABC):
             CapabilityError: there is no such head; or it reads chosen positions: call `network.heads[name]` instead.
         """
         return self.heads.read(name, output, self.table, token_mask, random)
+
+
+class BlockStack(Protocol):
+    """What training sets in a stack of blocks, whose class is `Stack`."""
+
+    recompute: bool
+    compiled: bool
+    blocks: nn.ModuleList
+
+
+def stacks_of(network: nn.Module) -> list[BlockStack]:
+    """The stacks of blocks of a network."""
+    return [cast(BlockStack, module) for module in network.modules() if hasattr(module, "recompute")]
 
 
 def token_mask_of(inputs: Mapping[str, Tensor]) -> Tensor | None:

@@ -249,7 +249,7 @@ def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> Net
             heads.append(before)
             continue
         options = _head_options(network, kind, classifier)
-        heads.append(replace(before or HeadConfig(kind, names, **options), labels=names))  # type: ignore[arg-type]
+        heads.append(replace(before or HeadConfig(kind, names, **options), labels=names))
     if not head_kinds:
         return replace(network, heads=tuple(heads))
     pooled = any(HEAD_KINDS[head.kind] in OF_TEXT for head in heads)

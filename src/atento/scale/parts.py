@@ -3,13 +3,13 @@
 import errno
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from atento.data.store.token_writer import write_durably
 from atento.errors import AtentoError, DataError, UsageError
 from atento.limits import open_plain, read_plain
 from atento.scale.line_blocks import Block, Plan
@@ -251,15 +251,6 @@ def _errors(path: Path) -> Iterator[None]:
 
 
 def _write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all, even after a power cut."""
-    partial = path.with_name(f".{path.name}.partial")
+    """`write_durably`. Raises AtentoError: it cannot be written."""
     with _errors(path):
-        try:
-            with partial.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(path)
-        except OSError:
-            partial.unlink(missing_ok=True)
-            raise
+        write_durably(path, content)

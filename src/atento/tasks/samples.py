@@ -13,7 +13,7 @@ from atento.data.records.splits import Split, subset
 from atento.errors import AtentoWarning
 from atento.networks.interface import Network
 from atento.tasks.filling import fill
-from atento.tasks.generation import prompt_template, prompt_writer
+from atento.tasks.generation import Continuing, prompt_template, prompt_writer
 from atento.tasks.split_evaluation import ModelInTraining
 from atento.tasks.verb_table import VERBS
 from atento.text.tokenizer import Tokenizer
@@ -75,6 +75,7 @@ def _texts(split: Split, tokenizer: Tokenizer, count: int) -> list[str]:
 
 def _continued(model: ModelInTraining, tokenizer: Tokenizer, texts: Sequence[str]) -> list[Sample]:
     """Continue the first half of each text, at most 24 tokens of it, with as many tokens as the reference has."""
+    assert isinstance(model.network, Continuing)
     limit = model.network.config.position_limit
     longest = _PROMPT if limit is None else min(_PROMPT, (limit - 1) // 2)
     steps, written = model.step_function(), []
@@ -87,7 +88,7 @@ def _continued(model: ModelInTraining, tokenizer: Tokenizer, texts: Sequence[str
         prompt = tokenizer.decode(ids[:begin])
         decoding = replace(model.decoding, n_best=1, min_new_tokens=0, max_new_tokens=len(reference))
         template = prompt_template(model.network, model.config)
-        writer = prompt_writer(model.network, tokenizer, decoding, steps, template)  # type: ignore[arg-type]
+        writer = prompt_writer(model.network, tokenizer, decoding, steps, template)
         (outputs,) = writer.write([prompt], row)
         written.append(Sample(prompt, outputs[0].text, tokenizer.decode(reference)))
     return written

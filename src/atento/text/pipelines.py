@@ -153,8 +153,10 @@ def build(
     vocabulary = {piece: i for i, piece in enumerate([*head, *pieces])}
     if len(vocabulary) != len(head) + len(pieces):
         known = set(head)
-        double = next(piece for piece in pieces if piece in known or known.add(piece))  # type: ignore[func-returns-value]
-        raise TokenizerError(f"the pieces of a vocabulary must differ from one another: got {double!r} twice")
+        for piece in pieces:
+            if piece in known:
+                raise TokenizerError(f"the pieces of a vocabulary must differ from one another: got {piece!r} twice")
+            known.add(piece)
     unk = specials.roles["unk"]
     model: models.Model
     if name == "unigram":

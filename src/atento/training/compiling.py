@@ -5,7 +5,7 @@ import shutil
 from importlib.util import find_spec
 
 from atento.errors import RecipeError, UsageError
-from atento.networks.interface import Network
+from atento.networks.interface import Network, stacks_of
 
 _COMPILERS = ("g++", "clang++", "c++")
 
@@ -33,8 +33,8 @@ def compile_blocks(network: Network) -> None:
         RecipeError: the network has no stack of blocks. UsageError: this machine cannot compile.
     """
     check_compiler(next(network.parameters()).device.type)
-    stacks = [module for module in network.modules() if hasattr(module, "compiled")]  # the class is `Stack`
+    stacks = stacks_of(network)
     if not stacks:
         raise RecipeError(f"`training.compile` needs a Transformer: got architecture {network.config.architecture!r}")
     for stack in stacks:
-        stack.compiled = True  # type: ignore[assignment]
+        stack.compiled = True

@@ -26,7 +26,7 @@ class PeakMemory(TorchDispatchMode):
     """
 
     def __init__(self, present: Iterable[Tensor] = ()) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        TorchDispatchMode.__init__(self)
         self.peak = self._live = 0
         self.products: set[tuple[Any, ...]] = set()
         self._known = {tensor.untyped_storage().data_ptr() for tensor in present}

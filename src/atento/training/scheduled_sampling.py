@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atento.attention.dropout import Randomness
-from atento.config.sections.sampling_schedule import ScheduledSamplingConfig
+from atento.config.sections.sampling_schedule import Schedule, ScheduledSamplingConfig
 from atento.data.batches.batch import Batch, Part
 from atento.data.batches.shuffle import grid_hashes, uniform
 from atento.networks.interface import Network
@@ -57,7 +57,7 @@ def _sigmoid_constant(share: float, last: int) -> float:
 
 
 # The probability that an input is the target's token, after `done` updates of a run that has `last` before its last.
-SCHEDULES: Mapping[str, Callable[[ScheduledSamplingConfig, int, int], float]] = {
+SCHEDULES: Mapping[Schedule, Callable[[ScheduledSamplingConfig, int, int], float]] = {
     "linear": linear,
     "exponential": exponential,
     "inverse-sigmoid": inverse_sigmoid,

@@ -14,7 +14,7 @@ from atento.attention.observe import observing
 from atento.config.sections.training import TrainingConfig
 from atento.data.batches.batch import Part
 from atento.errors import RecipeError, TrainingError
-from atento.networks.interface import Network
+from atento.networks.interface import Network, stacks_of
 from atento.precision import side_by_side, threads
 from atento.training.ema import MovingAverage, divide
 from atento.training.losses import Call, Sums, losses
@@ -36,13 +36,13 @@ def recompute(network: Network) -> None:
     Raises:
         RecipeError: the network has no stack of blocks.
     """
-    stacks = [module for module in network.modules() if hasattr(module, "recompute")]  # the class is `Stack`
+    stacks = stacks_of(network)
     if not stacks:
         raise RecipeError(
             f"`training.activation_checkpointing` needs a Transformer: got architecture {network.config.architecture!r}"
         )
     for stack in stacks:
-        stack.recompute = True  # type: ignore[assignment]
+        stack.recompute = True
 
 
 class NotFinite(TrainingError):

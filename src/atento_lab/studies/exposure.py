@@ -8,7 +8,7 @@ network's own prefix, and the same after a wrong word. See docs/notes.md#f3, #j5
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.recurrent import RecurrentConfig
-from atento.config.sections.sampling_schedule import ScheduledSamplingConfig
+from atento.config.sections.sampling_schedule import Schedule, ScheduledSamplingConfig
 from atento.config.sections.training import TrainingConfig
 from atento.data.batches.batch import Batch, PlannedBatches
 from atento.data.batches.store import Ragged
@@ -126,8 +126,7 @@ def training_config(job: Job) -> TrainingConfig:
     """Return the configuration of a training run: Adam with a cosine schedule, and the job's scheduled sampling."""
     sampling = ScheduledSamplingConfig()
     if job.training != TEACHER_FORCING:
-        schedule: Literal["linear", "exponential", "inverse-sigmoid"] = job.training  # type: ignore[assignment]
-        sampling = ScheduledSamplingConfig(job.size.share, schedule)
+        sampling = ScheduledSamplingConfig(job.size.share, cast(Schedule, job.training))
     return TrainingConfig(
         steps=job.size.updates,
         learning_rate=4e-3,

@@ -84,7 +84,7 @@ def schedules(row: dict[str, Any]) -> Panel:
     """Return the share of own tokens by update, with the constants that the laboratory uses."""
     lines, steps = [], row["updates"]
     for number, schedule in enumerate(SCHEDULES, start=1):
-        config = ScheduledSamplingConfig(row["share"], schedule)  # type: ignore[arg-type]
+        config = ScheduledSamplingConfig(row["share"], schedule)
         shown = range(1, steps + 1, max(1, steps // _POINTS))
         lines.append(Line(schedule, number, [(step, own_share(config, step, steps)) for step in shown]))
     return Panel("share of own tokens", lines)

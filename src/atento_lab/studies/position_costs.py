@@ -99,7 +99,7 @@ class LiveMemory(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        TorchDispatchMode.__init__(self)
         self.live, self.peak = 0, 0
         self._known: dict[int, int] = {}
 

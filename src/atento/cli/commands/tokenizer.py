@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -13,6 +13,7 @@ from atento.cli.output_paths import output_folder
 from atento.terminal import echo
 
 if TYPE_CHECKING:
+    from atento.config.recipe import TokenizerKind
     from atento.text import Tokenizer
 
 tokenizer_app = typer.Typer(no_args_is_help=True, help="Train and use tokenizers.")
@@ -71,7 +72,7 @@ def train(
         for name in files:
             yield from read_lines(name)
 
-    config = TokenizerConfig(kind=kind, vocab_size=vocab_size, lowercase=lowercase)  # type: ignore[arg-type]
+    config = TokenizerConfig(cast("TokenizerKind", kind), vocab_size=vocab_size, lowercase=lowercase)
     tokenizer = train_tokenizer(config, lines())
     tokenizer.save(target)
     record = {"kind": tokenizer.kind, "vocab_size": tokenizer.vocab_size, "fingerprint": tokenizer.fingerprint}

@@ -9,6 +9,9 @@ from atento.errors import RecipeError
 _RULES = {"linear": "above 0", "exponential": "above 0 and below 1", "inverse-sigmoid": "at least 1"}  # of k
 
 
+Schedule = Literal["linear", "exponential", "inverse-sigmoid"]
+
+
 @dataclass(frozen=True)
 class ScheduledSamplingConfig:
     """Inputs of the decoder that are the model's own tokens instead of the target's (Bengio et al. 2015).
@@ -21,7 +24,7 @@ class ScheduledSamplingConfig:
     """Largest share of the target's tokens that are replaced by the model's own in the input. [0 to 1; 0: teacher
     forcing] 0.1 to 0.5 is usual; a Transformer takes up to twice as long for its two passes.
     """
-    schedule: Literal["linear", "exponential", "inverse-sigmoid"] = "linear"
+    schedule: Schedule = "linear"
     """How the probability of the target's token falls with the number i of updates done, down to 1 - `share`. linear:
     k - c·i. exponential: k^i. inverse-sigmoid: k / (k + exp(i / k)).
     """

@@ -23,22 +23,25 @@ HEAD_KINDS: dict[str, HeadKind] = {  # kind of a head -> kind of its labels
 OF_TEXT: tuple[HeadKind, ...] = ("class", "set", "number")  # one output for a whole text
 
 
+HeadName = Literal[
+    "masked-language-model",
+    "next-sentence",
+    "classification",
+    "multi-label",
+    "regression",
+    "tagging",
+    "answer",
+    "span-boundary",
+    "replaced-token",
+    "generator",
+]
+
+
 @dataclass(frozen=True)
 class HeadConfig:
     """A head of a network, besides its hidden vectors and its output."""
 
-    kind: Literal[
-        "masked-language-model",
-        "next-sentence",
-        "classification",
-        "multi-label",
-        "regression",
-        "tagging",
-        "answer",
-        "span-boundary",
-        "replaced-token",
-        "generator",
-    ]
+    kind: HeadName
     """Output of the head: logits over the vocabulary at every position (masked-language-model); one class of the text
     (classification, next-sentence), any number of classes (multi-label) or a number (regression); a class, start and
     end scores or the score of a replaced token at every position (tagging, answer, replaced-token); a hidden token
@@ -109,8 +112,8 @@ class HeadConfig:
         return {"next-sentence": 2, "answer": 2, "regression": 1, "replaced-token": 1}.get(self.kind, len(self.labels))
 
 
-def new_head(kind: str) -> HeadConfig:
+def new_head(kind: HeadName) -> HeadConfig:
     """Return a head of that kind as its paper has it, for an objective that needs it."""
     if kind == "replaced-token":  # a dense layer with GELU (Clark et al. 2020)
         return HeadConfig("replaced-token", hidden=True, activation="gelu", dropout=0.0)
-    return HeadConfig(kind)  # type: ignore[arg-type]
+    return HeadConfig(kind)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from atento.config.literals import OneOf, check_choices
+from atento.config.tables.head_kinds import HeadName
 from atento.errors import RecipeError, nearest
 
 
@@ -32,7 +33,7 @@ class ObjectiveSpec:
     architectures: tuple[str, ...]
     why: str
     options: Mapping[str, float]
-    heads: tuple[str, ...] = ()
+    heads: tuple[HeadName, ...] = ()
     sentinels: int = 0
     weighs_classes: bool = False
     contrasts: bool = False
@@ -46,7 +47,7 @@ class ObjectiveSpec:
 _TEXT, _PAIR = (("text",),), (("source", "target"),)
 SENTINELS = 100  # of T5: one for each hidden span
 _NOISE = ("infilling", "deletion", "permutation", "rotation")  # options of denoising: shares
-_FILLS = "masked-language-model"
+_FILLS: HeadName = "masked-language-model"
 _SEQ2SEQ = ("encoder-decoder", "recurrent-seq2seq")
 TEXT_READERS = ("encoder", "decoder", "encoder-decoder", "recurrent-seq2seq", "recurrent-lm", "elmo")
 

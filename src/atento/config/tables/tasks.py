@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from atento.config.tables.head_kinds import HeadName
 from atento.config.tables.objective import TEXT_READERS, ObjectiveConfig
 from atento.config.tables.verbs import VERBS
 from atento.metrics.output_kinds import Outputs
@@ -63,7 +64,7 @@ class TaskSpec:
     architectures: tuple[str, ...]
     why: str
     objective: str
-    heads: tuple[str, ...] = ()
+    heads: tuple[HeadName, ...] = ()
     outputs: Outputs | None = None
     metrics: tuple[str, ...] = ()
     evaluated: tuple[str, ...] = ()

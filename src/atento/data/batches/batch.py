@@ -1,6 +1,6 @@
 """Batches by token budget: examples of similar length together, in an order that is a function of seed and epoch."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import Protocol
@@ -266,9 +266,9 @@ class PlannedBatches:
 
     def padding(self, epoch: int = 0) -> float:
         """Return the share of padding among the tokens of an epoch, sources and targets together."""
-        sides = self.objective.lengths(self.stores.at(epoch))
+        sides: Sequence[NDArray[np.int64]] = self.objective.lengths(self.stores.at(epoch))
         if sides[0] is sides[1]:
-            sides = sides[:1]  # type: ignore[assignment]
+            sides = sides[:1]
         real = computed = 0
         for rows in (part for update in self.plan(epoch) for part in update):
             for side in sides:

@@ -2,9 +2,12 @@
 
 import codecs
 import io
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from atento.errors import DataError
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 _PART = 1 << 16  # bytes that are decoded at once
 
@@ -26,7 +29,7 @@ class Recoded(io.RawIOBase):
         """True."""
         return True
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+    def readinto(self, buffer: "WriteableBuffer") -> int:
         """Read the next bytes into `buffer` and return their number."""
         ended = False
         while not self._ready and not ended:
@@ -37,8 +40,9 @@ class Recoded(io.RawIOBase):
                 self._lines += text.count("\n")
                 text, self._begun = text if self._begun else text.removeprefix("\ufeff"), True
                 self._ready = memoryview(text.encode("utf-8", "surrogatepass"))
-        count = min(len(buffer), len(self._ready))
-        buffer[:count], self._ready = self._ready[:count], self._ready[count:]
+        view = memoryview(buffer)
+        count = min(len(view), len(self._ready))
+        view[:count], self._ready = self._ready[:count], self._ready[count:]
         return count
 
     def _decoded(self, raw: bytes) -> str:

@@ -163,26 +163,38 @@ class TokenWriter:
         report(sum(record.texts for record in self.records), sum(record.characters for record in self.records))
 
     def _write(self, path: Path, data: bytes) -> None:
-        """Write a file so that it is there whole or not at all, even after a power cut.
+        """`write_durably`.
 
         Raises:
             AtentoError: it cannot be written; where the disk is full, the message says what to do.
         """
-        partial = path.with_name(f".{path.name}.partial")
         try:
-            with partial.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(path)
+            write_durably(path, data)
         except OSError as error:
-            partial.unlink(missing_ok=True)
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise AtentoError(
                     f"{path}: the disk is full ({len(data):,} bytes do not fit); the shards written so far are good: "
                     "free space and run the same command to continue"
                 ) from error
             raise AtentoError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Write a file so that it is there whole or not at all, even after a power cut.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 class _OpenShard:

@@ -2,6 +2,7 @@
 
 from dataclasses import asdict, replace
 from functools import partial
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ from atento.attention.multihead import PositionTerms
 from atento.attention.positions import Learned, Rotary, Sinusoidal, Stretch
 from atento.attention.relative import ALiBi, Gated, RelativeMatrix, Shaw, T5Bias
 from atento.attention.relative_disentangled import Disentangled
-from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
+from atento.attention.relative_terms import QueryKeyPositions, RelativeScheme, RelativeTerms
 from atento.attention.sparse import SparseAttention
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import SparseConfig
@@ -143,6 +144,10 @@ class LayerPositions(nn.Module):
                 spans[int(layer)] = sparse.span.to_mask()
         return spans
 
+    def relative_schemes(self, layer: int) -> tuple[RelativeScheme, ...]:
+        """The relative schemes of a layer."""
+        return tuple(cast(RelativeScheme, self.schemes[index]) for index in self.relative[layer])
+
     def terms(self, positions: QueryKeyPositions, dtype: torch.dtype) -> list[PositionTerms | None]:
         """The position terms of each layer's self-attention, computed once for all layers.
 
@@ -165,17 +170,17 @@ class LayerPositions(nn.Module):
             rotations[key] = rotary.at(positions.queries, head_mask, dtype)
             inverses[key] = partial(_unrotated, rotary, head_mask)
         terms: list[PositionTerms | None] = []
-        for layer, (rotary_keys, relative_indices) in enumerate(zip(self.rotary, self.relative)):
-            schemes = tuple(self.schemes[index] for index in relative_indices)
+        for layer, rotary_keys in enumerate(self.rotary):
+            schemes = self.relative_schemes(layer)
             layer_positions = positions
             if rotary_keys and schemes:  # relative schemes may need the queries as they were before rotation
                 layer_positions = replace(positions, inverse_rotations=tuple(inverses[key] for key in rotary_keys))
-            relative = RelativeTerms(schemes, layer_positions) if schemes else None  # type: ignore[arg-type]
+            relative = RelativeTerms(schemes, layer_positions) if schemes else None
             block_router = None
             if str(layer) in self.sparse:
                 sparse = self.sparse[str(layer)]
                 if isinstance(sparse, SparseAttention):
-                    relative = RelativeTerms(schemes, layer_positions, sparse)  # type: ignore[arg-type]
+                    relative = RelativeTerms(schemes, layer_positions, sparse)
                 else:
                     assert isinstance(sparse, BlockRouter)
                     block_router = sparse
@@ -217,7 +222,7 @@ def _make(scheme: PositionConfig, config: NetworkConfig, kind: str) -> nn.Module
         module = RelativeMatrix(config.n_heads, max_distance, scaled=scheme.scaled)
     if scheme.heads is None and not scheme.gate:
         return module
-    return Gated(module, config.n_heads, scheme.heads, scheme.gate)
+    return Gated(cast(RelativeScheme, module), config.n_heads, scheme.heads, scheme.gate)
 
 
 def _sparse(config: SparseConfig, n_heads: int, kind: str) -> SparseAttention:

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from atento.attention.algebra import TypedFunction
+
 
 @dataclass(frozen=True)
 class Blocks:
@@ -81,7 +83,7 @@ def plain_window_loss(inputs: Tensor, outputs: Tensor, blocks: Blocks, keep: Ten
     return -(F.logsigmoid(right) * real).sum() - blocks.factor * (F.logsigmoid(-wrong) * drawn).sum()
 
 
-class _WindowLoss(torch.autograd.Function):
+class _WindowLoss(TypedFunction):
     """Computes the gradients in the forward pass, while the scores are at hand; no intermediate result is kept."""
 
     @staticmethod
@@ -100,7 +102,7 @@ def window_loss(inputs: Tensor, outputs: Tensor, blocks: Blocks) -> Tensor:
     """As `plain_window_loss` without dropout, in about half the time."""
     if not torch.is_grad_enabled():
         return plain_window_loss(inputs, outputs, blocks)
-    loss: Tensor = _WindowLoss.apply(inputs, outputs, blocks)  # type: ignore[no-untyped-call]
+    loss: Tensor = _WindowLoss.apply(inputs, outputs, blocks)
     return loss
 
 

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -71,7 +71,8 @@ class Processes:
 
     def _group(self, ranks: list[int]) -> dist.ProcessGroup:
         """Return a group of some of the processes, with the time limit of an update."""
-        return dist.new_group(ranks, timeout=timedelta(seconds=self.config.timeout))  # type: ignore[no-any-return]
+        group: dist.ProcessGroup = dist.new_group(ranks, timeout=timedelta(seconds=self.config.timeout))
+        return group
 
     def _owner(self, number: int) -> int:
         return number % self.slots % self.size
@@ -191,7 +192,7 @@ class Processes:
             An exception on all processes, if `work` raises one.
         """
         if self._in_turn:
-            return work() if self.main else None  # type: ignore[return-value]
+            return work() if self.main else cast(T, None)
         failure: Exception | None = None
         result: Any = None
         if self.main:
@@ -204,7 +205,7 @@ class Processes:
             raise failure
         if description is not None:
             raise as_here(0, *description)
-        return result if self.main else of_main  # type: ignore[no-any-return]
+        return cast(T, result if self.main else of_main)
 
     def gather(self, value: T) -> list[T]:
         """Give plain data to all processes, and get what each has given, by its number.

@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from atento.errors import RecipeError
-from atento.networks.interface import Network
+from atento.networks.interface import Network, stacks_of
 from atento.training.ema import MovingAverage
 from atento.training.replica.gradient_sum import Gradients
 from atento.training.replica.local import Tensors
@@ -240,11 +240,10 @@ def check_network(network: Network) -> None:
 def gathered_sizes(network: Network) -> tuple[int, int]:
     """Return the parameters that are gathered for the whole pass, and those of the largest block."""
     total = sum(parameter.numel() for parameter in network.parameters())
-    stacks = [module for module in network.modules() if hasattr(module, "recompute")]
     blocks = [
         sum(parameter.numel() for parameter in block.parameters())
-        for stack in stacks
-        for block in stack.blocks  # type: ignore[union-attr]
+        for stack in stacks_of(network)
+        for block in stack.blocks
     ]
     return total - sum(blocks), max(blocks, default=0)
 
@@ -262,8 +261,7 @@ def _divided(network: Network, dtype: torch.dtype, mesh: "DeviceMesh") -> Networ
             for name, buffer in module.named_buffers(recurse=False):
                 if buffer.is_floating_point():
                     setattr(module, name, buffer.to(dtype))
-    stacks = [module for module in divided.modules() if hasattr(module, "recompute")]
-    for block in (block for stack in stacks for block in stack.blocks):  # type: ignore[union-attr]
+    for block in (block for stack in stacks_of(divided) for block in stack.blocks):
         fully_shard(block, mesh=mesh, mp_policy=policy)
     fully_shard(divided, mesh=mesh, mp_policy=policy)
     for module in divided.modules():
@@ -276,8 +274,7 @@ def _divided(network: Network, dtype: torch.dtype, mesh: "DeviceMesh") -> Networ
 @torch.no_grad()
 def _local(value: Tensor) -> Tensor:
     """Return the shard that a distributed tensor has in this process, in the same memory."""
-    tensor: DTensor = value.detach()  # type: ignore[assignment]
-    local: Tensor = tensor.to_local()
+    local: Tensor = cast("DTensor", value.detach()).to_local()
     return local
 
 

@@ -11,6 +11,7 @@ from atento.attention.masks import bidirectional, causal, documents, lookahead, 
 from atento.attention.multihead import MultiHeadAttention
 from atento.config.sections.position_scheme import PositionConfig
 from atento.inspection.ablation import attentions
+from atento.networks import EncoderDecoder
 from atento_lab.notes.checks.tiny import derivatives, some_ids, tiny_network
 from atento_lab.notes.finding import AtLeast, AtMost, Finding, compare, grid
 
@@ -283,8 +284,8 @@ def order_blind() -> Finding:
     ids, permutation = torch.arange(4, 10)[None], torch.tensor([3, 0, 5, 1, 4, 2])
     without, with_positions = tiny_network(positions=PositionConfig(kind="none")), tiny_network()
 
-    def off(model: torch.nn.Module) -> float:
-        return apart(model.encode(ids[:, permutation]), model.encode(ids)[:, permutation])  # type: ignore[operator]
+    def off(model: EncoderDecoder) -> float:
+        return apart(model.encode(ids[:, permutation]), model.encode(ids)[:, permutation])
 
     unmoved = apart(without.encode(ids[:, permutation]), without.encode(ids))
     return compare(

@@ -2,16 +2,17 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from atento.attention import attend
 from atento.attention.masks import Mask, causal, window
 from atento.attention.positions import ALiBi, RelativeMatrix, Shaw, T5Bias
-from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
+from atento.attention.relative_terms import QueryKeyPositions, RelativeScheme, RelativeTerms
 from atento.config.sections.position_scheme import PositionConfig
 from atento.networks.build import parameter_count
 from atento_lab.notes.checks.attention import apart
@@ -26,7 +27,7 @@ class Counting(TorchDispatchMode):
     """A context that counts the largest tensor, the attention weights, and the operations of matrix products."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        TorchDispatchMode.__init__(self)
         self.largest, self.weights, self.operations = 0, 0, 0
 
     @classmethod
@@ -149,7 +150,7 @@ def cost_of_positions() -> Finding:
     """B10: parameters, operations and the largest tensor of relative positions; no (T,S,K) tensor is allocated."""
     q, k, v = (torch.randn(1, HEADS, TOKENS, HEAD_WIDTH) for _ in range(3))
     positions, shaw = QueryKeyPositions.arange(TOKENS, TOKENS), Shaw(HEAD_WIDTH, LIMIT)
-    schemes: dict[str, nn.Module] = {
+    schemes: dict[str, RelativeScheme] = {
         "alibi": ALiBi(HEADS),
         "t5": T5Bias(HEADS),
         "matrix": RelativeMatrix(HEADS),
@@ -157,8 +158,8 @@ def cost_of_positions() -> Finding:
     }
     costs = {"none": measured(lambda: attend(q, k, v, kernel="plain"))}
     for name, scheme in schemes.items():
-        relative = RelativeTerms((scheme,), positions)  # type: ignore[arg-type]
-        costs[name] = measured(lambda relative=relative: attend(q, k, v, kernel="plain", relative=relative))  # type: ignore[misc]
+        relative = RelativeTerms((scheme,), positions)
+        costs[name] = measured(partial(attend, q, k, v, kernel="plain", relative=relative))
     costs["shaw, as written"] = measured(lambda: as_written(q, k, v, shaw))
     ours = attend(q, k, v, kernel="plain", relative=RelativeTerms((shaw,), positions))
     long = []

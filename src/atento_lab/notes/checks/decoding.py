@@ -2,7 +2,7 @@
 
 import math
 from itertools import pairwise, product
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -133,11 +133,11 @@ def two_stopping_rules() -> Finding:
         rule: chain.text(generate(chain, sources(1), Beam(2, stopping=rule), max_new_tokens=4)[0][0].ids)
         for rule in ("fixed", "shrinking")
     }
-    conditions = ("filled", "likely", "sure")
+    conditions: tuple[Literal["filled", "likely", "sure"], ...] = ("filled", "likely", "sure")
     random, count, max_tokens, penalty = random_chain(vocab_size=4), 40, 8, 2.0
     best, different = {}, {}
     for until in conditions:
-        strategy = Beam(2, length_penalty=penalty, until=until)  # type: ignore[arg-type]
+        strategy = Beam(2, length_penalty=penalty, until=until)
         outputs = generate(random, sources(count), strategy, max_new_tokens=max_tokens)
         best[until] = [tuple(hypotheses[0].ids) if hypotheses[0].finished else None for hypotheses in outputs]
         slow = [beam_by_hand(random, source, 2, max_tokens, penalty, until) for source in range(count)]

@@ -10,7 +10,7 @@ from atento.attention.multihead import MultiHeadAttention
 from atento.config import presets
 from atento.config.sections.network import NetworkConfig
 from atento.inspection.figures.network_diagram import network_svg, network_text
-from atento.networks import build_network, parameter_count
+from atento.networks import EncoderDecoder, Network, build_network, parameter_count
 from atento.networks.describe import Part, describe
 from atento.networks.heads import LinearHead, Pooler
 from atento.networks.layers import FeedForward, TokenEmbedding
@@ -33,7 +33,7 @@ def drawn_order(parts: tuple[Part, ...]) -> list[str]:
     return names
 
 
-def running_order(network: nn.Module, *inputs: Tensor) -> list[str]:
+def running_order(network: Network, *inputs: Tensor) -> list[str]:
     """Return the names of the same modules in the order of their forward calls, recorded by hooks."""
     names: list[str] = []
     hooks = []
@@ -62,7 +62,7 @@ def running_order(network: nn.Module, *inputs: Tensor) -> list[str]:
     with torch.no_grad():
         output = network(*inputs)
         for name in [name for name in getattr(network, "heads", {}) if name != "vocabulary"]:
-            network.read(name, output, None)  # type: ignore[operator]
+            network.read(name, output, None)
     for hook in hooks:
         hook.remove()
     return names
@@ -105,7 +105,8 @@ def whole_drawn() -> Finding:
     columns = describe(network)
     drawn = [name for column in columns for name in drawn_order(column.parts)]
     names = running_order(network, ids(1, 5), ids(1, 4))
-    shared = network.embedding.weight.numel()  # type: ignore[union-attr, operator]
+    assert isinstance(network, EncoderDecoder)
+    shared = network.embedding.weight.numel()
     return compare(
         {"drawn as it runs": drawn == names, "parameters": drawn_parameters(columns) - shared},
         {"drawn as it runs": True, "parameters": parameter_count(network)},

@@ -13,6 +13,7 @@ from atento.config.sections.sampling_schedule import ScheduledSamplingConfig
 from atento.data.batches.batch import Batch
 from atento.data.batches.store import Ragged
 from atento.data.objectives.sequence_to_sequence import HEAD, parallel
+from atento.networks import Network
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
 from atento.tasks.prefixes import by_step, free_running, losses_by_step, shifted
 from atento.training.losses import Call, losses
@@ -79,18 +80,18 @@ def scheduled_sampling() -> Finding:
     )
 
 
-def _learn(network: torch.nn.Module, *batches: Batch) -> None:
+def _learn(network: Network, *batches: Batch) -> None:
     """Train a network for a few steps, so that it does not predict the same word everywhere."""
     adam = Adam(network.parameters(), 0.01)
     for _ in range(40):
         for batch in batches:
-            torch.autograd.backward(losses(network, batch, Call())[HEAD][0])  # type: ignore[arg-type]
+            torch.autograd.backward(losses(network, batch, Call())[HEAD][0])
         adam.step()
 
 
-def _sampled_loss(network: torch.nn.Module, batch: Batch, share: float) -> Tensor:
+def _sampled_loss(network: Network, batch: Batch, share: float) -> Tensor:
     own = OwnTokens(share, False, seed=1, step=1, rows=np.arange(len(batch.labels[HEAD])))
-    return losses(network, batch, Call(own=own))[HEAD][0]  # type: ignore[arg-type]
+    return losses(network, batch, Call(own=own))[HEAD][0]
 
 
 @cache

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from atento.attention import attend
 from atento.config.sections.network import NetworkConfig
-from atento.config.sections.recurrent import RecurrentConfig
+from atento.config.sections.recurrent import RecurrentConfig, ScoreName
 from atento.networks import (
     Decoder,
     RecurrentLM,
@@ -162,7 +162,7 @@ def letter_loss(network: RecurrentSeq2Seq, source: Tensor, target: Tensor) -> Te
 
 @cache
 def reversing(
-    attention: str, letters: int = 8, updates: int = 250, rows: int = 24, rate: float = 5e-3
+    attention: ScoreName, letters: int = 8, updates: int = 250, rows: int = 24, rate: float = 5e-3
 ) -> tuple[RecurrentSeq2Seq, float]:
     """Train a recurrent network briefly to reverse texts; return it and its loss per letter on new texts.
 
@@ -170,7 +170,6 @@ def reversing(
     """
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         torch.manual_seed(1)
-        sizes = {"cell": "gru", "attention": attention}
         config = NetworkConfig(
             architecture="recurrent-seq2seq",
             vocab_size=10,
@@ -178,7 +177,7 @@ def reversing(
             n_heads=1,
             n_layers=1,
             dropout=0.0,
-            recurrent=RecurrentConfig(**sizes),  # type: ignore[arg-type]
+            recurrent=RecurrentConfig(cell="gru", attention=attention),
         )
         network = RecurrentSeq2Seq(config)
         adam = Adam(network.parameters(), rate)

@@ -4,7 +4,7 @@ import io
 from contextlib import redirect_stderr
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -25,12 +25,12 @@ from atento_lab.notes.finding import AtLeast, AtMost, Finding, compare, grid
 ROWS, STEPS, LONGEST = 32, 40, 24  # rows of the table; training steps; tokens of the longest text
 
 
-def longer_checkpoint(how: str) -> Tensor:
+def longer_checkpoint(how: Literal["grown", "interpolated"]) -> Tensor:
     """Return how far the rows of a table of 8 moved when a checkpoint is loaded into a table of 12; (8,) or (2,).
 
     With interpolation only the first and the last row keep their values.
     """
-    scheme = PositionConfig("learned", longer=how)  # type: ignore[arg-type]
+    scheme = PositionConfig("learned", longer=how)
     short, long = (tiny_network(positions=scheme, max_len=n).float() for n in (8, 12))
     table = "source_inputs.positions.schemes.0.weight"
     start = ModelFiles(Path(), {}, short.state_dict())

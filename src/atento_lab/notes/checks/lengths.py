@@ -1,5 +1,7 @@
 """Check of length generalisation: trained on short texts, tested on longer ones (docs/notes.md#b9)."""
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -25,8 +27,8 @@ def trained_short(scheme: PositionConfig) -> tuple[EncoderDecoder, int]:
 
     Return it and its updates.
     """
-    sizes = {"vocab_size": LETTERS, "d_model": 32, "d_ff": 64, "n_heads": 2, "n_layers": 1, "dropout": 0.0}
-    network = EncoderDecoder(NetworkConfig(**sizes, norm="pre", positions=scheme))  # type: ignore[arg-type]
+    config = NetworkConfig(vocab_size=LETTERS, norm="pre", positions=scheme, dropout=0.0)
+    network = EncoderDecoder(replace(config, d_model=32, d_ff=64, n_heads=2, n_layers=1))
     optimiser = Adam(network.parameters(), 1e-2)
     for step in range(MAX_STEPS):
         letters = torch.randint(LETTERS, (32, LENGTH))

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from atento.attention.masks import prefix as prefix_mask
 from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import InputConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches.batch import Draw
 from atento.data.batches.masking import Masking
@@ -57,7 +58,7 @@ def next_sentences() -> Finding:
         labels += batch.labels[FOLLOWS].tolist()
         total += len(rows)
     heads = (HeadConfig("masked-language-model"), HeadConfig("next-sentence", dropout=0.0))
-    config = NetworkConfig("encoder", vocab_size=vocab_size, heads=heads, embedding={"segments": 2}, **SIZES)  # type: ignore[arg-type]
+    config = NetworkConfig("encoder", vocab_size=vocab_size, heads=heads, embedding=InputConfig(segments=2), **SIZES)
     network = Encoder(config).double().eval()
     batch = objective.batch(with_second(columns, 1, 0), np.arange(8), Draw(1, 0))
     with torch.no_grad():

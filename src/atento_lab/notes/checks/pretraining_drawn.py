@@ -194,7 +194,7 @@ def heads_spans_and_masks_drawn() -> Finding:
     """
     of_text, of_words, of_answers = (TASKS[task_with(verb)].heads[0] for verb in ("classify", "tag", "answer"))
     labels = {of_text: ("-", "+"), of_words: ("O", "B-PER")}
-    heads = tuple(HeadConfig(kind, labels.get(kind, ())) for kind in (of_text, of_words, of_answers))  # type: ignore[arg-type]
+    heads = tuple(HeadConfig(kind, labels.get(kind, ())) for kind in (of_text, of_words, of_answers))
     network = build_network(presets.bert_base(**SIZES, n_layers=2, heads=heads, pooler=True))
     output = network(ids=ids(1, 5), project=False)
     shapes = {head.name: list(network.read(head.name, output, None).shape) for head in heads}

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache, partial
 
 import torch
@@ -57,8 +58,8 @@ def summariser(
     generator = torch.Generator().manual_seed(1)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        sizes = {"d_model": 48, "d_ff": 96, "n_heads": 4, "n_layers": 1, "dropout": 0.0}
-        network = EncoderDecoder(NetworkConfig(vocab_size=vocab_size, norm="pre", positions=scheme, **sizes))  # type: ignore[arg-type]
+        config = NetworkConfig(vocab_size=vocab_size, norm="pre", positions=scheme, dropout=0.0)
+        network = EncoderDecoder(replace(config, d_model=48, d_ff=96, n_heads=4, n_layers=1))
         adam = Adam(network.parameters(), 4e-3)
         for _ in range(STEPS):
             source, summary = draw(generator)

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from atento.config.recipe import TokenizerConfig
+from atento.config.recipe import TokenizerConfig, TokenizerKind
 from atento.config.tables.tasks import task_with
 from atento.data.batches.store import Ragged
 from atento.errors import TokenizerError
@@ -66,7 +66,8 @@ def word_piece() -> Finding:
         for text in unseen
     )
     notes = Tokenizer.from_vocabulary("wordpiece", PIECES)
-    strange = {kind: _unknown(kind, "o gato 猫") for kind in ("wordpiece", "unigram", "byte")}
+    kinds: tuple[TokenizerKind, ...] = ("wordpiece", "unigram", "byte")
+    strange = {kind: _unknown(kind, "o gato 猫") for kind in kinds}
     return compare(
         {
             "pieces": notes.tokens(notes.encode(SENTENCE)),
@@ -86,9 +87,9 @@ def word_piece() -> Finding:
     )
 
 
-def _unknown(kind: str, text: str) -> int:
+def _unknown(kind: TokenizerKind, text: str) -> int:
     """Return the number of unknown tokens in a text, by a tokenizer of this kind trained on Portuguese."""
-    tokenizer = train_tokenizer(TokenizerConfig(kind=kind, vocab_size=600), portuguese())  # type: ignore[arg-type]
+    tokenizer = train_tokenizer(TokenizerConfig(kind=kind, vocab_size=600), portuguese())
     return tokenizer.encode(text).count(tokenizer.unk_id)
 
 
@@ -148,8 +149,10 @@ def back_to_words() -> Finding:
     text = "João não comprou pão em São Paulo."
     labels = ["B-PER", "O", "O", "O", "O", "B-LOC", "I-LOC", "O"]
     value: dict[str, object] = {}
-    for name, form in (("composed", "NFC"), ("decomposed", "NFD")):
-        normalised = unicodedata.normalize(form, text)  # type: ignore[arg-type]
+    for name, normalised in (
+        ("composed", unicodedata.normalize("NFC", text)),
+        ("decomposed", unicodedata.normalize("NFD", text)),
+    ):
         encoded = tokenizer.encode_with_offsets(normalised)
         piece_labels = spread_labels(labels, encoded.word_ids)
         covered = {position for start, end in encoded.offsets for position in range(start, end)}

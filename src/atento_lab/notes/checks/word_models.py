@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -45,7 +46,8 @@ def layers_by_hand(network: ELMo, ids: Tensor) -> list[tuple[Tensor, Tensor]]:
     ahead = behind = network.embedding.weight[ids[0]]
     layers = [(ahead, behind)]
     for number, (forward, backward) in enumerate(zip(network.forward_layers, network.backward_layers)):
-        new = projected_lstm_by_hand(forward, ahead), projected_lstm_by_hand(backward, behind)  # type: ignore[arg-type]
+        assert isinstance(forward, ProjectedLSTM) and isinstance(backward, ProjectedLSTM)
+        new = projected_lstm_by_hand(forward, ahead), projected_lstm_by_hand(backward, behind)
         ahead, behind = (new[0] + ahead, new[1] + behind) if number else new
         layers.append((ahead, behind))
     return layers
@@ -99,9 +101,9 @@ def elmo() -> Finding:
     )
 
 
-def negative_sampling_away(mode: str) -> float:
+def negative_sampling_away(mode: Literal["cbow", "skip-gram"]) -> float:
     """Return the error of the loss against -log σ(u·v) - Σ log σ(-u·v_k), without drawn words equal to the target."""
-    cbow_config = CBOWConfig(window=1, mode=mode, negatives=3)  # type: ignore[arg-type]
+    cbow_config = CBOWConfig(window=1, mode=mode, negatives=3)
     config = NetworkConfig(architecture="cbow", vocab_size=6, d_model=4, n_heads=1, dropout=0.0, cbow=cbow_config)
     network = CBOW(config).double()
     for parameter in network.parameters():
@@ -148,8 +150,8 @@ def word_vectors() -> Finding:
     for _ in range(600):
         kinds = (animals, verbs, places) if int(torch.randint(2, (1,), generator=generator)) else machines
         sentences.append([draw(kind) for kind in kinds])
-    first = {}
-    for mode in ("cbow", "skip-gram"):
+    first: dict[Literal["cbow", "skip-gram"], str] = {"cbow": "", "skip-gram": ""}
+    for mode in first:
         cbow_config = CBOWConfig(window=2, mode=mode, negatives=4, subsample=0.0)
         windows = Windows.from_words(sentences, cbow_config, seed=1)
         config = NetworkConfig(
