@@ -11,7 +11,7 @@ import typer
 
 from atento.cli.completion import models as model_names
 from atento.cli.completion import words
-from atento.cli.options import Device, Precision, Seed, Threads, progress
+from atento.cli.options import Device, Precision, Threads, check_seed, progress
 
 if TYPE_CHECKING:
     from atento_serve.http.clients import Key
@@ -71,6 +71,10 @@ Workers = Annotated[
     int,
     typer.Option(metavar="N", min=1, max=256, help="Processes that compute each model; they share its threads."),
 ]
+RequestSeed = Annotated[
+    int | None,
+    typer.Option(metavar="SEED", callback=check_seed, help="Seed of requests without one; the model's if not given."),
+]
 Tracing = Annotated[
     bool, typer.Option("--tracing", help="A span of OpenTelemetry for each request, sent as the variables OTEL_* say.")
 ]
@@ -109,7 +113,7 @@ def serve(
     workers: Workers = 1,
     device: Device = "auto",
     precision: Precision = "float32",
-    seed: Seed = 1,
+    seed: RequestSeed = None,
     threads: Threads = None,
     log_text: Annotated[bool, typer.Option("--log-text", help="Allow texts of users in the log.")] = False,
     tracing: Tracing = False,

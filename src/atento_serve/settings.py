@@ -19,7 +19,7 @@ class ModelSettings:
         device, precision: as `atento.load` takes them.
         threads: CPU threads of its workers together; None: all cores.
         workers: the number of processes that compute it.
-        seed: of requests that have none.
+        seed: of requests that have none; None: that of the model's own decoding.
         languages: (source, target) of a translation model whose tokenizer names no languages; None: unknown.
     """
 
@@ -29,7 +29,7 @@ class ModelSettings:
     precision: str = "float32"
     threads: int | None = None
     workers: int = 1
-    seed: int = 1
+    seed: int | None = None
     languages: tuple[str, str] | None = None
 
 

@@ -18,7 +18,7 @@ from atento.config.tables.tasks import TASKS
 from atento.model import Model
 from atento.tasks.filling import fill_each
 from atento_serve.settings import limit_texts
-from http_service import MINILM, SOURCES, Served, conversation_ids, until
+from http_service import MINILM, SOURCES, Served, conversation_ids, served, until
 
 ROOT = Path(__file__).resolve().parents[2]
 openai = pytest.importorskip("openai", reason="the package openai is not installed")
@@ -98,6 +98,25 @@ def test_openai_samples_by_seed_and_best_of_takes_the_most_probable(client: Any)
 
     best = client.completions.create(**shared, n=2, best_of=6).choices
     assert [choice.text for choice in best] == [choice.text for choice in sorted(every, key=mean, reverse=True)[:2]]
+
+
+def test_the_seed_of_the_service_is_that_of_requests_that_name_none(client: Any, service: Served) -> None:
+    """Two services of two seeds write other texts, each the same again; a request's own seed wins."""
+
+    def texts(running: Served, **named: int) -> list[list[str]]:
+        body = {"model": "lm", "prompt": SOURCES[1], "max_tokens": 8, "n": 4} | named
+        inputs = {"inputs": SOURCES[1], "parameters": {"do_sample": True, "max_new_tokens": 8} | named}
+        choices = running.post("/v1/completions", body).json()["choices"]
+        return [
+            [choice["text"] for choice in choices],
+            [running.post("/models/lm", inputs).json()[0]["generated_text"]],
+        ]
+
+    with served([str(service.folders["lm"]), "--seed", "7"]) as seven:
+        usual = texts(seven)
+        assert usual == texts(seven) == texts(seven, seed=7) == texts(service, seed=7)
+        assert all(mine != other for mine, other in zip(usual, texts(service)))
+        assert texts(seven, seed=1) == texts(service, seed=1) == texts(service)
 
 
 def test_openai_echo_with_logprobs_scores_a_given_text(client: Any, offline: dict[str, Model]) -> None:

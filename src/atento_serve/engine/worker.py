@@ -148,6 +148,8 @@ def main() -> None:
         model = load(settings["path"], device=settings["device"], precision=settings["precision"])
         if model.tokenizer is None and model.words is None:
             raise ModelError(f"{settings['path']} has no tokenizer: the service reads texts")
+        if settings["seed"] is not None:
+            model.config["decoding"] = model.config.get("decoding", {}) | {"seed": settings["seed"]}
         worker = Worker(model, first["limits"], Inbox(stream), outbox)
         with torch.inference_mode():
             worker.model_works()

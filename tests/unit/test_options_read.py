@@ -1,0 +1,73 @@
+"""Every option of a command and every setting of the service is read: one that does nothing is a fault."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+import atento
+from atento.cli.explain_option import ExplainOptions
+from atento_serve import settings, start
+
+SOURCE = Path(atento.__file__).parents[1]
+COMMANDS = [*sorted((SOURCE / "atento/cli/commands").glob("*.py")), SOURCE / "atento_serve/command.py"]
+SERVICE = {file.name: ast.parse(file.read_text("utf-8")) for file in sorted((SOURCE / "atento_serve").rglob("*.py"))}
+
+
+def reads(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """(owner, name) of each attribute that is read: the last name before it, and its own."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            owner = node.value.value if isinstance(node.value, ast.Subscript) else node.value
+            yield owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", ""), node.attr
+
+
+def keys(tree: ast.AST) -> Iterator[str]:
+    """The texts by which an entry is read: `limits["texts"]`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            yield str(node.slice.value)
+
+
+@pytest.mark.parametrize("file", COMMANDS, ids=lambda file: file.stem)
+def test_each_command_reads_its_options(file: Path) -> None:
+    """Also those that `with_options` adds: by the command, or by the class of options itself."""
+    tree = ast.parse(file.read_text("utf-8"))
+    shared = {name for options in ("options", "lines", "explain_option") for name in _own(options)}
+    here = {name for owner, name in reads(tree) if owner == "shared"}
+    for command in tree.body:
+        if not isinstance(command, ast.FunctionDef) or command.name.startswith("_"):
+            continue
+        names = {node.id for node in ast.walk(command) if isinstance(node, ast.Name)}
+        arguments = {argument.arg for argument in [*command.args.args, *command.args.kwonlyargs]}
+        assert arguments <= names, f"{file.name}: {command.name} does not read {sorted(arguments - names)}"
+        if "shared" in arguments:
+            assert "as_json" in here | names, f"{file.name}: {command.name} does not read --json"
+    assert {field.name for field in fields(ExplainOptions)} - {"as_json"} <= shared
+
+
+def _own(name: str) -> set[str]:
+    """What the methods of a class of options read of it."""
+    return {
+        attribute
+        for owner, attribute in reads(ast.parse((SOURCE / f"atento/cli/{name}.py").read_text("utf-8")))
+        if owner == "self"
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "owners"),
+    [
+        (settings.Limits, ("limits", "_limits", "limits_held")),
+        (settings.ModelSettings, ("settings",)),
+        (start.ServerSettings, ("settings", "self")),
+    ],
+)
+def test_each_setting_of_the_service_is_read(kind: type, owners: tuple[str, ...]) -> None:
+    """By its name, or by the worker, whose process is sent some of them by name."""
+    found = {name for tree in SERVICE.values() for owner, name in reads(tree) if owner in owners}
+    sent = {node.value for node in ast.walk(SERVICE["process.py"]) if isinstance(node, ast.Constant)}
+    found |= sent & {key for name in ("worker.py", "verbs.py") for key in keys(SERVICE[name])}
+    assert {field.name for field in fields(kind)} <= found
