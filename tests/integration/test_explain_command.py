@@ -5,13 +5,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import atento
+from atento.config.sections.network import NetworkConfig
+from atento.config.tables.head_kinds import HeadConfig
 from atento.inspection.explanation import Explanation, colour, explanation_page, explanation_svg
+from atento.model import Model
+from atento.networks import build_network
+from atento.text import Tokenizer
 from conftest import ForkServer, refused
 
 pytestmark = pytest.mark.integration
-TINY = {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1, "dropout": 0.0, "max_len": 48}
+TINY: dict[str, Any] = {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1, "dropout": 0.0, "max_len": 48}
 TRAINING = {"steps": 30, "batch_tokens": 80, "learning_rate": 5e-3, "warmup": 5, "precision": "float32"}
 TEXTS = ["a good film", "a bad film", "good and good", "bad , bad day"]
 ATTACK = '<script>top.hit = 1</script><img src="x" onerror="top.hit = 1">'
@@ -57,6 +63,43 @@ def test_a_terminal_shows_signs_and_bars(classifier: Path, tmp_path: Path, serve
     assert head.startswith("no: log-odds of the label ") and "leave-out, total" in head
     assert [line.split()[0] for line in words] == ["<s>", "bad", "film", "</s>"]
     assert "█" in words[1] and " +" in words[1] and "█" not in words[0]
+
+
+def test_translate_explains_each_word_of_its_output(here: Path, server: ForkServer) -> None:
+    plain = server.run("translate", "run", cwd=here, stdin="The cat sleeps.\n")
+    done = server.run("translate", "run", "--explain", "--json", "--greedy", cwd=here, stdin="The cat sleeps.\n")
+    assert done.status == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert record["target"] == plain.stdout.rstrip("\n") and record["sides"][0] == "source"
+    assert len(record["parts"]) > 0 and record["total"] == pytest.approx(sum(part["total"] for part in record["parts"]))
+    refused(
+        server.run("translate", "run", "--explain", "--stream", cwd=here, stdin="x\n"),
+        "--explain and --stream exclude each other",
+    )
+
+
+OTHERS = [
+    ("tag", "tagging", "Ana sees Rui .", (HeadConfig(kind="tagging", labels=("B-PER", "O"), name="tagging"),)),
+    ("answer", "question-answering", "Who sleeps ?\tThe cat sleeps .", (HeadConfig(kind="answer", name="answer"),)),
+    ("similarity", "embedding", "The cat sleeps .\tA dog sleeps .", ()),
+]
+
+
+@pytest.mark.parametrize("verb, task, line, heads", OTHERS, ids=[verb for verb, *_ in OTHERS])
+def test_other_verbs_explain_their_lines(
+    verb: str, task: str, line: str, heads: tuple[HeadConfig, ...], tmp_path: Path, server: ForkServer
+) -> None:
+    tokenizer = Tokenizer.from_vocabulary("word", sorted(set(line.split())))
+    sizes = {name: value for name, value in TINY.items() if name != "dropout"}
+    config = NetworkConfig(architecture="encoder", heads=heads, vocab_size=tokenizer.vocab_size, **sizes)
+    torch.manual_seed(1)
+    model = Model(build_network(config).eval(), tokenizer, {"name": "tiny", "task": task}, None)
+    model.save(tmp_path / "model")
+    done = server.run(verb, "model", "--explain", "--json", cwd=tmp_path, stdin=f"{line}\n\n")
+    assert done.status == 0, done.stderr
+    record = json.loads(done.stdout.splitlines()[0])
+    assert done.stdout.splitlines()[1] == "" and len(record["words"]) == len(record["scores"]) > 3
+    assert sum(record["scores"]) == pytest.approx(record["total"], abs=max(0.001, 0.01 * abs(record["total"])))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from atento.config.recipe import TokenizerConfig
+from atento.config.sections.elmo_network import CharacterConfig, ELMoConfig
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.verbs import EXPLANATIONS
@@ -285,6 +287,45 @@ def test_the_models_own_output_is_explained(tokenizer: Tokenizer) -> None:
     explanation = model.explain(TEXT, "gradient-input", max_new_tokens=5)
     assert explanation.target == output.text
     assert explanation.value == pytest.approx(output.hypothesis.log_prob, abs=1e-4)
+
+
+@pytest.mark.parametrize("task", ["classification", "tagging"])
+def test_characters_have_the_zero_vector_as_baseline(tokenizer: Tokenizer, task: str) -> None:
+    """An ELMo reads whole words, each from its characters."""
+    characters = CharacterConfig(d_char=4, filters=((1, 4), (2, 6)), n_highway=1, max_characters=20)
+    elmo = ELMoConfig(characters=characters, d_cell=12)
+    config = NetworkConfig(architecture="elmo", d_model=8, n_heads=1, n_layers=2, elmo=elmo, heads=(HEADS[task],))
+    model = tiny_model(changed(config, vocab_size=tokenizer.vocab_size), tokenizer, task=task, template="bos-eos")
+    explanation = model.explain("The Zyzzyva is big.")
+    assert explanation.words == ["<s>", "The", "Zyzzyva", "is", "big", ".", "</s>"]
+    assert "zero vector" in explanation.baseline and explanation.error < 0.02
+    if task == "classification":
+        assert explanation.value == pytest.approx(predicted(model, "The Zyzzyva is big."), abs=1e-4)
+
+
+def test_an_encoder_that_continues_a_prompt_is_explained_under_its_mask(tokenizer: Tokenizer) -> None:
+    head = HeadConfig(kind="masked-language-model", name="vocabulary")
+    config = tiny_config("bert-base", vocab_size=tokenizer.vocab_size, heads=(head,))
+    model = tiny_model(config, tokenizer, task="prefix-language-modeling", objectives=["prefix"])
+    explanation = model.explain(TEXT, target="o gato")
+    assert explanation.value == pytest.approx(model.score(TEXT, "o gato").total, abs=1e-4)
+    assert explanation.parts[0].scores[-1] == 0  # a word of the output does not read those behind it
+
+
+@torch.inference_mode()
+def test_a_server_may_explain_without_gradients_of_its_own(tokenizer: Tokenizer) -> None:
+    model = make(tokenizer, "bert-base", "tagging")
+    assert model.explain(TEXT, target=0).error < 1e-3
+
+
+def test_threads_share_a_model(tokenizer: Tokenizer) -> None:
+    model = make(tokenizer, "transformer-base", "translation")
+    texts = [(pair.source, pair.target) for pair in PAIRS[:4]]
+    alone = [model.explain(text, "gradient-input", target).scores for text, target in texts]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda pair: model.explain(pair[0], "gradient-input", pair[1]).scores, texts))
+    for one, other in zip(alone, together, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
 
 
 REFUSED: list[tuple[str, str, Callable[[Model], object], str]] = [

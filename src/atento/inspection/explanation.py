@@ -25,7 +25,7 @@ _STYLE = (
     "body { color: #1b2430; background: #fff } p { max-width: 45rem } "
     ".words { display: flex; flex-wrap: wrap; gap: 0.25rem; padding: 0; list-style: none } "
     ".words li { padding: 0.15rem 0.4rem; border: 1px solid #8b96a3; border-radius: 0.25rem; text-align: center } "
-    ".special { border-style: dashed } small { display: block; font-size: 0.75rem } "
+    ".words .special { border-style: dashed } .words .side { border: 0; align-self: center } h2 { font-size: 1.1rem } small { display: block; font-size: 0.75rem } "
     "table { border-collapse: collapse } th, td { padding: 0.2rem 0.45rem; border: 1px solid #c9d0d9; "
     "text-align: right } th { text-align: left; background: #f2f4f6 }"
 )
@@ -103,10 +103,10 @@ class Explanation:
     def text(self) -> str:
         """The explanation for a terminal: a line for each word with its score and a bar, `█` above 0 and `░` below.
 
-        With parts, a line for each part instead, with the words of the largest scores.
+        With several parts, a line for each part instead: the words of its largest scores, of the output behind `|`.
         """
         head = f"{visible(self.target)}: {self.quantity} {self.value:.4f}; {self.method}, total {self.total:+.4f}"
-        if self.parts:
+        if len(self.parts) > 1:
             margin = max(display_width(visible(part.target)) for part in self.parts)
             return "\n".join([head, *(f"  {_padded(part.target, margin)} ← {part._largest()}" for part in self.parts)])
         margin = max((display_width(visible(word)) for word in self.words), default=0)
@@ -118,9 +118,12 @@ class Explanation:
         return "\n".join(lines)
 
     def _largest(self) -> str:
-        """The words with the largest scores, in one line."""
-        ranked = sorted(range(len(self.words)), key=lambda number: -abs(self.scores[number]))
-        return ", ".join(f"{visible(self.words[n])} {self.scores[n]:+.2f}" for n in ranked[:_NAMED])
+        """The words with the largest scores, in one line: what the output was made from, then the output before."""
+        ranked = sorted(range(len(self.words)), key=lambda number: -abs(self.scores[number]))[:_NAMED]
+        output = {n for n, side in enumerate(self.sides) if side == "output"}
+        sides = [[n for n in ranked if (n in output) is written] for written in (False, True)]
+        named = [", ".join(f"{visible(self.words[n])} {self.scores[n]:+.2f}" for n in side) for side in sides]
+        return " | ".join(named) if sides[1] else named[0]
 
 
 def _padded(word: str, width: int) -> str:
@@ -147,7 +150,7 @@ def explanation_page(explanations: Sequence[Explanation]) -> str:
         raise UsageError(f"a page holds tables of at most {CELLS:,} cells: got {cells:,}; explain a shorter text")
     body = "".join(f"<section>{_section(one)}</section>\n" for one in explanations)
     first = explanations[0]
-    title = f"Why {first.target}?" if len(explanations) == 1 else "Explanations"
+    title = f"Why “{first.target}”?" if len(explanations) == 1 else "Explanations"
     return page(title, 70, _STYLE, body)
 
 
@@ -166,10 +169,12 @@ def _section(one: Explanation) -> str:
 def _words(one: Explanation) -> str:
     top = max(map(abs, one.scores), default=0.0) or 1.0
     special = one.special or [False] * len(one.words)
+    sides = one.sides if len(set(one.sides)) > 1 else []
     items = [
-        f'<li{" class=special" if is_special else ""} style="background: {colour(score / top)}">'
+        (f'<li class="side">{escape(sides[n])}:</li>' if sides and (n == 0 or sides[n] != sides[n - 1]) else "")
+        + f'<li{" class=special" if special[n] else ""} style="background: {colour(score / top)}">'
         f"{escape(visible(word))}<small>{_signed(score)}</small></li>"
-        for word, score, is_special in zip(one.words, one.scores, special)
+        for n, (word, score) in enumerate(zip(one.words, one.scores))
     ]
     return f'<ul class="words">{"".join(items)}</ul>\n'
 

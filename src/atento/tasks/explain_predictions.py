@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Unpack
 
 import numpy as np
+import torch
 
 from atento.config.tables.tasks import verb_of
 from atento.config.tables.verbs import EXPLANATIONS
@@ -43,6 +44,7 @@ EXPLAINED: dict[str, Callable[..., Explained]] = {
 }
 
 
+@torch.inference_mode(False)
 def explain(
     model: TaskModel,
     text: str | tuple[str, str],
