@@ -137,6 +137,9 @@ def test_the_page_is_readable_in_a_browser(browser: Any, tmp_path: Path) -> None
     assert page.locator("table tr").count() == 3 and page.locator("th[scope=col]").count() == 4
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     assert all(url.startswith("file:") for url in requests)
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed (extra dev)")
+    found = axe.Axe().run(page).response["violations"]
+    assert [(rule["id"], [node["html"] for node in rule["nodes"]]) for rule in found] == []
     page.close()
 
 

@@ -1,7 +1,8 @@
-"""Inspect attention: records of weights, pages and figures, word alignments, and masks as text."""
+"""Inspect models: attention, explanations of predictions, pages and figures, word alignments, and masks as text."""
 
 from atento.inspection.alignment import alignment_error_rate
 from atento.inspection.attention_record import AttentionRecord
+from atento.inspection.explanation import Explanation
 from atento.inspection.figures.attention_map import attention_png, attention_svg
 from atento.inspection.figures.mask import mask_text
 from atento.inspection.head_statistics import HeadReport
@@ -10,6 +11,7 @@ from atento.inspection.page import attention_page
 
 __all__ = [
     "AttentionRecord",
+    "Explanation",
     "HeadReport",
     "WordWeights",
     "alignment_error_rate",

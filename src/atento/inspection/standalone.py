@@ -49,7 +49,7 @@ def page(title: str, width: int, style: str, body: str) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<style>body {{ max-width: {width}rem; margin: 1rem auto; padding: 0 1rem; font-family: sans-serif }} "
         f"h1 {{ font-size: 1.3rem; overflow-wrap: anywhere }} div {{ overflow-x: auto }} {style}</style>\n"
-        f"<h1>{heading}</h1>\n{body}</html>\n"
+        f"<main>\n<h1>{heading}</h1>\n{body}</main>\n</html>\n"
     )
 
 
