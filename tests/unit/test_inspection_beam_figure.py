@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from atento.decoding import Beam, Greedy, Sample, generate
-from atento.decoding.trace import Trace
+from atento.decoding.trace import CUT, Trace
 from atento.errors import UsageError
 from atento.inspection import decoding_page as page
 from atento.inspection.figures.search_tree import beam_svg, outputs_svg
@@ -58,6 +58,16 @@ def test_j7_a_beam_of_two_as_a_tree_with_its_scores() -> None:
     bold = [way for way in ways if way.get("stroke-width") == "3.2"]
     assert len(bold) == 3  # um, gato, </s>
     assert len(boxes(svg)) == len(ways) + 1  # a tree
+
+
+def test_what_stands_beside_the_last_boxes_is_inside_the_drawing() -> None:
+    """Of a search that the limit ends, too."""
+    trace = Trace(top=3)
+    generate(table_chain(GREEDY_MISSES), torch.tensor([[0]]), Beam(2, 0.0), max_new_tokens=2, trace=trace)
+    drawing = ElementTree.fromstring(beam_svg(trace.runs[0]))
+    cut = [text for text in drawing.iter(f"{SVG}text") if text.text == CUT]
+    assert len(cut) == 2
+    assert all(float(text.get("x", 0)) + 5 * len(CUT) <= float(drawing.get("width", 0)) for text in cut)
 
 
 def test_j7_greedy_misses_the_best_path() -> None:

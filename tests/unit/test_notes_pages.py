@@ -71,7 +71,7 @@ def test_report(app, tmp_path, language) -> None:
     result = call(app, "--report", "--out", str(tmp_path / "report"), "--language", language, *QUICK)
     assert result.exit_code == 0, result.output
     assert result.stdout == f"{tmp_path / 'report' / 'index.html'}\n"
-    assert "running 5 rows" in result.stderr and "about nine minutes" in result.stderr
+    assert "running 5 rows" in result.stderr and "one to nine minutes" in result.stderr
     assert len(re.findall(r"^\d/5  [AJDL]\d", result.stderr, re.M)) == 5
     pages = sorted(file.name for file in (tmp_path / "report").iterdir())
     assert pages == [*(f"{NOTES[n].name}.html" for n in (0, 1, 2, 3)), "index.html"]  # none of the rows is of note 5
@@ -222,8 +222,26 @@ def test_rows_and_list_in_portuguese(app) -> None:
     assert '"title": "um vocabulário de palavras inteiras"' in record and '"how many": 2' in record
 
 
+def test_figures_of_answers_are_files_too(app, tmp_path, monkeypatch) -> None:
+    """`--out` without `--report`: the drawings of a row and of its answers, with their texts in the language."""
+    svg = "<svg><text>the mask</text></svg>"
+    answers = (
+        Answer("A6", 1, 1, ("?", "?"), ("!", "!"), svg),
+        Answer("A3", 1, 1, ("Why?", "Por quê?"), ("So.", "Assim.")),
+    )
+    monkeypatch.setitem(
+        table.ROWS, "L9", Row("L9", "questions", lambda: Finding(1, 1, True, figure=svg, answers=answers))
+    )
+    result = call(app, "L9", "--out", str(tmp_path), "--language", "pt-BR")
+    assert result.exit_code == 0 and result.stdout.splitlines()[-2:] == ["      A3  Por quê?", "          Assim."]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["L9-1.svg", "L9.svg"]
+    assert (tmp_path / "L9-1.svg").read_text(encoding="utf-8") == svg.replace("the mask", "a máscara")
+
+
 def test_page_in_portuguese(app) -> None:
+    """docs/notes.pt-BR.md is made by `atento notes --page --language pt-BR`."""
     shown = call(app, "--page", "--language", "pt-BR").stdout
+    assert (Path(__file__).parents[2] / "docs" / "notes.pt-BR.md").read_text(encoding="utf-8") == shown
     assert "## Exemplos resolvidos e perguntas" in shown and "### C17b" in shown
     assert shown.count("\n- Erro ") == sum(len(one.rows) for one in ERRATA.values())
     assert shown.count("- Na biblioteca: [`") > 100

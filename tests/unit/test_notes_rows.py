@@ -38,6 +38,7 @@ from atento_lab.notes.errata import ERRATA, errata_of, errors_named
 from atento_lab.notes.finding import Finding, Row
 from atento_lab.notes.table import ROWS, rows_named, run
 from atento_lab.notes.wording import CREDIT
+from test_notes_wording import left_in_english
 
 SHARED = {"A15", "F4", "G6", "J6", "L2", "L7"}  # rows on the one trained network
 SHARED |= {"F6", "F7", "G2", "G8", "L6"}  # rows on the one pretrained network
@@ -82,6 +83,7 @@ def test_row(row, seed):
     assert record["row"] == row.id and record["title"] == row.title and record["passed"] is True
     assert record["value"] not in (None, [], {}) and record["expected"] not in (None, [], {})
     assert set(errors_named(record.get("remark", ""))) == set(errata_of(row.id)), "notes/errata.py"
+    assert left_in_english(result) == [], "notes/portuguese.json"
 
 
 def test_the_values_of_the_notes_stand_beside_the_right_ones():

@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+from html import unescape
 from importlib.resources import files
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from atento_lab.notes.errata import ERRATA
 from atento_lab.notes.finding import flat, one_line
 from atento_lab.notes.five_notes import five_notes
 from atento_lab.notes.page import _HEAD, SECTIONS
-from atento_lab.notes.table import ROWS
+from atento_lab.notes.table import ROWS, Result
 from atento_lab.notes.wording import CREDIT, ENGLISH, wording
 
 CATALOGUE = json.loads(files("atento_lab.notes").joinpath("portuguese.json").read_text(encoding="utf-8"))
@@ -30,8 +31,21 @@ ENGLISH_WORDS = re.compile(
 
 def english_in(text: str) -> list[str]:
     """The English words of a text, less what stands in quotation marks, in backticks, or is a published name."""
-    plain = re.sub(r'`[^`]+`|"[^"]+"|Raffel et al\.|branch and bound|the × 7', "", text)
+    plain = re.sub(r'`[^`]+`|"[^"]+"|Raffel et al\.|branch and bound|the × 7|How are you[?]', "", text)
     return ENGLISH_WORDS.findall(plain)
+
+
+def left_in_english(result: Result) -> list[str]:
+    """The texts of a row that has run whose Portuguese has English words: labels, reason, table, figures, answers."""
+    finding, said = result.finding, PORTUGUESE.text
+    texts = [said(part) for side in (finding.value, finding.expected) for path in flat(side) for part in path]
+    texts += [said(part) for path in (flat(finding.notes) if finding.notes else ()) for part in path]
+    texts.append(PORTUGUESE.remark(finding.remark))
+    texts += [] if finding.answers else PORTUGUESE.drawing(finding.drawing).splitlines()
+    for figure in (finding.figure, *(answer.figure for answer in finding.answers)):
+        texts += map(unescape, re.findall(r"<(?:text|title)[^>]*>([^<>]+)<", PORTUGUESE.figure(figure)))
+    texts += [text for answer in finding.answers for text in (answer.question[1], answer.answer[1])]
+    return [text for text in texts if english_in(text)]
 
 
 def test_every_row_and_error_has_its_translation() -> None:
@@ -147,7 +161,8 @@ def test_texts_of_a_figure() -> None:
     long = PORTUGUESE.figure('<text x="1">weights</text><text x="1">softmax: weights</text><text>next sentence</text>')
     assert ">pesos<" in long and ">softmax: pesos<" in long and ">próxima frase<" in long
     wide = PORTUGUESE.figure("<text>attention weights</text><text>words</text>")
-    assert wide == '<text>pesos da atenção</text><text textLength="35" lengthAdjust="spacingAndGlyphs">palavras</text>'
+    assert 'textLength="28"' in PORTUGUESE.figure('<text font-size="10">words</text>')
+    assert wide == '<text>pesos da atenção</text><text textLength="34" lengthAdjust="spacingAndGlyphs">palavras</text>'
     assert PORTUGUESE.figure("<text>0.25</text>") == "<text>0,25</text>" and ENGLISH.figure(svg) == svg
 
 

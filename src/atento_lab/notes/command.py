@@ -109,7 +109,7 @@ def _pages(rows: "list[Row]", out: Path, words: "Wording", seed: int) -> bool:
     """Write the report, with a line of progress for each row; return whether all rows passed."""
     from atento_lab.notes.note_pages import write_report
 
-    echo(f"running {len(rows)} rows; all of them take about nine minutes on two cores", err=True)
+    echo(f"running {len(rows)} rows; all of them take one to nine minutes on two cores", err=True)
     passed = write_report(rows, out, words, seed, lambda line: echo(line, err=True))
     echo(str(out / "index.html"))
     return passed
@@ -122,14 +122,14 @@ def _lines(rows: "list[Row]", out: Path | None, words: "Wording", seed: int, as_
     from atento_lab.notes.table import run
     from atento_lab.notes.wording import CREDIT
 
-    begun, passed, written = time.perf_counter(), 0, []
+    begun, passed = time.perf_counter(), 0
+    written: list[Path] = []
     for result in run(rows, seed):
         passed += result.finding.passed
         echo(json.dumps(result.record(words), ensure_ascii=False) if as_json else result_text(result, words))
-        if out is not None and (path := result.save_figure(out, words)):
-            written.append(str(path))
+        written += result.save_figures(out, words) if out is not None else []
     if out is not None:
-        echo(f"wrote {', '.join(written)}" if written else "--out: none of these rows has a figure", err=True)
+        echo(f"wrote {', '.join(map(str, written))}" if written else "--out: none of these rows has a figure", err=True)
     seconds = f"{time.perf_counter() - begun:.1f}"
     echo(f"{words.said('{} of {} rows as expected, {} s.', passed, len(rows), seconds)} {words.text(CREDIT)}", err=True)
     return passed == len(rows)

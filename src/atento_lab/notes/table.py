@@ -237,13 +237,14 @@ class Result:
             "seconds": round(self.seconds, 3),
         } | {key: text for key, text in optional.items() if text not in (None, "")}
 
-    def save_figure(self, folder: Path, words: Wording = ENGLISH) -> Path | None:
-        """Write the row's figure into a folder as `ROW.svg` and return its path, or None if the row has no figure."""
-        if not self.finding.figure:
-            return None
-        path = folder / f"{self.row.id}.svg"
-        write_output(path, words.figure(self.finding.figure))
-        return path
+    def save_figures(self, folder: Path, words: Wording = ENGLISH) -> list[Path]:
+        """Write the figure into a folder as `ROW.svg`, and those of its answers as `ROW-1.svg`; return the paths."""
+        named = {self.row.id: self.finding.figure}
+        named |= {f"{self.row.id}-{n}": answer.figure for n, answer in enumerate(self.finding.answers, start=1)}
+        paths = {folder / f"{name}.svg": figure for name, figure in named.items() if figure}
+        for path, figure in paths.items():
+            write_output(path, words.figure(figure))
+        return list(paths)
 
 
 def rows_named(names: Iterable[str]) -> list[Row]:

@@ -127,9 +127,11 @@ class Wording:
     def _drawn_text(self, match: re.Match[str]) -> str:
         english = unescape(match[3])
         text = self.drawn.get(english) or self._part(english)
-        squeezed = match[1] == "text" and len(text) > len(english) + 1 and len(english) > 3
-        size = f' textLength="{7 * len(english)}" lengthAdjust="spacingAndGlyphs"' if squeezed else ""
-        return f"<{match[1]}{match[2]}{size}>{escape(text)}<"
+        size = re.search(r'font-size="([\d.]+)"', match[2])
+        room = round(0.56 * float(size[1] if size else 12) * len(english))  # about the width of the English
+        longer = match[1] == "text" and len(text) > len(english) + 1 and len(english) > 3
+        fitted = f' textLength="{room}" lengthAdjust="spacingAndGlyphs"' if longer else ""
+        return f"<{match[1]}{match[2]}{fitted}>{escape(text)}<"
 
 
 ENGLISH = Wording()

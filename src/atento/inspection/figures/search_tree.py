@@ -137,7 +137,12 @@ def _drawn(root: _Node, title: str, bold: set[int], draw: Callable[[_Node, float
     ]
     parts += [svg.group(draw(node, wide), class_=f"step-{node.step}") for node in root.all()]
     right = 16 + max(
-        node.x + max(wide + 7 * display_width(node.note), 0 if node.alive else 4.8 * len(node.fate))
+        node.x
+        + max(
+            wide + 7 * display_width(node.note),
+            wide + 6 + 5.6 * len(CUT) if node.fate == CUT else 0,  # beside the box
+            0 if node.alive else 4.8 * len(node.fate),  # under it
+        )
         for node in root.all()
     )
     width = max(right, 8.5 * display_width(title) + 32)
