@@ -155,14 +155,14 @@ def test_columns_of_a_drawing_stay_in_place() -> None:
 
 
 def test_texts_of_a_figure() -> None:
-    """Translated, escaped again, no wider than before; attributes and other elements are as they were."""
+    """Translated, escaped again, narrower if longer; attributes and other elements are as they were."""
     svg = '<svg><title>the mask</title><text x="1" fill="#kept">left out</text><text>a &lt;b&gt; &amp; c</text></svg>'
     assert PORTUGUESE.figure(svg) == svg.replace("the mask", "a máscara").replace("left out", "fora")
     long = PORTUGUESE.figure('<text x="1">weights</text><text x="1">softmax: weights</text><text>next sentence</text>')
     assert ">pesos<" in long and ">softmax: pesos<" in long and ">próxima frase<" in long
     wide = PORTUGUESE.figure("<text>attention weights</text><text>words</text>")
-    assert 'textLength="28"' in PORTUGUESE.figure('<text font-size="10">words</text>')
-    assert wide == '<text>pesos da atenção</text><text textLength="34" lengthAdjust="spacingAndGlyphs">palavras</text>'
+    assert 'textLength="36"' in PORTUGUESE.figure('<text font-size="10">words</text>')
+    assert wide == '<text>pesos da atenção</text><text textLength="43" lengthAdjust="spacingAndGlyphs">palavras</text>'
     assert PORTUGUESE.figure("<text>0.25</text>") == "<text>0,25</text>" and ENGLISH.figure(svg) == svg
 
 

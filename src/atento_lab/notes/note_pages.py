@@ -162,9 +162,9 @@ def _drawn(finding: Finding, note: Note, name: str, words: Wording) -> Iterator[
         link = words.said("The experiment is that of row {}.", answer.row)
         yield f"<h4>{escape(answer.question[side])}</h4><p>{escape(answer.answer[side])} {escape(link)}</p>"
         yield _numbers(answer.value, answer.expected, None, words)
-        yield _figure(answer.figure, f"{name}-{number}", answer.question[side], words)
+        yield _figure(answer.figure, f"{name}-{number}", words)
     if finding.figure and not answers:
-        yield _figure(finding.figure, name, "", words)
+        yield _figure(finding.figure, name, words)
     if finding.drawing and not finding.answers:
         label = escape(words.text("As text"))
         pre = f'<div class="wide" tabindex="0" role="group" aria-label="{label}"><pre>'
@@ -172,11 +172,10 @@ def _drawn(finding: Finding, note: Note, name: str, words: Wording) -> Iterator[
         yield f"<details><summary>{label}</summary>{pre}</details>" if finding.figure else pre
 
 
-def _figure(svg: str, name: str, caption: str, words: Wording) -> str:
+def _figure(svg: str, name: str, words: Wording) -> str:
     """Return a drawing, whose ids begin with the name of its row, so that they are unique in the page."""
     unique = re.sub(r'(\bid="|url\(#)', rf"\g<1>{name}-", words.figure(svg))
-    under = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
-    return f'<figure class="wide" tabindex="0">{unique.strip()}{under}</figure>' if svg else ""
+    return f'<figure class="wide" tabindex="0">{unique.strip()}</figure>' if svg else ""
 
 
 def _numbers(value: Any, expected: Any, of_notes: Any, words: Wording) -> str:

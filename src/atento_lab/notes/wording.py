@@ -84,7 +84,7 @@ class Wording:
         return "\n".join(map(self._line, lines.splitlines()))
 
     def figure(self, svg: str) -> str:
-        """Return an SVG drawing with its texts in this language; a longer text is drawn no wider than the English."""
+        """Return an SVG drawing with its texts in this language; a longer text is drawn narrower, by a fifth at most."""
         if not self.phrases:
             return svg
         return re.sub(r"<(text|title)([^>]*)>([^<>]+)<", self._drawn_text, svg)
@@ -128,7 +128,8 @@ class Wording:
         english = unescape(match[3])
         text = self.drawn.get(english) or self._part(english)
         size = re.search(r'font-size="([\d.]+)"', match[2])
-        room = round(0.56 * float(size[1] if size else 12) * len(english))  # about the width of the English
+        unit = 0.56 * float(size[1] if size else 12)  # about the width of a letter
+        room = round(unit * max(len(english), 0.8 * len(text)))
         longer = match[1] == "text" and len(text) > len(english) + 1 and len(english) > 3
         fitted = f' textLength="{room}" lengthAdjust="spacingAndGlyphs"' if longer else ""
         return f"<{match[1]}{match[2]}{fitted}>{escape(text)}<"
