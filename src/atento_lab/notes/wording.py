@@ -84,7 +84,7 @@ class Wording:
         return "\n".join(map(self._line, lines.splitlines()))
 
     def figure(self, svg: str) -> str:
-        """Return an SVG drawing with its texts in this language; a longer text is drawn narrower, by a fifth at most."""
+        """Return an SVG drawing with its texts in this language; longer ones are drawn narrower, by a fifth at most."""
         if not self.phrases:
             return svg
         return re.sub(r"<(text|title)([^>]*)>([^<>]+)<", self._drawn_text, svg)
