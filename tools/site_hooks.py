@@ -14,6 +14,7 @@ from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
+from pymdownx.slugs import slugify
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -150,8 +151,24 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return markdown
     name = page.file.src_uri.removesuffix(".pt-BR.md")
     if name != page.file.src_uri:
+        markdown = with_english_places(markdown, (DOCS / f"{name}.md").read_text("utf-8"))
         markdown = markdown.replace(f"]({name}.md", f"](english/{name.replace('README', 'index')}.md")
     return relinked(markdown, DOCS / page.file.src_uri)
+
+
+def with_english_places(text: str, english: str) -> str:
+    """Return a translated page whose headings below the first also have the addresses of the English ones."""
+    parts = re.split(r"(^```.*?^```)", text, flags=re.M | re.S)
+    plain = re.sub(r"^```.*?^```", "", english, flags=re.M | re.S)
+    slugs = iter([slugify(case="lower")(heading, "-") for heading in re.findall(r"^##+ (.+)$", plain, flags=re.M)])
+
+    def marked(heading: re.Match[str]) -> str:
+        slug = next(slugs, "")
+        same = not slug or slug == slugify(case="lower")(heading[1], "-") or f'id="{slug}"' in text
+        return heading[0] if same else f'<a id="{slug}"></a>\n\n{heading[0]}'
+
+    parts[::2] = [re.sub(r"^##+ (.+)$", marked, part, flags=re.M) for part in parts[::2]]
+    return "".join(parts)
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:

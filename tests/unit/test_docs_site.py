@@ -94,6 +94,15 @@ def test_the_chart_of_the_benchmarks_is_drawn_from_their_table() -> None:
     assert all(ratio_chart.LOW <= one <= ratio_chart.HIGH for ratios in found.values() for one in ratios)
 
 
+def test_a_translated_heading_has_the_english_address_too() -> None:
+    """But for the title, and one that has it already; comments of code are no headings."""
+    english = "# Start\n\n```bash\n# a comment\n```\n\n## Read it\n\n### A1\n"
+    theirs = "# Início\n\n```bash\n# um comentário\n```\n\n## Leia\n\n### A1\n"
+    expected = theirs.replace("## Leia", '<a id="read-it"></a>\n\n## Leia')
+    assert site_hooks.with_english_places(theirs, english) == expected
+    assert site_hooks.with_english_places(expected, english) == expected
+
+
 def test_the_report_of_the_notes_is_in_the_navigation_once_it_is_written(tmp_path: Path) -> None:
     nav = ["README.md", {"The lecture notes": ["notes.md"]}, {"Project": ["budget.md"]}]
     folder = tmp_path / "notes-report"
