@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -36,7 +35,7 @@ def measure_agreement(
     precisions: Sequence[Precision] = PRECISIONS,
     beam: int | None = None,
     count: int | None = None,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     """Yield a row of the plain network's BLEU in float32, then one per precision of the fast step function.
 
     Each gives the share of steps along the plain network's output with the same most probable token (goal: 99 %), the

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -225,7 +224,7 @@ def measure_attention(
     settings: Sequence[str] = tuple(SETTINGS),
     lengths: Sequence[int] = LENGTHS,
     precisions: Sequence[str] | None = None,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     """Yield rows of milliseconds and peak MiB of all contenders; after each case the ratios of the automatic kernel.
 
     A contender that would take more than `seconds` for a case is skipped, with a row that says so; the plain equation
@@ -244,7 +243,7 @@ def measure_attention(
                     yield from _rows(Case(setting, length, batch, precision, device), forecast)
 
 
-def _rows(case: Case, forecast: Forecast) -> Iterator[dict[str, Any]]:
+def _rows(case: Case, forecast: Forecast) -> Iterator[dict[str, object]]:
     """Measure all contenders at one case and yield their rows, then the ratios."""
     measurements: dict[str, Measured] = {}
     for contender in contenders(case):
@@ -274,7 +273,7 @@ def _rows(case: Case, forecast: Forecast) -> Iterator[dict[str, Any]]:
         yield from _ratios(case, direction, measurements)
 
 
-def _ratios(case: Case, direction: str, measurements: dict[str, Measured]) -> Iterator[dict[str, Any]]:
+def _ratios(case: Case, direction: str, measurements: dict[str, Measured]) -> Iterator[dict[str, object]]:
     """Yield time and memory of the automatic kernel relative to the best peer, and its time to our best kernel."""
     kernel = chosen(case)
     peers = [measurement for name, measurement in measurements.items() if name in PEERS]
@@ -282,7 +281,9 @@ def _ratios(case: Case, direction: str, measurements: dict[str, Measured]) -> It
         return
     ours = measurements[kernel]
     kernels = {name: measurement.ms[direction] for name, measurement in measurements.items() if name in KERNELS}
-    ratios: dict[str, Any] = {"time_to_best_peer": round(ours.ms[direction] / min(p.ms[direction] for p in peers), 2)}
+    ratios: dict[str, object] = {
+        "time_to_best_peer": round(ours.ms[direction] / min(p.ms[direction] for p in peers), 2)
+    }
     memory = ours.peak_mib[direction]
     peer_peaks = [peak for p in peers if (peak := p.peak_mib[direction]) is not None]
     if memory is not None and peer_peaks:

@@ -28,8 +28,8 @@ from benchmarks.processes import (
     peak_mib,
 )
 
-_IDS: dict[str, Any] = {"ids": {"pad": 0, "unk": 1, "bos": 2, "start": 2, "eos": 3}}
-_KIND: dict[str, Any] = {"feed_forward": {"activation": "relu"}, "initializer": "xavier", **_IDS}
+_IDS: dict[str, object] = {"ids": {"pad": 0, "unk": 1, "bos": 2, "start": 2, "eos": 3}}
+_KIND: dict[str, object] = {"feed_forward": {"activation": "relu"}, "initializer": "xavier", **_IDS}
 SIZES: dict[str, NetworkConfig] = {
     "transformer-base": presets.marian(vocab_size=32000, **_KIND),
     "tiny": presets.marian(vocab_size=200, d_model=32, d_ff=64, n_heads=4, n_layers=2, max_len=64, **_KIND),
@@ -57,7 +57,7 @@ def measure_decoding(
     cells: Sequence[Work] = CELLS,
     precisions: Sequence[str] = PRECISIONS,
     rounds: int = 3,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     """Yield rows of tokens per second (of the best and the median round) and peak MiB; the last rows are the ratios.
 
     Each contender is measured for about `seconds` over all cells, and at least `rounds` rounds.
@@ -113,11 +113,11 @@ def compare(
         yield from _ratios(bench, work, measurements, comparisons)
 
 
-def _cell(bench: str, work: Work) -> dict[str, Any]:
+def _cell(bench: str, work: Work) -> dict[str, object]:
     return {"bench": bench, "sentences": len(work.lengths), "beam": work.beam}
 
 
-def _rows(bench: str, work: Work, measurements: Mapping[str, list[Measurement]]) -> Iterator[dict[str, Any]]:
+def _rows(bench: str, work: Work, measurements: Mapping[str, list[Measurement]]) -> Iterator[dict[str, object]]:
     expected = next(iter(measurements.values()))[0].result
     for name, runs in measurements.items():
         outputs = runs[0].result
@@ -156,7 +156,7 @@ def _check_same(measured: Sequence[tuple[Work, Mapping[str, list[Measurement]]]]
 
 def _ratios(
     bench: str, work: Work, measurements: Mapping[str, list[Measurement]], comparisons: Sequence[Comparison]
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     """Yield the ratios of tokens per second to the peer's, by best and by median rounds, with their goals."""
     fast = [name for name in measurements if name.startswith("atento ") and name != "atento plain"]
     for ours, peer, goals in comparisons:

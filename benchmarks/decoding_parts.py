@@ -32,14 +32,14 @@ class _Clock:
     def __init__(self, part: Any, name: str, durations: Spent) -> None:
         self.part, self.name, self.durations = part, name, durations
 
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+    def __call__(self, *arguments: Any, **keywords: Any) -> object:
         return self._timed(self.part, *arguments, **keywords)
 
     def plus(self, *arguments: Any) -> Any:
         """Call and time `PackedLinear.plus`."""
         return self._timed(self.part.plus, *arguments)
 
-    def _timed(self, call: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+    def _timed(self, call: Callable[..., Any], *arguments: Any, **keywords: object) -> object:
         start = time.perf_counter()
         result = call(*arguments, **keywords)
         self.durations[self.name] += time.perf_counter() - start
@@ -52,7 +52,7 @@ def measure_parts(
     size: str = "transformer-base",
     cells: Sequence[Work] = CELLS,
     precisions: Sequence[Precision] = PRECISIONS,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     """Yield milliseconds per step and shares of the total for each cell and precision, in about `seconds` overall."""
     with tempfile.TemporaryDirectory() as name:
         write_weights(Path(name), SIZES[size])
@@ -84,7 +84,7 @@ def _put_clocks(step_function: FastStepFunction, durations: Spent) -> None:
         setattr(step_function, attribute, _Clock(getattr(step_function, attribute), name, durations))
 
 
-def _measured(side: Ours, work: Work, precision: str, durations: Spent, seconds: float) -> dict[str, Any]:
+def _measured(side: Ours, work: Work, precision: str, durations: Spent, seconds: float) -> dict[str, object]:
     side.run(work)
     durations.clear()
     start, rounds = time.perf_counter(), 0

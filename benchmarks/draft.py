@@ -75,7 +75,7 @@ class Case:
         return [row[0] for row in outputs]
 
 
-def measure_draft(seconds: float, *, size: str = "usual") -> Iterator[dict[str, Any]]:
+def measure_draft(seconds: float, *, size: str = "usual") -> Iterator[dict[str, object]]:
     """Yield rows of tokens per second and shares of tokens, in about `seconds` a case; the last rows are the ratios.
 
     Args:

@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -58,7 +57,7 @@ _GOALS = (  # ours ("fastest": with no greater error than int8 of ONNX Runtime),
 
 def measure_encoding(
     seconds: float, *, size: str = "bert-base", count: int = 2000, sentences: Path | None = None, rounds: int = 2
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     """Yield rows of sentences per second (of the best and the median round), padding and peak MiB; then the ratios.
 
     Args:
@@ -78,7 +77,7 @@ def measure_encoding(
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name) / "model"
         write_encoder(folder, config, words)
-        contenders: dict[str, tuple[type[Contender], tuple[Any, ...]]] = {
+        contenders: dict[str, tuple[type[Contender], tuple[object, ...]]] = {
             "atento float32": (OurEncoder, (folder, "float32")),
             "atento bfloat16": (OurEncoder, (folder, "bfloat16")),
             "atento int8": (OurEncoder, (folder, "int8")),
@@ -129,7 +128,7 @@ def relative_error(vectors: Vectors, expected: Vectors) -> float:
 
 def _rows(
     measurements: Mapping[str, list[Measurement]], texts: Sequence[str], tokenizer: Tokenizer
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     lengths = [len(tokenizer.with_specials(ids)[0]) for ids in tokenizer.encode_batch(list(texts))]
     batches = padding(lengths, list(by_length(lengths, BATCH_TOKENS)))
     by_size = sorted(range(len(texts)), key=lambda row: -len(texts[row]))  # sentence-transformers counts letters
@@ -165,7 +164,7 @@ def _rows(
             yield _ratio(who, peer, measurements) | {"goal": goal, "fastest": side == "fastest"}
 
 
-def _ratio(who: str, peer: str, measurements: Mapping[str, list[Measurement]]) -> dict[str, Any]:
+def _ratio(who: str, peer: str, measurements: Mapping[str, list[Measurement]]) -> dict[str, object]:
     """How many times as fast `who` is as the peer: by best and by median rounds, and by processor time."""
     ours, theirs = measurements[who], measurements[peer]
     return {

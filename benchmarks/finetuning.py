@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from atento.precision import best_precision
 from benchmarks.finetuning_sides import (
@@ -39,7 +38,7 @@ def measure_finetuning(
     updates: int = 4,
     per_update: int = 32,
     rounds: int = 3,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     """Yield rows of real tokens per second of forward, backward and update; ratios follow.
 
     Args:
@@ -60,7 +59,7 @@ def measure_finetuning(
             folder = Path(name) / "model"
             write_classifier(folder, size)
             for ours, theirs in _pairs(best):
-                contenders: dict[str, tuple[type[Contender], tuple[Any, ...]]] = {
+                contenders: dict[str, tuple[type[Contender], tuple[object, ...]]] = {
                     f"atento {ours}": (OurTuning, (folder, ours)),
                     f"transformers {theirs}": (TransformersLoop, (folder, theirs)),
                 }
@@ -79,14 +78,14 @@ def _pairs(best: str) -> Iterable[tuple[str, str]]:
 
 
 def _alternate(
-    contenders: Mapping[str, tuple[type[Contender], tuple[Any, ...]]], texts: Texts, seconds: float, rounds: int
+    contenders: Mapping[str, tuple[type[Contender], tuple[object, ...]]], texts: Texts, seconds: float, rounds: int
 ) -> dict[str, list[Measurement]]:
     with ExitStack() as stack:
         sides = {who: stack.enter_context(Side(kind, *arguments)) for who, (kind, arguments) in contenders.items()}
         return alternate(sides, texts, seconds, rounds)
 
 
-def _rows(size: str, measurements: Mapping[str, list[Measurement]], texts: Texts) -> Iterator[dict[str, Any]]:
+def _rows(size: str, measurements: Mapping[str, list[Measurement]], texts: Texts) -> Iterator[dict[str, object]]:
     for who, runs in measurements.items():
         yield {
             "bench": "finetuning",
@@ -99,7 +98,7 @@ def _rows(size: str, measurements: Mapping[str, list[Measurement]], texts: Texts
         }
 
 
-def ratio(size: str, measurements: Mapping[str, list[Measurement]]) -> dict[str, Any]:
+def ratio(size: str, measurements: Mapping[str, list[Measurement]]) -> dict[str, object]:
     """Return the row of how many times faster the first of two contenders is."""
     (ours, our_runs), (theirs, their_runs) = measurements.items()
     return {"bench": "finetuning", "size": size, "who": ours, "ratio_to": theirs, **_ratio(their_runs, our_runs)}
@@ -107,7 +106,7 @@ def ratio(size: str, measurements: Mapping[str, list[Measurement]]) -> dict[str,
 
 def _shares(
     size: str, measurements: Mapping[str, list[Measurement]], texts: Texts, folder: Path, precision: str
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     """Yield the speed of training a part of the weights relative to all, and the share of operations that is left."""
     operations: dict[str, int] = {}
     for train in ("all", *_PARTLY):

@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -35,7 +34,7 @@ def measure_graphs(
     size: str = "transformer-base",
     cells: Sequence[Work] = CELLS,
     rounds: int = 3,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     """Yield rows of tokens per second, ours with GB/s read; then the ratios.
 
     Without a GPU, yield one row that says so.
@@ -47,7 +46,7 @@ def measure_graphs(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "weights"
         write_weights(folder, SIZES[size])
-        sides: dict[str, tuple[type[Contender], tuple[Any, ...]]] = {
+        sides: dict[str, tuple[type[Contender], tuple[object, ...]]] = {
             "transformers float32": (Transformers, (folder, device)),
             "transformers bfloat16": (Transformers, (folder, device, "bfloat16")),
             "atento plain": (Ours, (folder, "plain", device)),

@@ -112,7 +112,7 @@ class Transformers:
 
 def measure_labelling(
     seconds: float, *, size: str = "bert-base", counts: dict[str, int] | None = None
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     """Yield rows of texts per second for each verb and contender, with random weights; the ratios come last.
 
     Args:
@@ -128,7 +128,7 @@ def measure_labelling(
         texts = natural_sentences((counts or _COUNTS)[verb] * (5 if verb == "answer" else 1), SIZES[size])
         with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
             write_labeller(Path(name), SIZES[size], verb)
-            contenders: dict[str, tuple[type[Contender], tuple[Any, ...]]] = {
+            contenders: dict[str, tuple[type[Contender], tuple[object, ...]]] = {
                 f"atento {precision}": (OurVerb, (Path(name), verb, precision))
                 for precision in ("float32", "bfloat16", "int8")
             }
@@ -175,7 +175,7 @@ def _labels(outputs: Sequence[Output]) -> NDArray[np.str_]:
     return np.array([part for output in outputs for part in ((output,) if isinstance(output, str) else output)])
 
 
-def _rows(verb: str, count: int, measurements: dict[str, list[Measurement]]) -> Iterator[dict[str, Any]]:
+def _rows(verb: str, count: int, measurements: dict[str, list[Measurement]]) -> Iterator[dict[str, object]]:
     peer = "transformers float32"
     expected = _labels(measurements[peer][0].result)
     for who, runs in measurements.items():

@@ -31,7 +31,7 @@ Chooser = Callable[[list[str]], int]
 
 def measure_mbr(
     seconds: float, *, sizes: Sequence[int] = (64, 128, 256), sets: int = 50, rounds: int = 3
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     """Yield rows of seconds per choice, then of agreement with the full matrix, on `sets` sets of the largest size and
     a tenth as many of four times that size; the last rows are the ratios.
 
@@ -53,7 +53,7 @@ def measure_mbr(
             for contender, times in durations.items():
                 yield cell | {"who": contender, "seconds": float(f"{median(times):.3g}")}
             peers = {contender: median(times) for contender, times in durations.items() if contender.startswith("mbrs")}
-            ratio: dict[str, Any] = {"ratio_to_sacrebleu": _ratio(durations["sacrebleu"], durations["atento"])}
+            ratio: dict[str, object] = {"ratio_to_sacrebleu": _ratio(durations["sacrebleu"], durations["atento"])}
             if peers:
                 ratio["ratio_to_mbrs"] = _ratio(durations[min(peers, key=peers.__getitem__)], durations["atento"])
             ratios.append(cell | ratio)
@@ -63,7 +63,7 @@ def measure_mbr(
     yield from ratios
 
 
-def agreement(name: str, sets: Sequence[list[str]]) -> Iterator[dict[str, Any]]:
+def agreement(name: str, sets: Sequence[list[str]]) -> Iterator[dict[str, object]]:
     """Yield how often each method chooses as the full matrix, the mean utility lost, and seconds per choice."""
     full = [minimum_bayes_risk_choice(candidates, None, name) for candidates in sets]
     for method in METHODS:
@@ -146,7 +146,7 @@ def _mbrs_choosers(name: str) -> dict[str, Chooser]:
     """Return the peer's own decoder: by default, with one worker per processor, and with its compiled chrF."""
     if importlib.util.find_spec("mbrs") is None:
         return {}
-    settings: dict[str, dict[str, Any]] = {
+    settings: dict[str, dict[str, object]] = {
         "mbrs": {},
         "mbrs, a worker a processor": {"num_workers": os.cpu_count()},
     }

@@ -19,7 +19,7 @@ from benchmarks.training import SIZES, natural_lengths
 _LINE = "record"
 
 
-def measure_observation(seconds: float) -> Iterator[dict[str, Any]]:
+def measure_observation(seconds: float) -> Iterator[dict[str, object]]:
     """Yield rows of milliseconds per update.
 
     The modes alternate update by update, so that noise affects all of them alike.

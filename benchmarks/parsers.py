@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from atento.config.recipe import TokenizerConfig
 from atento.nfc import nfc
@@ -26,7 +25,7 @@ _OF_TEXT: dict[str, tuple[Parser, str, str]] = {  # name: parser, ordinary text,
 }
 
 
-def measure_parsers(seconds: float) -> Iterator[dict[str, Any]]:
+def measure_parsers(seconds: float) -> Iterator[dict[str, object]]:
     """Yield the processor seconds of each parser on a text of 1 MiB: ordinary, and the hardest of its kind.
 
     Args:

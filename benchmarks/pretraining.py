@@ -21,7 +21,7 @@ _MATRIX = (2048, 768, 3072)  # rows, inputs and outputs of the product that meas
 _Made = tuple[type[Contender], tuple[Any, ...]]  # a contender and the arguments that load it
 
 
-def measure_pretraining(seconds: float, *, size: str = "base", tokens: int = _TOKENS) -> Iterator[dict[str, Any]]:
+def measure_pretraining(seconds: float, *, size: str = "base", tokens: int = _TOKENS) -> Iterator[dict[str, object]]:
     """Yield rows of real tokens per second for each kind of pretraining and contender; the ratios come last.
 
     Args:
@@ -59,7 +59,9 @@ def _rate(runs: list[Measurement]) -> float:
     return max(float(run.result.real) / run.seconds for run in runs)
 
 
-def _rows(kind: str, measurements: Mapping[str, list[Measurement]], peak: float, best: str) -> Iterator[dict[str, Any]]:
+def _rows(
+    kind: str, measurements: Mapping[str, list[Measurement]], peak: float, best: str
+) -> Iterator[dict[str, object]]:
     for who, runs in measurements.items():
         fastest = min(runs, key=lambda run: run.seconds / run.result.real)
         work: Work = fastest.result

@@ -197,7 +197,7 @@ def measured(trainer: Trainer, seconds: float) -> Rate:
     return Rate(round(_of_all(tokens, dist.ReduceOp.SUM)), duration, processor, sum(summing) if summing else None)
 
 
-def _of_all(value: float, operation: Any) -> float:
+def _of_all(value: float, operation: object) -> float:
     """The sum or the highest of the values of all processes."""
     result = torch.tensor([value], dtype=torch.float64)
     if dist.is_initialized():

@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from atento.errors import AtentoError
 from atento.precision import best_precision
@@ -37,7 +36,7 @@ def measure_processes(
     tokens: int = _TOKENS,
     precisions: tuple[str, ...] = (),
     rounds: int = _ROUNDS,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     """Yield rows of real target tokens per second of each contender on two cores; the ratios come last.
 
     All processes of a contender share two cores: two processes have a thread each, one process has two. They take
@@ -79,7 +78,7 @@ _PACKAGES: dict[str, tuple[str, ...]] = {
 
 def _rows(
     precision: str, rates: dict[str, list[Rate]], contenders: dict[str, tuple[str, int]]
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     for name, measured in rates.items():
         yield {
             "bench": "processes",

@@ -5,7 +5,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -68,7 +67,7 @@ def measure_serving(
     size: str | None = None,
     model: str | None = None,
     sources: Path | None = None,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     """Yield for each workload how far the servers agree, a row for each server and number of clients, and the ratios.
 
     Each client sends its next request when it has the answer to the last one. Servers run one after the other, each
@@ -123,7 +122,7 @@ def _trained(model: str | None, sources: Path | None) -> tuple[str, list[str]] |
 
 def _rows(
     work: Workload, seconds: float, pythons: Sequence[str], trained: tuple[str, list[str]] | None
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "model"
         if trained is None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -95,14 +95,14 @@ def _is_ready(port: int, path: str) -> bool:
         return False
 
 
-def replies(port: int, requests: Sequence[bytes]) -> list[Any]:
+def replies(port: int, requests: Sequence[bytes]) -> list[object]:
     """The replies to requests that are sent one after the other, as JSON.
 
     Raises:
         AtentoError: a reply is an error.
     """
 
-    async def send() -> list[Any]:
+    async def send() -> list[object]:
         connection, values = _Connection(port), []
         for request in requests:
             status, content = await connection.answer(request)

@@ -55,8 +55,8 @@ class Job:
 
     ours: type[Contender]
     theirs: type[Contender]
-    arguments: tuple[Any, ...]
-    theirs_arguments: tuple[Any, ...]
+    arguments: tuple[object, ...]
+    theirs_arguments: tuple[object, ...]
     work: Any
     units: int
     goal: float = 1.15
@@ -68,7 +68,7 @@ def measure_sharing(
     jobs: Sequence[str] = (),
     situations: Sequence[str] = tuple(SITUATIONS),
     rounds: int = 2,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     """Yield rows of the units of each job per second and per second of processor time; the last rows are the ratios.
 
     Args:

@@ -39,7 +39,7 @@ _PROCESSES = Path("/proc")
 
 def measure_sizing(
     seconds: float, *, workloads: Sequence[str] | None = None, size: str | None = None, clients: int = _CLIENTS
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     """Yield, for each model, precision and number of threads (1, and that of this process), what the service needs.
 
     Models have random weights. Each client sends its next request when it has the answer to the last one. The clients

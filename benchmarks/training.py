@@ -35,7 +35,7 @@ def natural_lengths(count: int, vocab_size: int, seed: int = 1) -> tuple[Ragged,
     return Ragged(ids[0]), Ragged(ids[1])
 
 
-def measure_training(seconds: float) -> Iterator[dict[str, Any]]:
+def measure_training(seconds: float) -> Iterator[dict[str, object]]:
     """Yield rows of tokens per second, ours and theirs, float32 and bfloat16; the last rows are the ratios."""
     best = best_precision("cpu")
     for name, config in SIZES.items():

@@ -13,7 +13,7 @@ SPLITS = {"combinations": "adjectives and nouns never seen together", "structure
 ATTENTION_EXAMPLE = "The white cat sleeps."
 
 
-def results(run: Path, sentences: list[str], count: int = 500, device: str = "auto") -> dict[str, Any]:
+def results(run: Path, sentences: list[str], count: int = 500, device: str = "auto") -> dict[str, object]:
     """Return the scores of both held-out splits, translations, the alignment error, and the attention page's path."""
     model = load(run, device=device)
     splits: dict[str, Any] = {}

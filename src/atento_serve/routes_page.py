@@ -117,7 +117,7 @@ def _kind(field: Mapping[str, Any]) -> str:
     return str(field.get("type", "any value"))
 
 
-def _example(schema: Mapping[str, Any], models: list[str]) -> dict[str, Any]:
+def _example(schema: Mapping[str, Any], models: list[str]) -> dict[str, object]:
     """A body with the required fields, and a prompt."""
     fields = schema.get("properties", {})
     shown = (*schema.get("required", ()), "prompt")

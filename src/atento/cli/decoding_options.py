@@ -15,7 +15,7 @@ from atento.config.sections.decoding_option import PANELS, RANGES, Option, optio
 _GREEDY = Option("Search", "The most probable token at every step.")  # a beam of 1
 
 
-def flags_of(config: type[DecodingConfig]) -> dict[str, Any]:
+def flags_of(config: type[DecodingConfig]) -> dict[str, object]:
     """The options of decoding -> the types of their flags, in the order of the help; one not set has the model's value.
 
     Args:
@@ -28,7 +28,7 @@ def flags_of(config: type[DecodingConfig]) -> dict[str, Any]:
     return {name: _flag(name, kinds[name], options[name]) for name in shown}
 
 
-def _flag(name: str, kind: Any, option: Option) -> Any:
+def _flag(name: str, kind: Any, option: Option) -> object:
     """The type of the flag of an option of that type."""
     about: dict[str, Any] = {"help": option.help, "rich_help_panel": option.panel}
     flag = f"--{name.replace('_', '-')}"
@@ -85,7 +85,7 @@ def _by_flag(message: str) -> str:
     return re.sub(r"`(?:decoding\.)?(\w+)`", flag, message.removeprefix("options: "))
 
 
-def _chosen(flags: dict[str, Any]) -> dict[str, Any]:
+def _chosen(flags: dict[str, object]) -> dict[str, object]:
     """Return the flags that were set, as options of a model's methods.
 
     Raises:

@@ -21,7 +21,7 @@ def check_choices(config: Any, prefix: str = "") -> None:
 
 
 @cache
-def _choices(kind: type) -> dict[str, tuple[Any, ...]]:
+def _choices(kind: type) -> dict[str, tuple[object, ...]]:
     """Return the values of each field of type `Literal[...]` of a dataclass; `| None` adds None."""
     hints = get_type_hints(kind)
     choices = {}
@@ -39,5 +39,5 @@ class OneOf:
     def __init__(self, table: Mapping[str, object]) -> None:
         self.table = table
 
-    def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(self, core: object, handler: object) -> dict[str, object]:
         return {"type": "string", "enum": list(self.table)}

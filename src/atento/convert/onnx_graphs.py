@@ -5,7 +5,6 @@ Inputs and outputs have the names that they have in the files of optimum.
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -306,6 +305,6 @@ def _cache(config: NetworkConfig, length: int) -> Tensor:
     return torch.zeros(_BATCH, config.kv_heads, length, config.head_width)
 
 
-def ordered(graph: Graph) -> tuple[Any, ...]:
+def ordered(graph: Graph) -> tuple[object, ...]:
     """The inputs of the recorded call, in the order of the module's arguments."""
     return tuple(graph.inputs.values())

@@ -64,7 +64,7 @@ class ObservableStepFunction(Protocol):
 class ForcedScorer(Protocol):
     """A step function that scores all tokens of given outputs in one call."""
 
-    def forced(self, tokens: Tensor, state: Any) -> Tensor:
+    def forced(self, tokens: Tensor, state: object) -> Tensor:
         """tokens (R,T) -> logits (R,T,V) of what comes after each of them."""
 
 
@@ -72,13 +72,13 @@ class ForcedScorer(Protocol):
 class Joining(Protocol):
     """A step function whose states can be joined, so that searches that began at different times share its steps."""
 
-    def joined(self, states: Sequence[Any]) -> Any:
+    def joined(self, states: Sequence[object]) -> object:
         """The rows of all states in their order, in new memory; rows may have read different numbers of tokens.
 
         The join of a single state needs no more memory than its longest row.
         """
 
-    def begin_in_parts(self, ids: Tensor, token_mask: Tensor | None, size: int) -> Iterator[Any]:
+    def begin_in_parts(self, ids: Tensor, token_mask: Tensor | None, size: int) -> Iterator[object]:
         """As `begin`, in parts of `size` tokens of long prompts: gives None after each part, and the state at last."""
 
 

@@ -195,7 +195,7 @@ class AttentionRecord:
             for head in range(len(heads))
         ]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The record as lists and strings for JSON, with float32 weights in their shortest exact form."""
         plain: dict[str, Any] = {
             name: getattr(self, name)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from html import escape
-from typing import Any
 
 from atento.decoding.trace import Trace
 from atento.errors import UsageError
@@ -60,7 +59,7 @@ def _inline(svg: str) -> str:
     return svg.replace(' xmlns="http://www.w3.org/2000/svg"', "", 1)
 
 
-def _data(trace: Trace, row: int, name: Callable[[int], str]) -> dict[str, Any]:
+def _data(trace: Trace, row: int, name: Callable[[int], str]) -> dict[str, object]:
     """The steps and outputs of a sentence in every run, with tokens as text."""
     runs = []
     for run in trace.to_dict()["runs"]:

@@ -38,7 +38,7 @@ def score_parts(network: nn.Module, kind: str, layer: int, run: Callable[[], obj
     (block,) = blocks
     read: dict[str, Any] = {}
 
-    def before_block(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def before_block(module: nn.Module, inputs: tuple[object, ...], named: dict[str, object]) -> None:
         read["x"], read["position_terms"] = inputs[0], named.get("position_terms")
 
     def after_input(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -3,7 +3,6 @@
 from collections import Counter
 from dataclasses import dataclass
 from html import escape
-from typing import Any
 
 from atento.errors import UsageError
 from atento.metrics.classes import Labels, report
@@ -24,7 +23,7 @@ class ConfusionMatrix:
     labels: tuple[str, ...]
     counts: tuple[tuple[int, ...], ...]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return labels and counts as plain data."""
         return {"labels": list(self.labels), "counts": [list(row) for row in self.counts]}
 

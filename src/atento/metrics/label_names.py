@@ -34,7 +34,7 @@ def label_name(value: Any) -> str | None:
     return class_name(value) if isinstance(value, str) else None
 
 
-def label_names(labels: Iterable[Any]) -> list[str]:
+def label_names(labels: Iterable[object]) -> list[str]:
     """Return the names of labels.
 
     Raises:

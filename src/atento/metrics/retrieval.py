@@ -11,7 +11,7 @@ _BLOCK = 4_000_000  # similarities in memory at once: 32 MB
 
 
 def retrieval(
-    similarities: Any, relevant: Sequence[int | Sequence[int]] | None = None, *, cutoffs: Sequence[int] = (1, 5, 10)
+    similarities: object, relevant: Sequence[int | Sequence[int]] | None = None, *, cutoffs: Sequence[int] = (1, 5, 10)
 ) -> Score:
     """Mean reciprocal rank and recall at k of a matrix of similarities, 0 to 1.
 
@@ -41,8 +41,8 @@ def retrieval(
 
 
 def retrieval_of_vectors(
-    queries: Any,
-    documents: Any,
+    queries: object,
+    documents: object,
     relevant: Sequence[int | Sequence[int]] | None = None,
     *,
     cutoffs: Sequence[int] = (1, 5, 10),

@@ -1,7 +1,6 @@
 """Scores of the vectors of pairs of texts: the rank of the second text, and the correlation of cosines with scores."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from atento.errors import UsageError
 from atento.metrics.correlation import spearman
@@ -11,7 +10,7 @@ from atento.metrics.score import Score
 Reference = tuple[str, float | None]
 
 
-def mrr(predictions: Sequence[Any], references: Sequence[Reference]) -> Score:
+def mrr(predictions: Sequence[object], references: Sequence[Reference]) -> Score:
     """Mean reciprocal rank of the second text of each pair among all second texts by cosine, 0 to 1.
 
     Equal second texts are one document.
@@ -36,14 +35,14 @@ def mrr(predictions: Sequence[Any], references: Sequence[Reference]) -> Score:
     return retrieval_of_vectors(pairs[:, 0], documents, relevant)
 
 
-def recall_at_1(predictions: Sequence[Any], references: Sequence[Reference]) -> Score:
+def recall_at_1(predictions: Sequence[object], references: Sequence[Reference]) -> Score:
     """The share of pairs whose second text is the nearest to the first; arguments and errors as of `mrr`."""
     score = mrr(predictions, references)
     rows = [[row[1], row[-1]] for row in score.segments]
     return Score("Recall@1", score.parts["recall@1"], score.parts, score.settings, rows, _mean, digits=4)
 
 
-def cosine_spearman(predictions: Sequence[Any], references: Sequence[Reference]) -> Score:
+def cosine_spearman(predictions: Sequence[object], references: Sequence[Reference]) -> Score:
     """Spearman correlation of the cosine of each pair with its score, -1 to 1.
 
     Args:
@@ -64,7 +63,7 @@ def cosine_spearman(predictions: Sequence[Any], references: Sequence[Reference])
     return spearman((np.prod(pairs, axis=1).sum(axis=-1) / norms).tolist(), scores)
 
 
-def _check(predictions: Sequence[Any], references: Sequence[Reference]) -> None:
+def _check(predictions: Sequence[object], references: Sequence[Reference]) -> None:
     if len(predictions) != len(references):
         raise UsageError(
             f"each prediction needs its reference: got {len(predictions)} predictions and {len(references)} references"

@@ -91,7 +91,7 @@ def read_generation(folder: Path, config: Mapping[str, Any], network: NetworkCon
     return Generation(changed, decoding, sorted(unread))
 
 
-def _given(data: Mapping[str, Any]) -> dict[str, Any]:
+def _given(data: Mapping[str, Any]) -> dict[str, object]:
     return {key: value for key, value in data.items() if value is not None}
 
 

@@ -55,7 +55,7 @@ _TASKS = {
 
 def read_peft(
     folder: Path, *, allow_missing: bool = False, allow_unused: bool = False, fetch: bool = True
-) -> tuple[Path, dict[str, Any], NetworkConfig, dict[str, Tensor], LoadReport]:
+) -> tuple[Path, dict[str, object], NetworkConfig, dict[str, Tensor], LoadReport]:
     """Read an adapter and its base model, and join the adapter to the weights.
 
     Args:
@@ -106,7 +106,7 @@ def read_peft(
     return base, data, network, weights, report
 
 
-def _base_of(settings: Mapping[str, Any], folder: Path, fetch: bool) -> Path:
+def _base_of(settings: Mapping[str, object], folder: Path, fetch: bool) -> Path:
     """The folder of an adapter's base model: its own, where a whole model is in it."""
     if (folder / CONFIG).exists() and any(folder.glob("model*.safetensors")):
         return folder
@@ -137,7 +137,7 @@ def _plain(name: str) -> str:
     return name.removeprefix(_PREFIX).replace(".base_layer.", ".").replace(".modules_to_save.", ".")
 
 
-def with_ours(config: dict[str, Any], network: NetworkConfig, folder: Path) -> dict[str, Any]:
+def with_ours(config: dict[str, Any], network: NetworkConfig, folder: Path) -> dict[str, object]:
     """Add what `save_adapter` kept beside an adapter to our `config.json` and to the labels of the network's heads."""
     if not (folder / _OURS).exists():
         return config
@@ -150,7 +150,7 @@ def with_ours(config: dict[str, Any], network: NetworkConfig, folder: Path) -> d
     return {**config, **kept, "network": network_to_dict(replace(network, heads=heads))}
 
 
-def _check(settings: Mapping[str, Any], folder: Path) -> None:
+def _check(settings: Mapping[str, object], folder: Path) -> None:
     """Raises ModelError: not LoRA, or a kind of it that is not built here."""
     if settings.get("peft_type") != "LORA":
         raise ModelError(
@@ -162,7 +162,7 @@ def _check(settings: Mapping[str, Any], folder: Path) -> None:
     initialization(settings, folder / ADAPTER_CONFIG)
 
 
-def _with_head(data: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], task: Any) -> dict[str, Any]:
+def _with_head(data: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], task: Any) -> dict[str, object]:
     """The base's configuration as one of a model with the adapter's head: its class, and how many labels it has. An
     embedding that was made longer for new tokens gives the size of the vocabulary."""
     read = (shape for name, shape in shapes.items() if f".{name}".endswith(_TABLES) and ".decoder." not in f".{name}")
@@ -253,7 +253,7 @@ def _adapters(
 
 def _settings(
     lora: LoraConfig, ranks: Mapping[str, int], saved: list[str], base: str, family: Family, network: NetworkConfig
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """`adapter_config.json`: alpha grows with the rank, so that every matrix has the factor of the run."""
     rank = Counter(ranks.values()).most_common(1)[0][0]
     others = {name: own for name, own in ranks.items() if own != rank}

@@ -120,7 +120,7 @@ def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], ty
     )
 
 
-def _write(relative: Relative, config: NetworkConfig) -> dict[str, Any]:
+def _write(relative: Relative, config: NetworkConfig) -> dict[str, object]:
     data: dict[str, Any] = {
         **_write_heads(relative, config),
         "model_type": relative.model_type,
@@ -154,7 +154,7 @@ def _write(relative: Relative, config: NetworkConfig) -> dict[str, Any]:
     return data
 
 
-def _write_heads(relative: Relative, config: NetworkConfig) -> dict[str, Any]:
+def _write_heads(relative: Relative, config: NetworkConfig) -> dict[str, object]:
     """The class and, of a head for classes or a number, the labels.
 
     Raises:
@@ -217,7 +217,7 @@ def _layer(ours: str, theirs: str, reads_source: bool, config: NetworkConfig) ->
     ]
 
 
-def _new_head(kind: HeadKind, network: NetworkConfig) -> dict[str, Any] | None:
+def _new_head(kind: HeadKind, network: NetworkConfig) -> dict[str, object] | None:
     if kind in OF_TEXT:
         return {"hidden": True, "pooling": "last", "side": "both", "dropout": network.dropout}
     return {"side": "both"} if kind == "span" else None

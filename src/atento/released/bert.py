@@ -157,7 +157,7 @@ def bert_ids(data: Mapping[str, Any]) -> SpecialIds:
     )
 
 
-def _write(relative: Relative, config: NetworkConfig) -> dict[str, Any]:
+def _write(relative: Relative, config: NetworkConfig) -> dict[str, object]:
     scheme = config.schemes[0] if config.schemes else PositionConfig("none")
     data = {
         **write_heads(relative.heads, config),

@@ -130,12 +130,12 @@ def _positions(
     return (*schemes, scheme) if schemes else scheme, None
 
 
-def _write(config: NetworkConfig) -> dict[str, Any]:
+def _write(config: NetworkConfig) -> dict[str, object]:
     schemes = {scheme.kind: scheme for scheme in config.schemes}
     rate = head_dropout(config)
     scale = config.score_scale(0)
     n_terms = 0 if scale is None else round(1 / (scale**2 * config.head_width)) - 1  # they also decide the scale
-    relative: dict[str, Any] = {"pos_att_type": ["p2c", "c2p"][:n_terms]}
+    relative: dict[str, object] = {"pos_att_type": ["p2c", "c2p"][:n_terms]}
     if "disentangled" in schemes:
         scheme = schemes["disentangled"]
         relative |= {
@@ -144,7 +144,7 @@ def _write(config: NetworkConfig) -> dict[str, Any]:
             "norm_rel_ebd": "layer_norm" if scheme.norm else "none",
             "share_att_key": True,
         }
-    convolution: dict[str, Any] = {}
+    convolution: dict[str, object] = {}
     if config.convolution is not None:
         convolution = {
             "conv_kernel_size": config.convolution.width,
@@ -211,7 +211,7 @@ def _rows(config: NetworkConfig) -> list[Row]:
     return [*rows, *head_rows(_HEADS, config)]
 
 
-def _repeats(data: Mapping[str, Any]) -> tuple[Repeat, ...]:
+def _repeats(data: Mapping[str, object]) -> tuple[Repeat, ...]:
     second = tuple(Repeat(name, source, replaces=True) for name, source in _SECOND_NAMES.items())
     return (*second, *_HEADS.repeats(data))
 

@@ -65,7 +65,7 @@ class HeadNames:
         matrix = Repeat(self.matrix, self.table)
         return (matrix,) if second_bias == self.bias else (matrix, Repeat(second_bias, self.bias, replaces=True))
 
-    def new_head(self, kind: HeadKind, network: NetworkConfig) -> dict[str, Any] | None:
+    def new_head(self, kind: HeadKind, network: NetworkConfig) -> dict[str, object] | None:
         """The options of a new head of a text behind the layer `hidden`, which reads the first token."""
         if not self.hidden or kind not in OF_TEXT:
             return None

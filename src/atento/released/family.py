@@ -72,11 +72,11 @@ class Family:
 
     model_type: str
     prefix: str
-    read: Callable[[Mapping[str, Any], frozenset[str], Tying], NetworkConfig]
+    read: Callable[[Mapping[str, object], frozenset[str], Tying], NetworkConfig]
     write: Callable[[NetworkConfig], dict[str, Any]]
     rows: Callable[[NetworkConfig], list[Row]]
     computed: tuple[str, ...]
-    repeats: Callable[[Mapping[str, Any]], tuple[Repeat, ...]]
+    repeats: Callable[[Mapping[str, object]], tuple[Repeat, ...]]
     tied: bool | None = True
     ignored: tuple[str, ...] = ()
     other_prefixes: Mapping[str, str] = field(default_factory=dict)
@@ -157,7 +157,7 @@ def segments_of(data: Mapping[str, Any]) -> int:
     return count
 
 
-def known_ids(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
+def known_ids(data: Mapping[str, Any]) -> tuple[dict[str, object], dict[str, int]]:
     """Their configuration without special ids at or beyond `vocab_size`, and all ids that no token has, by key."""
     size = data.get("vocab_size")
     known, outside = dict(data), {}
@@ -206,7 +206,7 @@ def first_id(value: object, otherwise: int) -> int:
     return value if isinstance(value, int) and value >= 0 else otherwise
 
 
-def refuse(data: Mapping[str, Any], supported: Mapping[str, tuple[Any, ...]], model_type: str) -> None:
+def refuse(data: Mapping[str, Any], supported: Mapping[str, tuple[object, ...]], model_type: str) -> None:
     """Raises ModelError: a key of their configuration has a value that is not supported."""
     for key, allowed in supported.items():
         if key in data and data[key] not in allowed:

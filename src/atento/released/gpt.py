@@ -72,7 +72,7 @@ def _read(model_type: str, data: Mapping[str, Any], names: frozenset[str], tying
     )
 
 
-def _write(model_type: str, config: NetworkConfig) -> dict[str, Any]:
+def _write(model_type: str, config: NetworkConfig) -> dict[str, object]:
     first = model_type == "openai-gpt"
     data = {
         **_HEADS[model_type].write(config),

@@ -91,7 +91,7 @@ def _tags(data: Mapping[str, Any], names: frozenset[str]) -> tuple[HeadConfig, .
     return (HeadConfig(kind, labels, dropout=data.get("classifier_dropout", 0.0)),)
 
 
-def _write_heads(model_type: str, config: NetworkConfig) -> dict[str, Any]:
+def _write_heads(model_type: str, config: NetworkConfig) -> dict[str, object]:
     """The class, and the labels of its head.
 
     Raises:
@@ -108,7 +108,7 @@ def _write_heads(model_type: str, config: NetworkConfig) -> dict[str, Any]:
     return data | {"classifier_dropout": config.heads[0].dropout}
 
 
-def _write(model_type: str, config: NetworkConfig) -> dict[str, Any]:
+def _write(model_type: str, config: NetworkConfig) -> dict[str, object]:
     scheme = config.schemes[0] if config.schemes else PositionConfig("t5")
     kind = (
         "gelu"

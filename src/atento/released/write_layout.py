@@ -32,7 +32,7 @@ _FREE = {
 _MATRIX, _ENCODER = "heads.vocabulary.output.weight", "encoder."
 
 
-def release(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def release(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tuple[dict[str, object], dict[str, Tensor]]:
     """`config.json` and the tensors, as `transformers` reads them; without what their class has no place for: the
     generator of replaced-token detection, the output matrix of a decoder with another head, and the decoder of an
     encoder-decoder with a head whose class is an encoder alone.
@@ -97,7 +97,7 @@ def _encoder_alone(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tupl
     return replace(config, architecture="encoder", n_decoder_layers=None, output=output), renamed | same
 
 
-def _computing_fields(config: NetworkConfig) -> dict[str, Any]:
+def _computing_fields(config: NetworkConfig) -> dict[str, object]:
     """The fields that decide what a network computes."""
     heads = tuple(
         replace(head, dropout=0.0, activation=_activation(head, config), pooling=config.pooling(head))

@@ -92,7 +92,7 @@ def training_vectors(
 
 def fitted_classifier(
     vectors: NDArray[np.float32], labels: NDArray[np.int64], config: ClassifierConfig, seed: int, report: Any
-) -> Any:
+) -> object:
     """Return scikit-learn's classifier, fitted to vectors (N,D) and labels (N,).
 
     Logistic regression is fitted in double precision to a gradient of 1e-6: at scikit-learn's own 1e-4 the

@@ -1,7 +1,6 @@
 """The preview of a mixture of sources: the share and the epochs of each, before training."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from atento.config.reading.loading import LoadedRecipe
 from atento.config.reading.sizes_by_data import FITTED
@@ -13,7 +12,7 @@ from atento.runs.prepare import Report, fitted_to, network_for, tokenizer_and_ne
 from atento.text.tokenizer import Tokenizer
 
 
-def mixed_sources(batches: Batches, train: Split, recipe: Recipe, steps: int) -> list[dict[str, Any]]:
+def mixed_sources(batches: Batches, train: Split, recipe: Recipe, steps: int) -> list[dict[str, object]]:
     """Return what a run of `steps` updates reads of each source; empty if the sources are not mixed.
 
     Returns:
@@ -36,7 +35,7 @@ def mixed_sources(batches: Batches, train: Split, recipe: Recipe, steps: int) ->
     ]
 
 
-def planned_sources(loaded: LoadedRecipe, train: Split, tokenizer: Tokenizer) -> list[dict[str, Any]]:
+def planned_sources(loaded: LoadedRecipe, train: Split, tokenizer: Tokenizer) -> list[dict[str, object]]:
     """Return the same for a recipe before a run; steps that the recipe leaves open are those that training chooses."""
     recipe = loaded.recipe
     keys = [key for key, origin in loaded.origins.items() if origin == FITTED and key == "training.steps"]
@@ -59,7 +58,7 @@ def report_mixing(batches: Batches, train: Split, recipe: Recipe, steps: int, re
         report(line)
 
 
-def mixing_lines(sources: list[dict[str, Any]]) -> Iterator[str]:
+def mixing_lines(sources: list[dict[str, object]]) -> Iterator[str]:
     """Yield a line for each source."""
     for source in sources:
         yield (

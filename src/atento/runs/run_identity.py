@@ -172,7 +172,7 @@ def _moved(before: str | None, now: str | None) -> bool:
 
 def _resumed_on(
     saved: dict[str, Any], device: str, threads: int | None, report: Callable[[str], None]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the threads and the device of this start; warn of each difference that prevents bit-exact resumption."""
     threads = threads or int(saved["threads"])
     for description, before, now in (

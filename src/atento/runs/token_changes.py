@@ -10,7 +10,7 @@ from atento.data.store.token_store import sha256_of
 from atento.errors import DataError
 
 
-def training_files(loaded: LoadedRecipe) -> list[dict[str, Any]]:
+def training_files(loaded: LoadedRecipe) -> list[dict[str, object]]:
     """Return name, size and time of each training file."""
     files = []
     for source in loaded.recipe.data.train:
@@ -52,7 +52,9 @@ def compare_plans(folder: Path, before: Mapping[str, Any], plan: Mapping[str, An
             raise _other(folder, difference)
 
 
-def compare_files(loaded: LoadedRecipe, folder: Path, before: list[dict[str, Any]], now: list[dict[str, Any]]) -> None:
+def compare_files(
+    loaded: LoadedRecipe, folder: Path, before: list[dict[str, Any]], now: list[dict[str, object]]
+) -> None:
     """Refuse a store whose files have changed; a file of the same size and time is not read again.
 
     Raises:

@@ -8,7 +8,6 @@ from fractions import Fraction
 from functools import partial
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from atento.config.reading.loading import LoadedRecipe, load_recipe
 from atento.data.records.memory import MemoryRecords, by_split
@@ -71,8 +70,8 @@ class TrainedRun:
 
 
 def train(
-    recipe: str | Path | Mapping[str, Any],
-    overrides: Sequence[str] | Mapping[str, Any] = (),
+    recipe: str | Path | Mapping[str, object],
+    overrides: Sequence[str] | Mapping[str, object] = (),
     *,
     data: MemoryRecords | Mapping[str, MemoryRecords] | None = None,
     out: str | Path | None = None,

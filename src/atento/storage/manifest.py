@@ -226,7 +226,7 @@ def strict_json(text: bytes) -> Any:
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is no JSON number")
 
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, object]:
         value = dict(pairs)
         if len(value) != len(pairs):
             raise ValueError("a key occurs twice in one object")
@@ -296,7 +296,7 @@ def _names(path: Path, directory_fd: int) -> set[str]:
         raise CheckpointError(f"checkpoint {path}: cannot be read ({error.strerror})") from error
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: object) -> bool:
     return type(value) is int and 0 <= value < 1 << 63
 
 

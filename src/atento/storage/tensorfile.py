@@ -68,7 +68,7 @@ def safetensors_chunks(file: str, tensors: Mapping[str, Tensor]) -> list[Chunk]:
             raise CheckpointError(f"{file}: tensor {name!r} cannot be stored in a safetensors file ({kind})")
         if not is_finite(tensor):
             raise CheckpointError(f"{file}: tensor {name!r} is not finite; such a checkpoint is not saved")
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     chunks: list[Chunk] = []
     end = 0
     for name in sorted(tensors, key=lambda name: (_ORDER[tensors[name].dtype], name)):

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from atento.config.reading.schema import Reader, as_node
 from atento.config.reading.unused_options import unused_options
@@ -26,7 +25,7 @@ def decoding_for(usual: DecodingConfig, n_best: int | None, options: DecodingOpt
             effect in the strategy (`beam` beside `sample`, a `length_penalty` beside `greedy`).
         RecipeError: a value of the wrong type or out of range.
     """
-    changes: dict[str, Any] = dict(options)
+    changes: dict[str, object] = dict(options)
     _check_names(changes, [*DecodingOptions.__annotations__], "decoding", also="n_best")
     if changes.pop("greedy", False):
         changes = _greedy(changes)
@@ -55,7 +54,7 @@ def one_output(usual: DecodingConfig) -> DecodingConfig:
     return replace(usual, beam=1, n_best=1, groups=1, exact=False)
 
 
-def embedding_for(saved: Mapping[str, Any], position: str, options: EmbeddingOptions) -> EmbeddingConfig:
+def embedding_for(saved: Mapping[str, object], position: str, options: EmbeddingOptions) -> EmbeddingConfig:
     """The embedding of a model's configuration (`saved`, at `position` in messages), changed by the options of a call.
 
     Raises:
@@ -67,7 +66,7 @@ def embedding_for(saved: Mapping[str, Any], position: str, options: EmbeddingOpt
     return config
 
 
-def refuse_options(options: Mapping[str, Any], why: str) -> None:
+def refuse_options(options: Mapping[str, object], why: str) -> None:
     """Check that an evaluation of outputs that are not written has no options of decoding.
 
     Args:
@@ -81,7 +80,7 @@ def refuse_options(options: Mapping[str, Any], why: str) -> None:
         raise UsageError(f"`{name}` has no effect on {why}")
 
 
-def _greedy(changes: dict[str, Any]) -> dict[str, Any]:
+def _greedy(changes: dict[str, object]) -> dict[str, object]:
     """The options of a call with `greedy`: a beam of 1 and no sampling, instead of the defaults."""
     neutral = {"beam": 1, "groups": 1, "sample": False, "mbr": None, "exact": False} | {
         name: getattr(_DEFAULT, name) for name in FILTERS
@@ -92,7 +91,7 @@ def _greedy(changes: dict[str, Any]) -> dict[str, Any]:
     return neutral | changes
 
 
-def _named_strategy(changes: dict[str, Any]) -> dict[str, Any]:
+def _named_strategy(changes: dict[str, object]) -> dict[str, object]:
     """The options of a call, with others that switch off the usual strategy where the call names another one."""
     filters = [name for name in FILTERS if name in changes]
     if filters and changes.get("sample") is False:
@@ -111,7 +110,7 @@ def _named_strategy(changes: dict[str, Any]) -> dict[str, Any]:
     return changes
 
 
-def _check_names(options: Mapping[str, Any], known: list[str], kind: str, also: str = "") -> None:
+def _check_names(options: Mapping[str, object], known: list[str], kind: str, also: str = "") -> None:
     for name in options:
         if name not in known:
             near = nearest(name, [*known, also] if also and name != also else known)

@@ -96,7 +96,7 @@ def classify(
     text: str | tuple[str, str] | Sequence[str] | Sequence[tuple[str, str]],
     *,
     threshold: float | None = None,
-) -> Any:
+) -> object:
     """The most probable label of a text or texts, or, for a model of pairs, of a tuple of two texts or a list of such
     tuples (docs/notes.md#g1).
 
@@ -139,7 +139,7 @@ def classifications(model: TaskModel, texts: Sequence[str] | Sequence[tuple[str,
     return classify_texts(model.reader(), tokenizer_of(model), first, second, template=template, longest=longest)
 
 
-def call(model: TaskModel, split: Split, options: Mapping[str, Any]) -> list[Any]:
+def call(model: TaskModel, split: Split, options: Mapping[str, object]) -> list[object]:
     """The most probable label of each record of a split; of a model of several labels, those above the threshold."""
     refuse_options(options, "labels: a model that classifies writes nothing")
     head = _checked_head(model)  # refuse labels that the model does not have
@@ -154,13 +154,13 @@ def _checked_head(model: TaskModel) -> HeadConfig:
     return head_of(model, SETS if gives_label_sets(model.network) else KIND)
 
 
-def _names(network: Network, results: Sequence[Sequence[Label]]) -> list[Any]:
+def _names(network: Network, results: Sequence[Sequence[Label]]) -> list[object]:
     """The names of the predicted labels: one of each text, or of a model of several labels a list."""
     if gives_label_sets(network):
         return [[label.name for label in above(labels)] for labels in results]
     return [labels[0].name for labels in results]
 
 
-def gold(split: Split) -> list[Any]:
+def gold(split: Split) -> list[object]:
     """The labels of a split."""
     return list(split["label"])

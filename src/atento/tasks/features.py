@@ -6,7 +6,7 @@ See docs/notes.md#f6.
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Literal, overload
 
 import numpy as np
 import torch
@@ -93,7 +93,7 @@ def features(
     pooling: str | None = None,
     cache: str | Path | None = None,
     batch_tokens: int = 4096,
-) -> Any:
+) -> object:
     """The features of texts: the hidden vectors of a layer, of every token or pooled (docs/notes.md#f6).
 
     Args:

@@ -24,7 +24,7 @@ def _objectives(config: Mapping[str, Any]) -> set[str]:
     return set(config.get("objectives") or ([TASKS[task].objective] if task in TASKS else ()))
 
 
-def can_continue(network: Network, config: Mapping[str, Any]) -> bool:
+def can_continue(network: Network, config: Mapping[str, object]) -> bool:
     """Whether a model, of this `config.json`, continues prompts: an encoder if it was trained to."""
     trained = {"causal", "prefix"} & _objectives(config)
     return isinstance(network, Decoder | RecurrentLM) or (isinstance(network, Encoder) and bool(trained))
@@ -38,7 +38,7 @@ def plain_steps(network: Network) -> Source:
     return network
 
 
-def prompt_mode(network: Network, config: Mapping[str, Any]) -> Prompt:
+def prompt_mode(network: Network, config: Mapping[str, object]) -> Prompt:
     """How a model reads a prompt: in both directions, if it was trained with prefixes; or causally.
 
     A decoder that was trained both ways reads it causally, which is faster.

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from atento.config.sections.network import NetworkConfig
 from atento.errors import AtentoWarning, UsageError, counted
@@ -30,7 +30,7 @@ class LongTextWarning(AtentoWarning):
         )
 
 
-def trained_length(config: Mapping[str, Any], network: NetworkConfig) -> int | None:
+def trained_length(config: Mapping[str, object], network: NetworkConfig) -> int | None:
     """Return the maximum tokens of a text in training, special tokens included; None: unknown.
 
     Args:

@@ -58,7 +58,7 @@ def similarity(
     first: str | Sequence[str],
     second: str | Sequence[str] | None = None,
     **options: Unpack[EmbeddingOptions],
-) -> Any:
+) -> object:
     """How similar two texts are, or each text of a list to the one beside it in the other (docs/notes.md#g5).
 
     A model with a regression head gives the number that it was trained to give, for two texts or, if it was trained on

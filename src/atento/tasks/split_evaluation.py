@@ -52,7 +52,7 @@ class Evaluation:
 
     scores: dict[str, float]
     outputs: Sequence[Any] = ()
-    gold: Sequence[Any] = ()
+    gold: Sequence[object] = ()
 
 
 class ModelInTraining(TaskModel):
@@ -101,9 +101,9 @@ def scored(
     metrics: Sequence[str],
     options: Mapping[str, Any] = MappingProxyType({}),
     *,
-    more: Sequence[Sequence[Any]] = (),
+    more: Sequence[Sequence[object]] = (),
     language: str | None = None,
-) -> tuple[dict[str, Score], Sequence[Any], Sequence[Any]]:
+) -> tuple[dict[str, Score], Sequence[object], Sequence[object]]:
     """Return the scores of the outputs of a model for the records of a split, the outputs, and the right ones.
 
     Args:
@@ -174,7 +174,7 @@ def prefixes_of(recipe: Recipe) -> list[str]:
 
 
 def scores_by_prefix(
-    outputs: Sequence[Any], gold: Sequence[Any], metrics: Sequence[str], split: Split, prefixes: Sequence[str]
+    outputs: Sequence[Any], gold: Sequence[object], metrics: Sequence[str], split: Split, prefixes: Sequence[str]
 ) -> dict[str, Score]:
     """Score the records of each prefix on their own, as `METRIC[PREFIX]`; none if fewer than two prefixes occur.
 
@@ -196,7 +196,7 @@ def scores_by_prefix(
 
 
 def metric_scores(
-    outputs: Sequence[Any], gold: Sequence[Any], metrics: Sequence[str], language: str | None = None
+    outputs: Sequence[Any], gold: Sequence[object], metrics: Sequence[str], language: str | None = None
 ) -> dict[str, Score]:
     """Score outputs against references with each metric; they are what the metrics' `outputs` say.
 

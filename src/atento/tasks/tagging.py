@@ -65,7 +65,7 @@ def tag(model: TaskModel, text: Sequence[str], *, constrained: bool | None = Non
 @overload
 def tag(
     model: TaskModel, *, words: Sequence[str] | Sequence[Sequence[str]], constrained: bool | None = None
-) -> list[Any]: ...
+) -> list[object]: ...
 
 
 def tag(

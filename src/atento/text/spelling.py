@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
 from atento.errors import TokenizerError
 from atento.text.pipelines import kind_named, spellings
@@ -29,7 +28,7 @@ class Spelling:
     """
 
     def __init__(
-        self, backend: Backend, definition: Mapping[str, Any], kind: str, specials: SpecialTokens, native: bool
+        self, backend: Backend, definition: Mapping[str, object], kind: str, specials: SpecialTokens, native: bool
     ) -> None:
         """Args:
         backend: the tokenizer of the library.

@@ -38,14 +38,14 @@ def folder_files(definition: str, kind: str, lowercase: bool, specials: SpecialT
     return {DEFINITION: definition.encode("utf-8"), CONFIG: text.encode("utf-8")}
 
 
-def special_strings(specials: SpecialTokens) -> dict[str, Any]:
+def special_strings(specials: SpecialTokens) -> dict[str, object]:
     """The special tokens as the keys of `tokenizer_config.json`."""
-    config: dict[str, Any] = {f"{role}_token": text for role, text in specials.roles.items()}
+    config: dict[str, object] = {f"{role}_token": text for role, text in specials.roles.items()}
     extra = [text for text in specials.ids if text not in specials.roles.values()]
     return config | {EXTRA: extra} if extra else config
 
 
-def as_settings(files: Mapping[str, bytes]) -> dict[str, Any]:
+def as_settings(files: Mapping[str, bytes]) -> dict[str, object]:
     """The `tokenizer_config.json` among the files of a tokenizer; empty if it has none."""
     return as_object(as_text(files[CONFIG], Path(CONFIG)), Path(CONFIG)) if CONFIG in files else {}
 
@@ -103,7 +103,7 @@ def as_object(text: str, path: Path) -> dict[str, Any]:
     return data
 
 
-def read_settings(directory: Path, files: dict[str, bytes]) -> dict[str, Any]:
+def read_settings(directory: Path, files: dict[str, bytes]) -> dict[str, object]:
     """The settings of `special_tokens_map.json` and `tokenizer_config.json`; empty if there is neither file.
 
     Args:
@@ -113,7 +113,7 @@ def read_settings(directory: Path, files: dict[str, bytes]) -> dict[str, Any]:
     Raises:
         TokenizerError: a file is malformed; the message names it.
     """
-    settings: dict[str, Any] = {}
+    settings: dict[str, object] = {}
     for name in (MAP, CONFIG):
         path = directory / name
         if path.is_file():
@@ -128,7 +128,7 @@ def token_text(named: object) -> str | None:
     return text if isinstance(text, str) else None
 
 
-def specials_of(data: dict[str, Any], config: dict[str, Any], where: Path) -> SpecialTokens:
+def specials_of(data: dict[str, Any], config: dict[str, object], where: Path) -> SpecialTokens:
     """The special tokens of tokenizer files, of Atento or of other projects.
 
     Raises:
@@ -166,7 +166,7 @@ def specials_of(data: dict[str, Any], config: dict[str, Any], where: Path) -> Sp
 
 
 def _check_unknown(
-    model: dict[str, Any], roles: dict[str, str], ids: dict[str, int], vocabulary: dict[str, int], where: Path
+    model: dict[str, object], roles: dict[str, str], ids: dict[str, int], vocabulary: dict[str, int], where: Path
 ) -> None:
     """Raises TokenizerError if the unknown token is missing, or is not the one that the settings declare."""
     unigram = model.get("type") == "Unigram"
@@ -187,7 +187,7 @@ def is_id(number: object) -> bool:
     return type(number) is int and 0 <= number < MOST_IDS
 
 
-def _vocabulary(model: dict[str, Any], where: Path) -> dict[str, int]:
+def _vocabulary(model: dict[str, object], where: Path) -> dict[str, int]:
     """The ids of the pieces of a `tokenizer.json`. Raises TokenizerError: a number that no token has."""
     vocabulary = model["vocab"]
     if isinstance(vocabulary, dict):

@@ -55,7 +55,7 @@ class Progress:
     splits: int = 1
     zero_at: int = 1
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the state as plain data; JSON keeps the exact bits of floats."""
         return asdict(self)
 
@@ -101,9 +101,9 @@ class Run:
     batches: Batches
     validate: Validate | None
     score_name: str
-    model_config: Mapping[str, Any]
+    model_config: Mapping[str, object]
     model_files: Mapping[str, bytes]
-    identity: Mapping[str, Any]
+    identity: Mapping[str, object]
     journal: Journal
     reporter: Reporter
     writer: CheckpointWriter = field(default_factory=CheckpointWriter)

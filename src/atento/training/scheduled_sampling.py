@@ -146,7 +146,7 @@ def own_tokens(config: ScheduledSamplingConfig, seed: int, step: int, progress: 
     return OwnTokens(share, config.tokens == "sample", seed, step, rows)
 
 
-def mask_of(network: Network, batch: Batch) -> dict[str, Any]:
+def mask_of(network: Network, batch: Batch) -> dict[str, object]:
     """The mask of a batch as an argument of the network, whose window stays."""
     return {} if batch.mask is None else {"mask": network.in_place_of_its_mask(batch.mask)}
 

@@ -36,7 +36,7 @@ class TrackedRun:
     name: str
     run_id: str
     step: int
-    recipe: Mapping[str, Any]
+    recipe: Mapping[str, object]
 
 
 class Tracker(Protocol):
@@ -61,7 +61,7 @@ def scalars(event: Event) -> dict[str, float]:
     return {f"{kind}/{name.removeprefix('test_')}": value for name, value in _numbers(values) if math.isfinite(value)}
 
 
-def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+def _numbers(values: Mapping[str, object]) -> Iterator[tuple[str, float]]:
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from ((f"{name}/{inner}", number) for inner, number in _numbers(value))
@@ -118,7 +118,7 @@ class WeightsAndBiases:
 
     def log(self, event: Event) -> None:
         """Log the numbers and samples of an event at its step."""
-        values: dict[str, Any] = dict(scalars(event))
+        values: dict[str, object] = dict(scalars(event))
         if event["event"] == "sample":
             values[f"sample/{event['number']}"] = sample_text(event)
         if values:

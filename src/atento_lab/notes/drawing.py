@@ -39,7 +39,13 @@ def text_at(x: float, y: float, text: str, size: int = 11, fill: str = svg.SOFT,
 
 
 def heat(
-    matrix: Any, title: str, rows: Sequence[str] = (), columns: Sequence[str] = (), *, cell: int = 38, digits: int = 2
+    matrix: object,
+    title: str,
+    rows: Sequence[str] = (),
+    columns: Sequence[str] = (),
+    *,
+    cell: int = 38,
+    digits: int = 2,
 ) -> Panel:
     """Draw a matrix as a heat map. Cells of 30 pixels or more show their number."""
     table = plain(matrix)
@@ -63,7 +69,7 @@ def heat(
     return Panel(width, above + len(table) * cell, parts)
 
 
-def links(weights: Any, names: Sequence[str], title: str, readers: Sequence[str] = ()) -> Panel:
+def links(weights: object, names: Sequence[str], title: str, readers: Sequence[str] = ()) -> Panel:
     """Draw attention links from inputs (below) to outputs (above), thicker for larger weights."""
     table, step, high = plain(weights), 92, 150
     readers = readers or names
@@ -148,7 +154,7 @@ def sheet(title: str, rows: Sequence[Sequence[Panel]]) -> str:
 # As text --------------------------------------------------------------------------------------------------------------
 
 
-def labelled(matrix: Any, rows: Sequence[str], columns: Sequence[str] = (), digits: int = 2) -> str:
+def labelled(matrix: object, rows: Sequence[str], columns: Sequence[str] = (), digits: int = 2) -> str:
     """Format a matrix as lines of text with row names and, if given, column names."""
 
     def cell(value: float) -> str:
@@ -162,7 +168,7 @@ def labelled(matrix: Any, rows: Sequence[str], columns: Sequence[str] = (), digi
     return "\n".join(lines)
 
 
-def shaded(matrix: Any) -> str:
+def shaded(matrix: object) -> str:
     """Format numbers between -1 and 1 as a map of five shades, two characters each; -1 is the lightest."""
     return "\n".join(
         "".join(2 * SHADES[min(len(SHADES) - 1, int((float(value) + 1) / 2 * len(SHADES)))] for value in row)

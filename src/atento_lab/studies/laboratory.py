@@ -55,7 +55,7 @@ class Job:
         return max(1, round(STEPS[self.task] * self.size.steps))
 
 
-def measure_positions(seconds: float) -> Iterator[dict[str, Any]]:
+def measure_positions(seconds: float) -> Iterator[dict[str, object]]:
     """Run the laboratory and yield rows for each task and scheme, for cost, and for answers.
 
     With a GPU the networks are larger.
@@ -77,7 +77,7 @@ def measure_positions(seconds: float) -> Iterator[dict[str, Any]]:
 
 def measure(
     size: Size, device: str, workers: int, tasks: Sequence[str] = tuple(STEPS), schemes: Sequence[str] = SCHEMES
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     """Yield a row for each task and scheme, with means and 95 % intervals over seeds, then rows of cost."""
     jobs = [
         Job(task, scheme, seed, size, device)
@@ -85,7 +85,7 @@ def measure(
         for scheme in (schemes if task != "table" else [scheme for scheme in schemes if scheme == "learned"])
         for seed in range(1, size.seeds + 1)
     ]
-    results_by_task: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    results_by_task: dict[tuple[str, str], list[dict[str, object]]] = defaultdict(list)
     for job, result in zip(jobs, each_result(run, jobs, workers)):
         results_by_task[job.task, job.scheme].append(result)
         if len(results_by_task[job.task, job.scheme]) == size.seeds:
@@ -93,7 +93,7 @@ def measure(
     yield from measure_cost(size, device, schemes)
 
 
-def _row(job: Job, results: list[dict[str, Any]]) -> dict[str, Any]:
+def _row(job: Job, results: list[dict[str, Any]]) -> dict[str, object]:
     """Combine the results of all seeds in one row; non-numeric values are those of the first seed."""
     measures, examples = {}, {}
     for name, first in results[0].items():
@@ -125,7 +125,7 @@ def run(job: Job) -> dict[str, Any]:
     return _run_table(job) if job.task == "table" else _run_reader(job)
 
 
-def _run_reader(job: Job) -> dict[str, Any]:
+def _run_reader(job: Job) -> dict[str, object]:
     task, size = TASKS[job.task], job.size
     network = reader(job.task, job.scheme, size, job.seed).to(job.device)
     generator = torch.Generator().manual_seed(job.seed)
@@ -226,7 +226,7 @@ def _gates(network: PositionNetwork) -> dict[str, float]:
     return gates
 
 
-def _run_reorder(job: Job) -> dict[str, Any]:
+def _run_reorder(job: Job) -> dict[str, object]:
     """Return the error of alignments by the strongest cross-attention of each target word, against the gold ones."""
     size = job.size
     network = translator(job.scheme, size, job.seed).to(job.device)
@@ -265,7 +265,7 @@ def links(sources: Tensor) -> set[tuple[int, int, int]]:
     return {(text, source, target) for text, row in enumerate(sources.tolist()) for target, source in enumerate(row)}
 
 
-def _run_table(job: Job) -> dict[str, Any]:
+def _run_table(job: Job) -> dict[str, object]:
     """Return how often each row of a learned table gets a gradient from sentences of natural lengths, and how far it
     moves.
 

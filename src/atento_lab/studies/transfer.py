@@ -28,7 +28,7 @@ _SIZES = ("d_model", "d_ff", "n_heads", "n_layers", "max_len", "norm")
 
 def measure_transfer(
     seconds: float, *, model: str | None = None, quick: bool = False, labels: Sequence[str] = tuple(LABELLINGS)
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     """Yield a row for each task, start and seed, and at the end a row for each task with the difference.
 
     Both starts have the same network, tokenizer, examples, updates and rates; held-out combinations are scored.
@@ -51,7 +51,7 @@ def measure_transfer(
             _train(PRETRAINING, [f"training.steps={pretraining}", "~data.valid", "~data.test", *counts], folder / "mlm")
             model = str(folder / "mlm")
         sizes = _sizes(model)
-        rows: list[dict[str, Any]] = []
+        rows: list[dict[str, object]] = []
         for label in labels:
             for start in STARTS:
                 for seed in _SEEDS[:1] if quick else _SEEDS:
@@ -72,7 +72,9 @@ def _sizes(model: str) -> list[str]:
     return [*sizes, f"tokenizer.path={json.dumps(str(tokenizer))}"]
 
 
-def _row(label: str, start: str, seed: int, steps: int, given: list[str], folder: Path, tested: int) -> dict[str, Any]:
+def _row(
+    label: str, start: str, seed: int, steps: int, given: list[str], folder: Path, tested: int
+) -> dict[str, object]:
     """Train a task once and return its score."""
     overrides = [
         f"data.train.0.count={EXAMPLES}",
@@ -140,7 +142,7 @@ def _differences(rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         }
 
 
-def report_transfer(rows: Sequence[dict[str, Any]]) -> Report:
+def report_transfer(rows: Sequence[dict[str, object]]) -> Report:
     """Return the table of scores by task, from random weights and from the pretrained model."""
     lines = ["| task | metric | from scratch | pretrained | difference |", "| --- | --- | --- | --- | --- |"]
     for row in rows:

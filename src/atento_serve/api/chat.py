@@ -28,7 +28,7 @@ from atento_serve.http.service import Service
 from atento_serve.jobs import Piece, Result, Usage
 
 _VERB = "generate"
-_NEUTRAL: dict[str, tuple[Any, ...]] = {
+_NEUTRAL: dict[str, tuple[object, ...]] = {
     "logit_bias": ({},),
     "tools": ([],),
     "tool_choice": ("none", "auto"),
@@ -48,7 +48,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "add_generation_prompt": (True,),
     "continue_final_message": (False,),
 }
-_NEUTRAL_IN_MESSAGES: dict[str, tuple[Any, ...]] = {
+_NEUTRAL_IN_MESSAGES: dict[str, tuple[object, ...]] = {
     "refusal": ("",),
     "annotations": ([],),
     "audio": (),
@@ -147,7 +147,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         )
 
 
-def _conversation(service: Service, fields: ChatFields) -> dict[str, Any]:
+def _conversation(service: Service, fields: ChatFields) -> dict[str, object]:
     """The conversation as an item of a job.
 
     Raises:
@@ -213,10 +213,10 @@ async def _streamed(work: Work, fields: ChatFields, plan: Plan, items: list[Any]
     head = _head(work, fields.model, "chat.completion.chunk")
     job = work.job(fields.model, _VERB, items, plan.options, stream=True, log_probs=plan.log_probs)
 
-    def chunk(index: int, delta: dict[str, str], end: str | None = None, logs: Any = None) -> dict[str, Any]:
+    def chunk(index: int, delta: dict[str, str], end: str | None = None, logs: object = None) -> dict[str, object]:
         return head | {"choices": [{"index": index, "delta": delta, "logprobs": logs, "finish_reason": end}]}
 
-    async def chunks() -> AsyncIterator[dict[str, Any]]:
+    async def chunks() -> AsyncIterator[dict[str, object]]:
         begun: set[int] = set()
         async for event in work.events(job):
             if isinstance(event, Usage):
@@ -244,7 +244,7 @@ def _choice(number: int, output: Mapping[str, Any], plan: Plan) -> dict[str, Any
     return {"index": number, "message": message, "logprobs": logs, "finish_reason": finish_reason(dict(output))}
 
 
-def _head(work: Work, model: str, kind: str) -> dict[str, Any]:
+def _head(work: Work, model: str, kind: str) -> dict[str, object]:
     number = work.request.scope["atento"]["id"]
     return {"id": f"chatcmpl-{number}", "object": kind, "created": int(time.time()), "model": model}
 

@@ -17,7 +17,7 @@ def names_of(config: type[DecodingConfig]) -> dict[str, str]:
     return {name: name if option.http is True else str(option.http) for name, option in options if option.http}
 
 
-def option_fields(config: type[DecodingConfig]) -> Any:
+def option_fields(config: type[DecodingConfig]) -> object:
     """The class of a request's fields for the options of decoding, each null if it is not there."""
     kinds = get_type_hints(config)
     fields: dict[str, Any] = {theirs: (kinds[ours] | None, None) for ours, theirs in names_of(config).items()}
@@ -25,7 +25,7 @@ def option_fields(config: type[DecodingConfig]) -> Any:
 
 
 NAMES = names_of(DecodingConfig)
-_NEUTRAL: dict[str, tuple[Any, ...]] = {  # of text-generation-inference; each with the values that ask for nothing
+_NEUTRAL: dict[str, tuple[object, ...]] = {  # of text-generation-inference; each with the values that ask for nothing
     "adapter_id": (),
     "best_of": (1,),
     "decoder_input_details": (False,),
@@ -57,14 +57,14 @@ class GenerationFields(DecodingFields):
     best_of: int | None = None
     decoder_input_details: bool | None = None
     frequency_penalty: float | None = None
-    grammar: dict[str, Any] | None = None
+    grammar: dict[str, object] | None = None
     top_n_tokens: int | None = None
     truncate: int | None = None
     watermark: bool | None = None
     clean_up_tokenization_spaces: bool | None = None
 
 
-def decoding_options(fields: DecodingFields, limits: Limits) -> dict[str, Any]:
+def decoding_options(fields: DecodingFields, limits: Limits) -> dict[str, object]:
     """The options of a request, as `atento.Model` takes them.
 
     Raises:

@@ -1,15 +1,13 @@
 """Example bodies of routes whose fields alone do not show what they take, for the OpenAPI document and its page."""
 
-from typing import Any
-
 from atento_serve.http.service import Service
 
 _TEXT = "The white cat sleeps."
-RERANK: dict[str, Any] = {"query": "Who sleeps?", "documents": [_TEXT, "It rains."]}
-ZERO_SHOT: dict[str, Any] = {"inputs": _TEXT, "parameters": {"candidate_labels": ["animals", "weather"]}}
+RERANK: dict[str, object] = {"query": "Who sleeps?", "documents": [_TEXT, "It rains."]}
+ZERO_SHOT: dict[str, object] = {"inputs": _TEXT, "parameters": {"candidate_labels": ["animals", "weather"]}}
 
 
-def payload_example(service: Service, verb: str) -> dict[str, Any]:
+def payload_example(service: Service, verb: str) -> dict[str, object]:
     """A payload of Hugging Face for what a verb does."""
     if verb == "answer":
         return {"inputs": {"question": "Who sleeps?", "context": _TEXT}}

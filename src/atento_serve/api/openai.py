@@ -93,7 +93,7 @@ def _writing_verb(service: Service, model: str) -> str:
     return able[0]
 
 
-async def _embedded(work: Work, fields: EmbeddingFields, inputs: list[Any]) -> dict[str, Any]:
+async def _embedded(work: Work, fields: EmbeddingFields, inputs: list[object]) -> dict[str, object]:
     texts = await _as_texts(work, fields.model, inputs)
     outcome = await work.run_in_parts(fields.model, "embed", texts)
     rows = []
@@ -111,7 +111,7 @@ async def _embedded(work: Work, fields: EmbeddingFields, inputs: list[Any]) -> d
     return {"object": "list", "data": rows, "model": fields.model, "usage": usage}
 
 
-def _check_ids(service: Service, model: str, inputs: list[Any], pointer: str) -> None:
+def _check_ids(service: Service, model: str, inputs: list[object], pointer: str) -> None:
     """Raises ServiceError: 413, a list of token ids is too long; 422, an id is outside the vocabulary."""
     limit, vocabulary = service.limits.input_tokens, service.describe(model).vocabulary or 0
     for number, ids in enumerate(inputs):
@@ -133,10 +133,10 @@ async def _as_texts(work: Work, model: str, inputs: list[Any]) -> list[Any]:
     return [texts.get(number, item) for number, item in enumerate(inputs)]
 
 
-async def _completed(work: Work, fields: CompletionFields, plan: Plan, verb: str) -> dict[str, Any]:
+async def _completed(work: Work, fields: CompletionFields, plan: Plan, verb: str) -> dict[str, object]:
     """The body of a completion that is not streamed."""
     prompts = plan.prompts if verb == _BY_IDS and not fields.echo else await _as_texts(work, fields.model, plan.prompts)
-    choices: list[dict[str, Any]] = []
+    choices: list[dict[str, object]] = []
     prompt_tokens = new_tokens = 0
     values: list[list[Any]] = [[] for _ in prompts]
     if plan.writes:
@@ -172,10 +172,10 @@ async def _streamed(work: Work, fields: CompletionFields, plan: Plan, verb: str)
     with_usage = fields.stream_options is not None and fields.stream_options.include_usage
     scored = await unless_gone(work.request, echoed(work, fields, prompts, verb)) if fields.echo else None
 
-    def chunk(index: int, text: str, end: str | None, logs: Any = None) -> dict[str, Any]:
+    def chunk(index: int, text: str, end: str | None, logs: Any = None) -> dict[str, object]:
         return head | {"choices": [{"index": index, "text": text, "logprobs": logs, "finish_reason": end}]}
 
-    async def chunks() -> AsyncIterator[dict[str, Any]]:
+    async def chunks() -> AsyncIterator[dict[str, object]]:
         lengths = [0] * len(items)
         if scored is not None:
             for index in range(len(items) if pieces else 0):
@@ -208,7 +208,7 @@ async def _streamed(work: Work, fields: CompletionFields, plan: Plan, verb: str)
     return await event_stream(work, chunks(), began=lambda: first.observe(time.monotonic() - begun))
 
 
-def _head(work: Work, model: str) -> dict[str, Any]:
+def _head(work: Work, model: str) -> dict[str, object]:
     number = work.request.scope["atento"]["id"]
     return {"id": f"cmpl-{number}", "object": "text_completion", "created": int(time.time()), "model": model}
 
@@ -221,7 +221,7 @@ def _usage(prompt_tokens: int, new_tokens: int) -> dict[str, int]:
     }
 
 
-def _draft_usage(values: list[list[Any]]) -> dict[str, Any]:
+def _draft_usage(values: list[list[Any]]) -> dict[str, object]:
     """The tokens that a draft proposed, by OpenAI's names for predicted outputs."""
     outputs = [output for prompt in values for output in prompt]
     accepted = sum(output["accepted"] for output in outputs)

@@ -33,7 +33,7 @@ def completion_log_probs(entries: Sequence[Any], text: str, offset: int, count: 
     }
 
 
-def chat_log_probs(entries: Sequence[Any]) -> dict[str, Any]:
+def chat_log_probs(entries: Sequence[Any]) -> dict[str, object]:
     """`logprobs` of a conversation: each token with its bytes, and the most probable ones in its place."""
     rows = [_row(entry) | {"top_logprobs": [_row(top) for top in entry["top"]]} for entry in entries]
     return {"content": rows, "refusal": None}
@@ -61,5 +61,5 @@ def _first_bytes(pieces: Sequence[bytes], *, by_byte: bool) -> list[int]:
     return first
 
 
-def _row(entry: Any) -> dict[str, Any]:
+def _row(entry: Any) -> dict[str, object]:
     return {"token": entry["token"], "logprob": entry["log_prob"], "bytes": entry["bytes"]}

@@ -22,12 +22,12 @@ class _Fill(Fields):
     targets: Texts | None = None
 
 
-async def fill_mask(call: Call) -> Any:
+async def fill_mask(call: Call) -> object:
     """[{score, token, token_str, sequence}] of a text; of several masks, such a list for each mask."""
     fields = read(_Fill, call.parameters, "/parameters")
     bounded("parameters/top_k", fields.top_k, 1, _MOST_CANDIDATES)
     texts, single = inputs_of(call)
-    options: dict[str, Any] = {"top": fields.top_k or 5}
+    options: dict[str, object] = {"top": fields.top_k or 5}
     if fields.targets is not None:
         options["targets"] = listed(fields.targets)
     outcome = await call.work.run(call.model, "fill", texts, options)
@@ -55,7 +55,7 @@ class _Classify(Fields):
     function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
 
 
-async def text_classification(call: Call) -> Any:
+async def text_classification(call: Call) -> object:
     """[[{label, score}]]: the labels of each text, most probable first; a list of them for one text too, as on the hub.
 
     A pair of texts is {"text", "text_pair"} or a list of two texts in a list.
@@ -72,7 +72,7 @@ async def text_classification(call: Call) -> Any:
     return [_labels(value)[: fields.top_k] for value in outcome.values]
 
 
-def _text_or_pair(item: object, number: int) -> Any:
+def _text_or_pair(item: object, number: int) -> object:
     if isinstance(item, dict) and item.keys() <= {"text", "text_pair"} and "text" in item:
         item = [item["text"], item["text_pair"]] if "text_pair" in item else item["text"]
     if isinstance(item, str) or (
@@ -82,7 +82,7 @@ def _text_or_pair(item: object, number: int) -> Any:
     raise wrong_field(f"/inputs/{number}", f"an input must be a text or a pair of texts: got {described(item)}")
 
 
-def _labels(value: list[Any]) -> list[dict[str, Any]]:
+def _labels(value: list[Any]) -> list[dict[str, object]]:
     return [{"label": label["name"], "score": label["probability"]} for label in value]
 
 
@@ -92,7 +92,7 @@ class _ZeroShot(Fields):
     multi_label: bool | None = None
 
 
-async def zero_shot(call: Call) -> Any:
+async def zero_shot(call: Call) -> object:
     """[{label, score}] by a model of pairs with a label "entailment": the text entails "This example is LABEL.".
 
     With `multi_label`, entailment against contradiction, label by label; without, the odds of entailment normalised
@@ -154,7 +154,7 @@ class _Tag(Fields):
     stride: int | None = None
 
 
-async def token_classification(call: Call) -> Any:
+async def token_classification(call: Call) -> object:
     """[{entity_group, score, word, start, end}] of a text; with `aggregation_strategy` none, `entity` of each word."""
     fields = read(_Tag, call.parameters, "/parameters")
     words = fields.aggregation_strategy == "none"
@@ -194,7 +194,7 @@ class _Question(Fields):
     context: str
 
 
-async def question_answering(call: Call) -> Any:
+async def question_answering(call: Call) -> object:
     """{answer, score, start, end}, or a list of them with `top_k`; offsets are characters of the context."""
     fields = read(_Answer, call.parameters, "/parameters")
     bounded("parameters/top_k", fields.top_k, 1, call.service.limits.n)
@@ -205,7 +205,7 @@ async def question_answering(call: Call) -> Any:
     check_texts(call.service, len(inputs), "/inputs")
     pointers = ["/inputs"] if single else [f"/inputs/{number}" for number in range(len(inputs))]
     questions = [read(_Question, value, pointer) for value, pointer in zip(inputs, pointers)]
-    options: dict[str, Any] = {"n_best": (fields.top_k or 1) + 1}  # one may be "no answer", which is left out
+    options: dict[str, object] = {"n_best": (fields.top_k or 1) + 1}  # one may be "no answer", which is left out
     if fields.max_answer_len is not None:
         options["max_answer"] = fields.max_answer_len
     if not fields.handle_impossible_answer:
@@ -215,7 +215,7 @@ async def question_answering(call: Call) -> Any:
     return of_inputs([rows if fields.top_k and fields.top_k > 1 else rows[0] for rows in results], single)
 
 
-def _answers(value: list[Any], fields: _Answer) -> list[dict[str, Any]]:
+def _answers(value: list[Any], fields: _Answer) -> list[dict[str, object]]:
     rows = [
         {"answer": row["text"], "score": row["probability"], "start": row["start"], "end": row["end"]} for row in value
     ]
@@ -229,10 +229,10 @@ class _Translate(DecodingFields):
     tgt_lang: str | None = None
     truncation: str | None = None
     clean_up_tokenization_spaces: bool | None = None
-    generate_parameters: dict[str, Any] | None = None
+    generate_parameters: dict[str, object] | None = None
 
 
-async def translation(call: Call) -> Any:
+async def translation(call: Call) -> object:
     """[{translation_text}], one a text."""
     fields = read(_Translate, call.parameters, "/parameters")
     options = _writing_options(call, fields)
@@ -249,7 +249,7 @@ async def translation(call: Call) -> Any:
     return await _written(call, options, f"{task_with('translate')}_text")
 
 
-async def summarization(call: Call) -> Any:
+async def summarization(call: Call) -> object:
     """[{summary_text}], one a text."""
     fields = read(_Translate, call.parameters, "/parameters")
     if fields.src_lang is not None or fields.tgt_lang is not None:
@@ -257,7 +257,7 @@ async def summarization(call: Call) -> Any:
     return await _written(call, _writing_options(call, fields), "summary_text")
 
 
-def _writing_options(call: Call, fields: _Translate) -> dict[str, Any]:
+def _writing_options(call: Call, fields: _Translate) -> dict[str, object]:
     inner = read(DecodingFields, fields.generate_parameters or {}, "/parameters/generate_parameters")
     of_section = decoding_options(inner, call.service.limits)
     section = {ours: f"generate_parameters/{NAMES.get(ours, ours)}" for ours in of_section}
@@ -265,7 +265,7 @@ def _writing_options(call: Call, fields: _Translate) -> dict[str, Any]:
     return decoding_options(fields, call.service.limits) | of_section
 
 
-async def _written(call: Call, options: dict[str, Any], key: str) -> Any:
+async def _written(call: Call, options: dict[str, object], key: str) -> object:
     texts, _ = inputs_of(call)
     outcome = await call.work.run(call.model, call.verb, texts, options)
     return [{key: output["text"]} for value in outcome.values for output in value]
@@ -278,7 +278,7 @@ class _Embed(Fields):
     truncation_direction: Literal["left", "right", "Left", "Right"] | None = None
 
 
-async def feature_extraction(call: Call) -> Any:
+async def feature_extraction(call: Call) -> object:
     """The vector of each text, pooled as the model does."""
     fields = read(_Embed, call.parameters, "/parameters")
     unsupported(fields, {"prompt_name": ()})
@@ -294,7 +294,7 @@ class _Sentences(Fields):
     sentences: list[str]
 
 
-async def sentence_similarity(call: Call) -> Any:
+async def sentence_similarity(call: Call) -> object:
     """The similarity of a sentence to each of some sentences."""
     read(Fields, call.parameters, "/parameters")
     inputs = read(_Sentences, call.inputs, "/inputs")
@@ -303,12 +303,12 @@ async def sentence_similarity(call: Call) -> Any:
     return (await call.work.run(call.model, "similarity", pairs)).values
 
 
-async def text_generation(call: Call) -> Any:
+async def text_generation(call: Call) -> object:
     """[{generated_text}], one a prompt and output."""
     return await generate(call)
 
 
-async def plain_payload(call: Call) -> Any:
+async def plain_payload(call: Call) -> object:
     """The values of any other verb for a text or texts, as they come; `parameters` are its options."""
     texts, single = inputs_of(call)
     outcome = await call.work.run(call.model, call.verb, texts, call.parameters)

@@ -160,7 +160,7 @@ def _logistic(value: float) -> float:
 
 def _body(
     work: Work, model: str, fields: RerankFields, texts: list[str], scores: list[float], tokens: int
-) -> dict[str, Any] | list[dict[str, Any]]:
+) -> dict[str, object] | list[dict[str, object]]:
     """The answer: a list for `texts`, an object with `results` for `documents`; the highest score first."""
     order = sorted(range(len(texts)), key=lambda number: -scores[number])[: fields.top_n]
     if fields.texts is not None:

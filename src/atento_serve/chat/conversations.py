@@ -50,13 +50,13 @@ class Conversations:
         self._process.close()
 
 
-def prompts(conversations: Conversations | None, items: Sequence[Any]) -> list[Any]:
+def prompts(conversations: Conversations | None, items: Sequence[Any]) -> list[object]:
     """The items of a job with the ids of each conversation in its place; one after an equal one has the same.
 
     Raises:
         UsageError: the model has no chat template, or as `Conversations.ids` says.
     """
-    given: list[Any] = []
+    given: list[object] = []
     for number, item in enumerate(items):
         if not isinstance(item, Mapping):
             given.append(item)

@@ -43,7 +43,7 @@ class StandIns:
         """Whether one of its characters is a stand-in."""
         return any(ord(character) in self._showing for character in text)
 
-    def guarded(self, value: Any) -> Any:
+    def guarded(self, value: Any) -> object:
         """A value of JSON with all its strings guarded."""
         if isinstance(value, str):
             return Guarded(self.hidden(value), self)
@@ -80,18 +80,18 @@ def _hidden(value: Any, stand_ins: StandIns) -> Any:
     return stand_ins.hidden(value) if type(value) is str else value
 
 
-def _of(value: Any, stand_ins: StandIns) -> Any:
+def _of(value: Any, stand_ins: StandIns) -> object:
     """The result of a method."""
     if isinstance(value, list | tuple):
         return type(value)(_of(part, stand_ins) for part in value)
     return Guarded(value, stand_ins) if isinstance(value, str) else value
 
 
-def _method(name: str, *, reads: bool) -> Callable[..., Any]:
+def _method(name: str, *, reads: bool) -> Callable[..., object]:
     """A method of `str` for guarded strings; `reads`: its arguments are looked for in the string."""
     plain = getattr(str, name)
 
-    def method(self: Guarded, *arguments: Any) -> Any:
+    def method(self: Guarded, *arguments: object) -> object:
         given = [_hidden(argument, self._stand_ins) for argument in arguments] if reads else arguments
         return _of(plain(self, *given), self._stand_ins)
 

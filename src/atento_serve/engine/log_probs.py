@@ -52,7 +52,7 @@ def lead_of(tokens: Sequence[str], text: str) -> str:
     return " " if text and tokens and tokens[0].startswith(" ") and not text.startswith(" ") else ""
 
 
-def scored_entries(tokenizer: Tokenizer, scores: TokenScores) -> list[Any]:
+def scored_entries(tokenizer: Tokenizer, scores: TokenScores) -> list[object]:
     """The entries of a given output; EOS has none."""
     tops = [list(zip(ids, (log_prob for _, log_prob in top))) for ids, top in zip(scores.top_ids, scores.top)]
     return entries(tokenizer, scores.ids[:-1], scores.log_probs, tops)
@@ -65,7 +65,7 @@ def most_probable_beside(model: Model, input_ids: Sequence[int], ids: Sequence[i
     return list(tops)
 
 
-def _entry(tokenizer: Tokenizer, token: int, log_prob: float) -> dict[str, Any]:
+def _entry(tokenizer: Tokenizer, token: int, log_prob: float) -> dict[str, object]:
     log_prob = max(log_prob, _LEAST)
     spelling = tokenizer.spelling(token)
     if spelling is None:  # a special token, or a row of the network without a piece: they have no text

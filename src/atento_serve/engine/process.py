@@ -97,7 +97,7 @@ class WorkerProcess:
         """Whether it answered the last question in time, by a forward pass over one token."""
         return self._unanswered is None or time.monotonic() - self._unanswered < SILENT_SECONDS
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: dict[str, object]) -> None:
         """Send a message; it is lost if the process has ended."""
         assert self._process.stdin is not None
         with contextlib.suppress(ConnectionError, RuntimeError):

@@ -72,7 +72,7 @@ def _paired(name: str) -> Callable[[Model, Sequence[Any], Mapping[str, Any]], li
     return call
 
 
-def _score(model: Model, items: Sequence[Any], options: Mapping[str, Any]) -> list[Any]:
+def _score(model: Model, items: Sequence[Any], options: Mapping[str, Any]) -> list[object]:
     """As `_paired`, with entries of the tokens as `log_probs.entries` has them, if `top` is given."""
     scores = _paired("score")(model, items, options)
     if "top" not in options:
@@ -100,7 +100,7 @@ def _detokenize(model: Model, items: Sequence[Any], options: Mapping[str, Any]) 
     return [tokenizer_of(model).decode(ids) for ids in items]
 
 
-_CALLS: dict[str, Callable[[Model, Sequence[Any], Mapping[str, Any]], list[Any]]] = {
+_CALLS: dict[str, Callable[[Model, Sequence[object], Mapping[str, object]], list[object]]] = {
     "classify": _classify,
     "tag": _tag,
     "fill": _fill,
@@ -119,7 +119,7 @@ def check_verb(verb: str) -> None:
         raise UsageError(f"unknown verb {verb!r}{nearest(verb, sorted(known))}")
 
 
-def values_of(model: Model, verb: str, items: Sequence[Any], options: Mapping[str, Any]) -> list[Any]:
+def values_of(model: Model, verb: str, items: Sequence[Any], options: Mapping[str, Any]) -> list[object]:
     """The result for each item, as plain data.
 
     Raises:

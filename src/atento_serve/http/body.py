@@ -48,7 +48,7 @@ async def read_object(request: Request, limits: Limits, *, form: bool = False) -
     return await asyncio.to_thread(read) if len(body) > _SHORT else read()
 
 
-def _parsed(body: bytes, kind: str, header: str, limits: Limits) -> Any:
+def _parsed(body: bytes, kind: str, header: str, limits: Limits) -> object:
     if kind == _PARTS:
         return _fields(_in_parts(body, header))
     return _fields(_in_pairs(body)) if kind == _FORM else parse(body, limits.json_depth)
@@ -111,7 +111,7 @@ def _bad_form() -> ServiceError:
     return ServiceError(400, f"the form must be UTF-8, well formed, of at most {_MOST_FIELDS} fields", "invalid_form")
 
 
-def _fields(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
+def _fields(pairs: Iterable[tuple[str, str]]) -> dict[str, object]:
     """The fields of a form: a list where one is repeated."""
     values: dict[str, list[str]] = {}
     for name, value in pairs:

@@ -1,7 +1,6 @@
 """What the service answers instead of a result: statuses, and the error body of each API."""
 
 from collections.abc import Mapping
-from typing import Any
 
 _KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
@@ -33,14 +32,14 @@ class ServiceError(Exception):
         self.status, self.message, self.code, self.param = status, message, code, param
         self.headers = dict(headers or {})
 
-    def body(self, scope: Mapping[str, Any]) -> dict[str, Any]:
+    def body(self, scope: Mapping[str, object]) -> dict[str, object]:
         """The answer, in the form of the API of the route."""
         return error_body(self.status, self.message, self.code, self.param, scope)
 
 
 def error_body(
-    status: int, message: str, code: str, param: str | None = None, scope: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+    status: int, message: str, code: str, param: str | None = None, scope: Mapping[str, object] | None = None
+) -> dict[str, object]:
     """The body of an error.
 
     `{"error": {"message", "type", "param", "code"}}`, as OpenAI's API has it; on the routes of Hugging Face
@@ -55,7 +54,7 @@ def error_body(
     if LIBRETRANSLATE in tags:
         return {"error": message, **about}
     kind = _KINDS.get(status, "server_error" if status >= 500 else "invalid_request_error")
-    body: dict[str, Any] = {"error": {"message": message, "type": kind, **about}}
+    body: dict[str, object] = {"error": {"message": message, "type": kind, **about}}
     if HUGGING_FACE in tags:
         body["error_type"] = "overloaded" if status in (429, 503) else "generation" if status >= 500 else "validation"
     return body

@@ -68,7 +68,7 @@ def bounded(name: str, value: float | None, least: float, most: float) -> None:
         raise wrong_field(f"/{name}", f"`{name}` must lie between {least:,} and {most:,}: got {value}")
 
 
-def unsupported(fields: Fields, neutral: Mapping[str, tuple[Any, ...]]) -> None:
+def unsupported(fields: Fields, neutral: Mapping[str, tuple[object, ...]]) -> None:
     """Refuse known fields that the service does not act on, unless their value asks for nothing.
 
     Args:
@@ -141,7 +141,7 @@ def _texts_or_ids(value: object) -> object:
 
 
 _TEXT_SCHEMA = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
-_IDS: dict[str, Any] = {"type": "array", "items": {"type": "integer"}, "minItems": 1}
+_IDS: dict[str, object] = {"type": "array", "items": {"type": "integer"}, "minItems": 1}
 Texts = Annotated[Any, BeforeValidator(_texts), WithJsonSchema(_TEXT_SCHEMA)]
 """A text or a list of texts."""
 Prompts = Annotated[

@@ -7,8 +7,8 @@ from atento_serve.http.fields import Fields
 
 
 def accepts(
-    kind: type[Fields] | dict[str, Any], *, form: bool = False, example: dict[str, Any] | None = None
-) -> dict[str, Any]:
+    kind: type[Fields] | dict[str, object], *, form: bool = False, example: dict[str, Any] | None = None
+) -> dict[str, object]:
     """The entry of a request body with these fields, as JSON or, with `form`, also as a form.
 
     Args:
@@ -24,7 +24,7 @@ def accepts(
     return {"requestBody": {"required": True, "content": content}}
 
 
-def _whole(schema: dict[str, Any]) -> dict[str, Any]:
+def _whole(schema: dict[str, Any]) -> dict[str, object]:
     """A schema with its definitions in place of the references to them, which a document around it could not follow."""
     definitions = schema.pop("$defs", {})
 

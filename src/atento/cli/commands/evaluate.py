@@ -205,7 +205,7 @@ def _show(scores: "dict[str, Score]", seed: int, as_json: bool, *, matrix: bool)
     """
     from atento.metrics import METRICS, confusion_of, report_table
 
-    records: dict[str, dict[str, Any]] = {}
+    records: dict[str, dict[str, object]] = {}
     lines: set[str] = set()
     for name, score in scores.items():
         low, high = score.interval(seed=seed)

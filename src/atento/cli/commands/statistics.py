@@ -13,7 +13,7 @@ _LABELS = 20  # most labels in a line
 _WIDTH = 40  # of the longest bar of a histogram
 
 
-def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
+def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, object]]:
     """Statistics of each split: counts, lengths, ratios, suspicious records; with `tokens` also token counts."""
     from atento.config.tables.tasks import TASKS
     from atento.data.corpus import corpus_statistics
@@ -77,7 +77,7 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, Any]]:
     return splits
 
 
-def _stored(loaded: "LoadedRecipe") -> list[dict[str, Any]]:
+def _stored(loaded: "LoadedRecipe") -> list[dict[str, object]]:
     """Statistics of a recipe whose training texts are in a store of token ids; the store is made if needed."""
     from atento.config.tables.tasks import TASKS
     from atento.data.corpus import corpus_statistics
@@ -97,14 +97,14 @@ def _stored(loaded: "LoadedRecipe") -> list[dict[str, Any]]:
             progress(f"warning: {warning}")
         if parts:
             texts = [text for part in parts for text in part["text"]]
-            record: dict[str, Any] = {"split": name, "texts": len(texts)}
+            record: dict[str, object] = {"split": name, "texts": len(texts)}
             record |= {"lengths": corpus_statistics.lengths(parts, ("text",))}
             record |= {"suspicious": corpus_statistics.suspicious(parts), "files": []}
             splits.append(record | stored_overlap(store, tokenizer.encode_batch(texts)))
     return splits
 
 
-def _mixing(loaded: "LoadedRecipe", read: list[Any], tokenizer: "Tokenizer") -> list[dict[str, Any]]:
+def _mixing(loaded: "LoadedRecipe", read: list[Any], tokenizer: "Tokenizer") -> list[dict[str, object]]:
     """What training would read of each source: its share of the target tokens, and its epochs."""
     from atento.data.records.splits import joined
     from atento.runs.mixing_preview import planned_sources

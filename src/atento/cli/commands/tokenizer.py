@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -161,7 +161,7 @@ def info(
     from atento.text import word_spans
 
     tokenizer = _load(directory)
-    record: dict[str, Any] = {
+    record: dict[str, object] = {
         "kind": tokenizer.kind,
         "vocab_size": tokenizer.vocab_size,
         "lowercase": tokenizer.lowercase,

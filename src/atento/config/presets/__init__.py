@@ -4,7 +4,6 @@ See docs/notes.md#c16. `presets.bert_base(n_layers=4, dropout=0.0)` is the row "
 """
 
 from collections.abc import Callable
-from typing import Any
 
 from atento.config.presets import decoders, encoder_decoders, encoders
 from atento.config.sections.network import NetworkConfig
@@ -18,7 +17,7 @@ PRESETS: dict[str, Callable[..., NetworkConfig]] = {
 }
 
 
-def preset(name: str, **changes: Any) -> NetworkConfig:
+def preset(name: str, **changes: object) -> NetworkConfig:
     """The preset of that name with some fields changed.
 
     Raises:

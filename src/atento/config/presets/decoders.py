@@ -1,7 +1,5 @@
 """The presets of the Transformer of Vaswani et al. and of released decoders, configurations of the one stack."""
 
-from typing import Any
-
 from atento.config.presets.encoders import BASE, LARGE
 from atento.config.presets.preset import Preset
 from atento.config.sections.network import NetworkConfig
@@ -46,7 +44,7 @@ _LLAMA3 = NetworkConfig(
     dropout=0.0,
     initializer="normal",
 )
-_QWEN: dict[str, Any] = {
+_QWEN: dict[str, object] = {
     "positions": PositionConfig("rotary", base=1e6),
     "norm_eps": 1e-6,
     "output": {"tied": True},

@@ -1,7 +1,6 @@
 """The presets of released encoder-decoders: T5, BART, Marian and their relatives, configurations of the one stack."""
 
 from dataclasses import replace
-from typing import Any
 
 from atento.config.presets.encoders import BASE, BYTE_BPE_IDS, LARGE
 from atento.config.presets.preset import Preset
@@ -54,7 +53,7 @@ _MARIAN = NetworkConfig(
 )
 
 
-def _fairseq_positions(config: NetworkConfig) -> dict[str, Any]:
+def _fairseq_positions(config: NetworkConfig) -> dict[str, object]:
     """Sinusoids whose last wavelength is that of 10,000 itself."""
     half = config.d_model // 2
     base = 10000.0 ** (half / max(1, half - 1))

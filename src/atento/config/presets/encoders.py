@@ -1,7 +1,5 @@
 """The presets of released encoders: BERT and the families after it, each a configuration of the one stack."""
 
-from typing import Any
-
 from atento.config.presets.preset import Preset
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.network_parts import (
@@ -15,8 +13,8 @@ from atento.config.sections.network_parts import (
 from atento.config.sections.position_scheme import PositionConfig
 from atento.config.tables.head_kinds import HeadConfig
 
-BASE: dict[str, Any] = {"d_model": 768, "d_ff": 3072, "n_heads": 12, "n_layers": 12}
-LARGE: dict[str, Any] = {"d_model": 1024, "d_ff": 4096, "n_heads": 16, "n_layers": 24}
+BASE: dict[str, object] = {"d_model": 768, "d_ff": 3072, "n_heads": 12, "n_layers": 12}
+LARGE: dict[str, object] = {"d_model": 1024, "d_ff": 4096, "n_heads": 16, "n_layers": 24}
 BYTE_BPE_IDS: dict[str, int] = {"bos": 0, "pad": 1, "eos": 2, "unk": 3, "start": 0}  # fairseq's dictionary
 
 _BERT_HEADS = (HeadConfig("masked-language-model"), HeadConfig("next-sentence", dropout=0.0))
@@ -83,7 +81,7 @@ _ALBERT = changed(
 )
 
 
-def _modernbert_layers(config: NetworkConfig) -> dict[str, Any]:
+def _modernbert_layers(config: NetworkConfig) -> dict[str, object]:
     """The layers with a window, and the positions of both kinds."""
     local = tuple(n for n in range(config.n_layers) if n % 3)
     return {

@@ -21,12 +21,12 @@ class Preset:
         about: str,
         base: NetworkConfig,
         *differences: Mapping[str, Any],
-        sized: Callable[[NetworkConfig], Mapping[str, Any]] = lambda config: {},
+        sized: Callable[[NetworkConfig], Mapping[str, object]] = lambda config: {},
     ) -> None:
         self.about = about
         self._base, self._differences, self._sized = base, differences, sized
 
-    def __call__(self, **changes: Any) -> NetworkConfig:
+    def __call__(self, **changes: object) -> NetworkConfig:
         """The configuration with some fields changed; a mapping for a part changes some fields of that part."""
         config = changed(self._base, *self._differences, changes)
         return changed(self._base, *self._differences, more, changes) if (more := self._sized(config)) else config

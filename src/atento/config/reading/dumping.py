@@ -52,7 +52,7 @@ def _is_empty(lines: Sequence[tuple[str, str]], number: int) -> bool:
     return True
 
 
-def recipe_schema() -> dict[str, Any]:
+def recipe_schema() -> dict[str, object]:
     """JSON Schema of recipe files, short forms included, so that an editor completes keys and marks mistakes."""
     adapter = TypeAdapter(list[Recipe], config=ConfigDict(extra="forbid"))
     json_schema = adapter.json_schema()
@@ -120,7 +120,7 @@ def _or_absent(values: Mapping[str, Any], key: str) -> str:
     return scalar_text(values[key]) if key in values else "(absent)"
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: Any, b: object) -> bool:
     """Equal and of one type, so that 1 and true differ."""
     return type(a) is type(b) and bool(a == b)
 
@@ -144,7 +144,7 @@ def _lines(value: Any, indent: str, first: str, path: str) -> Iterator[tuple[str
 class _Dumper(yaml.SafeDumper):
     """PyYAML's safe dumper that also quotes what only YAML 1.2 would take for a number, and never folds a line."""
 
-    def ignore_aliases(self, data: Any) -> bool:
+    def ignore_aliases(self, data: object) -> bool:
         return True
 
 

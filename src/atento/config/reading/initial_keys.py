@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from atento.config.recipe import Recipe
 from atento.config.sections.network import NetworkConfig, changed
@@ -38,10 +37,10 @@ def rates_among(keys: Sequence[str]) -> list[str]:
     return [key for key in keys if key.removeprefix(_SECTION) in _RATES]
 
 
-def rates_of(network: NetworkConfig) -> dict[str, Any]:
+def rates_of(network: NetworkConfig) -> dict[str, object]:
     """Return the rates of dropout of a network as `changed` takes them."""
     return _changes(network.dropout, network.attention.dropout, network.feed_forward.dropout)
 
 
-def _changes(main: float, attention: float, feed_forward: float) -> dict[str, Any]:
+def _changes(main: float, attention: float, feed_forward: float) -> dict[str, object]:
     return {"dropout": main, "attention": {"dropout": attention}, "feed_forward": {"dropout": feed_forward}}

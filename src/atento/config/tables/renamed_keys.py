@@ -76,7 +76,7 @@ def elsewhere(section: str, key: str) -> str | None:
     return f"unknown key {key!r}{where}; did you mean {ours}?"
 
 
-def nested(network: Mapping[str, Any]) -> dict[str, Any]:
+def nested(network: Mapping[str, object]) -> dict[str, object]:
     """Migrate the `network` of a `config.json` of version 1 to the current keys; current keys are unchanged."""
     result: dict[str, Any] = {}
     for key, value in network.items():

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from atento.config.tables.head_kinds import HeadName
 from atento.config.tables.objective import TEXT_READERS, ObjectiveConfig
@@ -79,7 +79,7 @@ class TaskSpec:
     reads_words: bool = False
     several_tasks: bool = False
     unused: Mapping[str, str] = field(default_factory=dict)
-    defaults: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def writes(self) -> bool:
@@ -118,13 +118,13 @@ _NO_SMOOTHING = {"training.label_smoothing": "this task has none"}
 _OF_TEXTS = _SAME_SUBWORDS | _WRITES_NOTHING | {"data.truncate": "a long text is cut at its end"}
 
 
-def _encoded(batch_tokens: int, *metrics: str) -> dict[str, Any]:
+def _encoded(batch_tokens: int, *metrics: str) -> dict[str, object]:
     """Defaults of a task of encoders, whose targets are no tokens: whole texts, pairs, windows or words."""
     training = {"label_smoothing": 0.0, "batch_tokens": batch_tokens}
     return {"training": training, "metrics": [*metrics], "network": {"architecture": "encoder"}}
 
 
-_PLAIN: dict[str, Any] = {"training": {"label_smoothing": 0.0}, "metrics": []}
+_PLAIN: dict[str, object] = {"training": {"label_smoothing": 0.0}, "metrics": []}
 
 TASKS: dict[str, TaskSpec] = {
     "translation": TaskSpec(

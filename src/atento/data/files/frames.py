@@ -14,12 +14,12 @@ def is_frame(data: object) -> bool:
     return hasattr(data, "to_dict")
 
 
-def frame_columns(data: Any) -> dict[str, list[Any]]:
+def frame_columns(data: Any) -> dict[str, list[object]]:
     """Return the columns of a data frame by name; a missing value is None."""
     return {str(name): series_values(data[name]) for name in data.columns}
 
 
-def series_values(series: Any) -> list[Any]:
+def series_values(series: Any) -> list[object]:
     """Return the values of a column; a missing one (NaN, NA, NaT, null) is None."""
     values: list[Any] = series.to_list()
     if not hasattr(series, "notna"):  # polars: missing values are None already
@@ -27,7 +27,7 @@ def series_values(series: Any) -> list[Any]:
     return [value if present else None for value, present in zip(values, series.notna().to_list())]
 
 
-def frame_texts(data: Any) -> list[tuple[Any, Any]] | list[Any]:
+def frame_texts(data: Any) -> list[tuple[object, object]] | list[object]:
     """Return the texts of a data frame: its column `text`, as pairs with `pair` if it has that too, or its only column.
 
     Raises:

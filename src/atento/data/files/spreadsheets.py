@@ -43,7 +43,7 @@ def sheet_rows(
         raise DataError(f"{name}: the workbook cannot be read: {reason}") from None
 
 
-def _chosen(book: Any, name: str, sheet: str | None) -> Any:
+def _chosen(book: Any, name: str, sheet: str | None) -> object:
     """Return the sheet that the source names, or the only one that is not empty."""
     sheets = {one.title: one for one in book.worksheets}
     for one in sheets.values():

@@ -5,7 +5,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
 
 from atento.config.recipe import SourceConfig
 from atento.config.tables.formats import format_of
@@ -72,7 +71,7 @@ def _rows(source: SourceConfig, folder: Path) -> Iterator[list[str] | DataError]
                 yield from _texts(file_rows(replace(source, file=name), form, TEXT, folder, files, streamed=True)[1])
 
 
-def _texts(rows: Iterable[tuple[int, list[Any]] | DataError]) -> Iterator[list[str] | DataError]:
+def _texts(rows: Iterable[tuple[int, list[object]] | DataError]) -> Iterator[list[str] | DataError]:
     """The texts of rows of one field."""
     return (row if isinstance(row, DataError) else [str(row[1][0] or "")] for row in rows)
 
@@ -90,7 +89,7 @@ def wrapped_file(source: SourceConfig, folder: Path) -> str | None:
     return None
 
 
-def reading_options(source: SourceConfig) -> Mapping[str, Any]:
+def reading_options(source: SourceConfig) -> Mapping[str, object]:
     """Return what decides the texts of a source besides the content of its files."""
     names = ("dataset", "split", "text", "prefix", "world", "count", "seed", "paragraphs", "documents", "format")
     stated = {name: getattr(source, name) for name in ("delimiter", "encoding", "sheet")}

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from atento.data.batches.shuffle import permutation
 from atento.errors import DataError, counted
@@ -11,7 +10,7 @@ _KEY = 3
 
 
 def fold_of(
-    columns: Mapping[str, list[Any]], folds: int, fold: int, seed: int, label: str | None
+    columns: Mapping[str, list[object]], folds: int, fold: int, seed: int, label: str | None
 ) -> tuple[list[int], list[int]]:
     """Return the numbers of the records that a fold trains on and of those that it is tested on, both rising.
 
@@ -29,7 +28,7 @@ def fold_of(
         DataError: a label, or the data, has fewer records than there are folds.
     """
     count = len(next(iter(columns.values())))
-    labels: Sequence[Any] = [""] * count if label is None else columns[label]
+    labels: Sequence[object] = [""] * count if label is None else columns[label]
     for name, number in sorted(Counter(labels).items()):
         if number < folds:
             subject = "the training data" if label is None else f"label {name!r}"

@@ -1,7 +1,6 @@
 """Records of one split that are also in another."""
 
 from collections.abc import Iterable
-from typing import Any
 
 from atento.data.records.reader import Records
 
@@ -9,7 +8,7 @@ from atento.data.records.reader import Records
 def overlap(train: Iterable[Records], valid: Records) -> int:
     """Count the validation records that are also in the training data, with all fields equal."""
     validation_records = set(valid)
-    repeated: set[tuple[Any, ...]] = set()
+    repeated: set[tuple[object, ...]] = set()
     for records in train:
         repeated |= validation_records.intersection(records)
     return sum(record in repeated for record in valid) if repeated else 0

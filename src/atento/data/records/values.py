@@ -145,7 +145,7 @@ def characters_of(value: Any) -> int:
     return sum(len(word) for word in value if isinstance(word, str)) if isinstance(value, tuple) else 0
 
 
-def at_key(record: Any, key: str) -> Any:
+def at_key(record: Any, key: str) -> object:
     """Return the value of a key; if the record lacks the key, its dots separate the keys of nested objects.
 
     Raises:
@@ -323,13 +323,13 @@ def _spans(value: Any, subject: str) -> tuple[Span, ...]:
     return tuple(spans)
 
 
-def _span(text: Any, start: Any, subject: str) -> Span:
+def _span(text: Any, start: object, subject: str) -> Span:
     if isinstance(start, bool) or not isinstance(start, Integral):
         raise ValueError(f"{subject}: the start of an answer must be a whole number, not {kind_of(start)}")
     return Span(string_of(text, f"{subject}, text of an answer,"), int(start))
 
 
-def _parsed(cell: str, subject: str) -> Any:
+def _parsed(cell: str, subject: str) -> object:
     try:
         return json.loads(cell)
     except (ValueError, RecursionError):

@@ -57,7 +57,7 @@ def _longest(store: TokenStore, length: int) -> int:
     raise ValueError(f"no text has {length} tokens")
 
 
-def stored_overlap(store: TokenStore, texts: Sequence[Sequence[int]]) -> dict[str, Any]:
+def stored_overlap(store: TokenStore, texts: Sequence[Sequence[int]]) -> dict[str, object]:
     """Return how many of some texts are in the store, and how many share a run of 13 tokens with it.
 
     Args:

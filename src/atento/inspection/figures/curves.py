@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from atento.inspection.figures import png
 from atento.inspection.standalone import page
@@ -41,7 +40,7 @@ def curves_picture(panels: Sequence[Panel], layout: str, axis: str = "step") -> 
     Raises:
         MissingPartError: matplotlib is not installed.
     """
-    labels: dict[str, Any] = {}
+    labels: dict[str, object] = {}
     figure = png.new_figure("a picture of curves", 9, 0.9 + 2.4 * len(panels))
     from matplotlib import rc_context
 
@@ -103,7 +102,7 @@ def sparkline(values: Sequence[float], width: int = 40) -> str:
     return "".join(BLOCKS[round((mean - low) / span * (len(BLOCKS) - 1)) if span else 0] for mean in means)
 
 
-def _style(line: Line) -> dict[str, Any]:
+def _style(line: Line) -> dict[str, object]:
     return {
         "color": COLOURS[line.number % len(COLOURS)],
         "linestyle": "--" if line.dashed else _STYLES[line.number // len(COLOURS) % len(_STYLES)],

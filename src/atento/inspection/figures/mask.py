@@ -4,7 +4,6 @@ See docs/notes.md#a7, #a16.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,7 @@ _FILLED, _EMPTY, _INK = "#2f6db5", "#eef1f5", "#1d2733"
 _LABEL_COLUMNS = 14
 
 
-def mask_svg(matrix: Any, rows: Sequence[str] = (), columns: Sequence[str] = (), *, title: str = "") -> str:
+def mask_svg(matrix: object, rows: Sequence[str] = (), columns: Sequence[str] = (), *, title: str = "") -> str:
     """Draw a boolean mask as a standalone SVG; queries are rows, keys are columns.
 
     Args:
@@ -58,7 +57,7 @@ def mask_svg(matrix: Any, rows: Sequence[str] = (), columns: Sequence[str] = (),
     return svg.root("\n".join(["", *parts, ""]), **root, font_size=12, fill=_INK)
 
 
-def mask_text(matrix: Any, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> str:
+def mask_text(matrix: object, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> str:
     """A boolean mask as lines of text, 1 = may attend: `1 1 1 0` (docs/notes.md#a7, #l2).
 
     Args:
@@ -91,7 +90,7 @@ def _padded(text: str, width: int) -> str:
     return text + " " * (width - display_width(text))
 
 
-def _checked(matrix: Any) -> NDArray[np.bool_]:
+def _checked(matrix: object) -> NDArray[np.bool_]:
     """A mask as an array (T,S)."""
     array = np.asarray(matrix)
     if array.dtype != np.bool_ or array.ndim < 2 or any(size != 1 for size in array.shape[:-2]):

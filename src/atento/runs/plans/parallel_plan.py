@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from atento.config.reading.loading import LoadedRecipe
 from atento.errors import UsageError, nearest
@@ -79,7 +78,7 @@ class WorldPlan:
         """Seconds of all updates, without validations and checkpoints."""
         return (self.computation + self.communication) * self.plan.steps
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the plan as plain data."""
         return self.plan.to_dict() | {name: value for name, value in asdict(self).items() if name != "plan"}
 

@@ -57,7 +57,7 @@ class Trial:
         """The name of its run folder."""
         return f"trial-{self.number:04d}"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the trial as plain data, as `results.jsonl` has it."""
         return {"trial": self.name, **asdict(self), "rungs": [rung._asdict() for rung in self.rungs]}
 
@@ -111,7 +111,7 @@ class SearchResult:
         """The recipe of the best trial, `best.yaml`; None: no trial has finished."""
         return None if self.best is None else self.folder / "best.yaml"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the result as plain data, as printed by `--json`."""
         best, recipe = self.best, self.recipe
         return {

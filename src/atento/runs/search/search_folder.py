@@ -19,7 +19,7 @@ _OWN_FILES = (".lock", "search.log", f".{IDENTITY}-")  # a search that was refus
 _SHOWN = 3  # differences that a message lists
 
 
-def open_search(folder: Path, identity: Mapping[str, Any]) -> bool:
+def open_search(folder: Path, identity: Mapping[str, object]) -> bool:
     """Create the folder of a search, or check that it holds this one; return whether it does.
 
     Args:

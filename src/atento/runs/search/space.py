@@ -119,7 +119,7 @@ class Range:
 Dimension = Choices | Range
 
 
-def read_space(space: str | Path | Mapping[str, Any]) -> list[Dimension]:
+def read_space(space: str | Path | Mapping[str, object]) -> list[Dimension]:
     """Read the space of a search.
 
     Args:

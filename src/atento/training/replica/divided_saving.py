@@ -1,7 +1,7 @@
 """The processes that save a checkpoint of divided weights together."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from atento.training.replica.control_messages import Channel, as_here, description_of
 
@@ -30,7 +30,7 @@ class SavingProcesses:
             An exception on all processes, if `work` raises one on any.
         """
         failure: Exception | None = None
-        result: Any = None
+        result: object = None
         try:
             result = work()
         except Exception as error:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -66,7 +66,7 @@ class Writers(Protocol):
     shard: int | None
     shards: int
 
-    def all_do(self, work: Callable[[], Any]) -> list[Any]:
+    def all_do(self, work: Callable[[], object]) -> list[object]:
         """Do something on all processes, and return the plain results of all.
 
         Raises:

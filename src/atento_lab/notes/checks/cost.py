@@ -35,7 +35,7 @@ class Counting(TorchDispatchMode):
         """Return False: counting must not load PyTorch's compiler, which takes seconds."""
         return False
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> object:
         output = func(*args, **(kwargs or {}))
         for tensor in output if isinstance(output, tuple | list) else (output,):
             if isinstance(tensor, Tensor):

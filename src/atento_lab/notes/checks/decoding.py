@@ -129,7 +129,7 @@ def two_stopping_rules() -> Finding:
     differ. The search is over when k outputs have ended, or when no prefix could rank among them.
     """
     chain = table_chain(TWO_RULES)
-    value: dict[str, Any] = {
+    value: dict[str, object] = {
         rule: chain.text(generate(chain, sources(1), Beam(2, stopping=rule), max_new_tokens=4)[0][0].ids)
         for rule in ("fixed", "shrinking")
     }
@@ -264,7 +264,7 @@ def cached_away(network: Any) -> float:
 def families_cached() -> dict[str, float]:
     """Return that difference for one small network of each generating family."""
     relative = PositionConfig(kind="t5", n_buckets=8, max_distance=16)
-    makes: dict[str, tuple[str, dict[str, Any]]] = {
+    makes: dict[str, tuple[str, dict[str, object]]] = {
         "GPT": ("decoder", {"positions": PositionConfig(kind="learned"), "max_len": 16}),
         "Llama": ("decoder", {"positions": PositionConfig(kind="rotary"), "attention": {"n_kv_heads": 1, "d_head": 4}}),
         "T5": ("encoder-decoder", {"positions": relative}),

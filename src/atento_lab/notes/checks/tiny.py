@@ -57,7 +57,7 @@ def some_ids(batch: int, length: int, vocab_size: int = 11) -> Tensor:
     return torch.randint(4, vocab_size, (batch, length))
 
 
-def derivatives(stack: Stack, x: Tensor, **arguments: Any) -> Tensor:
+def derivatives(stack: Stack, x: Tensor, **arguments: object) -> Tensor:
     """Return |∂h_i/∂x_j| summed over features: one sequence x (L,D) -> (L,L)."""
 
     def outputs(x: Tensor) -> Tensor:
