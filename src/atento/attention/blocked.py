@@ -148,6 +148,7 @@ class _Blocked(TypedFunction):
         ctx.save_for_backward(q, k, v, bias)
         batch, n_heads = q.shape[:2]
         out = q.new_zeros(*q.shape[:-1], v.shape[-1])
+        # the queries are scaled once, here and in the backward pass, rather than the scores of every part
         q, k, v = (q * call.scale).contiguous(), k.contiguous(), v.contiguous()
         distance_bias = DistanceBias(call.relative, call.scale, call.lengths, learns=False)
         for strip in strips(call, batch, n_heads):
@@ -157,7 +158,7 @@ class _Blocked(TypedFunction):
             for part in parts(call, strip, len(queries), n_heads):
                 scores = terms.add_to(_scores(part.of(queries), part.of(keys)), part)
                 distance_bias.add_to(scores, strip.queries, strip.keys, part.heads)
-                weights = _normalised(scores, terms, part)
+                weights = _normalised(scores, terms, part)  # (b,h,t,s): the only tensor of that size, and one of a part
                 if call.dropout:
                     weights *= _dropout_mask(call, strip, part, weights, n_heads)
                 narrow = weights.to(v.dtype)
@@ -192,6 +193,7 @@ class _Blocked(TypedFunction):
                 ddropped = _matmul(dout, part.of(values), transpose="right").to(weights.dtype)
                 if terms.relative is not None and terms.relative.adds_values:
                     ddropped += grads.through_values(terms.relative, dropped, dout)
+                # in place: from here on the gradient of the dropped weights is not needed
                 dweights = ddropped if dropout is None else ddropped.mul_(dropout)
                 dscores = grads.through_weights(terms, scores, weights, dweights)
                 if terms.gradient is not None:
@@ -199,6 +201,7 @@ class _Blocked(TypedFunction):
                 distance_bias.accumulate_gradient(dscores, strip.queries, strip.keys, part.heads)
                 grads.add_bias(strip, part, dscores)
                 narrow = dscores.to(q.dtype)
+                # a query is in one strip, so that its gradient is set; keys and values are in many, and it is added
                 part.of(strip.rows(grads.q))[..., strip.queries, :] = _matmul(narrow, part_k)
                 _add_at(part.of(strip.rows(grads.k)), strip.keys, _matmul(narrow, part_q, transpose="left"), -2)
                 _add_at(part.of(strip.rows(grads.v)), strip.keys, _matmul(dropped, dout, transpose="left"), -2)

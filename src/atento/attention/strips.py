@@ -99,6 +99,7 @@ def strips(call: StripCall, batch: int, n_heads: int) -> Iterator[Strip]:
         n_queries = min(_MAX_QUERIES, max(_MIN_QUERIES, count(middle) // 8)) if call.mask.limits_keys else _MAX_QUERIES
         size = max(_TINY, min(n_queries, call.budget // width))
         first = 0
+        # invariant: queries before `first` are in a strip, or reach no key
         while first < query_len:
             last = min(first + size, query_len)
             keys = call.mask.reachable(first, last, row)
@@ -115,6 +116,7 @@ def parts(call: StripCall, strip: Strip, rows: int, n_heads: int) -> Iterator[Pa
     """Divides a strip into parts of about the budget: several batch rows, one row, or some heads of one row."""
     pairs = (strip.queries.stop - strip.queries.start) * count(strip.keys)
     n_planes = rows * n_heads if call.needs_all_heads else max(1, call.budget // pairs)
+    # a plane is the (t,s) scores of one head of one row; whole rows are taken where all their heads fit
     if n_planes >= n_heads:
         size = n_planes // n_heads
         yield from (Part(slice(i, min(i + size, rows)), slice(0, n_heads)) for i in range(0, rows, size))

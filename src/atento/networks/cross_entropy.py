@@ -73,6 +73,7 @@ class _ChunkedCrossEntropy(TypedFunction):
             max_logit = logits.amax(dim=-1, keepdim=True)
             probs = torch.softmax(logits, dim=-1)
             log_z = max_logit - probs.amax(dim=-1, keepdim=True).log()  # (n,1); saves a second pass of exp over logits
+            # -log p(y) = log Z - logit(y); the mean of -log p over the vocabulary = log Z - mean logit
             nll = (log_z - logits.gather(1, y)).sum(dtype=torch.float64)
             logit_sum = (at_least_float32(h) @ weight_sum).sum(dtype=torch.float64) + len(y) * bias_sum
             smooth = log_z.sum(dtype=torch.float64) - logit_sum / vocab_size
@@ -83,6 +84,7 @@ class _ChunkedCrossEntropy(TypedFunction):
                 probs.scatter_add_(1, y, torch.full_like(log_z, -(1 - smoothing)))  # p - (1-ε)·onehot(y), in place
                 d_logits = probs.to(h.dtype)
                 d_logits = F.pad(d_logits, (0, 0, 0, missing)) if missing else d_logits
+                # d loss / d logit = p - (1-ε)·onehot(y) - ε/V; the last is one number, so it needs no (n,V) tensor
                 uniform = smoothing / vocab_size
                 if d_hidden is not None:
                     d_hidden[start : start + rows] = (d_logits @ weight)[: len(y)] - uniform * weight_sum.to(h.dtype)
