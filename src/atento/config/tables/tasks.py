@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from atento.config.tables.head_kinds import HeadName
 from atento.config.tables.objective import TEXT_READERS, ObjectiveConfig
@@ -79,7 +79,7 @@ class TaskSpec:
     reads_words: bool = False
     several_tasks: bool = False
     unused: Mapping[str, str] = field(default_factory=dict)
-    defaults: Mapping[str, object] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def writes(self) -> bool:
