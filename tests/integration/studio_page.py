@@ -67,7 +67,7 @@ class StudioPage:
 
     def wait(self) -> "StudioPage":
         """Wait until the page has nothing under way."""
-        self.page.wait_for_function("() => globalThis.studio && studio.settled", timeout=20_000)
+        self.page.wait_for_function("() => globalThis.studio && studio.settled", timeout=60_000)
         return self
 
     @property

@@ -8,7 +8,17 @@ from atento.model import Model
 from atento_serve.http.errors import ServiceError
 from atento_serve.http.fields import Fields, read
 from atento_serve.studio.reasons import Reason
-from atento_serve.studio.screens import heads, model_cards
+from atento_serve.studio.screens import (
+    answers,
+    beam_tree,
+    fill_masks,
+    heads,
+    labels,
+    model_cards,
+    next_token,
+    translate,
+    why,
+)
 from atento_serve.studio.shelf import Function, Shelf, Values
 
 
@@ -28,6 +38,13 @@ class Screen:
 SCREENS: dict[str, Screen] = {
     "models": Screen(model_cards.FUNCTIONS),
     "heads": Screen(heads.FUNCTIONS, heads.why_not),
+    "next": Screen(next_token.FUNCTIONS, next_token.why_not),
+    "translate": Screen(translate.FUNCTIONS, translate.why_not),
+    "beam": Screen(beam_tree.FUNCTIONS, beam_tree.why_not),
+    "fill": Screen(fill_masks.FUNCTIONS, fill_masks.why_not),
+    "labels": Screen(labels.FUNCTIONS, labels.why_not),
+    "answer": Screen(answers.FUNCTIONS, answers.why_not),
+    "why": Screen(why.FUNCTIONS, why.why_not),
 }
 
 

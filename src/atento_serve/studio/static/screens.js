@@ -1,5 +1,12 @@
 // The screens, a row each, in the order of the rail. `name` is the backend's; its texts are `screen.NAME` and `about.NAME`.
+import answer from "./screens/answer.js";
+import beam from "./screens/beam.js";
+import fill from "./screens/fill.js";
 import heads from "./screens/heads.js";
+import labels from "./screens/labels.js";
 import models from "./screens/models.js";
+import next from "./screens/next.js";
+import translate from "./screens/translate.js";
+import why from "./screens/why.js";
 
-export const SCREENS = [models, heads];
+export const SCREENS = [models, heads, next, translate, beam, fill, labels, answer, why];

@@ -1,0 +1,46 @@
+"""The screen Classify and tag: the labels of a text or of two, or those of its words."""
+
+from typing import Any
+
+from atento.model import Model
+from atento.tasks.classification import classifications
+from atento.tasks.tagging import tag_words
+from atento_serve.engine.verbs import verbs_of
+from atento_serve.studio.reasons import Reason
+from atento_serve.studio.shelf import Function, Shelf, Values
+from atento_serve.studio.traces import TextFields
+
+
+class PairFields(TextFields):
+    """A text, and the second one of a pair."""
+
+    second: str = ""
+
+
+def why_not(model: Model) -> Reason | None:
+    """Why a model gives no labels."""
+    if not {"classify", "tag"} & set(verbs_of(model)):
+        return Reason("no_labels", "This model gives no labels to texts or words.", {})
+    return None
+
+
+def _labels(shelf: Shelf, fields: PairFields) -> Values:
+    """The labels of a text with their probabilities; entities and tags of words where the model gives these."""
+    model = shelf.model(fields.model)
+    shelf.check_text(model, fields.text, fields.second)
+    verbs, found = verbs_of(model), dict[str, Any]()
+    if "classify" in verbs:
+        texts: Any = [(fields.text, fields.second)] if fields.second else [fields.text]
+        found["labels"] = [[one.name, one.probability] for one in classifications(model, texts)[0]]
+    if "tag" in verbs:
+        entities: Any = model.tag(fields.text)
+        words: Any = tag_words(model, fields.text)
+        found |= {"entities": [_span(one) for one in entities], "words": [_span(one) for one in words]}
+    return found
+
+
+def _span(entity: Any) -> list[Any]:
+    return [entity.label, entity.text, entity.start, entity.end, entity.probability]
+
+
+FUNCTIONS: dict[str, Function] = {"labels": (PairFields, _labels)}

@@ -1,0 +1,161 @@
+"""Studio's screens of predictions in a real browser: what they show is what Python computes."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import atento
+from http_service import Served
+from studio_page import TEXT, StudioPage
+
+pytestmark = pytest.mark.integration
+SCREENS: dict[str, dict[str, Any]] = {
+    "next": {"model": "lm"},
+    "translate": {"model": "en-pt"},
+    "beam": {"model": "en-pt"},
+    "fill": {"model": "encoder"},
+    "labels": {"model": "encoder"},
+    "answer": {"model": "encoder", "question": "Who sees the house?"},
+    "why": {"model": "encoder", "method": "leave-out"},
+}
+
+
+def shown(page: StudioPage, at: int = 0) -> list[list[str]]:
+    """The cells of a folded table of the screen."""
+    details = page.page.locator("#screen details.equivalent").nth(at)
+    if not details.evaluate("box => box.open"):
+        details.locator("summary").click()
+        details.locator("tr").first.wait_for()
+    rows: list[list[str]] = details.locator("tbody tr").evaluate_all(
+        "all => all.map(tr => [...tr.children].map(one => one.textContent))"
+    )
+    return rows
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_a_screen_is_shown_without_complaint_and_saved(browser: Any, studio: Served, screen: str) -> None:
+    seen = StudioPage(browser, studio).go(screen, **SCREENS[screen])
+    assert seen.problem == "" and shown(seen) and seen.complaints == []
+    seen.page.locator(".save summary").click()
+    for kind in ("SVG", "JSON"):
+        with seen.page.expect_download() as file:
+            seen.page.locator(".save .menu button", has_text=kind).click()
+        assert (file.value.path()).stat().st_size > 100
+        seen.page.locator(".save summary").click()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("screen", SCREENS)
+def test_axe_finds_nothing(browser: Any, studio: Served, screen: str, theme: str) -> None:
+    seen = StudioPage(browser, studio, bypass_csp=True).go(screen, theme=theme, **SCREENS[screen])
+    assert seen.axe() == []
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_a_narrow_page_does_not_scroll_sideways(browser: Any, studio: Served, screen: str) -> None:
+    seen = StudioPage(browser, studio, width=360).go(screen, **SCREENS[screen])
+    assert seen.page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_the_next_token_has_the_probabilities_of_python_before_and_after_filters(browser: Any, studio: Served) -> None:
+    import torch
+
+    seen = StudioPage(browser, studio).go("next", model="lm", temperature=0.5, top_k=5)
+    model = atento.load(studio.folders["lm"])
+    assert model.tokenizer is not None
+    ids = model.tokenizer.with_specials(model.tokenizer.encode(TEXT), template=model.config.get("template"))[0]
+    logits = model.network(torch.tensor([ids])).logits[0, -1].double()  # type: ignore[operator]
+    first, cool = torch.softmax(logits, 0), torch.softmax(logits / 0.5, 0)
+    cut = torch.where(torch.isin(torch.arange(len(cool)), cool.topk(5).indices), cool, 0.0)
+    rows, order = shown(seen), first.argsort(descending=True)
+    for row, token in zip(rows[:10], order.tolist(), strict=False):
+        expected = [first[token], cool[token], (cut / cut.sum())[token]]
+        assert np.allclose([float(cell) for cell in row[1:]], expected, atol=2e-5), row
+    seen.page.locator("#draw").click()
+    once = seen.wait().state["written"]
+    seen.page.locator("#clear").click()
+    seen.wait().page.locator("#draw").click()
+    assert seen.wait().state["written"] == once != ""
+    with_sampler = model.generate(TEXT, sample=True, temperature=0.5, top_k=5, seed=1, max_new_tokens=1)
+    assert once == with_sampler
+
+
+def test_a_translation_lights_its_sources_and_goes_on_from_another_token(browser: Any, studio: Served) -> None:
+    seen = StudioPage(browser, studio).go("translate", model="en-pt")
+    model = atento.load(studio.folders["en-pt"])
+    output: Any = model.translate(TEXT)
+    scores = model.score(TEXT, output, top=8)
+    assert [row[0] for row in shown(seen)] == scores.tokens
+    assert np.allclose([float(row[1]) for row in shown(seen)], scores.log_probs, atol=1e-5)
+    record = model.attend(TEXT, output)
+    weights = record.word_weights(len(record.layers("cross")) - 1, "mean", "cross").weights
+    seen.page.locator("#output-words .word").first.hover()
+    shares = seen.page.locator("#source-words .word").evaluate_all(
+        "all => all.map(one => Number(one.style.getPropertyValue('--share')))"
+    )
+    assert np.allclose(shares, weights[0], atol=1e-5)
+    seen.page.locator("#screen aside .links button").nth(1).click()
+    seen.page.wait_for_function("() => location.hash.includes('prefix=')")
+    state = seen.wait().state
+    assert state["target"] == model.translate(TEXT, prefix=state["prefix"])
+    seen.page.locator("#reset").click()
+    assert "target" not in seen.wait().state
+
+
+def test_the_tree_has_the_best_outputs_and_a_reason_for_each_cut(browser: Any, studio: Served) -> None:
+    seen = StudioPage(browser, studio).go("beam", model="en-pt", beam=3)
+    model = atento.load(studio.folders["en-pt"])
+    best, _ = model.traced(TEXT, n_best=3, beam=3, length_penalty=1.0, max_new_tokens=24)
+    rows = seen.page.locator("[aria-label='Outputs found'] tbody tr").evaluate_all(
+        "all => all.map(tr => [...tr.children].map(one => one.textContent))"
+    )
+    assert [row[0] for row in rows] == [one.text for one in best]
+    assert np.allclose([float(row[1]) for row in rows], [one.hypothesis.score for one in best], atol=1e-5)
+    assert all(row[5] for row in shown(seen)) and len(shown(seen)) > 10
+    wins = seen.page.locator(".beam .node.win")
+    assert wins.count() == len(best[0].hypothesis.token_scores)
+    assert wins.first.is_visible() and len({wins.nth(at).locator("rect").get_attribute("y") for at in range(3)}) == 1
+    seen.go("beam", model="en-pt", beam=99)
+    assert "`beam` must lie between 1 and 16" in seen.problem
+
+
+def test_masks_labels_answers_and_explanations_are_those_of_python(browser: Any, studio: Served) -> None:
+    model = atento.load(studio.folders["encoder"])
+    seen = StudioPage(browser, studio).go("fill", model="encoder")
+    seen.page.locator("#fill-words .word", has_text="old").click()
+    assert seen.wait().state["masked"] == "1,4"
+    expected: Any = model.fill("The <mask> sees the <mask> house.", top=8)
+    assert [row[2] for row in shown(seen)] == [one.text for one in expected]
+    assert np.allclose([float(row[1]) for row in shown(seen)], [one.probability for one in expected], atol=1e-5)
+    seen.go("labels", model="encoder")
+    tagged: Any = model.tag_words(TEXT)
+    assert [row[:4] for row in shown(seen)] == [[one.text, one.label, str(one.start), str(one.end)] for one in tagged]
+    question = "Who sees the house?"
+    seen.go("answer", model="encoder", question=question)
+    answers: Any = model.answer(question, TEXT, n_best=5)
+    assert [row[:3] for row in shown(seen)] == [[one.text, str(one.start), str(one.end)] for one in answers]
+    assert seen.page.locator("#context mark").text_content() == answers[0].text
+    for method in ("integrated-gradients", "leave-out"):
+        seen.go("why", model="encoder", method=method)
+        why = model.explain(TEXT, method)
+        assert seen.problem == ""
+        assert [row[0] for row in shown(seen)] == why.words
+        assert np.allclose([float(row[1]) for row in shown(seen)], why.scores, atol=1e-5)
+
+
+def test_a_screen_that_a_model_cannot_feed_says_why(browser: Any, studio: Served) -> None:
+    for screen, model, words in (
+        ("fill", "lm", "predicts no masked tokens"),
+        ("translate", "lm", "reads no source"),
+        ("next", "encoder", "writes no text"),
+        ("labels", "en-pt", "gives no labels"),
+    ):
+        assert words in StudioPage(browser, studio).go(screen, model=model).problem
+
+
+def test_what_a_text_says_never_becomes_markup(browser: Any, studio: Served) -> None:
+    hostile = '<img src=x onerror="document.title=1"> <b>cat</b>'
+    for screen, state in SCREENS.items():
+        seen = StudioPage(browser, studio).go(screen, **{**state, "text": hostile, "question": hostile})
+        assert seen.page.locator("#screen img, #screen b").count() == 0 and "Studio" in seen.page.title(), screen
