@@ -246,6 +246,14 @@ def test_nothing_of_the_model_is_changed(tokenizer: Tokenizer, method: str) -> N
     assert all(weight.requires_grad and weight.grad is None for weight in model.network.parameters())
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_a_callers_mode_without_gradients_changes_nothing(tokenizer: Tokenizer, mode: Callable[[], Any]) -> None:
+    model = make(tokenizer, "bert_base", "classification")
+    expected = model.explain(TEXT, "gradient-input")
+    with mode():
+        assert model.explain(TEXT, "gradient-input").scores == expected.scores
+
+
 def test_an_answer_is_explained_in_its_window(tokenizer: Tokenizer) -> None:
     """A context longer than the network reads: the number is the best score of the windows that hold the answer."""
     model = make(tokenizer, "bert-base", "question-answering", max_len=32)

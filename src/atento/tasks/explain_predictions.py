@@ -92,8 +92,9 @@ def explain(
         raise CapabilityError("a model of words alone has no prediction to explain: explain a model with a head")
     if options and EXPLAINED[verb] is not explained_output:
         raise UsageError(f"`{next(iter(options))}` has no effect: the model writes nothing")
-    explained = EXPLAINED[verb](model, verb, texts, target, **options)
-    attributions = [_attribution(model, reading, method, steps) for reading in explained.readings]
+    with torch.inference_mode(False), torch.enable_grad():  # whatever the caller's mode is
+        explained = EXPLAINED[verb](model, verb, texts, target, **options)
+        attributions = [_attribution(model, reading, method, steps) for reading in explained.readings]
     return _explanation(model, explained, attributions, method, " | ".join(texts))
 
 
