@@ -248,7 +248,7 @@ def test_nothing_of_the_model_is_changed(tokenizer: Tokenizer, method: str) -> N
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_a_callers_mode_without_gradients_changes_nothing(tokenizer: Tokenizer, mode: Callable[[], Any]) -> None:
-    model = make(tokenizer, "bert_base", "classification")
+    model = make(tokenizer, "bert-base", "classification")
     expected = model.explain(TEXT, "gradient-input")
     with mode():
         assert model.explain(TEXT, "gradient-input").scores == expected.scores

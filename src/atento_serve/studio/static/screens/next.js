@@ -43,7 +43,7 @@ class Next {
     this.found = found;
     const last = found.stages.at(-1).probabilities, first = found.stages[0].probabilities;
     const top = Math.max(...first, ...last);
-    this.list.replaceChildren(bars(t("next.most"), found.tokens.map((token, at) =>
+    this.list.replaceChildren(bars(t("next.most"), found.tokens.slice(0, 20).map((token, at) =>
       [token, last[at] / top, percent(last[at]), () => this.take({ id: found.ids[at], token }), last[at] > 0 ? null : "cut"])));
     this.stages.replaceChildren(table(t("next.stages"), [t("next.filter"), t("next.entropy"), t("next.left")], found.stages.map((stage) =>
       [stage.name === "model" ? t("next.model") : stage.name, number(stage.entropy), String(stage.left)])),
