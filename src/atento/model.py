@@ -69,8 +69,8 @@ def load(
     """Load a model in evaluation mode.
 
     Args:
-        model: a run folder (its best checkpoint, else its last), a model folder of our layout or Hugging Face's, a hub
-            name (`owner/name`), a published ELMo folder, or a word2vec file (.bin, .txt, .vec).
+        model: a run folder (its best checkpoint, else its last), a model folder of our layout or Hugging Face's, one
+            of the package (`micro-world-en-pt`), a hub name (`owner/name`), an ELMo folder, or word2vec (.bin, .vec).
         device: "auto", "cpu", "cuda" ...
         precision: "float32", "float64", "bfloat16", "int8" or "auto". int8: on the CPU, the linear maps in the layers
             of a decoder or an encoder have weights and activations of 8 bits; all else is float32. "auto" is the widest

@@ -37,7 +37,7 @@ Models = Annotated[
     list[str],
     typer.Argument(
         metavar="MODEL...",
-        help="Run folders, model folders or hub names; NAME=MODEL gives one the name of requests.",
+        help="Run folders, model folders, shipped models or hub names; NAME=MODEL gives one the name of requests.",
         autocompletion=model_names,
     ),
 ]
@@ -284,7 +284,7 @@ def _models(words: list[str], languages: list[str], options: dict[str, Any]) -> 
         if not equals:
             name, path = _folder_name(Path(word)) if Path(word).exists() else word, word
         if not name or not path:
-            raise UsageError(f"MODEL must be a folder, a hub name or NAME=MODEL: got {word!r}")
+            raise UsageError(f"MODEL must be a folder, a shipped model, a hub name or NAME=MODEL: got {word!r}")
         if name in models:
             raise UsageError(f"each model needs a name of its own: {name!r} is given twice; write NAME=MODEL")
         models[name] = ModelSettings(name, path, languages=pairs.pop(name, None), **options)

@@ -15,7 +15,7 @@ class ModelSettings:
 
     Attributes:
         name: by which requests name it.
-        path: what `atento.load` takes: a run folder, a model folder or a hub name.
+        path: what `atento.load` takes: a run folder, a model folder, a shipped model or a hub name.
         device, precision: as `atento.load` takes them.
         threads: CPU threads of its workers together; None: all cores.
         workers: the number of processes that compute it.

@@ -86,7 +86,11 @@ def test_wrong_words_are_refused(server: ForkServer, data: Path) -> None:
     for words, said in (
         ("trian", "unknown command 'trian'; did you mean 'train'? Known: answer, attend, average, "),
         ("tokenizer x", "unknown command 'x'. Known: decode, encode, info, train"),
-        ("translate", "`atento translate` needs MODEL (A run folder, a model folder or a hub name): got none; see: "),
+        (
+            "translate",
+            "`atento translate` needs MODEL (A run folder, a model folder, a model that comes with Atento or "
+            "a hub name): got none; see: ",
+        ),
         ("score bleu", "`atento score` needs HYPOTHESES ("),
         ("attend run text", "`atento attend` needs --out (FILE.html"),
         ("translate run --beem 3", "`atento translate` has no option --beem; did you mean --beam?"),

@@ -13,6 +13,7 @@ from atento.config.presets import PRESETS
 from atento.config.reading.recipe_layers import shipped
 from atento.metrics import METRICS
 from atento.metrics.utilities import UTILITIES
+from atento.models.shipped import shipped_models
 from atento_lab.notes.table import ROWS
 from atento_lab.studies import BENCHES as STUDIES
 from benchmarks import BENCHES
@@ -72,7 +73,7 @@ def test_models_and_runs_are_offered_and_what_is_none_is_not(server: ForkServer,
     (place / "model").mkdir()
     (place / "model" / "config.json").touch()
     for command in ("translate", "embed", "evaluate", "attend", "convert"):
-        assert offers(server, place, f"atento {command} ") == ["model", "runs/one"], command
+        assert offers(server, place, f"atento {command} ") == ["model", "runs/one", *shipped_models()], command
     assert offers(server, place, "atento average ") == ["runs/one"]
     assert offers(server, place, "atento runs ") == ["show", "compare", "plot", "positions"]
     assert offers(server, place, "atento runs compare runs/one ") == ["runs/one"]

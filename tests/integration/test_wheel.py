@@ -72,11 +72,19 @@ def test_a_release_is_tried_as_make_dist_does(python: Path, wheel: Path, tmp_pat
     assert said[0].endswith(f"atento {atento_version}") and len(said) == 3 and "micro-world-en-pt" in said[2]
 
 
+def test_the_small_models_in_it_are_small(wheel: Path) -> None:
+    files = [one for one in zipfile.ZipFile(wheel).infolist() if one.filename.startswith("atento_world/models/")]
+    assert sum(one.filename.endswith(".safetensors") for one in files) == 7
+    assert sum(one.file_size for one in files) < 5_000_000
+
+
 def test_what_is_installed_works_without_the_clone(python: Path, tmp_path: Path) -> None:
     where = "import atento, atento_lab; print(atento.__file__, atento_lab.__file__)"
     done = subprocess.run([str(python), "-c", where], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.count(str(python.parents[1])) == 2
     folders = write_models(tmp_path)
+    shipped = atento(python, "translate", "micro-world-en-pt", folder=tmp_path, text="the cat sleeps\n")
+    assert (shipped.returncode, shipped.stdout) == (0, "O gato dorme\n"), shipped.stderr
     translated = atento(python, "translate", str(folders["en-pt"]), "-", folder=tmp_path, text="a b\nc\n")
     assert translated.returncode == 0 and len(translated.stdout.splitlines()) == 2, translated.stderr
     assert atento(python, "doctor", folder=tmp_path).returncode == 0
@@ -85,6 +93,7 @@ def test_what_is_installed_works_without_the_clone(python: Path, tmp_path: Path)
     refused = atento(python, "bench", "decoding", folder=tmp_path)
     assert refused.returncode == 2 and "a clone of the project" in refused.stderr
     assert refused.stderr.count("\n") == 1 and "positions" in refused.stderr
-    with served([str(folders["en-pt"])], python=python) as service:
+    with served(["micro-world-en-pt"], python=python) as service:
         assert service.get("/version").status_code == 200
-        assert service.post("/translate", {"q": "a b", "source": "en", "target": "pt"}).status_code == 200
+        answer = service.post("/translate", {"q": "the cat sleeps", "source": "en", "target": "pt"})
+        assert answer.status_code == 200 and "O gato dorme" in answer.text

@@ -67,8 +67,13 @@ def recipe_keys() -> Offers:
 
 
 def models(incomplete: str) -> Offers:
-    """Runs and model folders in the current folder and in `runs`, or in the folder of the incomplete word."""
-    return _paths(incomplete, lambda path: (path / "checkpoints").is_dir() or (path / "config.json").is_file(), "runs")
+    """Runs and model folders in the current folder and in `runs`, or in the folder of the word; shipped models."""
+    from atento.models.shipped import shipped_models
+
+    yield from _paths(
+        incomplete, lambda path: (path / "checkpoints").is_dir() or (path / "config.json").is_file(), "runs"
+    )
+    yield from shipped_models()
 
 
 def runs(incomplete: str) -> Offers:

@@ -53,7 +53,11 @@ Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="Number of CP
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ModelArgument = Annotated[
     str,
-    typer.Argument(metavar="MODEL", help="A run folder, a model folder or a hub name.", autocompletion=models),
+    typer.Argument(
+        metavar="MODEL",
+        help="A run folder, a model folder, a model that comes with Atento or a hub name.",
+        autocompletion=models,
+    ),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Finds the folder of a model: the selected checkpoint of a run, a model folder, or a fetched hub model."""
+"""Finds the folder of a model: of a run the selected checkpoint, a model folder, a shipped or a fetched model."""
 
 import re
 import socket
@@ -7,7 +7,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
+from atento.config.reading.recipe_layers import shipped
 from atento.errors import CheckpointError, UsageError
+from atento.models.shipped import shipped_models
 from atento.storage.catalogue import select_checkpoint
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
@@ -19,10 +21,11 @@ _HUB_SECONDS = 5.0  # to wait for a connection
 
 
 def find_model(model: str | Path, *, older: bool = False, fetch: bool = True) -> Path:
-    """The folder of a model: the best checkpoint of a run (else its last), a model folder, or a fetched hub model.
+    """The folder of a model: the best checkpoint of a run (else its last), a model folder, a shipped or a hub model.
 
     Args:
-        model: a path, or a hub name (`owner/name`).
+        model: in this order an existing path, the name of a model that comes with the package, or a hub name
+            (`owner/name`).
         fetch: ask the hub; False: a hub name is looked for in the hub's cache alone.
         older: also fetch `pytorch_model*.bin` or `adapter_model.bin` where a hub model, or a Dense module of it, has no
             safetensors.
@@ -49,18 +52,33 @@ def find_model(model: str | Path, *, older: bool = False, fetch: bool = True) ->
         raise UsageError(f"no model at {path}: the folder {path.parent} has no {path.name}{_beside(path)}")
     if _HUB_NAME.fullmatch(str(model)) and not str(model).startswith("."):
         return _fetch(str(model), older, only_cache=not fetch)
-    near = _beside(Path("runs") / path)
-    raise UsageError(f"no model at {path}: give a run folder, a model folder or a hub name (owner/name){near}")
+    if path.parent == Path() and path.name in (models := shipped_models()):
+        return models[path.name]
+    raise UsageError(f"no model at {path}: give a run folder, a model folder or a hub name (owner/name){_near(path)}")
+
+
+def _near(path: Path) -> str:
+    """Return the end of a message about a name that no model has: runs and shipped models with similar names."""
+    runs = _folders(Path("runs"))
+    if path.name in shipped() and path.name not in runs:
+        return f"; {path.name} is a recipe: `atento train {path.name}` trains it"
+    close = get_close_matches(path.name, [*runs, *shipped_models()], n=3, cutoff=0.6)
+    names = [f"runs/{name}" if name in runs else name for name in dict.fromkeys(close)]
+    return f"; did you mean {' or '.join(names)}?" if names else ""
 
 
 def _beside(path: Path) -> str:
     """Return the end of a message with the most similar of the folders beside a path."""
-    try:
-        folders = sorted(folder.name for folder in path.parent.iterdir() if folder.is_dir())
-    except OSError:
-        return ""
-    close = get_close_matches(path.name, folders, n=1, cutoff=0.6)
+    close = get_close_matches(path.name, _folders(path.parent), n=1, cutoff=0.6)
     return f"; did you mean {path.parent / close[0]}?" if close else ""
+
+
+def _folders(path: Path) -> list[str]:
+    """The names of the folders in a folder, sorted; empty where it cannot be read."""
+    try:
+        return sorted(folder.name for folder in path.iterdir() if folder.is_dir())
+    except OSError:
+        return []
 
 
 def _checkpoint(run: Path) -> Path:

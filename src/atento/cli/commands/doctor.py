@@ -115,6 +115,7 @@ def _check_machine(as_json: bool) -> None:
     import torch
 
     from atento.inference.packed_linear import has_packed_products
+    from atento.models.shipped import shipped_models
     from atento.precision import best_precision, cpu_features, resolve_device
 
     device = resolve_device("auto")
@@ -133,6 +134,7 @@ def _check_machine(as_json: bool) -> None:
         "decoding and reading on a CPU": "packed by oneDNN"
         if has_packed_products()
         else "plain: no oneDNN products here",
+        "models that come with Atento": ", ".join(shipped_models()) or "none",
         "tokenizers": metadata.version("tokenizers"),
         "sacrebleu": metadata.version("sacrebleu"),
     }

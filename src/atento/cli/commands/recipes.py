@@ -27,19 +27,24 @@ Name = Annotated[
 
 @recipes_app.command("list")
 def list_recipes(as_json: AsJson = False) -> None:
-    """List the shipped recipes, one per line: name and description.
+    """List the shipped recipes, one per line: name and description, and whether its trained model is included.
 
     Example: atento recipes list
     """
     from atento.config.reading.recipe_layers import shipped, shipped_text
+    from atento.models.shipped import shipped_models
 
-    recipes = [{"name": name, "description": recipe_summary(shipped_text(name))} for name in shipped()]
+    models = shipped_models()
+    recipes = [
+        {"name": name, "description": recipe_summary(shipped_text(name)), "model": name in models} for name in shipped()
+    ]
     if as_json:
         echo(json.dumps(recipes, ensure_ascii=False))
         return
-    width = max((len(entry["name"]) for entry in recipes), default=0)
+    width = max((len(str(entry["name"])) for entry in recipes), default=0)
     for entry in recipes:
-        echo(f"{entry['name']:<{width}}  {entry['description']}".rstrip())
+        included = " (model included)" if entry["model"] else ""
+        echo(f"{entry['name']:<{width}}  {entry['description']}{included}".rstrip())
 
 
 @recipes_app.command()

@@ -28,7 +28,7 @@ Folder = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="A tokenizer folder, a run folder, a model folder or a hub name (owner/name).",
+        help="A tokenizer folder, a run folder, a model folder, a shipped model or a hub name (owner/name).",
         autocompletion=models,
     ),
 ]
@@ -108,15 +108,16 @@ def encode(
 
 
 def _load(model: str) -> "Tokenizer":
-    """Load the tokenizer of a tokenizer, run or model folder, or of a hub model."""
+    """Load the tokenizer of a tokenizer, run or model folder, or of a shipped or a hub model."""
     from pathlib import Path
 
+    from atento.models.shipped import shipped_models
     from atento.text import Tokenizer
 
     path = Path(model)
     if (path / "tokenizer").is_dir() and not (path / "tokenizer.json").exists():
         path = path / "tokenizer"  # of a run, for all its checkpoints
-    elif not path.exists() and len(path.parts) == 2 and not path.is_absolute():
+    elif not path.exists() and (model in shipped_models() or (len(path.parts) == 2 and not path.is_absolute())):
         from atento.models.find import find_model
 
         path = find_model(model)

@@ -129,7 +129,9 @@ class InitConfig:
     """A trained model to fine-tune, and which of its weights are trained."""
 
     model: str
-    """A run folder, a model folder, a folder of a PEFT adapter, or a hub name. Its network and tokenizer are used."""
+    """A run folder, a model folder, a folder of a PEFT adapter, a shipped model (`micro-world-mlm`), or a hub name. Its
+    network and tokenizer are used.
+    """
     train: str = "all"
     """The weights to train: all, head (what stands on the last layer), last-N (the last N layers and the head), bias
     (the biases and the head, BitFit, Ben Zaken et al. 2022) or lora (low-rank adapters and the head). The others keep
