@@ -40,8 +40,8 @@ def periodic_positions() -> Answer:
         (
             f"sin(a + s) and cos(a + s) are one rotation of sin a and cos a, at position 3 as at 100,000 (by "
             f"{away:.1g}); training does not always learn it: row B9.",
-            f"sen(a + s) e cos(a + s) são uma rotação de sen a e cos a, na posição 3 como na 100 000 (por {away:.1g})"
-            "; poder ser aprendido não é ser aprendido: linha B9.",
+            f"sen(a + s) e cos(a + s) são uma rotação de sen a e cos a, na posição 3 como na 100.000 (por {away:.1g})"
+            "; mas o treino nem sempre a aprende: linha B9.",
         ),
         sheet("Products of the vectors of two positions", [panels]),
     )
@@ -65,7 +65,8 @@ def past_the_longest_text() -> Answer:
         (
             f"A learned table has no trained rows for them: {unmoved} of {ROWS} rows stayed random; the first had "
             f"{updates[0]} updates.",
-            f"Uma tabela aprendida nada tem para eles: {unmoved} de {ROWS} linhas ficaram aleatórias, a primeira teve "
+            f"Uma tabela aprendida não tem linhas treinadas para eles: {unmoved} de {ROWS} linhas ficaram "
+            f"aleatórias, a primeira teve "
             f"{updates[0]} atualizações.",
         ),
         sheet("A learned table after training on short texts", panels),
@@ -110,12 +111,14 @@ def positions_explained() -> Answer:
         {"parts away from the score": AtMost(1e-5)},
         (
             "Do relative positions help to explain a model's decisions?",
-            "Posições relativas ajudam a ler as decisões do modelo?",
+            "Posições relativas ajudam a explicar as decisões do modelo?",
         ),
         (
             f"Their share of a score is a separate term: five parts sum to the score (error {away:.1g}); the smallest "
             f"is {minimum:.0%} of it.",
-            f"A sua parte no score fica separada: cinco partes o somam (erro {away:.1g}), a menor com {minimum:.0%}.",
+            f"A sua parte no score é um termo separado: cinco partes somam o score (erro {away:.1g}); a menor é "
+            f"{minimum:.0%} "
+            "dele.",
         ),
         finding.figure,
     )

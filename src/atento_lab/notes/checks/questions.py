@@ -34,11 +34,16 @@ def visible_pairs() -> Answer:
         "A6",
         {"pairs, both ways": both, "pairs, causal": past},
         {"pairs, both ways": 25, "pairs, causal": 15},
-        ("What does a layer without a mask see that a causal one does not?", "O que vê uma camada sem máscara?"),
+        (
+            "What does a layer without a mask see that a causal one does not?",
+            "O que vê uma camada sem máscara que uma causal não vê?",
+        ),
         (
             f"All {both} pairs of 5 tokens affect one another; with the causal mask {past} do: later tokens are "
             f"masked.",
-            f"Os {both} pares de 5 palavras agem uns sobre os outros; com a máscara causal, {past}: falta o que segue.",
+            f"Todos os {both} pares de 5 tokens dependem um do outro; com a máscara causal, {past}: os tokens "
+            f"seguintes "
+            "ficam mascarados.",
         ),
         sheet("How much each output depends on each token", [panels]),
     )
@@ -105,8 +110,9 @@ def long_texts_cost() -> Answer:
         (
             f"For twice the text the largest tensor is {grows['plain']:.0f} times as large; {grows['blocked']:.1f} "
             "times in blocks of queries, with the same result; windows also save time.",
-            f"O dobro do texto, {grows['plain']:.0f} vezes o maior tensor; {comma(grows['blocked'], 1)} vezes em "
-            "faixas de consultas, com o mesmo resultado; janelas poupam também o tempo.",
+            f"Com o dobro do texto, o maior tensor é {grows['plain']:.0f} vezes maior; "
+            f"{comma(grows['blocked'], 1)} vezes em "
+            "blocos de consultas, com o mesmo resultado; janelas poupam também tempo.",
         ),
         sheet("Memory of attention by the number of tokens", [[panel]]),
     )
