@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from typer.testing import CliRunner
 
 from atento.cli.main import application
@@ -17,15 +18,17 @@ from atento.config.recipe import TokenizerConfig
 from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import SpecialIds
+from atento.decoding.contract import Written
 from atento.errors import AtentoWarning, RecipeError, UsageError
 from atento.model import Model, load
 from atento.models.write import _generation_files
 from atento.networks import build_network
 from atento.runs.train import train
-from atento.tasks.decoding_setup import constraints_of
+from atento.tasks.decoding_setup import RULES, constraints_of
 from atento.tasks.translation import translate
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
+from atento_serve.engine.requests import writer_for
 
 TEXTS = ["abcab", "dd c", "e"]
 MOST = 6
@@ -318,6 +321,34 @@ def test_the_exact_search_finds_what_no_beam_beats(model: Model) -> None:
     assert [row[0].hypothesis.score for row in found] == pytest.approx([row[0].hypothesis.score for row in wide])
     with pytest.warns(AtentoWarning, match="the exact search stopped early for 3 of 3 texts after `exact_limit` 1"):
         assert len(model.translate(TEXTS, exact=True, exact_limit=1, max_new_tokens=3)) == 3
+
+
+def test_the_exact_search_ranks_by_the_scores_of_a_rule_that_a_program_adds(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by those of the beam before it, whose score leaves out what the rule takes."""
+    size = model.network.config.vocab_size
+    taken = 6 * torch.rand(3, size, dtype=torch.float64, generator=torch.Generator().manual_seed(7))
+    taken[1:, 1:3] = 0  # the end among them, so that beams find one
+
+    def rule(scores: Tensor, written: Written) -> Tensor:
+        return scores - taken[written.ids.shape[1]]
+
+    monkeypatch.setitem(RULES, ("length_penalty",), lambda config, eos_id: rule)
+    options: dict[str, Any] = {"max_new_tokens": 3, "length_penalty": 0.7}
+    found = model.translations(TEXTS, exact=True, beam=1, exact_limit=10_000, **options)
+    wide = model.translations(TEXTS, beam=1000, until="sure", **options)
+    assert [row[0].text for row in found] == [row[0].text for row in wide]
+
+
+def test_a_stream_and_the_service_load_no_model_to_compare_outputs_with(model: Model) -> None:
+    usual = Model(model.network, model.tokenizer, {**model.config, "decoding": {"mbr": "embeddings:x"}}, None)
+    for refused in (
+        lambda: model.stream("abc", mbr="embeddings:x"),
+        lambda: writer_for(usual, "translate", "{}", None),
+    ):
+        with pytest.raises(UsageError, match="`mbr` embeddings:x needs another model, which neither a stream nor the"):
+            refused()
 
 
 def test_a_stream_heeds_words_and_refuses_what_needs_a_search(model: Model) -> None:

@@ -3,7 +3,7 @@
 A rule takes the scores (R,V) of one step and what each row has written, and forbids a token by -inf. Greedy search and
 sampling give it logits, a beam gives it log-probabilities, as in `transformers`; the difference matters only to the
 repetition penalty. Rules look at the output; with `prompt`, the repetition penalty and the n-grams also look at the
-prompt.
+prompt. A rule with a true `forbids` does nothing but forbid: every other token keeps its score.
 """
 
 import math
@@ -82,6 +82,7 @@ class NoRepeatNGrams:
 
     n: int
     prompt: bool = False
+    forbids = True
 
     def __post_init__(self) -> None:
         if self.n < 1:
@@ -114,6 +115,7 @@ class Banned:
 
     sequences: Sequence[Sequence[int]]
     name = "banned"
+    forbids = True
 
     def __post_init__(self) -> None:
         for sequence in self.sequences:
@@ -153,6 +155,11 @@ class Forced:
     certain: bool = False
     name = "forced"
 
+    @property
+    def forbids(self) -> bool:
+        """Whether the token keeps its score."""
+        return not self.certain
+
     def __call__(self, scores: Tensor, written: Written) -> Tensor:
         """(R,V) -> (R,V)."""
         step = written.ids.shape[1]
@@ -167,6 +174,7 @@ class SuppressedAt:
     step: int
     tokens: Sequence[int]
     name = "suppressed at the beginning"
+    forbids = True
 
     def __call__(self, scores: Tensor, written: Written) -> Tensor:
         """(R,V) -> (R,V)."""
@@ -191,6 +199,11 @@ class ForcedLast:
     max_new_tokens: int | Sequence[int]  # one number, or one a row
     certain: bool = False
     name = "forced at the limit"
+
+    @property
+    def forbids(self) -> bool:
+        """Whether the token keeps its score."""
+        return not self.certain
 
     def __call__(self, scores: Tensor, written: Written) -> Tensor:
         """(R,V) -> (R,V)."""

@@ -6,7 +6,7 @@ from typing import Any, overload
 from atento.config.sections.decoding import DecodingConfig, DecodingOptions
 from atento.config.tables.tasks import TEXT_TO_TEXT, task_with, verb_of
 from atento.decoding import Beam, Greedy, Sample
-from atento.errors import AtentoError, CapabilityError, UsageError
+from atento.errors import CapabilityError, UsageError
 from atento.metrics.utilities import embedding_utility
 from atento.networks import Encoder, EncoderDecoder, RecurrentSeq2Seq
 from atento.tasks.call_options import decoding_for, one_output
@@ -167,6 +167,6 @@ def _utility(mbr: object, embedder: Callable[[str], Any] | None) -> Utility | No
         if not name:
             raise UsageError("`mbr` embeddings:MODEL names a model folder: got none")
         if embedder is None:
-            raise AtentoError("the service compares outputs by metrics alone")
+            raise UsageError(f"`mbr` {mbr} needs another model, which neither a stream nor the service loads")
         return embedding_utility(embedder(name))
     return mbr if callable(mbr) else None

@@ -13,7 +13,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 from atento.config.sections.decoding import CONTINUATION_TOKENS, DecodingConfig
 from atento.config.sections.network import NetworkConfig
-from atento.config.sections.network_parts import WritingConfig
 from atento.decoding import Beam, Greedy, Hypothesis, Sample, generate
 from atento.decoding.contract import Request
 from atento.decoding.draft import Draft
@@ -58,7 +57,7 @@ class Writer:
         encode: texts -> ids, special tokens included, `n_special` of each text; no ids: it is not searched.
         is_prompt: whether texts are prompts; prompt and output share the positions.
         words_only: whether a text without a letter or digit, such as emoji, is its own output.
-        constraints: the words and tokens of `decoding`, as ids (`strategies.constraints_of`).
+        constraints: the words and tokens of `decoding`, as ids (`decoding_setup.constraints_of`).
         utility: a function of (candidates, evidence) for `decoding.mbr`, in place of the metric that it names.
         trained: the most tokens of a text in training; longer inputs are counted in a warning.
         draft: what proposes tokens (`drafts.draft_of`).
@@ -222,9 +221,7 @@ class Writer:
         """The best output of each row; the beam's if the search stops early or no output can end."""
         decoding = self.decoding
         # a rule that changes scores ranks outputs by other numbers than the scores of hypotheses
-        penalties = (decoding.repetition_penalty, decoding.presence_penalty, decoding.frequency_penalty)
-        own = self.config.writing or WritingConfig()
-        comparable = penalties == (1.0, 0.0, 0.0) and not own.renormalized and (own.first, own.last) == (None, None)
+        comparable = all(getattr(rule, "forbids", False) for rule in shared["rules"])
         searched = exact_search(
             self.steps,
             ids,
