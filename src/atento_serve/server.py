@@ -55,6 +55,8 @@ async def answer_until(
     tracing = None if settings.tracing is None else settings.tracing(log.event)
     hosts = Hosts(settings.host, settings.allowed_hosts)
     studio = None if settings.studio is None else StudioProcess(settings.studio, limits)
+    if studio is not None:
+        studio.start()
     app = application(service, origins=settings.origins, tracing=tracing, hosts=hosts, studio=studio)
     servers = [(_Server(_config(app, service)), bound)]
     if settings.admin_socket is not None:

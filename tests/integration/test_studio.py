@@ -19,7 +19,13 @@ from studio_page import TEXT, StudioPage
 
 pytestmark = pytest.mark.integration
 HOSTILE = '<img src=x onerror="document.title=1"> </script><b>'
-SCREENS = {"models": {}, "heads": {"model": "en-pt"}}
+SCREENS = {
+    "models": {},
+    "heads": {"model": "en-pt"},
+    "inside": {"model": "llama"},
+    "masks": {"paint": "0.3,5.2"},
+    "positions": {"model": "t5"},
+}
 
 
 def children(studio: Served) -> list[int]:

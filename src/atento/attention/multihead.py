@@ -140,8 +140,7 @@ class MultiHeadAttention(nn.Module):
                 q, k = rotation(q), rotation(k)
             keys_values = KeyValues(k, v) if state is None else state.append(k, v)
         else:
-            queries = self.input.rows(x, 0, self.n_heads * self.d_head, random)
-            q = self._normed(self._by_head(queries), self.query_norm)
+            q = self.queries(x, random)
             keys_values = memory if isinstance(memory, KeyValues) else self.key_values(memory, random)
         k, v, router = keys_values.keys, keys_values.values, terms.block_router
         relative = None if terms.relative is None else terms.relative.projected(self.project_positions, random)
@@ -161,6 +160,10 @@ class MultiHeadAttention(nn.Module):
                 relative=relative,
             )  # (B,H,T,K)
         return self.output(out.transpose(1, 2).flatten(2), random), keys_values
+
+    def queries(self, x: Tensor, random: Randomness | None = None) -> Tensor:
+        """The queries of x (B,T,D) alone, as cross-attention reads it: (B,H,T,K)."""
+        return self._normed(self._by_head(self.input.rows(x, 0, self.n_heads * self.d_head, random)), self.query_norm)
 
     def key_values(self, memory: Tensor, random: Randomness | None = None) -> KeyValues:
         """Keys and values of `memory` (B,S,D), computed once for all steps of a decoder (docs/notes.md#a9)."""

@@ -13,9 +13,12 @@ from atento_serve.studio.screens import (
     beam_tree,
     fill_masks,
     heads,
+    inside_head,
     labels,
+    mask_lab,
     model_cards,
     next_token,
+    position_plots,
     translate,
     why,
 )
@@ -38,6 +41,9 @@ class Screen:
 SCREENS: dict[str, Screen] = {
     "models": Screen(model_cards.FUNCTIONS),
     "heads": Screen(heads.FUNCTIONS, heads.why_not),
+    "inside": Screen(inside_head.FUNCTIONS, inside_head.why_not),
+    "masks": Screen(mask_lab.FUNCTIONS),
+    "positions": Screen(position_plots.FUNCTIONS),
     "next": Screen(next_token.FUNCTIONS, next_token.why_not),
     "translate": Screen(translate.FUNCTIONS, translate.why_not),
     "beam": Screen(beam_tree.FUNCTIONS, beam_tree.why_not),

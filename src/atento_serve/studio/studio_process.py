@@ -27,6 +27,10 @@ class StudioProcess:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="studio")
         self._lock, self._under_way = Lock(), 0
 
+    def start(self) -> None:
+        """Start the process now, so that it is ready when the page is opened."""
+        self._thread.submit(self._started)
+
     async def call(self, function: str, arguments: object) -> tuple[Any, bytes]:
         """What a function of a screen answers: plain data, and bytes.
 

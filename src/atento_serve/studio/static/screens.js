@@ -3,10 +3,13 @@ import answer from "./screens/answer.js";
 import beam from "./screens/beam.js";
 import fill from "./screens/fill.js";
 import heads from "./screens/heads.js";
+import inside from "./screens/inside.js";
 import labels from "./screens/labels.js";
+import masks from "./screens/masks.js";
 import models from "./screens/models.js";
 import next from "./screens/next.js";
+import positions from "./screens/positions.js";
 import translate from "./screens/translate.js";
 import why from "./screens/why.js";
 
-export const SCREENS = [models, heads, next, translate, beam, fill, labels, answer, why];
+export const SCREENS = [models, heads, inside, masks, positions, next, translate, beam, fill, labels, answer, why];

@@ -8,7 +8,7 @@ import { SCREENS } from "./screens.js";
 import { State } from "./state.js";
 
 const DEFAULTS = { screen: "models", language: "", theme: "", b: "", text: "The cat sees the old house.", target: "", layer: 0,
-  head: "mean", words: "0", hide: "0", ids: "0", pin: "" };
+  head: "mean", words: "0", hide: "0", ids: "0", pin: "", mask: "causal()" };
 
 class Studio extends EventTarget {
   constructor() {
@@ -99,6 +99,7 @@ class Studio extends EventTarget {
       if (reason) made.append(make("span", { class: "unseen" }, `: ${reason}`));
       return made;
     }));
+    this.rail.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
 
   // Why the model cannot feed a screen, in the language of the page; "" if it can.
