@@ -163,7 +163,7 @@ def studio(
     models: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[MODEL]...",
+            metavar="MODEL",
             help="Run folders, model folders or hub names, also NAME=MODEL. Default: the package's small models.",
             autocompletion=model_names,
         ),
@@ -218,9 +218,9 @@ def _shown(models: "dict[str, ModelSettings]", megabytes: int) -> "StudioSetting
 
 def _small_models() -> list[str]:
     """The names of the models that come with the package."""
-    from atento.errors import UsageError
+    from atento.models.shipped import shipped_models
 
-    raise UsageError("give at least one MODEL: a run folder, a model folder or a hub name")
+    return list(shipped_models())
 
 
 def _routes() -> "Answer":

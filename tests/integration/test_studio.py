@@ -302,3 +302,10 @@ def test_what_is_saved_stands_alone(browser: Any, studio: Served, screen: str, f
         page.goto((tmp_path / f"saved.{form}").as_uri())
         assert all(url.startswith(("file:", "data:")) for url in asked)
         page.close()
+
+
+def test_with_nothing_given_it_opens_on_the_small_models() -> None:
+    with served([], command="studio") as small:
+        names = small.get("/studio/api/about").json()["models"]
+        assert len(names) == 7 and all(name.startswith("micro-world-") for name in names)
+        assert small.post("/studio/api/card", {"model": "micro-world-lm"}).json()["verbs"][0] == "generate"
