@@ -33,29 +33,30 @@ def shown(page: StudioPage, at: int = 0) -> list[list[str]]:
     return rows
 
 
-@pytest.mark.parametrize("screen", SCREENS)
-def test_a_screen_is_shown_without_complaint_and_saved(browser: Any, studio: Served, screen: str) -> None:
-    seen = StudioPage(browser, studio).go(screen, **SCREENS[screen])
-    assert seen.problem == "" and shown(seen) and seen.complaints == []
-    seen.page.locator(".save summary").click()
-    for kind in ("SVG", "JSON"):
-        with seen.page.expect_download() as file:
-            seen.page.locator(".save .menu button", has_text=kind).click()
-        assert (file.value.path()).stat().st_size > 100
-        seen.page.locator(".save summary").click()
+def test_a_screen_is_shown_without_complaint_and_saved(browser: Any, studio: Served) -> None:
+    seen = StudioPage(browser, studio)
+    for screen, state in SCREENS.items():
+        seen.go(screen, **state)
+        assert seen.problem == "" and shown(seen) and seen.complaints == [], screen
+        for kind in ("SVG", "JSON"):
+            seen.page.locator(".save summary").click()
+            with seen.page.expect_download() as file:
+                seen.page.locator(".save .menu button", has_text=kind).click()
+            assert file.value.path().stat().st_size > 100, (screen, kind)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("screen", SCREENS)
-def test_axe_finds_nothing(browser: Any, studio: Served, screen: str, theme: str) -> None:
-    seen = StudioPage(browser, studio, bypass_csp=True).go(screen, theme=theme, **SCREENS[screen])
-    assert seen.axe() == []
+def test_axe_finds_nothing(browser: Any, studio: Served, theme: str) -> None:
+    seen = StudioPage(browser, studio, bypass_csp=True)
+    for screen, state in SCREENS.items():
+        assert seen.go(screen, theme=theme, **state).axe() == [], screen
 
 
-@pytest.mark.parametrize("screen", SCREENS)
-def test_a_narrow_page_does_not_scroll_sideways(browser: Any, studio: Served, screen: str) -> None:
-    seen = StudioPage(browser, studio, width=360).go(screen, **SCREENS[screen])
-    assert seen.page.evaluate("document.documentElement.scrollWidth") <= 360
+def test_a_narrow_page_does_not_scroll_sideways(browser: Any, studio: Served) -> None:
+    seen = StudioPage(browser, studio, width=360)
+    for screen, state in SCREENS.items():
+        seen.go(screen, **state)
+        assert seen.page.evaluate("document.documentElement.scrollWidth") <= 360, screen
 
 
 def test_the_next_token_has_the_probabilities_of_python_before_and_after_filters(browser: Any, studio: Served) -> None:
@@ -156,6 +157,7 @@ def test_a_screen_that_a_model_cannot_feed_says_why(browser: Any, studio: Served
 
 def test_what_a_text_says_never_becomes_markup(browser: Any, studio: Served) -> None:
     hostile = '<img src=x onerror="document.title=1"> <b>cat</b>'
+    seen = StudioPage(browser, studio)
     for screen, state in SCREENS.items():
-        seen = StudioPage(browser, studio).go(screen, **{**state, "text": hostile, "question": hostile})
+        seen.go(screen, **{**state, "text": hostile, "question": hostile})
         assert seen.page.locator("#screen img, #screen b").count() == 0 and "Studio" in seen.page.title(), screen
