@@ -1,7 +1,7 @@
 // Attention maps: the tokens of a kind and the weights of a head as the drawings of the attention page take them
 // (`page_heat.js` and `page_lines.js`, which are plain scripts: their functions are global).
 export const { css, drawHeat, drawLines, fillTokens, headColour, heatGeometry, heatHit, largestOf, rampColours, shadeTokens } = globalThis;
-const MOST_LINKS = 3000;  // lines that are drawn at a time: more would hide one another
+const MOST_LINKS = 1000;  // lines that are drawn at a time: more would hide one another
 
 // The tokens or words of a side that are shown, each with its place in the map.
 export function groupsOf(side, words, hide) {
@@ -40,10 +40,10 @@ export function strongest(view, count) {
   let best = [];
   view.rows.forEach((row, r) => view.columns.forEach((column, c) => {
     const weight = view.at(r, c);
-    if (best.length < count || weight > best[best.length - 1][1])
-      best = [...best, [`${row.label} → ${column.label}`, weight]].sort((a, b) => b[1] - a[1]).slice(0, count);
+    if (best.length < count || weight > best[best.length - 1][2])
+      best = [...best, [r, c, weight]].sort((a, b) => b[2] - a[2]).slice(0, count);
   }));
-  return best.filter((pair) => pair[1] > 0);
+  return best.filter(([, , weight]) => weight > 0).map(([r, c, weight]) => [`${view.rows[r].label} → ${view.columns[c].label}`, weight]);
 }
 
 // A canvas as large as a box in sight shows of a drawing of `width` by `height`, sharp on any screen.

@@ -163,7 +163,7 @@ class Studio extends EventTarget {
     if (row.text) {
       trace = await this.trace();
       if (round !== this.round) return;
-      if (this.strip.trace === trace && [...changed].every((name) => name === "pin")) this.strip.mark();
+      if (this.strip.trace === trace && !["words", "hide", "ids", "language"].some((name) => changed.has(name))) this.strip.mark();
       else this.strip.show(trace);
       this.strip.trace = trace;
     }
