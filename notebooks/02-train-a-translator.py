@@ -15,6 +15,7 @@ import math
 import pandas as pd
 
 import atento
+from atento.inspection.figures.curves import sparkline
 from atento_world import write
 
 
@@ -79,8 +80,8 @@ run
 lines = (run.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
 events = pd.DataFrame([json.loads(line) for line in lines])
 curve = events[events["event"] == "train"][["step", "nll"]].astype({"step": int})
-print("log V =", round(math.log(1000), 2))
-curve.set_index("step").round(2).style.bar(color="#9db8d9", vmin=0, vmax=7)
+print("log V =", round(math.log(1000), 2), " ", sparkline(list(curve["nll"])))
+curve.set_index("step").round(2)
 
 # %% [markdown] lang="en"
 # ## Translate and score

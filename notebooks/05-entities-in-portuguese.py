@@ -42,6 +42,7 @@ pd.DataFrame(found)
 #
 # No esquema IOB2, `B-PER` começa uma pessoa, `I-PER` a continua, e `O` está fora de qualquer nome. Por que duas etiquetas? Porque dois nomes podem estar lado a lado.
 
+
 # %%
 def with_names(split, count):
     rows = pd.DataFrame(labelled("entities", split, 3 * count))

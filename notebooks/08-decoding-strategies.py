@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 
 import atento
+from atento_world import write
 
 lm = atento.load("micro-world-lm", device="cpu")
 translator = atento.load("micro-world-en-pt", device="cpu")
@@ -34,12 +35,12 @@ lm.generate(prompt, greedy=True)
 # $$p_\tau(w) = \frac{e^{z_w / \tau}}{\sum_{w'} e^{z_{w'} / \tau}}$$
 
 # %%
-ids = torch.tensor([[lm.network.config.special.bos, *lm.tokenizer.encode(prompt).ids]])
+ids = torch.tensor([[lm.network.config.ids.bos, *lm.tokenizer.encode(prompt)]])
 with torch.inference_mode():
     z = lm.network(ids).logits[0, -1]
 best = z.topk(8).indices
 table = {f"τ = {t}": torch.softmax(z / t, -1)[best].tolist() for t in (0.5, 1.0, 2.0)}
-pd.DataFrame(table, index=lm.tokenizer.tokens(best.tolist())).style.bar(color="#9db8d9", vmin=0, vmax=1)
+pd.DataFrame(table, index=lm.tokenizer.tokens(best.tolist())).round(3)
 
 # %% [markdown] lang="en"
 # ## Greedy search and sampling
@@ -133,8 +134,6 @@ translator.translate(text, mbr="chrf", candidates=8, seed=1)
 # **Solução.** Quase sempre ao menos tão provável, mas não é lei: o feixe pode cortar o começo que a busca gulosa teria seguido. Aqui as saídas são ordenadas com $\alpha = 0$, isto é, só pela probabilidade.
 
 # %%
-from atento_world import write  # noqa: E402
-
 texts = [pair.source for pair in write("combinations", 10)]
 greedy = [row[0].hypothesis.log_prob for row in translator.translations(texts, greedy=True)]
 beam = [row[0].hypothesis.log_prob for row in translator.translations(texts, beam=4, length_penalty=0.0)]
