@@ -60,8 +60,8 @@ recipe = {
     "task": "translation",
     "tokenizer": {"kind": "bpe", "vocab_size": 1000},
     "network": {"preset": "transformer-tiny", "n_layers": 2, "d_model": 96, "d_ff": 192, "n_heads": 4},
-    "training": {"steps": 400, "batch_tokens": 1500, "learning_rate": 4e-3, "warmup": 50, "schedule": "cosine",
-                 "validate_every": 200, "checkpoint_every": 200, "log_every": 20},
+    "training": {"steps": 500, "batch_tokens": 1500, "learning_rate": 4e-3, "warmup": 50, "schedule": "cosine",
+                 "validate_every": 250, "checkpoint_every": 250, "log_every": 50},
 }  # fmt: skip
 run = atento.train(recipe, data={"train": train, "valid": test}, out="runs/en-pt", force=True, threads=1)
 run
