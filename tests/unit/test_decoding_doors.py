@@ -328,7 +328,7 @@ def test_the_exact_search_ranks_by_the_scores_of_a_rule_that_a_program_adds(
 ) -> None:
     """Not by those of the beam before it, whose score leaves out what the rule takes."""
     size = model.network.config.vocab_size
-    taken = 6 * torch.rand(3, size, dtype=torch.float64, generator=torch.Generator().manual_seed(7))
+    taken = 6 * torch.rand(3, size, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     taken[1:, 1:3] = 0  # the end among them, so that beams find one
 
     def rule(scores: Tensor, written: Written) -> Tensor:
