@@ -119,7 +119,7 @@ class Description:
         pairs: whether it reads pairs of texts; None: unknown.
         gives_number: whether `similarity` is the number of a regression head, not a cosine.
         mask_token: the token that `fill` replaces.
-        path: where it was loaded from. `fingerprint`: a hash of its configuration and weights; None: unknown.
+        path: where it was loaded from.
     """
 
     task: str
@@ -140,7 +140,6 @@ class Description:
     gives_number: bool = False
     mask_token: str | None = None
     path: str = ""
-    fingerprint: str | None = None
 
 
 @dataclass(frozen=True)

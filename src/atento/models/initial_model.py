@@ -68,7 +68,7 @@ def fine_tuned(
         RecipeError: the model does not have so many layers; upper layers are left out, or layers mixed, of a model that
             is neither an encoder nor a decoder.
     """
-    config = initial.network
+    config = initial.network_config
     planned_network(initial, config)  # before one of its sizes takes memory
     if tokenizer.markers and config.tokenizer_fingerprint is not None:  # of the tokenizer without the run's markers
         same = Tokenizer.load(initial.path, markers=tokenizer.markers).fingerprint
@@ -103,7 +103,7 @@ def check_new_positions(initial: ModelFiles, network: NetworkConfig, recipe: Rec
     Raises:
         RecipeError: the recipe makes the table longer by new rows, and `init.train` is not all.
     """
-    limit = initial.network.position_limit
+    limit = initial.network_config.position_limit
     train = "all" if recipe.init is None else recipe.init.train
     if limit is None or network.max_len <= limit or train == "all" or _longer(recipe.network) == "interpolated":
         return
@@ -150,7 +150,7 @@ def first_weights(network: Network, initial: ModelFiles, recipe: NetworkConfig) 
     """
     files = lengthened(initial, network, recipe)
     fresh = network.state_dict()
-    labels = {head.name: head.labels for head in initial.network.heads}
+    labels = {head.name: head.labels for head in initial.network_config.heads}
     heads_with_other_labels = tuple(
         f"{_HEADS}{head.name}." for head in network.config.heads if labels.get(head.name) != head.labels
     )

@@ -99,7 +99,7 @@ def load_model(
         network.requires_grad_(False)
         return LoadedModel(network, None, about, path, None, word_model, precision, requested=str(model))
     files = read_model(model, allow_missing=allow_missing, allow_unused=allow_unused)
-    config = files.network
+    config = files.network_config
     for section, check in _SECTIONS.items():
         if section in files.config:  # a wrong value is found here, not at the first text
             check(files.config, files.path)
@@ -133,7 +133,7 @@ class ModelFiles:
     load_report: LoadReport | None = None
 
     @cached_property
-    def network(self) -> NetworkConfig:
+    def network_config(self) -> NetworkConfig:
         """The network of `config.json`. Raises ModelError: it is of another layout, or a value is out of range."""
         return network_config(self.config, self.path)
 
@@ -160,7 +160,7 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
     named, is_adapter = not Path(model).exists(), (path / ADAPTER_CONFIG).exists()
     allowed: dict[str, Any] = {"allow_missing": allow_missing, "allow_unused": allow_unused}
     if is_adapter:
-        base, theirs, network, weights, load_report = read_peft(path, fetch=named, **allowed)
+        base, theirs, network_settings, weights, load_report = read_peft(path, fetch=named, **allowed)
     elif not (path / CONFIG).exists():
         raise UsageError(f"{path} is neither a run (no checkpoints) nor a model folder (no config.json)")
     else:
@@ -170,10 +170,10 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
             _check_fetched(model, path, () if modules is None else modules.dense)
         if theirs.get("model_type", "atento") == "atento":
             return ModelFiles(path, *migrated(theirs, read_weights(path), str(path)))
-        network, weights, load_report = read_released(path, theirs, **allowed)
+        network_settings, weights, load_report = read_released(path, theirs, **allowed)
     if modules is not None:
-        network, weights = with_projections(network, weights, modules)
-    generation = read_generation(base, theirs, network)
+        network_settings, weights = with_projections(network_settings, weights, modules)
+    generation = read_generation(base, theirs, network_settings)
     load_report.unread += _unread((found, base, path), modules)
     config = _translated(theirs, generation, path, modules, load_report)
     if is_adapter:

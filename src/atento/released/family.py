@@ -57,17 +57,24 @@ NewHead = Callable[[HeadKind, NetworkConfig], dict[str, Any] | None]
 class Family:
     """One `model_type` of the Hugging Face layout.
 
-    `prefix` is the prefix of the base model's names in models with a head, and `other_prefixes` that of classes where
-    it is another, by the end of their name. `read` and `write` translate the configuration; `read` also gets the names
-    of the tensors, which decide the heads, and which of them repeat one another. `computed` are names, or ends of
-    names, of tensors that are not learned. `repeats` are those that usually repeat another one, by the configuration.
-    `ignored` are ends of names of tensors that some files hold although their network does not use them. `tied` says
-    whether a tensor that a file leaves out repeats another one, if the configuration has no `tie_word_embeddings`;
-    None: it always does. `on_encoder` are the kinds of labels whose class is an encoder without its decoder.
-    `new_head` gives the options of a new head for fine-tuning, as the published classes have it; None: the usual ones.
-    `pooler` says whether a new head of a text reads a pooler, `from_padding` whether positions count the real tokens
-    from behind the id of padding, `transposed` whether linear layers are stored as (in, out), and `denoises` whether
-    its models were trained to write a text without its masks.
+    Attributes:
+        model_type: its name in their `config.json`.
+        prefix: of the base model's names in models with a head. other_prefixes: that of classes where it is another, by
+            the end of their name.
+        read, write: translate the configuration; `read` also gets the names of the tensors, which decide the heads, and
+            which of them repeat one another.
+        rows: of the weight table, by the configuration.
+        computed: names, or ends of names, of tensors that are not learned.
+        repeats: the tensors that usually repeat another one, by the configuration.
+        tied: whether a tensor that a file leaves out repeats another one, if the configuration has no
+            `tie_word_embeddings`; None: it always does.
+        ignored: ends of names of tensors that some files hold although their network does not use them.
+        on_encoder: the kinds of labels whose class is an encoder without its decoder.
+        new_head: gives the options of a new head for fine-tuning, as the published classes have it; None: the usual.
+        pooler: whether a new head of a text reads a pooler.
+        from_padding: whether positions count the real tokens from behind the id of padding.
+        transposed: whether linear layers are stored as (in, out).
+        denoises: whether its models were trained to write a text without its masks.
     """
 
     model_type: str

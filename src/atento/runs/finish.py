@@ -37,8 +37,8 @@ def already_finished(run: Run) -> RunResult:
     return run, None if end is None else scores_on_test(end), True
 
 
-def finish_run(setup: Setup, run: Run) -> RunResult:
-    """Train to the end, average checkpoints, score the test data and write the event `end`. Trackers get the events."""
+def train_and_finish(setup: Setup, run: Run) -> RunResult:
+    """Train to the last step, then average checkpoints, score the test data and write `end`. Trackers get it all."""
     recipe, run_id = setup.recipe, str(run.identity["run_id"])
     tracked = TrackedRun(run.folder, recipe.name, run_id, run.progress.step, recipe_values(recipe))
     names = recipe.training.report_to if setup.replica.main else ()

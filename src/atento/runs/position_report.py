@@ -87,7 +87,7 @@ def position_report(run: str | Path) -> list[PositionTable]:
     if path is None:
         raise UsageError(f"{folder} is not a run with a checkpoint")
     model_files = read_model(path)
-    config = model_files.network
+    config = model_files.network_config
     if not any(scheme.kind == "learned" for scheme in config.schemes):
         raise UsageError(f"the network of {folder} has no learned positions: its schemes are {_kinds(config)}")
     loaded = load_recipe(folder)

@@ -318,7 +318,7 @@ def tokenizer_and_network(loaded: LoadedRecipe, train: Split, report: Report) ->
         tokenizer = new_tokenizer(recipe, loaded.home, train, report)
         return tokenizer, network_for(recipe, tokenizer, train)
     initial = initial_model(recipe.init.model, loaded.home)
-    recipe = with_rates(loaded, initial.network).recipe
+    recipe = with_rates(loaded, initial.network_config).recipe
     tokenizer = Tokenizer.load(initial.path, markers=recipe.tokenizer.markers)
     config = fine_tuned(initial, recipe.network, tokenizer, recipe.init)
     network = with_task_heads(config, recipe, train)

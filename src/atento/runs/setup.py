@@ -15,9 +15,7 @@ from atento.data.records.memory import MemoryRecords
 from atento.models.load import ModelFiles
 from atento.networks.interface import Network
 from atento.runs.branch import BranchPoint
-from atento.runs.prepare import (
-    Data,
-)
+from atento.runs.prepare import Data
 from atento.text.tokenizer import Tokenizer
 from atento.training.progress import Reporter
 from atento.training.replica.local import Local, Replica

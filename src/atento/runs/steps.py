@@ -29,7 +29,7 @@ from atento.runs.begin import start_or_resume
 from atento.runs.classifier import classifier_of
 from atento.runs.divided import check_divided, check_processes
 from atento.runs.fine_tuning import rates_taken, trained_count, tune, with_rates, with_warmup
-from atento.runs.finish import RunResult, already_finished, finish_run
+from atento.runs.finish import RunResult, already_finished, train_and_finish
 from atento.runs.model_config import adapters_of, facts_of_data, model_config
 from atento.runs.plans.minutes import fix_updates
 from atento.runs.plans.run_plan import new_shapes
@@ -80,7 +80,7 @@ def train_run(setup: Setup) -> RunResult:
         TrainingStopped: a signal stopped training; a checkpoint was saved.
     """
     run, unfinished = setup.replica.main_first(lambda: prepare_run(setup))
-    return finish_run(setup, run) if unfinished else already_finished(run)
+    return train_and_finish(setup, run) if unfinished else already_finished(run)
 
 
 def prepare_run(setup: Setup) -> tuple[Run, bool]:
@@ -131,7 +131,7 @@ def choose_rates(setup: Setup) -> None:
         network = load_recipe(saved, environment={}).recipe.network
     else:
         setup.initial = initial_model(init.model, setup.loaded.home)
-        network = setup.initial.network
+        network = setup.initial.network_config
         if init.cache is None:
             if sentence := rates_taken(setup.loaded, network):
                 setup.report(sentence)

@@ -44,7 +44,7 @@ def saved_config(config: NetworkConfig, recipe: Recipe, initial: ModelFiles | No
     """
     if initial is None or recipe.init is None or recipe.init.cache is None:
         return config
-    return changed(config, rates_of(initial.network))
+    return changed(config, rates_of(initial.network_config))
 
 
 def frozen_vectors(

@@ -187,7 +187,7 @@ def finish_reason(output: dict[str, Any]) -> str:
 
 
 async def echoed(work: Work, fields: CompletionFields, prompts: list[str], verb: str) -> Outcome:
-    """The entries of the tokens of each prompt (`serve.jobs.Piece.log_probs`), if asked for; else None for each.
+    """The entries of the tokens of each prompt (`atento_serve.jobs.Piece.log_probs`), if asked for; else None for each.
 
     Raises:
         ServiceError: 422, the model reads its prompts as sources, whose tokens have no probability.

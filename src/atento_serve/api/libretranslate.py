@@ -14,6 +14,7 @@ from atento_serve.api.detection import Detected, detect
 from atento_serve.api.language_codes import NAMES, code_of, pair_in
 from atento_serve.api.passages import Passages, Piece, joined
 from atento_serve.http.body import FORMS, content_type, read_object
+from atento_serve.http.clients import Key
 from atento_serve.http.errors import LIBRETRANSLATE, ServiceError
 from atento_serve.http.fields import Fields, Texts, bounded, listed, read
 from atento_serve.http.request_jobs import Pointers, Work, check_texts, unless_gone
@@ -92,15 +93,16 @@ def add_routes(app: FastAPI, service: Service) -> None:
         return JSONResponse(rows)
 
     async def detected(request: Request) -> Response:
-        fields = await _fields(service, request, DetectFields)
+        fields, _ = await _fields(service, request, DetectFields)
         texts = listed(fields.q)
         check_texts(service, len(texts), "/q")
         rows = await asyncio.to_thread(lambda: [[_shown(language) for language in detect(text)] for text in texts])
         return JSONResponse(rows[0] if isinstance(fields.q, str) else rows)
 
     async def translated(request: Request) -> Response:
-        fields = await _fields(service, request, TranslateFields)
-        return JSONResponse(await _translate(service, request, fields))
+        fields, key = await _fields(service, request, TranslateFields)
+        with service.clients.share(request, key):
+            return JSONResponse(await _translate(service, request, fields))
 
     tags: dict[str, Any] = {"tags": [LIBRETRANSLATE]}
     app.add_api_route("/languages", languages, methods=["GET"], summary="Languages and their targets", **tags)
@@ -122,37 +124,35 @@ def add_routes(app: FastAPI, service: Service) -> None:
     )
 
 
-async def _fields(service: Service, request: Request, kind: type[Any]) -> Any:
-    """The fields of a request whose key may stand in its body."""
+async def _fields(service: Service, request: Request, kind: type[Any]) -> tuple[Any, Key | None]:
+    """The fields of a request whose key may stand in its body, and that key."""
     value = await read_object(request, service.limits, form=True)
     if content_type(request) in FORMS and isinstance(value.get("alternatives"), str):
         text = value["alternatives"]
         value["alternatives"] = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text
-    service.clients.authenticate(request, value.get("api_key") if isinstance(value, dict) else None)
-    return read(kind, value)
+    key = service.clients.authenticate(request, value.get("api_key") if isinstance(value, dict) else None)
+    return read(kind, value), key
 
 
 async def _translate(service: Service, request: Request, fields: TranslateFields) -> dict[str, Any]:
-    key = service.clients.authenticate(request, fields.api_key)
-    with service.clients.share(request, key):
-        texts = listed(fields.q)
-        check_texts(service, len(texts), "/q")
-        bounded("alternatives", fields.alternatives, 0, service.limits.n - 1)
-        served = dict.fromkeys(known.source for known in directions(service))
-        passages, pieces, languages = await asyncio.to_thread(_read, texts, fields, served)
-        sources = [language.code if language else code_of(fields.source) for language in languages]
-        work = Work(service, request, Pointers("/q"))
-        written: list[list[str]] = [[] for _ in passages.sentences]
-        for source in dict.fromkeys(sources):
-            direction = _direction(service, source, fields.target)
-            rows = [row for row, code in zip(pieces, sources) if code == source]
-            numbers = [piece for row in rows for piece in row if isinstance(piece, int)]
-            sentences = [passages.sentences[number] for number in numbers]
-            outputs = await unless_gone(request, _written(work, direction, sentences, fields.alternatives))
-            for number, texts_of_sentence in zip(numbers, outputs):
-                written[number] = texts_of_sentence
-        choices = [_choices(row, written, fields) for row in pieces]
-        return _body(fields, choices, languages)
+    texts = listed(fields.q)
+    check_texts(service, len(texts), "/q")
+    bounded("alternatives", fields.alternatives, 0, service.limits.n - 1)
+    served = dict.fromkeys(known.source for known in directions(service))
+    passages, pieces, languages = await asyncio.to_thread(_read, texts, fields, served)
+    sources = [language.code if language else code_of(fields.source) for language in languages]
+    work = Work(service, request, Pointers("/q"))
+    written: list[list[str]] = [[] for _ in passages.sentences]
+    for source in dict.fromkeys(sources):
+        direction = _direction(service, source, fields.target)
+        rows = [row for row, code in zip(pieces, sources) if code == source]
+        numbers = [piece for row in rows for piece in row if isinstance(piece, int)]
+        sentences = [passages.sentences[number] for number in numbers]
+        outputs = await unless_gone(request, _written(work, direction, sentences, fields.alternatives))
+        for number, texts_of_sentence in zip(numbers, outputs):
+            written[number] = texts_of_sentence
+    choices = [_choices(row, written, fields) for row in pieces]
+    return _body(fields, choices, languages)
 
 
 def _read(

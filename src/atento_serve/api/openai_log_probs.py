@@ -1,4 +1,4 @@
-"""Log-probabilities of tokens in the shapes of OpenAI's API, from the entries of `serve.jobs.Piece.log_probs`."""
+"""Log-probabilities of tokens in the shapes of OpenAI's API, from those of `atento_serve.jobs.Piece.log_probs`."""
 
 from bisect import bisect_right
 from codecs import getincrementaldecoder

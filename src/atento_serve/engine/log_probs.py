@@ -16,7 +16,7 @@ _LEAST = -9999.0  # what OpenAI's API gives for a token that cannot be written; 
 
 
 def entries(tokenizer: Tokenizer, ids: Iterable[int], log_probs: Iterable[float], tops: Sequence[Top]) -> list[Any]:
-    """An entry for each token, as `serve.jobs.Piece.log_probs` has them.
+    """An entry for each token, as `atento_serve.jobs.Piece.log_probs` has them.
 
     Args:
         tokenizer: of the tokens.

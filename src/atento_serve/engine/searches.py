@@ -2,7 +2,8 @@
 
 A search runs in a greenlet. Where it calls `step`, it waits; when all of them wait, their rows are stepped together,
 and each goes on with its logits. So beam search, minimum Bayes risk and the exact search are those of
-`atento.decoding`, unchanged. Beams of the same width are one search (`decoding.beam.lane`): each waits for its outputs.
+`atento.decoding`, unchanged. Beams of the same width are one search (`decoding.beam.beam_lane`): each waits for
+its outputs.
 """
 
 from __future__ import annotations
@@ -156,11 +157,11 @@ class Searches:
         return result
 
     def takes(self, asked: BeamRequest) -> bool:
-        """As `decoding.beam.search.BeamHost.takes`."""
+        """As `decoding.beam.beam_search.BeamHost.takes`."""
         return self.lanes is not None and self.lanes.takes(asked)
 
     def beam_steps(self, asked: BeamRequest, *, each: bool) -> Iterator[BeamSearch]:
-        """As `decoding.beam.search.BeamHost.beam_steps`."""
+        """As `decoding.beam.beam_search.BeamHost.beam_steps`."""
         assert self.lanes is not None
         lane = self.lanes.add(asked)
         try:

@@ -22,11 +22,11 @@ from atento.model import Model, load
 from atento.training.allocator import keep_kernels, return_freed_memory
 from atento_serve.chat.conversations import Conversations, prompts
 from atento_serve.engine.inbox import Inbox
-from atento_serve.engine.job_queue import Waiting
 from atento_serve.engine.messages import decoded
 from atento_serve.engine.outbox import Outbox
 from atento_serve.engine.reading import batch_of, read_batch
 from atento_serve.engine.verbs import check_verb, describe, fitted
+from atento_serve.engine.waiting import Waiting
 from atento_serve.engine.writing import Writers
 from atento_serve.jobs import Failed, Job
 
@@ -38,7 +38,7 @@ class Worker:
 
     Args:
         model: the model.
-        limits: those of `serve.settings.Limits` that the engine holds, by their names.
+        limits: those of `atento_serve.settings.Limits` that the engine holds, by their names.
         inbox, outbox: the messages from and to the server.
     """
 

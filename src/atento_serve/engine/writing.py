@@ -23,7 +23,6 @@ from atento.tasks.task_model import tokenizer_of
 from atento.tasks.text_writing import Writer, Writing, WrittenText
 from atento.text.streaming import TextStream
 from atento.text.tokenizer import Tokenizer
-from atento_serve.engine.job_queue import Waiting
 from atento_serve.engine.log_probs import Top, entries, lead_of, most_probable_beside, texts_of_tokens
 from atento_serve.engine.outbox import Outbox
 from atento_serve.engine.requests import (
@@ -36,6 +35,7 @@ from atento_serve.engine.requests import (
     writings_of,
 )
 from atento_serve.engine.searches import PART, Searches, shared_steps
+from atento_serve.engine.waiting import Waiting
 from atento_serve.jobs import Job, Piece, Result, Usage
 
 MOST_ROWS = 256  # outputs that are written at a time, unless one job alone has more
@@ -128,18 +128,18 @@ class Writers:
             if text.writing is None:  # a source that is blank, or has no words to translate
                 self._finish(text, [writer.unsearched(waiting.items[text.number])], [[]])
         is_one = is_one_output(writer)
-        # whether it can be written so; how; the parts of it that searches write, if it is not the lane
-        ways: tuple[tuple[bool, Callable[[Any], None], Sequence[Any] | None], ...] = (
-            (self._lane is not None and fits_lane(writer), self._join_lane, None),
-            (is_one and job.stream and not job.log_probs, self._stream, searched),
-            (is_one and self._takes(searched), self._beam, searched),
-            (True, self._search, _by_limit(searched)),
-        )
-        _, write, parts = next(way for way in ways if way[0])
-        if parts is None:
-            write(searched)
-            return
-        written.searches = self._exact if writer.decoding.exact else self._searches
+        if self._lane is not None and fits_lane(writer):
+            self._join_lane(searched)
+        elif is_one and job.stream and not job.log_probs:
+            self._start(written, self._stream, searched)
+        elif is_one and self._takes(searched):
+            self._start(written, self._beam, searched)
+        else:
+            self._start(written, self._search, _by_limit(searched))
+
+    def _start(self, written: _Written, write: Callable[[Any], None], parts: Sequence[Any]) -> None:
+        """Let a search write each of the parts of a job."""
+        written.searches = self._exact if written.writer.decoding.exact else self._searches
         assert written.searches is not None
         written.running = [written.searches.start(partial(write, part)) for part in parts]
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
@@ -35,7 +35,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Fit:
-    """What becomes of long texts: the most tokens of a text, and the end that is cut, as `serve.jobs.Job` has them."""
+    """What becomes of long texts: the most tokens of one, the end that is cut; as `atento_serve.jobs.Job` has them."""
 
     longest: int | None = None
     truncate: str | None = None
@@ -121,13 +121,13 @@ class Work:
             verb,
             items,
             options,
-            stream,
-            self._deadline,
-            log_probs,
-            fit.longest,
-            fit.truncate,
-            first,
-            self._is_accepted,
+            stream=stream,
+            deadline=self._deadline,
+            log_probs=log_probs,
+            longest=fit.longest,
+            truncate=fit.truncate,
+            first=first,
+            continues=self._is_accepted,
         )
 
     async def run(
@@ -327,6 +327,3 @@ def check_texts(service: Service, count: int, pointer: str, most: int | None = N
         raise too_long(f"a request may have at most {most:,} texts: got {count:,}", pointer)
     if count == 0:
         raise wrong_field(pointer, f"`{pointer.rpartition('/')[2]}` must have at least one text: got none")
-
-
-Handler = Callable[[Request], Awaitable[Any]]

@@ -2,17 +2,18 @@
 
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from starlette.requests import Request
 
+from atento_serve.engine.engine import Engine
 from atento_serve.http.clients import Clients
 from atento_serve.http.errors import ServiceError, busy
 from atento_serve.http.logs import Log
 from atento_serve.http.metrics import Metrics
-from atento_serve.jobs import Description, Event, Job, Stats
+from atento_serve.jobs import Description
 from atento_serve.settings import Limits, ModelSettings
 
 _VECTORS = ("embed", "similarity")
@@ -21,28 +22,6 @@ _VECTORS = ("embed", "similarity")
 def abilities(description: Description) -> str:
     """What a model can do, in words for a message: not what every model does with its tokens."""
     return ", ".join(verb for verb in description.verbs if verb not in ("tokenize", "detokenize"))
-
-
-class Engine(Protocol):
-    """What is used here of `atento_serve.engine`."""
-
-    def submit(self, job: Job) -> AsyncIterator[Event]:
-        """Begin a job. Raises QueueFull."""
-
-    def cancel(self, job_id: str) -> None:
-        """Stop a job."""
-
-    def describe(self, model: str) -> Description:
-        """A model."""
-
-    def ready(self, model: str | None = None) -> bool:
-        """Whether a model, or each, answers."""
-
-    async def reload(self, model: str) -> None:
-        """Load a model again."""
-
-    def stats(self, model: str) -> Stats:
-        """Numbers of a model."""
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """Lanes of beams: searches of several requests as one, whose groups come and go between steps.
 
-An output is the one that `search.beam` finds for the same request, whatever is beside it: the groups of one step share
-the network and the operations of the search, each with a length, limits and rules of its own.
+An output is the one that `beam_search.beam` finds for the same request, whatever is beside it: the groups of one step
+share the network and the operations of the search, each with a length, limits and rules of its own.
 """
 
 from __future__ import annotations

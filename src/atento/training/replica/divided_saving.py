@@ -11,7 +11,7 @@ SAVING = 600.0  # seconds that processes wait for each other
 
 
 class SavingProcesses:
-    """The processes as they save a checkpoint together, also in threads (`atento.storage.shards.Writers`).
+    """The processes as they save a checkpoint together, also in threads (`training.replica.local.Writers`).
 
     Args:
         writes: whether this process has the first copy of its shard, which is saved.

@@ -1,4 +1,4 @@
-"""The jobs that wait in a worker process, in the order of their arrival."""
+"""A job that waits in a worker process."""
 
 import json
 import time
@@ -10,7 +10,7 @@ from atento_serve.jobs import Job
 
 @dataclass
 class Waiting:
-    """One of them: its items within the limits of length, and the number of their tokens."""
+    """A job with its items, which are within the limits of length, and the number of their tokens."""
 
     job: Job
     items: list[Any]
