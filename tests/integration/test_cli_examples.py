@@ -32,6 +32,8 @@ READ_ONLY = {
     "train",
     "plan",
     "serve",
+    "studio",
+    "notes",
     "demo",
     "bench",
     "data fetch",

@@ -12,7 +12,12 @@ from conftest import ForkServer
 
 pytestmark = pytest.mark.integration
 
-WITHOUT = {"config schema", "launch", "serve"}  # JSON in any case, a file for another program, and answers over HTTP
+WITHOUT = {
+    "config schema",
+    "launch",
+    "serve",
+    "studio",
+}  # JSON in any case, a file for another program, and answers over HTTP
 
 
 def commands(group: Any, words: str = "") -> dict[str, Any]:

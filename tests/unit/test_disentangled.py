@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from atento.attention import attend, blocked, observe
+from atento.attention import attend, observe, strips
 from atento.attention.dropout import Randomness
 from atento.attention.masks import Mask, causal, padding, window
 from atento.attention.multihead import MultiHeadAttention, PositionTerms
@@ -79,7 +79,7 @@ MASKS: dict[str, Mask | None] = {
 def test_the_blocked_kernel_and_its_gradients_are_those_of_the_plain_one(
     mask: str, dropout: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocked, "_PART_SCORES", 1)  # strips of 16 queries
+    monkeypatch.setattr(strips, "_PART_SCORES", 1)  # strips of 16 queries
     results = {}
     for kernel in ("plain", "blocked"):
         scheme, layer = scheme_and_layer(norm_eps=1e-7)
@@ -90,9 +90,9 @@ def test_the_blocked_kernel_and_its_gradients_are_those_of_the_plain_one(
         assert layer.input.weight.grad is not None
         projections = layer.input.weight.grad[: 2 * H * K]
         results[kernel] = [out, q.grad, k.grad, v.grad, scheme.weight.grad, scheme.norm.weight.grad, projections]  # type: ignore[union-attr]
-    for plain, strips in zip(results["plain"], results["blocked"]):
-        assert plain is not None and strips is not None and bool(plain.any())
-        torch.testing.assert_close(strips, plain, rtol=0, atol=1e-10)
+    for plain, ours in zip(results["plain"], results["blocked"]):
+        assert plain is not None and ours is not None and bool(plain.any())
+        torch.testing.assert_close(ours, plain, rtol=0, atol=1e-10)
 
 
 def test_the_fused_kernel_agrees_without_gradients() -> None:

@@ -53,13 +53,14 @@ def test_python_has_every_flag_of_the_commands_under_its_name() -> None:
     assert "split_sentences" in inspect.signature(Model.translate).parameters
     embedding = {*EmbeddingOptions.__annotations__}
     decoding = {*DecodingOptions.__annotations__}
+    explain = {"explain", "explain_method", "explain_out"}  # a method of its own, `Model.explain`
     files = {"out", "file", "as_json", "report", "confusion", "cluster"}  # where results go is not Python's
     for command, functions, more in (
         (train_command, [train, cross_validate], {"nproc"}),  # a script is started by torchrun
         (evaluate_command, [evaluate], decoding | {"fail_under"}),
         (attend_command, [load, Model.attend, AttentionRecord.save], {"seed", "threads"}),
         (embed_command, [load, Model.embed], embedding | {"seed", "threads"}),
-        (similarity_command, [load, Model.similarity], embedding | {"seed", "threads", "skip_bad"}),
+        (similarity_command, [load, Model.similarity], embedding | {"seed", "threads", "skip_bad"} | explain),
         (convert_command, [convert, convert_for], {"threads"}),
         (average_command, [average_run], set()),
     ):
