@@ -66,8 +66,8 @@ def test_k2_the_settings_of_published_files_hold(name: str, tmp_path: Path) -> N
     assert found.decoding == DECODING[name] and not found.unread
     ends, first, last, banned = WRITING.get(name, (None, None, None, ()))
     if ends is not None:
-        writing = found.network_config.writing
-        assert set(found.network_config.eos_ids) == ends
+        writing = found.network.writing
+        assert set(found.network.eos_ids) == ends
         assert writing is not None and (writing.first, writing.last, writing.banned) == (first, last, banned)
 
 
