@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 import atento
+from atento_serve.settings import Limits, ModelSettings
+from atento_serve.studio.screen_table import answer
+from atento_serve.studio.shelf import Shelf
 from http_service import Served
 from studio_page import TEXT, StudioPage
 
@@ -80,6 +83,24 @@ def test_the_next_token_has_the_probabilities_of_python_before_and_after_filters
     assert seen.wait().state["written"] == once != ""
     with_sampler = model.generate(TEXT, sample=True, temperature=0.5, top_k=5, seed=1, max_new_tokens=1)
     assert once == with_sampler
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("micro-world-lm", "O gato"), ("micro-world-en-pt", "The white cat sleeps.")]
+)
+def test_the_likeliest_token_pressed_again_and_again_writes_what_the_model_writes(name: str, text: str) -> None:
+    """With its spaces, which a token alone has lost."""
+    shelf = Shelf({name: ModelSettings(name, name)}, Limits(), 1 << 20)
+    found: dict[str, Any] = {"drawn": {"written": ""}, "ended": False}
+    for _ in range(40):
+        if found["ended"]:
+            break
+        written = found["drawn"]["written"]
+        found, _ = answer(shelf, "next", {"model": name, "text": text, "written": written, "top_k": 1})
+        assert found["ended"] or found["written"][0] == found["drawn"]["written"]
+    model = shelf.model(name)
+    expected = model.generate(text, greedy=True) if name == "micro-world-lm" else model.translate(text, greedy=True)
+    assert found["ended"] and written.strip() == expected.strip()
 
 
 def test_a_translation_lights_its_sources_and_goes_on_from_another_token(browser: Any, studio: Served) -> None:

@@ -7,11 +7,13 @@ import torch
 from torch import Tensor
 
 from atento.config.tables.tasks import task_with
+from atento.decoding.contract import ends_of
 from atento.decoding.trace import Trace
 from atento.errors import CapabilityError
 from atento.model import Model
 from atento.tasks.model_outputs import score, writer_of, writing_task
 from atento.tasks.task_model import tokenizer_of
+from atento.text.tokenizer import Tokenizer
 from atento_serve.studio.reasons import Reason
 from atento_serve.studio.shelf import Function, Shelf, Values
 from atento_serve.studio.traces import TextFields
@@ -74,43 +76,41 @@ def _next(shelf: Shelf, fields: NextFields) -> Values:
     options: Any = {name: getattr(fields, name) for name in _FILTERS if getattr(fields, name) != _NEUTRAL[name]}
     tokenizer, text = tokenizer_of(model).target, fields.text
     trace = _Shapes(lambda token: tokenizer.tokens([token])[0])
-    before = 0
-    if writing_task(model) == _CONTINUES:
+    before, continues = 0, writing_task(model) == _CONTINUES
+    if continues:
         text += fields.written
     elif fields.written:
         options["prefix"], before = fields.written, len(tokenizer.encode(fields.written))
     options |= {"sample": True, "max_new_tokens": before + 1, "seed": fields.seed}
-    (outputs,) = writer_of(model, writing_task(model), None, options).write([text], 0, trace)
+    writer_of(model, writing_task(model), None, options).write([text], 0, trace)
     step = trace.runs[-1].steps[-1]  # those before it read what is written
     shown = step.distributions[0].tokens
-    stages = [
-        {
-            "name": one.filter,
-            "entropy": entropy,
-            "left": one.left,
-            "probabilities": [dict(zip(one.tokens, one.probabilities)).get(token, 0.0) for token in shown],
-        }
-        for one, entropy in zip(step.distributions, trace.entropies, strict=True)
-    ]
+    stages = []
+    for one, entropy in zip(step.distributions, trace.entropies, strict=True):
+        share = dict(zip(one.tokens, one.probabilities, strict=True))
+        probabilities = [share.get(token, 0.0) for token in shown]
+        stages.append({"name": one.filter, "entropy": entropy, "left": one.left, "probabilities": probabilities})
     chosen = next(one.token for one in step.candidates if one.alive)
-    written = outputs[0].text if text == fields.text else fields.written + outputs[0].text
+    read = (fields.text if continues else "") + fields.written
     return {
         "ids": shown,
         "tokens": tokenizer.tokens(shown),
+        "written": [_written(tokenizer, read, fields.written, token) for token in shown],
         "stages": stages,
-        "drawn": {"id": chosen, "token": tokenizer.tokens([chosen])[0]},
-        "written": written,
-        "ended": chosen in _ends(model),
+        "drawn": {"token": tokenizer.tokens([chosen])[0], "written": _written(tokenizer, read, fields.written, chosen)},
+        "ended": chosen in ends_of(model.step_function(), None),
     }
 
 
-def _ends(model: Model) -> tuple[int, ...]:
-    step = model.step_function()
-    return getattr(step, "eos_ids", (step.eos_id,))
+def _written(tokenizer: Tokenizer, read: str, written: str, token: int) -> str:
+    """What is written once a token follows; a token alone would lose the space before it."""
+    ids = tokenizer.encode(read)
+    before, after = tokenizer.decode(ids), tokenizer.decode([*ids, token])
+    return written + (after.removeprefix(before) if after.startswith(before) else tokenizer.decode([token]))
 
 
 def _surprisal(shelf: Shelf, fields: NextFields) -> Values:
-    """Of each token of what is written, or of the prompt itself: -log p in nats, and its rank among all tokens."""
+    """Of each token of what is written, or of the prompt itself: -log p in nats."""
     model = shelf.model(fields.model)
     shelf.check_text(model, fields.text, fields.written)
     if writing_task(model) == _CONTINUES:

@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from atento.config.tables.tasks import task_with
 from atento.model import Model
-from atento.tasks.model_outputs import score
+from atento.tasks.model_outputs import score, writing_task
 from atento.tasks.task_model import tokenizer_of
 from atento.tasks.verb_calls import check_texts
 from atento_serve.studio.reasons import Reason
@@ -23,7 +24,7 @@ class ForcedFields(TextFields):
 def why_not(model: Model) -> Reason | None:
     """Why a model does not write an output for a source."""
     reason = why_no_text(model)
-    if reason is None and not hasattr(model.network, "encode"):
+    if reason is None and writing_task(model) == task_with("generate"):
         return Reason("no_source", "This model continues a text: it reads no source.", {})
     return reason
 

@@ -12,7 +12,7 @@ class Next {
     this.studio = studio;
     this.sliders = Object.fromEntries(Object.entries(FILTERS).map(([name, range]) => [name, slider(studio, name, t(`next.${name}`), range)]));
     this.seed = numberField(t("next.seed"), 1, { min: 0, max: 1e9 }, (seed) => this.studio.state.set({ seed }));
-    this.draw = button(t("next.draw"), () => this.take(this.found.drawn), { id: "draw" });
+    this.draw = button(t("next.draw"), () => this.take(this.found.drawn.written), { id: "draw" });
     this.player = button(t("next.play"), () => this.play(), { id: "play", "aria-pressed": "false" });
     this.undo = button(t("next.clear"), () => studio.state.set({ written: null, seed: null }), { id: "clear" });
     this.written = make("p", { class: "written", id: "written" });
@@ -44,7 +44,7 @@ class Next {
     const last = found.stages.at(-1).probabilities, first = found.stages[0].probabilities;
     const top = Math.max(...first, ...last);
     this.list.replaceChildren(bars(t("next.most"), found.tokens.slice(0, 20).map((token, at) =>
-      [token, last[at] / top, percent(last[at]), () => this.take({ id: found.ids[at], token }), last[at] > 0 ? null : "cut"])));
+      [token, last[at] / top, percent(last[at]), () => this.take(found.written[at]), last[at] > 0 ? null : "cut"])));
     this.stages.replaceChildren(table(t("next.stages"), [t("next.filter"), t("next.entropy"), t("next.left")], found.stages.map((stage) =>
       [stage.name === "model" ? t("next.model") : stage.name, number(stage.entropy), String(stage.left)])),
     make("p", { class: "muted" }, t("next.would", { token: found.drawn.token })));
@@ -53,26 +53,19 @@ class Next {
     const strip = await call("surprisal", { model: fields.model, text: fields.text, written: fields.written });
     if (!current()) return;
     this.strip.replaceChildren(...strip.tokens.map((token, at) => make("li", {}, make("span", { class: "chip plain" }, token), make("small", {}, number(strip.nats[at], 2)))));
-    if (this.playing && !found.ended) this.timer = setTimeout(() => this.take(found.drawn), 500);
+    if (this.playing && !found.ended) this.timer = setTimeout(() => this.take(found.drawn.written), 500);
     else this.stop();
   }
 
-  // Writes a token behind what is written. What the backend drew is decoded by it; another one is spelled as the tokenizer shows it.
-  take({ id, token }) {
-    const { state } = this.studio, drawn = id === this.found.drawn.id;
-    if (drawn && this.found.ended) return;
-    const spelled = token.replaceAll("▁", " ").replaceAll("Ġ", " ").replace(/^##/, "");
-    const glued = token.startsWith("##") || /^[▁Ġ]/.test(token) || !state.get("written") ? "" : this.glue;
-    const written = drawn ? this.found.written : state.get("written") + glued + spelled;
-    state.set({ written, seed: Number(state.get("seed") || 1) + 1 });
+  // Goes on from what the backend says is written then.
+  take(written) {
+    this.studio.state.set({ written, seed: Number(this.studio.state.get("seed") || 1) + 1 });
   }
-
-  get glue() { return this.found.tokens.some((token) => /^[▁Ġ]/.test(token)) ? "" : " "; }
 
   play() {
     this.playing = !this.playing;
     this.player.setAttribute("aria-pressed", String(this.playing));
-    if (this.playing) this.take(this.found.drawn);
+    if (this.playing) this.take(this.found.drawn.written);
     else this.stop();
   }
 
