@@ -25,6 +25,7 @@ SCREENS = {
     "inside": {"model": "llama"},
     "masks": {"paint": "0.3,5.2"},
     "positions": {"model": "t5"},
+    "tokens": {"text": "A menina na\u0303o veˆ <b>"},
 }
 
 

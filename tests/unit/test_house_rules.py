@@ -80,7 +80,7 @@ ROOMS: dict[str, set[str]] = {
     "notes": LOW | {"attention", "decoding", "metrics", "text"},
     "convert": USED | {"model"},
     "atento_world": {"errors"},
-    "atento_serve": USED | {"model", "terminal"},
+    "atento_serve": USED | {"model", "nfc", "terminal"},
     "atento_lab": USED | {"model", "suites", "notes", "terminal", "atento_world"},
     "benchmarks": USED | {"model", "notes", "convert", "nfc", "atento_world", "atento_lab", "atento_serve"},
     "cli": USED

@@ -183,3 +183,19 @@ def test_wrong_use_is_refused() -> None:
             match=rf"^subword dropout needs a bpe, unigram or wordpiece tokenizer: a {kind} tokenizer has one segm",
         ):
             single.encode_batch(["a"], dropout=0.5)
+
+
+def test_bpe_shows_its_merges_in_their_order() -> None:
+    """By hand: "abab" joins ab twice, the left one first, then both; bytes come by no merge."""
+    tokenizer = Tokenizer.from_vocabulary("bpe", ["▁", "a", "b", "ab", "abab"], merges=[("a", "b"), ("ab", "ab")])
+    joined = [(0, ["▁", "ab", "a", "b"]), (0, ["▁", "ab", "ab"]), (1, ["▁", "abab"])]
+    spelt = [(None, ["▁", "b", "é"]), (None, ["▁", "b", "<0xC3>", "<0xA9>"])]
+    assert list(tokenizer.sampler.merges("abab bé")) == [[(None, ["▁", *"abab"]), *joined], spelt]
+    assert not list(tokenizer.sampler.merges(""))
+    own = trained("bpe")
+    for line in lines()[:40]:
+        assert [piece for steps in own.sampler.merges(line) for piece in steps[-1][1]] == own.tokens(own.encode(line))
+    with pytest.raises(CapabilityError, match="only a bpe tokenizer joins pieces"):
+        list(trained("unigram").sampler.merges("a"))
+    with pytest.raises(TokenizerError, match="surrogate"):
+        list(own.sampler.merges("a\ud800"))

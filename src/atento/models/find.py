@@ -57,6 +57,24 @@ def find_model(model: str | Path, *, older: bool = False, fetch: bool = True) ->
     raise UsageError(f"no model at {path}: give a run folder, a model folder or a hub name (owner/name){_near(path)}")
 
 
+def find_tokenizer(model: str | Path, *, fetch: bool = True) -> Path:
+    """The folder with the tokenizer of a model, whose weights need not be there: of a run that one for all checkpoints.
+
+    Args:
+        model: a tokenizer folder, or as in `find_model`.
+        fetch: as in `find_model`.
+
+    Raises:
+        UsageError: there is no such model.
+    """
+    path = Path(model)
+    if (path / "tokenizer").is_dir() and not (path / "tokenizer.json").exists():
+        return path / "tokenizer"
+    if path.exists() or (str(model) not in shipped_models() and (len(path.parts) != 2 or path.is_absolute())):
+        return path
+    return find_model(model, fetch=fetch)
+
+
 def _near(path: Path) -> str:
     """Return the end of a message about a name that no model has: runs and shipped models with similar names."""
     runs = _folders(Path("runs"))

@@ -17,10 +17,14 @@ import tokenizers
 from tokenizers import models, pre_tokenizers
 
 from atento.errors import CapabilityError
+from atento.text.normalization import require_unicode
 
 _CHUNK = 128  # characters; a longer run without spaces is sampled in parts, which keeps the cost linear
 _CACHE = 500_000  # different words that are cached with their plain segmentation
 _CUT = 5_000_000  # words of all texts together that are cached, since every epoch needs them again
+
+Merged = tuple[int | None, list[str]]
+"""The rank of a merge, and the pieces of a word after it."""
 
 
 @dataclass(eq=False, slots=True)
@@ -113,6 +117,29 @@ class Sampler:
         for word in self._words(text) if words is None else words:
             ids += self._draw(word, rate, chance) if word.text else word.plain
         return ids
+
+    def merges(self, text: str) -> Iterator[list[Merged]]:
+        """For bpe, of each word as the model gets it: its characters, with None, and its pieces after each merge.
+
+        A last state without a merge has what no merge makes: bytes of a character, a word that is taken whole.
+
+        Raises:
+            CapabilityError: the kind joins no pieces. TokenizerError: the text is not valid Unicode.
+        """
+        if self._draw != self._bpe:
+            raise CapabilityError("only a bpe tokenizer joins pieces: this one is of another kind")
+        require_unicode(text)
+        for word in self._words(text):
+            parts = self._letters(word.text)
+            steps: list[Merged] = [(None, list(parts))] if parts else []
+            while (position := self._best(parts, 0.0, random.Random())) >= 0:
+                rank = self._ranks[parts[position], parts[position + 1]]
+                self._join(parts, position)
+                steps.append((rank, list(parts)))
+            plain = [str(self._backend.id_to_token(i)) for i in word.plain]
+            if plain != parts:  # bytes, an added token, a word taken whole
+                steps.append((None, plain))
+            yield steps
 
     def _words(self, text: str) -> list[_Word]:
         """The words of a text as the tokenizer splits them, cached."""

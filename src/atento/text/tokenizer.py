@@ -226,8 +226,7 @@ class Tokenizer:
         require_unicode(text)
         if self._library is None:
             return str(self._backend.normalize(text))
-        normalizer = self._library.normalizer
-        return text if normalizer is None else str(normalizer.normalize_str(text))
+        return text if (rules := self._library.normalizer) is None else str(rules.normalize_str(text))
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text, without special tokens.
@@ -265,10 +264,11 @@ class Tokenizer:
             raise TokenizerError(
                 f"`seed` must be one number, or one for each text: got {len(seeds)} for {len(texts)} texts"
             )
-        return [self._sampler.encode(text, dropout, s) for text, s in zip(texts, seeds, strict=True)]
+        return [self.sampler.encode(text, dropout, s) for text, s in zip(texts, seeds, strict=True)]
 
     @cached_property
-    def _sampler(self) -> Sampler:
+    def sampler(self) -> Sampler:
+        """Samples segmentations, and replays the merges of bpe. Raises CapabilityError: the kind has only one."""
         if self._library is None:
             raise CapabilityError("subword dropout is not supported by tokenizers that run sentencepiece")
         return Sampler(self._library, self._data, self.kind)

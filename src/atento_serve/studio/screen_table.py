@@ -19,6 +19,7 @@ from atento_serve.studio.screens import (
     model_cards,
     next_token,
     position_plots,
+    token_columns,
     translate,
     why,
 )
@@ -51,6 +52,7 @@ SCREENS: dict[str, Screen] = {
     "labels": Screen(labels.FUNCTIONS, labels.why_not),
     "answer": Screen(answers.FUNCTIONS, answers.why_not),
     "why": Screen(why.FUNCTIONS, why.why_not),
+    "tokens": Screen(token_columns.FUNCTIONS),
 }
 
 

@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from atento.model import Model, load
+from atento.models.find import find_tokenizer
+from atento.text import Tokenizer
 from atento_serve.engine.verbs import fitted
 from atento_serve.http.errors import ServiceError
 from atento_serve.http.fields import Fields
 from atento_serve.settings import Limits, ModelSettings
 
-MOST_MODELS, MOST_RESULTS = 4, 20
+MOST_MODELS, MOST_TOKENIZERS, MOST_RESULTS = 4, 8, 20
 T = TypeVar("T")
 Values = dict[str, Any]
 """What an answer says, as plain data."""
@@ -32,6 +34,8 @@ class Shelf:
     def __init__(self, settings: Mapping[str, ModelSettings], limits: Limits, cache_bytes: int) -> None:
         self.settings, self.limits, self._cache_bytes = settings, limits, cache_bytes
         self._models: OrderedDict[str, Model] = OrderedDict()
+        self._tokenizers: OrderedDict[str, Tokenizer] = OrderedDict()
+        self._trained: OrderedDict[str, Tokenizer] = OrderedDict()
         self._results: OrderedDict[str, tuple[Any, int]] = OrderedDict()
 
     def model(self, name: str) -> Model:
@@ -40,16 +44,36 @@ class Shelf:
         Raises:
             ServiceError: 404, there is none. ModelError, UsageError: it cannot be loaded.
         """
+        one = self._named(name)
+        return _last_used(self._models, name, lambda: load(one.path, one.device, one.precision), MOST_MODELS)
+
+    def tokenizer(self, name: str) -> Tokenizer:
+        """The tokenizer of that model, read without the model; `name` may also be that of a tokenizer folder.
+
+        Raises:
+            ServiceError: 404, there is none. TokenizerError, UsageError: it cannot be read; a hub model is not fetched.
+        """
+        path = self._named(name).path
+        return _last_used(
+            self._tokenizers, name, lambda: Tokenizer.load(find_tokenizer(path, fetch=False)), MOST_TOKENIZERS
+        )
+
+    def trained(self, key: str, make: Callable[[], Tokenizer] | None = None) -> Tokenizer:
+        """A tokenizer that was trained here; without `make`, one that is there.
+
+        Raises:
+            ServiceError: 404, it is not there, or no longer. Whatever `make` raises.
+        """
+        if make is None and key not in self._trained:
+            most = f"the {MOST_TOKENIZERS} that were used last stay"
+            raise ServiceError(404, f"this tokenizer is no longer kept: train it again ({most})", "not_kept")
+        return _last_used(self._trained, key, make or (lambda: self._trained[key]), MOST_TOKENIZERS)
+
+    def _named(self, name: str) -> ModelSettings:
         if name not in self.settings:
             known = ", ".join(self.settings)
             raise ServiceError(404, f"there is no model {name[:80]!r}: Studio has {known}", "unknown_model")
-        if name not in self._models:
-            one = self.settings[name]
-            self._models[name] = load(one.path, one.device, one.precision)
-            if len(self._models) > MOST_MODELS:
-                self._models.popitem(last=False)
-        self._models.move_to_end(name)
-        return self._models[name]
+        return self.settings[name]
 
     def kept(self, make: Callable[[], tuple[T, int]], *key: object) -> T:
         """A result that `make` computes, with its size in bytes, unless it is still there.
@@ -73,3 +97,13 @@ class Shelf:
         """Raises TooLong: one of the texts has more tokens than the service or the model reads."""
         for text in texts:
             fitted(model, "tokenize", [text], self.limits.input_tokens, "error")
+
+
+def _last_used(store: OrderedDict[str, T], key: str, make: Callable[[], T], most: int) -> T:
+    """What a store has of a key, made if it is not there; the `most` that were used last stay."""
+    if key not in store:
+        store[key] = make()
+        if len(store) > most:
+            store.popitem(last=False)
+    store.move_to_end(key)
+    return store[key]

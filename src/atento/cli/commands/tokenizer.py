@@ -109,19 +109,10 @@ def encode(
 
 def _load(model: str) -> "Tokenizer":
     """Load the tokenizer of a tokenizer, run or model folder, or of a shipped or a hub model."""
-    from pathlib import Path
-
-    from atento.models.shipped import shipped_models
+    from atento.models.find import find_tokenizer
     from atento.text import Tokenizer
 
-    path = Path(model)
-    if (path / "tokenizer").is_dir() and not (path / "tokenizer.json").exists():
-        path = path / "tokenizer"  # of a run, for all its checkpoints
-    elif not path.exists() and (model in shipped_models() or (len(path.parts) == 2 and not path.is_absolute())):
-        from atento.models.find import find_model
-
-        path = find_model(model)
-    return Tokenizer.load(path)
+    return Tokenizer.load(find_tokenizer(model))
 
 
 def _encoded(tokenizer: "Tokenizer", lines: list[str]) -> Iterator[tuple[str, list[int]]]:

@@ -55,6 +55,7 @@ export class InputStrip {
   // Shows the tokens of a trace; null: there are none.
   show(trace) {
     const { state } = this.studio;
+    this.toggles.hidden = this.search.hidden = !trace;
     this.target.box.placeholder = trace?.target ?? "";
     const focused = this.chips.contains(document.activeElement) ? document.activeElement.dataset.token : null;
     const names = trace ? Object.keys(trace.sides).filter((name) => name !== "target") : [];

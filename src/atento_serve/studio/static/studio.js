@@ -127,11 +127,10 @@ class Studio extends EventTarget {
       fillMenu(this.second.querySelector("select"), [["", t("bar.none")], ...this.known.models.map((name) => [name, name])], state.get("b"));
       const row = SCREENS.find(({ name }) => name === state.get("screen"));
       this.name(row?.name ?? "");
-      const [card, reasons] = await this.cards(this.model);
+      const told = this.tell(round);
+      if (row?.free) told.catch(() => {});  // it needs no model
+      else await told;
       if (round !== this.round) return;
-      Object.assign(this, { card, reasons });
-      this.badge.textContent = `${card.device} · ${card.precision}`;
-      this.drawRail();
       if (!row) throw new Refusal(t("error.screen", { name: state.get("screen").slice(0, 40) }), "unknown_screen", 404);
       if (this.reason(row.name)) throw new Refusal(this.reason(row.name), "cannot_feed", 0);
       await this.fill(row, changed, round);
@@ -147,6 +146,22 @@ class Studio extends EventTarget {
     }
   }
 
+  // Shows what the chosen model is and feeds; where it cannot be loaded, the screens that need one say why.
+  async tell(round) {
+    let found, problem;
+    try {
+      found = await this.cards(this.model);
+    } catch (error) {
+      problem = error;
+    }
+    if (round !== this.round) return;
+    const [card, reasons] = found ?? [null, Object.fromEntries(SCREENS.filter(({ free }) => !free).map(({ name }) => [name, { text: problem.message }]))];
+    Object.assign(this, { card, reasons: { ...reasons, ...this.known.reasons } });
+    this.badge.textContent = card ? `${card.device} · ${card.precision}` : "";
+    this.drawRail();
+    if (problem) throw problem;
+  }
+
   name(screen) {
     this.shown = screen;
     this.heading.textContent = screen ? t(`screen.${screen}`) : "Studio";
@@ -160,7 +175,8 @@ class Studio extends EventTarget {
     this.honesty.hidden = !row.weights;
     this.strip.update();
     let trace = null;
-    if (row.text) {
+    if (row.text === "only") this.strip.show(this.strip.trace = null);
+    else if (row.text) {
       trace = await this.trace();
       if (round !== this.round) return;
       if (this.strip.trace === trace && !["words", "hide", "ids", "language"].some((name) => changed.has(name))) this.strip.mark();
