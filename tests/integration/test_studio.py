@@ -1,5 +1,6 @@
 """The frame of Studio in a real browser: quiet, safe, in two languages, by keys, and one sentence where it fails."""
 
+import json
 import os
 import signal
 import subprocess
@@ -269,6 +270,27 @@ def test_a_pinned_token_says_where_it_looks(browser: Any, studio: Served) -> Non
     seen.page.locator("#column-tokens button").nth(3).click()
     shown = [float(text) for text in seen.wait().page.locator("aside .links .value").all_text_contents()]
     assert np.abs(np.array(shown) - np.sort(weights[:, 3])[::-1][: len(shown)]).max() < 1e-5
+
+
+def test_lines_of_a_long_text_are_drawn_where_they_are_in_sight(browser: Any, studio: Served) -> None:
+    seen = StudioPage(browser, studio).go("heads", model="llama", text=" ".join([TEXT] * 18), layer=1, head="all")
+    inked = (
+        "() => { const canvas = document.getElementById('lines-canvas');"
+        " const { top, bottom } = canvas.getBoundingClientRect();"
+        " const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;"
+        " return top <= 0 && bottom >= innerHeight && canvas.height < 3 * innerHeight && data.some((one) => one > 0); }"
+    )
+    for share in (0.3, 0.6):
+        seen.page.evaluate("share => scrollTo(0, share * document.documentElement.scrollHeight)", share)
+        seen.page.wait_for_function(inked)
+    assert "links are drawn" in str(seen.page.locator(".tip").text_content())
+    fields = {"model": "llama", "text": TEXT, "kind": "decoder", "layer": 1, "format": "u8"}
+    every = studio.post("/studio/api/weights", {**fields, "head": "each"})
+    about, single = json.loads(every.headers["x-atento-about"]), range(2)
+    one = [studio.post("/studio/api/weights", {**fields, "head": head}) for head in single]
+    assert every.content == b"".join(answer.content for answer in one)
+    assert about["scales"] == [json.loads(answer.headers["x-atento-about"])["scale"] for answer in one]
+    assert studio.post("/studio/api/weights", {**fields, "head": "each", "layer": 9}).status_code == 422
 
 
 @pytest.mark.parametrize("view", ["lines", "heat", "overview"])

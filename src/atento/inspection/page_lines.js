@@ -30,9 +30,8 @@ function fillTokens(list, tokens, side, pinned, onPin, onNear) {
 function shadeTokens(list, shares) {
   const tint = css("--accent");
   Array.from(list.children).forEach((item, at) => {
-    const share = shares ? shares(at) : 0;
-    item.firstChild.style.background = share > 0.005
-      ? `color-mix(in srgb, ${tint} ${Math.round(6 + share * 42)}%, transparent)` : "";
+    const share = shares ? shares(at) : 0, shade = share > 0.005 ? `color-mix(in srgb, ${tint} ${Math.round(6 + share * 42)}%, transparent)` : "";
+    if ((item.shade ?? "") !== shade) item.firstChild.style.background = item.shade = shade;
   });
 }
 
@@ -44,39 +43,60 @@ function largestOf(view, focus) {
   return top || 1;
 }
 
-// `maps` are [view, colour] pairs, drawn over one another; `focus` is {row} or {column}, the token whose links alone are
-// drawn; both -1 for all of them. Without a focus, links that hold little more than even attention, or less, are left out.
-function drawLines(canvas, maps, rowHeight, focus) {
-  const [first] = maps[0];
-  const width = canvas.clientWidth, height = Math.max(first.rows.length, first.columns.length) * rowHeight;
-  const sharp = Math.min(devicePixelRatio || 1, 16000 / Math.max(1, height));
-  canvas.width = Math.round(width * sharp);
-  canvas.height = Math.round(height * sharp);
-  canvas.style.height = `${height}px`;
-  const ctx = canvas.getContext("2d");
-  ctx.scale(sharp, sharp);
-  for (const [view, colour] of maps) drawLinks(ctx, view, colour, width, rowHeight, focus);
+// What was drawn last: of a long text only the part in sight is, so a scroll beyond it draws again.
+let lastLines = null;
+addEventListener("scroll", () => {
+  if (!lastLines || !lastLines[0].isConnected) return;
+  const [canvas] = lastLines, { top, bottom } = canvas.getBoundingClientRect(), { from, to, height } = canvas.drawn;
+  if ((top > 0 && from > 0) || (bottom < innerHeight && to < height)) drawLines(...lastLines);
+}, { passive: true, capture: true });
+
+// The part of a drawing of `height` that is in sight, with half a window on both sides of it.
+function partInSight(canvas, height) {
+  const top = canvas.getBoundingClientRect().top - (canvas.drawn ? canvas.drawn.from : 0), spare = innerHeight / 2;
+  const from = Math.max(0, Math.min(height, Math.floor(-top - spare)));
+  return { from, to: Math.max(from + 1, Math.min(height, Math.ceil(innerHeight - top + spare))), height };
 }
 
-function drawLinks(ctx, view, colour, width, rowHeight, focus) {
+// `maps` are [view, colour] pairs, drawn over one another; `focus` is {row} or {column}, the token whose links alone are
+// drawn; both -1 for all of them. Without a focus, links that hold little more than even attention, or less, are left out.
+// Returns how many links there are to draw, in sight or not.
+function drawLines(canvas, maps, rowHeight, focus) {
+  lastLines = [canvas, maps, rowHeight, focus];
+  const [first] = maps[0], width = canvas.clientWidth, height = Math.max(first.rows.length, first.columns.length) * rowHeight;
+  const { from, to } = canvas.drawn = partInSight(canvas, height), sharp = devicePixelRatio || 1;
+  canvas.width = Math.round(width * sharp);
+  canvas.height = Math.round((to - from) * sharp);
+  canvas.style.height = `${to - from}px`;
+  canvas.style.top = `${from}px`;
+  const ctx = canvas.getContext("2d");
+  ctx.setTransform(sharp, 0, 0, sharp, 0, -from * sharp);
+  return maps.reduce((count, [view, colour]) => count + drawLinks(ctx, view, colour, width, rowHeight, focus, canvas.drawn), 0);
+}
+
+function drawLinks(ctx, view, colour, width, rowHeight, focus, part) {
   ctx.strokeStyle = colour;
   const focused = focus.row >= 0 || focus.column >= 0;
   const top = focused ? largestOf(view, focus) : view.top;
   const least = Math.max(view.least, focused ? 0.005 * top : 1.2 * view.even);
+  let count = 0;
   for (let r = 0; r < view.rows.length; r++) {
     if (focus.row >= 0 && r !== focus.row) continue;
     for (let c = 0; c < view.columns.length; c++) {
       if (focus.column >= 0 && c !== focus.column) continue;
       const weight = view.at(r, c);
       if (weight <= least) continue;
+      count++;
+      const start = (r + 0.5) * rowHeight, end = (c + 0.5) * rowHeight;
+      if (Math.max(start, end) < part.from - 4 || Math.min(start, end) > part.to + 4) continue;
       const share = Math.min(1, weight / top);
-      const from = (r + 0.5) * rowHeight, to = (c + 0.5) * rowHeight;
       ctx.globalAlpha = focused ? 0.25 + 0.75 * share : 0.12 + 0.8 * share * share;
       ctx.lineWidth = 0.7 + 3.3 * share;
       ctx.beginPath();
-      ctx.moveTo(0, from);
-      ctx.bezierCurveTo(width * 0.45, from, width * 0.55, to, width, to);
+      ctx.moveTo(0, start);
+      ctx.bezierCurveTo(width * 0.45, start, width * 0.55, end, width, end);
       ctx.stroke();
     }
   }
+  return count;
 }

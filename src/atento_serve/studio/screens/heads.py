@@ -8,6 +8,7 @@ from atento.errors import CapabilityError
 from atento.inspection import AttentionRecord, attention_svg
 from atento.inspection.maps import Head
 from atento.inspection.page import attention_page
+from atento.inspection.word_groups import Matrix
 from atento_serve.http.errors import wrong_field
 from atento_serve.studio.reasons import why_no_attention as why_not
 from atento_serve.studio.shelf import Function, Shelf, Values
@@ -28,7 +29,7 @@ class MapFields(TextFields):
 
 
 class WeightFields(MapFields):
-    """A map as numbers."""
+    """A map as numbers; head "each": the maps of all heads, one behind the other, with the scale of each."""
 
     format: Format = "f32"
 
@@ -64,9 +65,18 @@ def _trace(shelf: Shelf, fields: TextFields) -> Values:
 
 def _weights(shelf: Shelf, fields: WeightFields) -> tuple[Values, bytes]:
     record, head = record_of(shelf, fields), _head(fields)
+    if fields.head != "each":
+        return tile(_map(record, fields, head), fields.format)
+    _map(record, fields, 0)  # refuses a layer that there is not
+    heads = range(len(record.layers(fields.kind)[fields.layer]))
+    tiles = [tile(_map(record, fields, one), fields.format) for one in heads]
+    return {**tiles[0][0], "scales": [about["scale"] for about, _ in tiles]}, b"".join(data for _, data in tiles)
+
+
+def _map(record: AttentionRecord, fields: MapFields, head: Head) -> Matrix:
     if fields.words:
-        return tile(record.word_weights(fields.layer, head, fields.kind).weights, fields.format)
-    return tile(record.weights(fields.layer, head, fields.kind), fields.format)
+        return record.word_weights(fields.layer, head, fields.kind).weights
+    return record.weights(fields.layer, head, fields.kind)
 
 
 def _head(fields: MapFields) -> Head:

@@ -103,6 +103,8 @@ export default {
   "heads.reads": "reads",
   "heads.is_read": "is read",
   "heads.while_writing": "while writing",
+  "heads.links.one": "1 link is drawn; weaker ones are left out.",
+  "heads.links.many": "{count} links are drawn; weaker ones are left out.",
   "heads.count.one": "1 head",
   "heads.count.many": "{count} heads",
   "heads.one": "head {head}",

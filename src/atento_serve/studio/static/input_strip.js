@@ -80,10 +80,8 @@ export class InputStrip {
 
   // Marks the pinned token without drawing the chips again.
   mark() {
-    for (const chip of this.chips.querySelectorAll(".chip")) {
-      const [name, start] = chip.dataset.token.split("-");
-      chip.setAttribute("aria-pressed", String(this.studio.pinned(name) === Number(start)));
-    }
+    for (const chip of this.chips.querySelectorAll("[aria-pressed=true]")) chip.setAttribute("aria-pressed", "false");
+    this.chips.querySelector(`[data-token="${CSS.escape(this.studio.state.get("pin"))}"]`)?.setAttribute("aria-pressed", "true");
   }
 
   // Pins the next token that has the text of the search.

@@ -9,22 +9,30 @@ export function groupsOf(side, words, hide) {
     .filter((group) => !hide || !group.special);
 }
 
-// A map as shown. `weights` is a matrix of the service; `least` a share of the largest weight below which links are hidden.
-export function viewOf(weights, rows, columns, { least, scale, writes }) {
-  const at = (r, c) => weights.values[rows[r].place * weights.columns + columns[c].place] * weights.scale;
+// One of the maps of an answer that has all heads of a layer, one behind the other.
+export function ofHead(all, head) {
+  const size = all.rows * all.columns;
+  return { ...all, scale: all.scales[head], values: all.values.subarray(head * size, (head + 1) * size) };
+}
+
+// A map as shown. `weights` is a matrix of the service; `least` a share of the largest weight below which links are hidden;
+// `maps` how many are drawn over one another.
+export function viewOf(weights, rows, columns, { least, scale, writes, maps = 1 }) {
+  const { scale: unit } = weights, width = columns.length, whole = rows.length * width === weights.values.length;
+  const values = whole ? weights.values : new Float32Array(rows.length * width);
+  if (!whole) rows.forEach((row, r) => columns.forEach((column, c) => { values[r * width + c] = weights.values[row.place * weights.columns + column.place]; }));
+  const at = (r, c) => values[r * width + c] * unit;
   let largest = 0, zeros = false;
   const steps = new Uint32Array(1024);  // how many weights there are of each size
-  for (let r = 0; r < rows.length; r++) {
-    for (let c = 0; c < columns.length; c++) {
-      const weight = at(r, c);
-      if (weight > largest) largest = weight;
-      if (weight === 0) zeros = true;
-      steps[Math.min(1023, Math.floor(weight * 1024))] += 1;
-    }
+  for (let cell = 0; cell < values.length; cell++) {
+    const weight = values[cell] * unit;
+    if (weight > largest) largest = weight;
+    if (weight === 0) zeros = true;
+    steps[Math.min(1023, Math.floor(weight * 1024))] += 1;
   }
   const even = 1 / Math.max(1, columns.length);
   let count = 0, step = 1023;
-  while (step > 0 && count + steps[step] <= MOST_LINKS) count += steps[step--];
+  while (step > 0 && count + steps[step] <= MOST_LINKS / maps) count += steps[step--];
   // four times even attention is the least that gets the strongest colour: a map of even weights stays pale
   const top = scale === "one" ? 1 : Math.max(largest, Math.min(1, 4 * even)) || 1;
   return { rows, columns, at, largest, zeros, even, top, writes, least: least * (largest || 1),
@@ -37,13 +45,16 @@ export function largest(pairs, count) {
 }
 
 export function strongest(view, count) {
-  let best = [];
-  view.rows.forEach((row, r) => view.columns.forEach((column, c) => {
-    const weight = view.at(r, c);
-    if (best.length < count || weight > best[best.length - 1][2])
+  let best = [], least = 0;
+  for (let r = 0; r < view.rows.length; r++) {
+    for (let c = 0; c < view.columns.length; c++) {
+      const weight = view.at(r, c);
+      if (weight <= least) continue;
       best = [...best, [r, c, weight]].sort((a, b) => b[2] - a[2]).slice(0, count);
-  }));
-  return best.filter(([, , weight]) => weight > 0).map(([r, c, weight]) => [`${view.rows[r].label} → ${view.columns[c].label}`, weight]);
+      least = best.length < count ? 0 : best[count - 1][2];
+    }
+  }
+  return best.map(([r, c, weight]) => [`${view.rows[r].label} → ${view.columns[c].label}`, weight]);
 }
 
 // A canvas as large as a box in sight shows of a drawing of `width` by `height`, sharp on any screen.

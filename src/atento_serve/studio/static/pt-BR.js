@@ -103,6 +103,8 @@ export default {
   "heads.reads": "lê",
   "heads.is_read": "é lido",
   "heads.while_writing": "ao escrever",
+  "heads.links.one": "1 ligação é desenhada; as mais fracas ficam de fora.",
+  "heads.links.many": "{count} ligações são desenhadas; as mais fracas ficam de fora.",
   "heads.count.one": "1 cabeça",
   "heads.count.many": "{count} cabeças",
   "heads.one": "cabeça {head}",

@@ -92,6 +92,9 @@ class Studio extends EventTarget {
   }
 
   drawRail() {
+    const key = JSON.stringify([this.shown, this.reasons]);
+    if (this.rail.dataset.key === key) return;
+    this.rail.dataset.key = key;
     this.rail.replaceChildren(...SCREENS.map(({ name }) => {
       const reason = this.reason(name), about = { "aria-current": name === this.shown ? "page" : null, "data-screen": name };
       const made = button(t(`screen.${name}`), () => this.state.set({ screen: name }), { ...about, class: reason ? "off" : null,

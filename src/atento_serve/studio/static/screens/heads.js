@@ -2,7 +2,7 @@
 import { bytes, matrix, remembering } from "../api.js";
 import { button, folded, make, menu, fillMenu, number, table } from "../dom.js";
 import { many, t } from "../i18n.js";
-import { css, drawHeat, drawLines, fillTokens, groupsOf, headColour, heatGeometry, heatHit, largest, largestOf, rampColours, shadeTokens, sized,
+import { css, drawHeat, drawLines, fillTokens, groupsOf, headColour, heatGeometry, heatHit, largest, largestOf, ofHead, rampColours, shadeTokens, sized,
   strongest, viewOf } from "../maps.js";
 
 const VIEWS = ["lines", "heat", "overview"];
@@ -90,14 +90,14 @@ class Heads {
     const joined = this.head === "all" ? "mean" : this.head;
     const weights = await this.weights(this.fields(joined));  // refuses a kind, layer or head that there is not
     const shown = this.switchedOn(kind);
-    const several = name === "lines" && this.head === "all" ? await Promise.all(shown.map((head) => this.weights(this.fields(String(head))))) : null;
+    const several = name === "lines" && this.head === "all" ? await this.weights({ ...this.fields("each"), format: "u8" }) : null;
     const overview = name === "overview" ? await this.overviews({ ...this.studio.input, kind: this.kind }) : null;
     if (!current()) return;
     const [words, hide] = [state.on("words"), state.on("hide")];
     const rows = groupsOf(trace.sides[kind.rows], words, hide), columns = groupsOf(trace.sides[kind.columns], words, hide);
     const about = { least: Math.min(100, state.number("least")) / 100, scale: state.get("scale"), writes: this.kind === "cross" };
     this.view = viewOf(weights, rows, columns, about);
-    this.maps = several ? several.map((one, at) => [viewOf(one, rows, columns, about), headColour(shown[at])]) : [[this.view, css("--accent")]];
+    this.maps = several ? shown.map((head) => [viewOf(ofHead(several, head), rows, columns, { ...about, maps: shown.length }), headColour(head)]) : [[this.view, css("--accent")]];
     this.draw(kind, overview);
   }
 
@@ -123,6 +123,7 @@ class Heads {
     this.lines.hidden = name !== "lines";
     this.window.hidden = name !== "heat";
     this.grid.hidden = name !== "overview";
+    this.tip.textContent = "";
     this.drawSwitches(kind);
     if (name === "lines") this.layLines();
     else if (name === "heat") this.layHeat();
@@ -178,8 +179,8 @@ class Heads {
       this.listed = key;
     }
     for (const [list, way] of [[this.rowList, "row"], [this.columnList, "column"]]) {
-      const at = this.place(way);
-      [...list.children].forEach((item, place) => item.firstChild.setAttribute("aria-pressed", String(place === at)));
+      list.querySelector("[aria-pressed=true]")?.setAttribute("aria-pressed", "false");
+      list.children[this.place(way)]?.firstChild.setAttribute("aria-pressed", "true");
     }
     this.drawLinks(height);
   }
@@ -191,7 +192,8 @@ class Heads {
     shadeTokens(this.rowList, focus.column >= 0 ? (r) => this.view.at(r, focus.column) / top : null);
     const free = focus.row < 0 && focus.column < 0;
     const maps = this.maps.map(([view, colour]) => [free ? { ...view, least: Math.max(view.least, view.lines) } : view, colour]);
-    drawLines(this.links, maps.length ? maps : [[{ ...this.view, rows: [] }, ""]], height, focus);
+    const count = drawLines(this.links, maps.length ? maps : [[{ ...this.view, rows: [] }, ""]], height, focus);
+    this.tip.textContent = free ? many("heads.links", count) : "";
   }
 
   // --- heat map ---
