@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -62,3 +63,10 @@ def test_the_first_command_of_the_readme_says_what_it_downloads() -> None:
     first = next(number for number, line in enumerate(lines) if "make " in line)
     note = next(number for number, line in enumerate(lines) if "TORCH_INDEX=URL" in line)
     assert abs(first - note) < 6
+
+
+def test_a_package_that_is_missing_is_named_in_one_sentence() -> None:
+    program = "import sys; sys.modules['torch'] = None; sys.argv = ['atento', 'doctor']\nfrom atento.cli.main import main; main()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr == "error: the package torch is not installed: pip install torch, or install Atento once more\n"

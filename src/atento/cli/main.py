@@ -143,6 +143,8 @@ def main() -> None:
     except Exception as error:
         if debug:
             raise
+        if isinstance(error, ModuleNotFoundError) and not (error.name or "atento").startswith("atento"):
+            _fail(f"the package {error.name} is not installed: pip install {error.name}, or install Atento once more")
         _fail(f"{type(error).__name__}: {error} (a bug in Atento; --debug shows the traceback)")
 
 
