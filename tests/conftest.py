@@ -6,8 +6,9 @@ Examples of hypothesis have no deadline: other work on the machine makes any of 
 
 import gc
 import os
+import resource
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
 import pytest
@@ -33,6 +34,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for number, item in enumerate(grid):
             if number not in kept:
                 item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def limits_stay() -> Iterator[None]:
+    """A limit that a test leaves on its worker ends what later tests start there, such as Chromium, without a word."""
+    kinds = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
+    before = [resource.getrlimit(kind) for kind in kinds]
+    yield
+    assert [resource.getrlimit(kind) for kind in kinds] == before
 
 
 def pytest_collection_finish() -> None:

@@ -47,6 +47,23 @@ def best_precision(device: str) -> Precision:
     return "float32"
 
 
+def training_precision(setting: str, device: str) -> str:
+    """The precision to train in, for `training.precision` on a device.
+
+    Raises:
+        UsageError: this processor computes in float16 only by converting each number.
+    """
+    import torch
+
+    native = device != "cpu" or bool(getattr(torch.cpu, "_is_amx_fp16_supported", lambda: False)())
+    if setting == "float16" and not native:
+        raise UsageError(
+            "`training.precision: float16` needs a GPU, or a processor with AMX-FP16: this one takes some ten times as "
+            f"long as in float32; auto is {best_precision(device)} here"
+        )
+    return best_precision(device) if setting == "auto" else setting
+
+
 def resolve_device(device: str) -> str:
     """The device for `device`, where "auto" is CUDA if it is available, else the CPU.
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import atento
-from atento.convert.unpickle import main as unpickled
+from atento.convert.unpickle import unpickle
 from atento.networks import parameter_count
 from released import CASES, saved, theirs
 from test_families import compare
@@ -94,7 +94,7 @@ def test_w4_a_matrix_that_is_repeated_is_tied(name: str, tmp_path: Path) -> None
     folder = saved(other, tmp_path / "older")
     (folder / "model.safetensors").unlink()
     torch.save(other.state_dict(), folder / "pytorch_model.bin")
-    unpickled(folder, folder)
+    unpickle(folder, folder)
     model = atento.load(folder)
     compare(model.network, other, "right")
     matrix = OUTPUTS.get(name, ("lm_head.weight", ""))[0]

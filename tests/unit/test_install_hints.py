@@ -66,7 +66,7 @@ def test_the_first_command_of_the_readme_says_what_it_downloads() -> None:
 
 
 def test_a_package_that_is_missing_is_named_in_one_sentence() -> None:
-    program = "import sys; sys.modules['torch'] = None; sys.argv = ['atento', 'doctor']\nfrom atento.cli.main import main; main()"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    program = "import sys; sys.modules['torch'] = None; sys.argv = ['atento', 'doctor']; from atento.cli import main"
+    done = subprocess.run([sys.executable, "-c", program + "; main.main()"], capture_output=True, text=True)
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr == "error: the package torch is not installed: pip install torch, or install Atento once more\n"

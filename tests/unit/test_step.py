@@ -23,8 +23,10 @@ from atento.data.batches.store import Ragged
 from atento.data.objectives.sequence_to_sequence import parallel
 from atento.errors import TrainingError
 from atento.networks import EncoderDecoder, build_network
+from atento.networks.cross_entropy import cross_entropy
 from atento.networks.interface import Network
 from atento.training.losses import LOSSES, Call, Forward, Sums, losses
+from atento.training.optimizer import LossScale
 from atento.training.step import Updater
 
 NETWORK = NetworkConfig(vocab_size=31, d_model=16, d_ff=32, n_heads=2, n_layers=1, dropout=0.0, norm="pre")
@@ -152,7 +154,7 @@ def test_f1_the_loss_is_over_real_targets_alone() -> None:
     assert float(loss_of(network, noisy, Call(smoothing=0.1))[0].detach()) == pytest.approx(total, rel=1e-12)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
 def test_g6_training_learns(precision: str) -> None:
     """Sixty short pairs are learned by heart."""
     updater = Updater(make(), replace(CONFIG, weight_decay=0.0), precision)
@@ -160,7 +162,7 @@ def test_g6_training_learns(precision: str) -> None:
     assert means[-1] < 0.6 * means[0]
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
 def test_two_runs_of_one_seed_are_equal_bit_for_bit(precision: str) -> None:
     """With dropout everywhere; another seed gives another run."""
     runs = []
@@ -172,7 +174,7 @@ def test_two_runs_of_one_seed_are_equal_bit_for_bit(precision: str) -> None:
     assert runs[0][0] != runs[2][0] and not same(runs[0][1], runs[2][1])
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
 def test_f5_going_on_from_saved_weights_and_optimiser_is_bit_exact(precision: str) -> None:
     """What `optimizer_tensors` names is all there is to it; what was saved is a copy, not a view."""
     changes = {"dropout": 0.2, "attention": {"dropout": 0.1}}
@@ -251,12 +253,15 @@ def test_bfloat16_gradients_of_several_parts_add_up_in_float32() -> None:
         assert norm == pytest.approx(exact, rel=0.02)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("fault", ["loss", "gradient"])
 def test_numbers_that_are_not_finite_change_nothing(precision: str, fault: str) -> None:
     """Weights and optimiser bit-unchanged, a message that says what to do, and the next good step as if nothing was."""
     network = make()
     updater, healthy = Updater(network, CONFIG, precision), Updater(make(), CONFIG, precision)
+    for one in (updater, healthy):
+        if one.loss_scale is not None:
+            one.loss_scale.factor = 1.0  # then no overflow is the reason
     train(updater, 2)
     train(healthy, 2)
     before, moments = weights(network), {n: v.clone() for n, v in updater.optimizer_tensors().items()}
@@ -275,7 +280,7 @@ def test_numbers_that_are_not_finite_change_nothing(precision: str, fault: str) 
     assert same(weights(network), weights(healthy.network))
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
 def test_an_update_that_breaks_off_leaves_no_gradient_behind(precision: str) -> None:
     """Data that fails in the second part: the step done again is as if it were the first."""
     updater, healthy = Updater(make(), CONFIG, precision), Updater(make(), CONFIG, precision)
@@ -299,7 +304,7 @@ def eight_threads() -> Iterator[None]:
 
 
 @pytest.mark.covering
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("parts", [2, 4, 7])
 def test_parts_side_by_side_give_the_bits_of_parts_in_turn(
     precision: str, parts: int, eight_threads: None, monkeypatch: pytest.MonkeyPatch
@@ -401,3 +406,44 @@ def test_sums_add_up() -> None:
     sums = Sums(1.0, 2.0, 3)
     sums.add(Sums(0.5, 0.25, 4))
     assert sums == Sums(1.5, 2.25, 7)
+
+
+def test_float16_skips_an_update_that_overflows_and_halves_the_scale_of_the_loss() -> None:
+    """As torch.amp does: 2 ** 16 at first, twice that after 2,000 updates; no weight changes meanwhile."""
+    updater = Updater(make(), CONFIG, "float16")
+    assert updater.loss_scale is not None
+    updater.loss_scale.factor = 2.0**24  # what float16 cannot hold
+    start, batches, skipped = weights(updater.network), data(), 0
+    while not (sums := updater.update(batches.parts(0), 1, 1e-2)[0]):
+        skipped += 1
+        assert same(weights(updater.network), start) and updater.optimizer_tensors() == {}
+        assert updater.loss_scale == LossScale(2.0 ** (24 - skipped), 0, skipped)
+    assert 1 < skipped < 20 and sums["vocabulary"].targets and not same(weights(updater.network), start)
+    updater.loss_scale.taken = 1999
+    factor = updater.loss_scale.factor
+    train(updater, 1)
+    assert updater.loss_scale == LossScale(2 * factor, 0, skipped)
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.0**10, 2.0**15])
+def test_float16_gradients_do_not_depend_on_the_scale_of_the_loss(factor: float) -> None:
+    exact = Updater(make(), CONFIG, "float32").update(data().parts(0, 2), 1, 0.0)[1]
+    updater = Updater(make(), CONFIG, "float16")
+    assert updater.loss_scale is not None
+    updater.loss_scale.factor = factor
+    assert updater.update(data().parts(0, 2), 1, 0.0)[1] == pytest.approx(exact, rel=2e-3)
+
+
+def test_a_scaled_loss_keeps_gradients_that_float16_would_lose() -> None:
+    """The gradient of a word of probability 2e-9 is 0 in float16 but for the scale of the loss."""
+    hidden = torch.ones(300, 4, dtype=torch.float16)
+    weight = torch.zeros(3, 4, dtype=torch.float16)
+    weight[0] = 5.0
+    expected = 300 * float(torch.softmax(torch.tensor([20.0, 0.0, 0.0]), dim=0)[1])
+    found = []
+    for factor in (1.0, 2.0**16):
+        leaf = weight.clone().requires_grad_()
+        loss, nll = cross_entropy(hidden, leaf, torch.zeros(300, dtype=torch.int64))
+        assert loss.dtype == nll.dtype == torch.float64 and not nll.requires_grad
+        found.append(float(torch.autograd.grad(loss * factor, leaf)[0][1, 0]) / factor)
+    assert found == [0, pytest.approx(expected, rel=1e-2)]

@@ -44,7 +44,9 @@ Precision = Annotated[
 Seed = Annotated[int, typer.Option(metavar="SEED", callback=check_seed, help="Random seed, 0 or more.")]
 TrainingPrecision = Annotated[
     str | None,
-    typer.Option(help="auto, float32 or bfloat16.", autocompletion=words("auto", "float32", "bfloat16")),
+    typer.Option(
+        help="auto, float32, bfloat16 or float16.", autocompletion=words("auto", "float32", "bfloat16", "float16")
+    ),
 ]
 TrainingSeed = Annotated[
     int | None, typer.Option(metavar="SEED", callback=check_seed, help="Random seed; the recipe's if not given.")

@@ -63,12 +63,11 @@ def bounded(files: Sequence[Path]) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
-def main(folder: Path, out: Path) -> None:
-    """Write OUT/model.safetensors, or OUT/adapter_model.safetensors."""
+def unpickle(folder: Path, out: Path) -> None:
+    """Write OUT/model.safetensors, or OUT/adapter_model.safetensors; for a process of its own, which is `bounded`."""
     tensors: dict[str, Tensor] = {}
     storages: set[tuple[int, int, tuple[int, ...]]] = set()
     files = older_files(folder)
-    bounded(files)
     for file in files:
         content = torch.load(file, map_location="cpu", weights_only=True)
         if not isinstance(content, dict):
@@ -84,4 +83,5 @@ def main(folder: Path, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    bounded(older_files(Path(sys.argv[1])))
+    unpickle(Path(sys.argv[1]), Path(sys.argv[2]))

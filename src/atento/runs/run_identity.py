@@ -14,7 +14,7 @@ from atento.config.reading.loading import LoadedRecipe, dump_recipe, load_recipe
 from atento.config.recipe import Recipe
 from atento.errors import UsageError, counted
 from atento.limits import read_plain_text
-from atento.precision import best_precision
+from atento.precision import training_precision
 from atento.runs.prepare import Data
 from atento.storage.whole_file import write_whole
 
@@ -96,6 +96,7 @@ def identity_of(
                 f"{folder} is a run that did not start from that checkpoint (--from). Use another --out or --force"
             )
         if refusal is None:
+            training_precision(str(saved["precision"]), device)  # which it was trained in so far
             before = int(saved.pop("processes", 1))  # no part of the identity: any number gives the same updates
             same = before == processes or recipe.training.parallel.exact
             if not same:
@@ -108,11 +109,10 @@ def identity_of(
         shutil.rmtree(folder / "tokenizer", ignore_errors=True)
     if not main:
         raise UsageError(f"{path} is missing, which the first process has written: all need the same run folder")
-    auto = best_precision(device)
     identity = {
         "run_id": uuid.uuid4().hex,
         "data": data.fingerprint,
-        "precision": auto if recipe.training.precision == "auto" else recipe.training.precision,
+        "precision": training_precision(recipe.training.precision, device),
         "threads": threads or torch.get_num_threads(),
         "device": device,
         "deterministic_from": torch.__version__,

@@ -95,7 +95,7 @@ def train(
         out: the run folder; `runs/NAME` by default.
         force: move the folder of another run aside.
         device: "auto", "cpu" or "cuda".
-        precision: "auto", "float32" or "bfloat16"; replaces `training.precision`.
+        precision: "auto", "float32", "bfloat16" or "float16"; replaces `training.precision`.
         seed: replaces `training.seed`.
         threads: number of CPU threads.
         from_: "RUN@STEP": the new run begins at that checkpoint of another run.

@@ -44,6 +44,9 @@ def take_update(run: Run, step: int, rate: float) -> dict[str, Sums]:
             reason = str(error).strip().partition("\n")[0]
         else:
             run.progress.skipped_in_row = 0
+            if not sums and run.updater.loss_scale is not None:
+                factor = run.updater.loss_scale.factor
+                run.journal.append({"event": "overflow", "step": step, "loss_scale": factor})
             return sums
         # here the exception is gone, and with its frames the activations
         _split(run, step, parts, reason)

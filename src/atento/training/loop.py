@@ -128,6 +128,8 @@ def log(run: Run, rate: float, tokens_per_second: float, more: Mapping[str, Any]
         event |= {f"nll_{head}": nll for head, (_, nll) in means.items()}
     if run.updater.noise is not None:
         event["gradient_noise"] = run.updater.noise.scale()
+    if run.updater.loss_scale is not None:
+        event |= {"loss_scale": run.updater.loss_scale.factor, "overflows": run.updater.loss_scale.overflows}
     event |= more or {}
     run.journal.append(event)
     run.reporter.event(event)

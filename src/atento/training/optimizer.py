@@ -1,6 +1,7 @@
-"""The optimizers of a recipe: PyTorch's AdamW, Adafactor and Muon, their parameter groups, their state as tensors."""
+"""The optimizers of a recipe (AdamW, Adafactor, Muon), their groups, their state as tensors; the scale of the loss."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,6 +15,38 @@ from atento.training.trained_weights import TrainedWeights
 
 Parameters = Mapping[str, Tensor]  # by the names of the weights
 Group = dict[str, Any]  # a parameter group: `params`, `scale` (the factor of its learning rate) and options
+FIRST_SCALE = 2.0**16
+DOUBLED_AFTER = 2000  # updates without an overflow, after which the factor doubles
+
+
+@dataclass
+class LossScale:
+    """A power of two that the loss in float16 is multiplied by, and the gradient divided by, so that it keeps digits.
+
+    Small gradients would otherwise be 0 (Micikevicius et al. 2018).
+
+    Attributes:
+        factor: the present factor.
+        taken: updates since it changed.
+        overflows: updates that were skipped because a gradient was too large for float16.
+    """
+
+    factor: float = FIRST_SCALE
+    taken: int = 0
+    overflows: int = 0
+
+    def overflowed(self) -> bool:
+        """Halve the factor after a gradient that is not finite; return whether the factor can have been the cause."""
+        if self.factor <= 1:
+            return False
+        self.factor, self.taken, self.overflows = self.factor / 2, 0, self.overflows + 1
+        return True
+
+    def took(self) -> None:
+        """Count an update without an overflow, and double the factor now and then: it finds the largest that fits."""
+        self.taken += 1
+        if self.taken == DOUBLED_AFTER:
+            self.factor, self.taken = 2 * self.factor, 0
 
 
 class Optimizer:

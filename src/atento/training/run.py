@@ -34,6 +34,7 @@ class Progress:
         seconds: time spent in training, without the time between two commands.
         interval: summed losses since the last train event, by head.
         noise: sums of the gradient noise scale since the last train event.
+        loss_scale: the state of the loss scale of float16; empty in other types.
         skipped: updates that were not finite and have not changed the weights.
         skipped_in_row: such updates since the last one that was finite.
         splits: factor of `micro_batches` since memory ran out.
@@ -50,6 +51,7 @@ class Progress:
     seconds: float = 0.0
     interval: dict[str, Sums] = field(default_factory=dict)
     noise: dict[str, float] = field(default_factory=dict)
+    loss_scale: dict[str, float] = field(default_factory=dict)
     skipped: int = 0
     skipped_in_row: int = 0
     splits: int = 1

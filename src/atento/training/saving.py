@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from atento.storage.checkpoint import load_checkpoint, save_checkpoint
 from atento.storage.retention import retain
 from atento.storage.shards import save_shards
 from atento.storage.writer import snapshot
+from atento.training.optimizer import LossScale
 from atento.training.run import Progress, Run
 from atento.training.schedule import learning_rate
 
@@ -41,6 +43,7 @@ def _save(run: Run, beside: bool) -> None:
     now = time.monotonic()
     progress.seconds, run.seconds_counted_at = progress.seconds + now - run.seconds_counted_at, now
     progress.noise = {} if run.updater.noise is None else run.updater.noise.sums
+    progress.loss_scale = {} if run.updater.loss_scale is None else asdict(run.updater.loss_scale)
     state = {
         **progress.to_dict(),
         "score": progress.score if progress.score_step == progress.step else None,
@@ -166,6 +169,8 @@ def restore(run: Run, path: Path) -> dict[str, Any]:
     _say_schedule(run, checkpoint.step, checkpoint.state.get("steps"))
     if run.updater.noise is not None:
         run.updater.noise.sums = dict(run.progress.noise)
+    if run.updater.loss_scale is not None:
+        run.updater.loss_scale = LossScale(**checkpoint.state["loss_scale"])
     return checkpoint.state
 
 

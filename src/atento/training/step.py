@@ -18,14 +18,14 @@ from atento.networks.interface import Network, stacks_of
 from atento.precision import side_by_side, threads
 from atento.training.ema import MovingAverage, divide
 from atento.training.losses import Call, Sums, losses
-from atento.training.optimizer import Optimizer
+from atento.training.optimizer import LossScale, Optimizer
 from atento.training.replica.gradient_sum import GradientSum
 from atento.training.replica.local import Local, Replica
 from atento.training.scheduled_sampling import own_tokens
 from atento.training.trained_weights import TrainedWeights, all_weights
 from atento.training.watch import GradientNoise
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 SMALL = 2_000_000  # elements of weights below which one thread makes batches and updates weights
 MAX_WORKERS = 4  # parts computed at the same time on a CPU; each one holds its own activations
 
@@ -56,14 +56,14 @@ class NotFinite(TrainingError):
 class Updater:
     """Updates a network's weights with the optimizer of the recipe, in float32 or in mixed precision.
 
-    In bfloat16, forward and backward passes run on a bfloat16 copy of the network. The weights, the accumulated
-    gradients and the optimizer's state stay float32 (mixed precision, Micikevicius et al. 2018). No loss scaling is
-    needed, because bfloat16 has the range of float32.
+    In bfloat16 and float16, forward and backward passes run on a copy of the network in that data type. The weights,
+    the accumulated gradients and the optimizer's state stay float32 (mixed precision, Micikevicius et al. 2018).
+    bfloat16 has the range of float32; in float16 the loss is scaled, and an update whose gradient overflows is skipped.
 
     Args:
         network: the network to train, on the device to train on.
         config: learning rate, weight decay, clipping and label smoothing.
-        precision: "float32" or "bfloat16".
+        precision: "float32", "bfloat16" or "float16".
         trained: the weights to train, and from which update on; None: all of them. The others keep their bits, have no
             optimizer state, and no gradient is computed for them or below the lowest trained layer. Dropout stays on in
             every layer.
@@ -90,6 +90,7 @@ class Updater:
         self._stage = -1  # of the last update; the next one sets what needs gradients
         self.optimizer = Optimizer(network, config, self.trained, self.parameters)
         self.noise = GradientNoise() if config.log_gradient_noise else None
+        self.loss_scale = LossScale() if precision == "float16" else None
         # threads that have shared an operation spin before they sleep, and take the cores of a small network's parts
         on_cpu, elements = self.device.type == "cpu", sum(weight.numel() for weight in self.parameters.values())
         self._threads = torch.get_num_threads()  # of the present update
@@ -131,7 +132,8 @@ class Updater:
             spare: returns any part, for a process that has none of an update whose weights are divided.
 
         Returns:
-            The summed losses of each head over all processes, and the norm of the gradient before clipping.
+            The summed losses of each head over all processes, empty if a gradient in float16 overflowed and the weights
+            are unchanged; and the norm of the gradient before clipping.
 
         Raises:
             NotFinite: the loss or the gradient is not finite. The weights are unchanged.
@@ -156,8 +158,9 @@ class Updater:
             for head, count in part_counts.items():
                 counts[head] = counts.get(head, 0) + count
         # one head of weight 1: dividing the summed gradient once is cheaper, and more exact, than scaling each loss
-        divide_once = len(counts) == 1 and all(unweighted for _, unweighted in counted)
-        scales = None if divide_once else {head: 1.0 / max(1, count) for head, count in counts.items()}
+        divide_once = len(counts) == 1 and all(unweighted for _, unweighted in counted) and self.loss_scale is None
+        factor = 1.0 if self.loss_scale is None else self.loss_scale.factor
+        scales = None if divide_once else {head: factor / max(1, count) for head, count in counts.items()}
         sums = {head: Sums() for head in counts}
         if self.noise is not None:
             self.noise.begin()
@@ -174,8 +177,10 @@ class Updater:
             for head, values in part_sums.items():
                 sums[head].add(Sums(*values))
         gradient_sum.finish()
-        divisor = max(1, next(iter(counts.values()), 1)) if scales is None else 1
+        divisor = max(1, next(iter(counts.values()), 1)) if scales is None else factor
         norm = self._divide_and_clip(divisor, sums, step)
+        if not norm < float("inf"):
+            return {}, norm
         if self.noise is not None:
             self.noise.squares = self.replica.exchange(self.noise.squares)
             self.noise.update(norm)
@@ -201,7 +206,8 @@ class Updater:
         for number, (sums, gradients) in zip(numbers, self._gradients(parts, numbers, step, progress, scales)):
             if self.noise is not None:
                 targets = sum(head_sums.targets for head_sums in sums.values())
-                self.noise.part(gradients, (1 if scales is None else total) / max(1, targets), targets)
+                factor = 1.0 if self.loss_scale is None else self.loss_scale.factor
+                self.noise.part(gradients, (1 if scales is None else total / factor) / max(1, targets), targets)
             gradient_sum.add(number, gradients)
             part_sums.append({head: (sums.loss, sums.nll, sums.targets) for head, sums in sums.items()})
         return part_sums
@@ -274,16 +280,24 @@ class Updater:
         sums = {head: Sums(float(loss.detach()), float(nll), counts[head]) for head, (loss, nll) in head_losses.items()}
         return sums, gradients
 
-    def _divide_and_clip(self, divisor: int, sums: Mapping[str, Sums], step: int) -> float:
-        """Divide the gradients, check them and clip them in place; return their norm before clipping."""
+    def _divide_and_clip(self, divisor: float, sums: Mapping[str, Sums], step: int) -> float:
+        """Divide the gradients, check them and clip them in place; return their norm before clipping.
+
+        It is infinite if a gradient in float16 overflowed; then the gradients are freed.
+        """
         grads = [p.grad for p in self.parameters.values() if p.grad is not None]
         torch._foreach_div_(grads, float(divisor))
         norm = self.weights.norm(grads)
         finite = all(abs(head_sums.loss) < float("inf") for head_sums in sums.values())
+        if finite and not norm < float("inf") and self.loss_scale is not None and self.loss_scale.overflowed():
+            self.optimizer.zero_grad()
+            return float("inf")
         if not (norm < float("inf") and finite):  # NaN fails both
             raise self._not_finite(sums, norm, step, "gradient" if finite else "loss")
         if self.config.clip and norm > self.config.clip:
             torch._foreach_mul_(grads, self.config.clip / norm)
+        if self.loss_scale is not None:
+            self.loss_scale.took()
         return norm
 
     def _not_finite(self, sums: Mapping[str, Sums], norm: float, step: int, what: str) -> NotFinite:
@@ -303,7 +317,7 @@ class Updater:
         )
 
     def copy_weights(self) -> None:
-        """Copy the weights to the network that computes in bfloat16; in float32 it is the same network."""
+        """Copy the weights to the network that computes in a narrower type; in float32 it is the same network."""
         self.weights.copy()
 
     def copied_weights(self) -> dict[str, Tensor]:

@@ -32,8 +32,8 @@ class GradientNoise:
 
     def part(self, gradients: Sequence[Tensor | None], factor: float, targets: int) -> None:
         """Take in a part: `factor` times its gradients is their mean over its targets."""
-        norms = torch._foreach_norm([gradient for gradient in gradients if gradient is not None])
-        norm = float(torch.linalg.vector_norm(torch.stack([value.float() for value in norms])))
+        norms = torch._foreach_norm([gradient for gradient in gradients if gradient is not None], dtype=torch.float32)
+        norm = float(torch.linalg.vector_norm(torch.stack(norms)))
         self.squares.append(((norm * factor) ** 2, targets))
 
     def update(self, norm: float) -> None:

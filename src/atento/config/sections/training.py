@@ -79,9 +79,10 @@ class TrainingConfig:
     """Probability that the smoothed target distribution spreads evenly over the vocabulary (Szegedy et al. 2016). [0 to
     below 1] 0.1 helps translation; perplexity is best with 0.
     """
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Data type of forward and backward passes in training. auto is bfloat16 where the hardware supports it natively,
-    else float32. Weights and optimizer state are always float32.
+    else float32. Weights and optimizer state are always float32. float16 is for GPUs without bfloat16, as free ones
+    are: the loss is scaled, and an update whose gradient overflows is skipped and counted.
     """
     scheduled_sampling: ScheduledSamplingConfig = field(default_factory=ScheduledSamplingConfig)
     """Inputs of the decoder that are the model's own tokens instead of the target's, more of them as training goes on.

@@ -140,7 +140,7 @@ def memory_of_process(plan: Plan, processes: int, shards: int) -> dict[str, int]
     if shards == 1:
         return memory | ({"gradients to send": min(BUCKET, 4 * plan.trained)} if processes > 1 else {})
     width = _width(plan)
-    memory.pop("weights in bfloat16", None)  # they are gathered when they are needed
+    memory.pop("weights in 16 bits", None)  # they are gathered when they are needed
     memory = {name: -(-size // shards) if name in DIVIDED else size for name, size in memory.items()}
     # a block is gathered while another one computes; of the one that computes, there are gradients too, and their copy
     # in float32 that is sent
@@ -165,4 +165,4 @@ def sent_by_process(plan: Plan, processes: int, shards: int) -> tuple[float, flo
 
 def _width(plan: Plan) -> int:
     """Bytes of a weight as it computes."""
-    return 2 if "weights in bfloat16" in plan.memory else 4
+    return 2 if "weights in 16 bits" in plan.memory else 4

@@ -19,7 +19,7 @@ from atento.config.sections.training import TrainingConfig
 from atento.data.batches.batch import Batches, Part
 from atento.networks import build_network, parameter_count
 from atento.networks.interface import Network
-from atento.precision import best_precision, side_by_side
+from atento.precision import side_by_side, training_precision
 from atento.runs.divided import check_divided
 from atento.runs.fine_tuning import tune
 from atento.runs.prepare import Data, fitted_to, read_data, tokenizer_and_network, training_batches
@@ -101,7 +101,7 @@ def plan_recipe(loaded: LoadedRecipe, device: str, threads: int, report: Callabl
     with torch.device("meta"):
         check_divided(recipe, build_network(config), None)
     batches = training_batches(recipe, config, tokenizer, data.train, report)
-    precision = best_precision(device) if training.precision == "auto" else training.precision
+    precision = training_precision(training.precision, device)
     return plan_run(recipe, config, batches, precision, device, threads)
 
 
@@ -121,7 +121,7 @@ def plan_run(
         recipe: the recipe.
         config: configuration of its network.
         batches: its training data.
-        precision: "float32" or "bfloat16".
+        precision: "float32", "bfloat16" or "float16".
         device: "cpu", "cuda" or a device with its number.
         threads: CPU threads.
         built: whether the process has the weights of the run already.
@@ -149,8 +149,8 @@ def plan_run(
     memory = memory_of_weights(network, training, trained, precision)
     memory["activations"] = concurrent * peak
     if device == "cpu":
-        ours = ("weights", "weights in bfloat16", "moving average") if built else ()
-        if precision == "bfloat16":  # float32 products are computed by other libraries
+        ours = ("weights", "weights in 16 bits", "moving average") if built else ()
+        if precision != "float32":  # float32 products are computed by other libraries
             cached = KERNELS_OF_NEW_SHAPES if new_shapes(batches, training.micro_batches) else KERNELS
             kernels = min(cached, products * shapes(batches, steps, training.micro_batches))
             memory["compiled kernels"] = kernels * KERNEL_BYTES
@@ -219,8 +219,8 @@ def memory_of_weights(
     trained_bytes = 4 * sum(p.numel() for p in ours.values())
     state = optimizer_bytes(network, config, ours)
     memory = {"weights": all_bytes, "gradients": trained_bytes, "optimizer": state}
-    if precision == "bfloat16":
-        memory["weights in bfloat16"] = all_bytes // 2
+    if precision != "float32":
+        memory["weights in 16 bits"] = all_bytes // 2
     if config.ema:
         memory["moving average"] = trained_bytes
     if config.async_checkpoints:

@@ -91,7 +91,7 @@ def search(
         eta: of "halving".
         out: the folder of the search; `runs/NAME-search` by default.
         device: "auto", "cpu" or "cuda".
-        precision: "auto", "float32" or "bfloat16"; replaces `training.precision`.
+        precision: "auto", "float32", "bfloat16" or "float16"; replaces `training.precision`.
         threads: number of CPU threads.
 
     Returns:
