@@ -25,7 +25,7 @@ from atento_serve.http.middleware import Observed, answer
 from atento_serve.http.service import Service, note
 from atento_serve.routes_page import POLICY, routes_page
 from atento_serve.studio import studio_routes
-from atento_serve.studio.studio_process import StudioProcess
+from atento_serve.studio.studio_process import Studio
 
 if TYPE_CHECKING:
     from atento_serve.http.tracing import Tracing
@@ -57,7 +57,7 @@ def application(
     origins: Sequence[str] = (),
     tracing: "Tracing | None" = None,
     hosts: Hosts | None = None,
-    studio: StudioProcess | None = None,
+    studio: Studio | None = None,
 ) -> ASGIApp:
     """The application of the public address.
 
@@ -66,7 +66,7 @@ def application(
         origins: web pages that may call it (CORS); by default none.
         tracing: makes a span of each request.
         hosts: the names that are answered; None: all.
-        studio: the process of Studio; None: there is no Studio.
+        studio: what Studio shows, and its processes; None: there is no Studio.
     """
     pulse = health.Pulse()
 

@@ -164,7 +164,7 @@ def studio(
         list[str] | None,
         typer.Argument(
             metavar="MODEL",
-            help="Run folders, model folders or hub names, also NAME=MODEL. Default: the package's small models.",
+            help="Run folders, folders of runs, model folders, hub names; NAME=MODEL. None: the small models.",
             autocompletion=model_names,
         ),
     ] = None,
@@ -189,7 +189,8 @@ def studio(
     from atento_serve.start import ServerSettings
     from atento_serve.start import serve as run
 
-    shown = _models(models or _small_models(), [], {"device": device, "precision": precision, "threads": threads})
+    named = [one for word in models or _small_models() for one in _runs_in(word)]
+    shown = _models(named, [], {"device": device, "precision": precision, "threads": threads})
 
     def ready(url: str) -> None:
         progress(f"ready: {url} shows {', '.join(shown)}; open {url}/studio/")
@@ -213,7 +214,16 @@ def _shown(models: "dict[str, ModelSettings]", megabytes: int) -> "StudioSetting
     """What Studio shows."""
     from atento_serve.settings import StudioSettings
 
-    return StudioSettings(models, megabytes * 1_000_000)
+    folders = [one.path for one in models.values() if Path(one.path).is_dir()]
+    beside = [str(Path(path).absolute().parent) for path in folders if (Path(path) / "run.json").is_file()]
+    return StudioSettings(models, megabytes * 1_000_000, [*folders, *dict.fromkeys(beside)])
+
+
+def _runs_in(folder: str) -> list[str]:
+    """The runs in a folder of runs; else the folder itself."""
+    path = Path(folder)
+    inside = [] if (path / "run.json").is_file() else sorted(path.glob("*/run.json"))
+    return [str(one.parent) for one in inside] or [folder]
 
 
 def _small_models() -> list[str]:

@@ -21,7 +21,7 @@ from atento_serve.http.metrics import Metrics
 from atento_serve.http.service import Service
 from atento_serve.settings import Limits, ModelSettings
 from atento_serve.start import ServerSettings
-from atento_serve.studio.studio_process import StudioProcess
+from atento_serve.studio.studio_process import Studio
 
 _LAST_WORDS = 2.0  # seconds that connections have to close after the last answer
 
@@ -54,9 +54,9 @@ async def answer_until(
     )
     tracing = None if settings.tracing is None else settings.tracing(log.event)
     hosts = Hosts(settings.host, settings.allowed_hosts)
-    studio = None if settings.studio is None else StudioProcess(settings.studio, limits)
+    studio = None if settings.studio is None else Studio(settings.studio, limits)
     if studio is not None:
-        studio.start()
+        studio.models.start()
     app = application(service, origins=settings.origins, tracing=tracing, hosts=hosts, studio=studio)
     servers = [(_Server(_config(app, service)), bound)]
     if settings.admin_socket is not None:

@@ -40,10 +40,12 @@ class StudioSettings:
     Attributes:
         models: by the names that the page shows; each is loaded when it is first asked for.
         cache_bytes: what the results of forward passes may take together.
+        runs: runs and folders of runs that are drawn: those that the command line named, and beside them.
     """
 
     models: Mapping[str, ModelSettings]
     cache_bytes: int = 1_000_000_000
+    runs: Sequence[str] = ()
 
 
 def _limit(default: Any, text: str, least: float = 0, *, above: bool = False) -> Any:

@@ -153,10 +153,11 @@ def served(
     program: Sequence[str] = ("-m", "atento.cli.start"),
     command: str = "serve",
     python: str | Path = sys.executable,
+    port: int = 0,
 ) -> Iterator[Served]:
     """A service with these arguments of `atento serve`, or another command, on a free port; `python` runs `program`."""
     process = subprocess.Popen(
-        [str(python), *program, command, *arguments, "--port", "0"],
+        [str(python), *program, command, *arguments, "--port", str(port)],
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

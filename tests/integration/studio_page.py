@@ -22,6 +22,29 @@ MORE: dict[str, dict[str, Any]] = {
 }
 
 
+def write_run(folder: Path, steps: int = 60) -> Path:
+    """A run as training leaves it, without its checkpoints: a recipe, and a journal."""
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text("{}")
+    data = "data: {train: {world: train, text: en}, valid: {world: valid, text: en}}"
+    recipe = f"task: language-modeling\n{data}\ntraining: {{steps: 100, batch_tokens: 200}}\n"
+    (folder / "recipe.yaml").write_text(recipe)
+    lines = [json.dumps(event) for step in range(1, steps + 1) for event in events_at(step)]
+    (folder / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    return folder
+
+
+def events_at(step: int) -> list[dict[str, Any]]:
+    """What a journal says of a step."""
+    train = {"loss": 5 / step + 0.1, "nll": 5 / step, "learning_rate": step * 1e-5, "tokens_per_second": 400.0}
+    events: list[dict[str, Any]] = [{"event": "train", "step": step, **train}]
+    if step % 20 == 0:
+        events.append({"event": "valid", "step": step, "nll": 6 / step, "chrf": 1.5 * step})
+        texts = {"input": "<b>the cat</b>", "output": f"o gato {step}", "reference": "o gato"}
+        events.append({"event": "sample", "step": step, "number": 1, **texts})
+    return events
+
+
 @contextmanager
 def shared_studio(folder: Path) -> Iterator[Served]:
     """`atento studio` over the tiny models of the service and some of other families."""
@@ -37,7 +60,7 @@ def shared_studio(folder: Path) -> Iterator[Served]:
         decoding = {"beam": 1, "max_new_tokens": 6} if task == "translation" else None
         model = random_model(subwords, task, None, decoding=decoding, architecture=architecture, **sizes)
         folders[name] = model.save(folder / name)
-    names = [*map(str, folders.values()), f"<b>lm</b>={folders['lm']}"]
+    names = [*map(str, folders.values()), f"run={write_run(folder / 'runs' / 'run')}", f"<b>lm</b>={folders['lm']}"]
     with served(names, command="studio") as running:
         running.folders = folders
         yield running

@@ -27,11 +27,13 @@ SCREENS = {
     "masks": {"paint": "0.3,5.2"},
     "positions": {"model": "t5"},
     "tokens": {"text": "A menina na\u0303o veˆ <b>"},
+    "training": {"smooth": "0.5", "log": 1},
 }
 
 
-def children(studio: Served) -> list[int]:
-    done = subprocess.run(["pgrep", "-P", str(studio.process.pid)], capture_output=True, text=True, check=False)
+def children(studio: Served, module: str = "model_process") -> list[int]:
+    command = ["pgrep", "-P", str(studio.process.pid), "-f", module]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     return [int(word) for word in done.stdout.split()]
 
 
@@ -48,8 +50,11 @@ def test_the_page_is_quiet_and_asks_nobody_else(browser: Any, studio: Served) ->
 
 def test_the_process_that_answers_holds_no_torch(studio: Served) -> None:
     studio.post("/studio/api/card", {"model": "lm"}).raise_for_status()
-    maps = [Path(f"/proc/{number}/maps").read_text() for number in (studio.process.pid, *children(studio))]
-    assert ["libtorch" in one for one in maps] == [False, True]
+    with httpx.stream("GET", f"{studio.url}/studio/api/runs?run=run") as stream:
+        assert next(stream.iter_lines()).startswith("id: ")
+    numbers = [studio.process.pid, *children(studio, "run_process"), *children(studio)]
+    maps = [Path(f"/proc/{number}/maps").read_text() for number in numbers]
+    assert ["libtorch" in one for one in maps] == [False, False, True]
 
 
 @pytest.mark.parametrize("model", ["lm", "en-pt", "encoder", "rnn", "rnn-lm", "llama"])

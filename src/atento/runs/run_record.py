@@ -70,11 +70,8 @@ class RunRecord:
 
     @property
     def steps(self) -> int | None:
-        """The planned number of steps; None if `training.epochs` is set and the number is not in the folder."""
-        steps = self.facts.get("steps")
-        if isinstance(steps, int):
-            return steps
-        return self.recipe.training.steps if self.recipe.training.epochs is None else None
+        """As `planned_steps` says."""
+        return planned_steps(self.recipe, self.facts)
 
     @property
     def finished(self) -> bool:
@@ -180,7 +177,7 @@ def read_run(folder: Path) -> RunRecord:
         in_use=used,
         checkpoints=[item.path.name for item in reversed(every)],
         damaged=names,
-        facts=_facts(folder / "env.json"),
+        facts=read_facts(folder / "env.json"),
         seconds=None if not every else _seconds(every[0].path),
     )
 
@@ -189,7 +186,15 @@ def _scores(event: Mapping[str, Any]) -> dict[str, float]:
     return {name: value for name, value in event.items() if name not in _NO_SCORES}
 
 
-def _facts(path: Path) -> dict[str, Any]:
+def planned_steps(recipe: Recipe, facts: Mapping[str, Any]) -> int | None:
+    """The planned number of steps; None if `training.epochs` is set and the number is not among the facts."""
+    steps = facts.get("steps")
+    if isinstance(steps, int):
+        return steps
+    return recipe.training.steps if recipe.training.epochs is None else None
+
+
+def read_facts(path: Path) -> dict[str, Any]:
     """Read the facts of the last start; empty if the file is missing or damaged."""
     try:
         facts = json.loads(read_plain_text(path))

@@ -122,7 +122,7 @@ class Journal:
             raise TrainingError(f"{self.path} cannot be read: {error.strerror}") from error
         remaining, lines = [], content.split(b"\n")
         for number, line in enumerate(lines[:-1], start=1):
-            event = _parse(line)
+            event = parse_event(line)
             if event is None:
                 _log.warning("%s:%d is not an event and was removed", self.path, number)
             elif event["step"] <= after_step and event["event"] != "end":
@@ -143,7 +143,7 @@ class Journal:
                 lines = self._content().split(b"\n")
             except OSError:
                 return False  # `append` warns
-            events = [event for line in lines if (event := _parse(line)) is not None]
+            events = [event for line in lines if (event := parse_event(line)) is not None]
             self._checkpoints = {event["step"] for event in events if event["event"] == "checkpoint"}
         return step in self._checkpoints
 
@@ -246,7 +246,7 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
     events = []
     for number, line in enumerate(lines, start=1):
-        event = _parse(line)
+        event = parse_event(line)
         if event is not None:
             events.append(event)
         elif number < len(lines):
@@ -254,7 +254,8 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
     return events
 
 
-def _parse(line: bytes) -> dict[str, Any] | None:
+def parse_event(line: bytes) -> dict[str, Any] | None:
+    """The event of a line; None: the line is incomplete or damaged."""
     try:
         event = json.loads(line.decode("utf-8"))
     except (ValueError, RecursionError):
@@ -272,7 +273,7 @@ def _repair_last_line(fd: int) -> None:
         start = max(0, size - len(tail) - 65536)
         tail = os.pread(fd, size - len(tail) - start, start) + tail
     torn = tail[tail.rfind(b"\n") + 1 :]
-    if torn and _parse(torn) is not None:
+    if torn and parse_event(torn) is not None:
         os.write(fd, b"\n")
     elif torn:
         os.ftruncate(fd, size - len(torn))

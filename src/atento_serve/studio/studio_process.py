@@ -1,27 +1,47 @@
-"""The process that holds Studio's models, as the service sees it: started when first asked, replaced when it ended."""
+"""The processes of Studio as the service sees them: each is started when first asked, and replaced when it ended."""
 
 import asyncio
 import json
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from threading import Lock
-from typing import Any
 
 from atento.processes import Child, ended_by
 from atento_serve.http.errors import ServiceError, busy
 from atento_serve.settings import Limits, StudioSettings
+from atento_serve.studio.process_loop import Answered
+
+
+class Studio:
+    """What Studio shows, and its two processes: one holds the models and computes, one reads the runs.
+
+    Args:
+        settings: the models, the room for traces, the folders of runs.
+        limits: of the service.
+    """
+
+    def __init__(self, settings: StudioSettings, limits: Limits) -> None:
+        self.settings = settings
+        self.models = StudioProcess("model_process", "holds Studio's models", settings, limits)
+        self.runs = StudioProcess("run_process", "reads Studio's runs", settings, limits)
+
+    def close(self) -> None:
+        """End the processes."""
+        self.models.close()
+        self.runs.close()
 
 
 class StudioProcess:
     """Requests to one child process, answered one at a time; for one event loop.
 
     Args:
-        settings: the models, and the room for traces.
-        limits: of the service.
+        module: what it runs, of this package.
+        does: what it does, for messages.
+        settings, limits: its first message.
     """
 
-    def __init__(self, settings: StudioSettings, limits: Limits) -> None:
-        self.settings, self._limits = settings, limits
+    def __init__(self, module: str, does: str, settings: StudioSettings, limits: Limits) -> None:
+        self._module, self._does, self._limits = module, does, limits
         self._first = {"settings": asdict(settings), "limits": asdict(limits)}
         self._child: Child | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="studio")
@@ -31,7 +51,7 @@ class StudioProcess:
         """Start the process now, so that it is ready when the page is opened."""
         self._thread.submit(self._started)
 
-    async def call(self, function: str, arguments: object) -> tuple[Any, bytes]:
+    async def call(self, function: str, arguments: object) -> Answered:
         """What a function of a screen answers: plain data, and bytes.
 
         Raises:
@@ -59,11 +79,11 @@ class StudioProcess:
         if self._child is not None:
             self._child.close()
 
-    def _ended(self, _: "Future[Any]") -> None:
+    def _ended(self, _: "Future[Answered]") -> None:
         with self._lock:
             self._under_way -= 1
 
-    def _exchange(self, function: str, arguments: object) -> tuple[Any, bytes]:
+    def _exchange(self, function: str, arguments: object) -> Answered:
         child = self._child or self._started()
         child.send(_encoded({"function": function, "arguments": arguments}), b"")
         answer = child.receive()
@@ -72,7 +92,7 @@ class StudioProcess:
             child.close()
             self._child = None  # the next request starts another
             how = ended_by(-status) if status < 0 else f"exit status {status}"
-            message = f"the process that holds Studio's models ended ({how}): it starts again with the next request"
+            message = f"the process that {self._does} ended ({how}): it starts again with the next request"
             raise busy(message, 1, "studio_ended")
         head = json.loads(answer[0])
         if "error" in head:
@@ -80,7 +100,7 @@ class StudioProcess:
         return head["value"], answer[1]
 
     def _started(self) -> Child:
-        self._child = child = Child("-m", "atento_serve.studio.model_process", TOKENIZERS_PARALLELISM="false")
+        self._child = child = Child("-m", f"atento_serve.studio.{self._module}", TOKENIZERS_PARALLELISM="false")
         child.send(_encoded(self._first), b"")
         return child
 

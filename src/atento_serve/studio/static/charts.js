@@ -28,18 +28,35 @@ function ticks(low, high) {
 
 // Curves over whole numbers from `first` on; `series` are [name, values].
 export function curves(title, series, { first = 0, across = "" } = {}) {
-  const wide = WIDE, high = 300, left = 62, below = 36, all = series.flatMap(([, values]) => values);
-  const low = Math.min(0, ...all), top = Math.max(...all, low + 1e-9), count = Math.max(2, ...series.map(([, values]) => values.length));
-  const x = (at) => left + ((at - first) / (count - 1)) * (wide - left - 10), y = (value) => 10 + (1 - (value - low) / (top - low)) * (high - below - 10);
-  const marks = ticks(low, top), places = ticks(first, first + count - 1).filter(Number.isInteger);
+  return plot(title, series.map(([name, values], at) => ({ name, at, points: values.map((value, place) => [first + place, value]) })), { across, whole: true, least: 0 });
+}
+
+// Curves through points. `series` are { name, at (its colour), points: [x, y], dashed, faint }; `least`: what the scale reaches down to.
+// The drawing has `value(clientX)`, the x at a place of the window.
+export function plot(title, series, { across = "", whole = false, least = Infinity, log = false, range = [-Infinity, Infinity], wide = WIDE } = {}) {
+  const high = 300, left = 62, below = 36, put = log ? Math.log10 : (value) => value;
+  const shown = series.map((one) => ({ ...one, points: one.points.filter(([x, y]) => x >= range[0] && x <= range[1] && (!log || y > 0)) }));
+  const ends = (list, from, to) => list.reduce(([low, top], one) => [Math.min(low, one), Math.max(top, one)], [from, to]);
+  let [start, end] = ends(shown.flatMap(({ points }) => points.map(([x]) => x)), Infinity, -Infinity);
+  let [low, top] = ends(shown.flatMap(({ points }) => points.map(([, y]) => put(y))), log ? Infinity : least, -Infinity);
+  [start, end] = start <= end ? [start, Math.max(end, start + 1e-9)] : [0, 1];
+  [low, top] = low <= top ? [low, Math.max(top, low + 1e-9)] : [0, 1];
+  const x = (at) => left + ((at - start) / (end - start)) * (wide - left - 10), y = (value) => 10 + (1 - (put(value) - low) / (top - low)) * (high - below - 10);
+  const marks = ticks(low, top).map((mark) => (log ? 10 ** mark : mark)), places = ticks(start, end).filter((place) => !whole || Number.isInteger(place));
   const text = (mark) => String(Number(mark.toPrecision(4)));
-  return svg("svg", { class: "chart wide", viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": title },
+  const drawing = svg("svg", { class: "chart wide", viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": title },
     marks.map((mark) => [svg("line", { x1: left, x2: wide - 10, y1: y(mark), y2: y(mark), class: "grid" }),
       svg("text", { x: left - 6, y: y(mark) + 4, "text-anchor": "end", class: "tick" }, text(mark))]).flat(),
-    places.map((place) => svg("text", { x: x(place), y: high - below + 16, "text-anchor": "middle", class: "tick" }, String(place))),
+    places.map((place) => svg("text", { x: x(place), y: high - below + 16, "text-anchor": "middle", class: "tick" }, text(place))),
     svg("text", { x: (wide + left) / 2, y: high - 2, "text-anchor": "middle", class: "tick" }, across),
-    series.map(([name, values], at) => svg("polyline", { points: values.map((value, place) => `${x(first + place).toFixed(1)},${y(value).toFixed(1)}`).join(" "),
-      fill: "none", stroke: headColour(at), "stroke-width": 1.8, "stroke-dasharray": at >= 8 ? "5 3" : null }, svg("title", {}, name))));
+    shown.map(({ name, at, points, dashed, faint }) => svg("polyline", { points: points.map(([px, py]) => `${x(px).toFixed(1)},${y(py).toFixed(1)}`).join(" "),
+      fill: "none", stroke: headColour(at), "stroke-width": faint ? 1 : 1.8, "stroke-opacity": faint ? 0.35 : null, "stroke-dasharray": dashed || at >= 8 ? "5 3" : null }, svg("title", {}, name))),
+    shown.filter(({ points }) => points.length === 1).map(({ at, points: [[px, py]] }) => svg("circle", { cx: x(px), cy: y(py), r: 3, fill: headColour(at) })));
+  drawing.value = (clientX) => {
+    const box = drawing.getBoundingClientRect();
+    return start + (((clientX - box.left) / box.width) * wide - left) / (wide - left - 10) * (end - start);
+  };
+  return drawing;
 }
 
 // The names of curves beside their colours.

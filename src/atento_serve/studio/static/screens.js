@@ -10,7 +10,8 @@ import models from "./screens/models.js";
 import next from "./screens/next.js";
 import positions from "./screens/positions.js";
 import tokens from "./screens/tokens.js";
+import training from "./screens/training.js";
 import translate from "./screens/translate.js";
 import why from "./screens/why.js";
 
-export const SCREENS = [models, heads, inside, masks, positions, next, translate, beam, fill, labels, answer, why, tokens];
+export const SCREENS = [models, heads, inside, masks, positions, next, translate, beam, fill, labels, answer, why, tokens, training];

@@ -105,9 +105,9 @@ class Studio extends EventTarget {
     this.rail.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
 
-  // Why the model cannot feed a screen, in the language of the page; "" if it can.
+  // Why the service or the model cannot feed a screen, in the language of the page; "" if it can.
   reason(name) {
-    const reason = this.reasons[name];
+    const reason = this.known?.reasons[name] ?? this.reasons[name];
     if (!reason) return "";
     return has(`reason.${reason.code}`) ? t(`reason.${reason.code}`, reason.values) : reason.text;
   }
@@ -159,7 +159,7 @@ class Studio extends EventTarget {
     }
     if (round !== this.round) return;
     const [card, reasons] = found ?? [null, Object.fromEntries(SCREENS.filter(({ free }) => !free).map(({ name }) => [name, { text: problem.message }]))];
-    Object.assign(this, { card, reasons: { ...reasons, ...this.known.reasons } });
+    Object.assign(this, { card, reasons });
     this.badge.textContent = card ? `${card.device} · ${card.precision}` : "";
     this.drawRail();
     if (problem) throw problem;

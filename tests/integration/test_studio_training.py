@@ -1,0 +1,311 @@
+"""The screen Training live in a real browser, over a real training that is killed and goes on."""
+
+import asyncio
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.requests import Request
+
+from atento.runs.run_record import RunRecord, read_run
+from atento.training.journal import read_journal
+from atento_serve.command import _models, _shown
+from atento_serve.http.clients import Clients
+from atento_serve.http.errors import ServiceError
+from atento_serve.settings import Limits
+from atento_serve.studio import run_stream
+from atento_serve.studio.run_curves import MOST_POINTS, Mark, RunCurves, thinned
+from atento_serve.studio.run_folders import found_runs
+from atento_serve.studio.run_process import Follower, FollowFields
+from http_service import served, until
+from studio_page import StudioPage, events_at, write_run
+
+pytestmark = pytest.mark.integration
+SMALL = [
+    "network.d_model=32",
+    "network.d_ff=64",
+    "network.n_heads=2",
+    "training.batch_tokens=400",
+    "training.log_every=2",
+    "training.validate_every=20",
+    "training.checkpoint_every=20",
+    "training.samples=1",
+    "data.train.count=400",
+    "data.valid.count=20",
+    "data.test.count=20",
+    "training.steps=100",
+]
+
+
+def append(run: Path, text: str) -> None:
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write(text)
+
+
+def rows(seen: StudioPage, at: int) -> list[tuple[str, float, float]]:
+    """What the table of a drawing says: curve, place, value."""
+    details = seen.page.locator("#screen details.equivalent").nth(at)
+    if not details.evaluate("box => box.open"):
+        details.locator("summary").click()
+        details.locator("tr").first.wait_for()
+    lines = details.locator("tbody tr")
+    cells = lines.evaluate_all("all => all.map(tr => [...tr.children].map(one => one.textContent))")
+    return [(name, float(x), float(y)) for name, x, y in cells]
+
+
+def same_curves(seen: StudioPage, record: RunRecord) -> bool:
+    """Whether the page has the points of a journal, to the last digit."""
+    name = record.folder.name
+    expected = [(f"{name}: training loss", *point) for point in record.curve("loss", "train")]
+    expected += [(f"{name}: validation nll", *point) for point in record.curve("nll", "valid")]
+    return rows(seen, 0) == expected
+
+
+def train(folder: Path, log: Path) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "atento.cli.start", "train", "micro-world-en-pt", *SMALL, "--out", str(folder)]
+    return subprocess.Popen(command, stdout=log.open("ab"), stderr=subprocess.STDOUT)
+
+
+def shows(seen: StudioPage, text: str, seconds: float = 60) -> None:
+    seen.page.locator(".flags li", has_text=text).wait_for(timeout=1000 * seconds)
+
+
+def test_a_training_is_watched_while_it_runs_is_killed_and_goes_on(browser: Any, tmp_path: Path) -> None:
+    runs, log = tmp_path / "runs", tmp_path / "log"
+    runs.mkdir()
+    with served([str(runs)], command="studio") as running:
+        seen = StudioPage(browser, running).go("training")
+        assert seen.problem.startswith("No run was given")
+        assert seen.page.locator("[data-screen=training].off").count() == 1
+        process = train(runs / "live", log)
+        until(lambda: (runs / "live" / "metrics.jsonl").exists(), 120)
+        seen.page.reload()
+        seen.wait()
+        shows(seen, "of 100")
+        until(lambda: len(read_journal(runs / "live" / "metrics.jsonl")) > 20, 120)
+        process.kill()
+        process.wait()
+        killed = read_run(runs / "live")
+        assert not killed.finished and killed.step < 100
+        until(lambda: same_curves(seen, killed), 30)
+        process = train(runs / "live", log)  # cuts the events behind its checkpoint, and goes on
+        shows(seen, "live: 100 updates, ended.", 180)
+        assert process.wait(120) == 0, log.read_text()
+        record = read_run(runs / "live")
+        until(lambda: same_curves(seen, record), 30)
+        assert len(record.curve("loss", "train")) == 50
+        samples = [event["output"].split() for event in record.events if event["event"] == "sample"]
+        shown = seen.page.locator(".sample li").all_text_contents()
+        assert [one.partition(": ")[2].split() for one in reversed(shown)] == samples
+        charts = seen.page.locator(".curves h2").all_text_contents()
+        assert {"Learning rate", "Targets a second", "validation: bleu", "validation: chrf"} < set(charts)
+        rates = [(f"live: {'Learning rate'}", *point) for point in record.curve("learning_rate", "train")]
+        assert rows(seen, charts.index("Learning rate")) == rates
+        assert [one for one in seen.complaints if "422" not in one] == []  # the folder of runs is no model
+
+
+def test_axes_smoothing_range_and_several_runs(browser: Any, tmp_path: Path) -> None:
+    write_run(tmp_path / "runs" / "a")
+    write_run(tmp_path / "runs" / "b", 30)
+    with served([str(tmp_path / "runs" / "a")], command="studio") as running:
+        seen = StudioPage(browser, running).go("training")
+        assert seen.page.locator("#runs label").all_text_contents() == [" a", " b"]
+        assert {name for name, _, _ in rows(seen, 0)} == {"a: training loss", "a: validation nll"}
+        seen.page.get_by_label("b", exact=True).check()
+        seen.wait().page.wait_for_function("() => document.querySelectorAll('.curves polyline').length > 9")
+        until(lambda: {name[0] for name, _, _ in rows(seen, 0)} == {"a", "b"}, 10)
+        assert seen.state["runs"] == "a\nb"
+        for axis, factor in (("tokens", 200.0), ("time", 0.5)):  # 200 targets an update, 400 a second
+            seen.page.select_option("#x", axis)
+            losses = [x for name, x, _ in rows(seen.wait(), 0) if name == "a: training loss"]
+            assert losses == [factor * step for step in range(1, 61)]
+        seen.go("training", runs="a", smooth="0.9")
+        assert seen.page.locator(".curves section").first.locator("polyline[stroke-opacity]").count() == 2
+        chart = seen.page.locator(".curves svg").first
+        box = chart.bounding_box()
+        for place, press in ((0.4, seen.page.mouse.down), (0.7, seen.page.mouse.up)):
+            seen.page.mouse.move(box["x"] + place * box["width"], box["y"] + 60)
+            press()
+        state = seen.wait().state
+        assert 15 < float(state["from"]) < float(state["to"]) < 45
+        points = str(chart.locator("polyline").first.get_attribute("points")).split()
+        assert len(points) == sum(float(state["from"]) <= step <= float(state["to"]) for step in range(1, 61))
+        seen.page.locator("#all").click()
+        assert "from" not in seen.wait().state
+        seen.page.locator("#log").check()
+        seen.wait()
+        points = str(chart.locator("polyline").first.get_attribute("points")).split()
+        heights = [float(one.partition(",")[2]) for one in points]
+        expected = -np.log10(np.array([event["loss"] for step in range(1, 61) for event in events_at(step)[:1]]))
+        assert np.corrcoef(heights, expected)[0, 1] > 0.99999
+        assert "<b>the cat</b>" in str(seen.page.locator(".sample").text_content()) and seen.complaints == []
+
+
+def test_a_run_that_goes_lines_that_are_damaged_and_a_service_that_is_restarted(browser: Any, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs" / "a")
+    with served([str(run)], command="studio") as running:
+        port = int(running.url.rpartition(":")[2])
+        seen = StudioPage(browser, running).go("training")
+        append(run, 'no event\n{"event": "train", "step": 61, "lo')
+        shows(seen, "a: 1 damaged lines of metrics.jsonl are left out.")
+        assert max(x for _, x, _ in rows(seen, 0)) == 60
+        append(run, 'ss": 0.25}\n')
+        until(lambda: ("a: training loss", 61.0, 0.25) in rows(seen, 0), 20)
+    seen.page.locator("#connection", has_text="does not answer").wait_for()
+    append(run, '{"event": "train", "step": 62, "loss": 0.125}\n')
+    with served([str(run)], command="studio", port=port) as running:
+        until(lambda: ("a: training loss", 62.0, 0.125) in rows(seen, 0), 60)
+        assert len(rows(seen, 0)) == 62 + 3  # none twice
+        shutil.rmtree(run)
+        shows(seen, "the run 'a' is not there: it was removed or moved, or never was")
+        assert len(rows(seen, 0)) == 65
+        write_run(run, 20)
+        until(lambda: len(rows(seen, 0)) == 21, 20)
+
+
+def test_only_what_the_command_line_named_is_read(tmp_path: Path) -> None:
+    secret, runs = write_run(tmp_path / "secret" / "run"), tmp_path / "runs"
+    write_run(runs / "a")
+    write_run(runs / "b")
+    (runs / "link").symlink_to(secret)
+    (runs / "b" / "metrics.jsonl").unlink()
+    (runs / "b" / "metrics.jsonl").symlink_to(secret / "metrics.jsonl")
+    (runs / "other").mkdir()
+    settings = _shown(_models([str(runs / "b"), str(tmp_path)], [], {}), 1)
+    assert list(found_runs(settings.runs)) == ["b", "a"]
+    assert list(found_runs([str(secret), str(runs), str(runs / "a")])) == ["run", "a", "b"]
+    assert found_runs([str(tmp_path), str(tmp_path / "none")]) == {}
+    names = ["b", "../secret/run", str(secret), "link", "a/../../secret/run", ""]
+    answered = Follower([str(runs)]).follow(FollowFields(runs=names, marks=[]))
+    assert "leads out of its folder" in answered["changes"]["b"]["error"]
+    assert all("is not there" in answered["changes"][name]["error"] for name in names[1:])
+    with served([str(runs / "a"), "--api-key", "k"], command="studio") as running:
+        assert running.get("/studio/api/runs?run=a").status_code == 401
+
+
+def curve(change: dict[str, Any] | None, name: str = "train.loss") -> list[list[float]]:
+    assert change is not None
+    return list(change["curves"].get(name, []))
+
+
+def test_changes_are_what_is_new_and_long_curves_are_thinned(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a", 3)
+    curves = RunCurves(run)
+    first = curves.changes(Mark())
+    assert first is not None and first["reset"] and len(curve(first)) == 3
+    mark = Mark.read(first["mark"])
+    assert curves.changes(mark) is None
+    append(run, '{"event": "train", "step": 4, "loss": 0.5}\n')
+    new = RunCurves(run).changes(mark)  # of a process that is started anew
+    assert new is not None and not new["reset"] and curve(new) == [[4.0, 0.5, None]]
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text("".join(lines[:2]))  # cut in its place
+    cut = curves.changes(Mark.read(new["mark"]))
+    assert cut is not None and cut["reset"] and len(curve(cut)) == 2
+    values = np.random.default_rng(1).normal(size=30_000).tolist()
+    append(run, "".join(json.dumps({"event": "train", "step": n + 3, "loss": v}) + "\n" for n, v in enumerate(values)))
+    whole = curves.changes(Mark.read(cut["mark"]))
+    shown = [value for _, value, _ in curve(whole)]
+    assert whole is not None and whole["reset"] and MOST_POINTS // 4 < len(shown) <= MOST_POINTS
+    assert {min(values), max(values), values[-1]} <= set(shown)
+    mark = Mark.read(whole["mark"])
+    for step in range(2 * MOST_POINTS):  # a page never holds more
+        append(run, json.dumps({"event": "train", "step": 40_000 + step, "loss": 1.0}) + "\n")
+        if step % 500 == 499:
+            change = curves.changes(mark)
+            assert change is not None
+            shown = ([] if change["reset"] else shown) + [value for _, value, _ in curve(change)]
+            mark = Mark.read(change["mark"])
+            assert len(shown) <= MOST_POINTS and mark.points >= len(shown)
+
+
+def test_thinning_keeps_the_ends_and_what_stands_out() -> None:
+    values = np.sin(np.arange(100_000) / 7.0)
+    values[50_000], values[70_001] = 9.0, -9.0
+    kept = thinned(values, 100)
+    assert len(kept) <= 100 and {0, 50_000, 70_001, 99_999} <= set(kept.tolist()) and (np.diff(kept) > 0).all()
+    assert thinned(values[:100], 100).tolist() == list(range(100))
+
+
+def test_hostile_journals_are_read_as_far_as_they_go(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a", 1)
+    bad = [
+        "null", "[]", '{"event": "train"}', '{"event": "train", "step": -1}', '{"event": 1, "step": 1}',
+        '{"event": "train", "step": 1e3, "loss": 1}', "[" * 100_000, '{"event": "train", "step": 9007199254740993}',
+    ]  # fmt: skip
+    good = [
+        '{"event": "train", "step": 2, "loss": NaN, "nll": Infinity, "b": true, "c": "1", "d": null, "e": [1]}',
+        '{"event": "train", "step": 2, "a": 1' + "0" * 400 + "}",
+        json.dumps({"event": "train", "step": 3} | {f"k{n}": n for n in range(200)}),
+        json.dumps({"event": "sample", "step": 3, "number": "9" * 99, "output": "x" * 9_000, "input": 5}),
+        json.dumps({"event": "later", "step": 3, "loss": 1.0}),
+    ]
+    append(run, "".join(f"{line}\n" for line in [*bad, *good, "x" * (3 << 20)]))
+    append(run, '{"event": "train", "step": 4, "loss": 0.5}\n')
+    change = RunCurves(run).changes(Mark())
+    assert change is not None and change["damaged"] >= len(bad) + 1
+    assert [point[:2] for point in curve(change)] == [[1.0, 5.1], [4.0, 0.5]]
+    assert len(change["curves"]) == 64 and len(change["samples"][0]["output"]) == 2_000
+    json.dumps(change, allow_nan=False)
+    for text in ("", "1.2.3", "a.b.c.d", "1.2.3.4.5", "9" * 99 + ".1.1.1", "-1.-1.-1.-1", "1.99999999.3.4"):
+        other = RunCurves(run).changes(Mark.read(text))
+        assert other is not None and other["reset"], text
+    (run / "recipe.yaml").write_text("task: [")
+    assert RunCurves(run).changes(Mark())["about"] == {}  # type: ignore[index]
+
+
+def test_the_stream_beats_tells_an_error_once_and_ends_with_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_stream, "PAUSE", 0.01)
+    monkeypatch.setattr(run_stream, "PING_SECONDS", 0.03)
+    asked: list[Any] = []
+
+    async def call(function: str, fields: Any) -> tuple[Any, bytes]:
+        asked.append((function, fields))
+        if 2 <= len(asked) <= 4:
+            raise ServiceError(503, "the process ended", "studio_ended")
+        error = {"a": {"error": "gone"}} if len(asked) > 5 else {"a": {"mark": "1.2.3.4"}} if len(asked) == 1 else {}
+        return {"runs": ["a"], "changes": error}, b""
+
+    service = SimpleNamespace(clients=Clients([], Limits()), stopping=False, check_open=lambda: None)
+    headers = [(b"last-event-id", b"7.7.7.7,8.8.8.8")]
+    scope = {"type": "http", "query_string": b"run=a&run=b", "headers": headers, "client": None}
+    request = Request(scope | {"atento": {"notes": {}}})
+
+    async def read() -> list[str]:
+        answer, found = run_stream.run_events(request, service, SimpleNamespace(call=call)), list[str]()  # type: ignore[arg-type]
+        async for part in answer.body_iterator:
+            found.append(str(part))
+            service.stopping = part == ": ping\n\n"
+        return found
+
+    with ThreadPoolExecutor(1) as thread:  # the browser has a loop in this one
+        found = thread.submit(asyncio.run, asyncio.wait_for(read(), 20)).result()
+    assert asked[0] == ("follow", {"runs": ["a", "b"], "marks": ["7.7.7.7", "8.8.8.8"]})
+    events = [json.loads(part.partition("data: ")[2]) for part in found[:-1]]
+    assert found[0].startswith("id: 1.2.3.4,8.8.8.8\n") and found[-1] == ": ping\n\n"
+    assert events == [
+        {"runs": ["a"], "changes": {"a": {"mark": "1.2.3.4"}}},
+        {"error": "the process ended"},
+        {"error": None},
+        {"changes": {"a": {"error": "gone"}}},
+    ]
+
+
+def test_reading_on_costs_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, taken = write_run(tmp_path / "a", 400), list[bytes]()
+    curves = RunCurves(run)
+    take: Callable[..., None] = curves._take
+    monkeypatch.setattr(curves, "_take", lambda line, end: (taken.append(line), take(line, end)))
+    curves.changes(Mark())
+    before = len(taken)
+    append(run, '{"event": "train", "step": 401, "loss": 0.5}\n')
+    curves.changes(Mark())
+    assert before > 400 and len(taken) == before + 1
