@@ -169,9 +169,9 @@ def _allowed_corners(lowered: LoweredMask, first: Tensor, size: int) -> Tensor |
     pairs = lowered.strip(torch.stack([first, last], dim=-1).flatten(), keys)
     if pairs is None:
         return None
-    allowed: Tensor = pairs.unflatten(-1, (-1, 2)).any(dim=-1)
+    allowed: Tensor = pairs.unflatten(-1, (-1, 2)).any(dim=-1)  # first and last key of a block
     if allowed.shape[-2] > 1:
-        allowed = allowed.unflatten(-2, (-1, 2)).any(dim=-2)
+        allowed = allowed.unflatten(-2, (-1, 2)).any(dim=-2)  # first and last query of a block
     return allowed
 
 
@@ -263,7 +263,7 @@ class _RoutedAttention(TypedFunction):
         out = queries.new_empty(*queries.shape[:-1], v.shape[-1])
         for head, strip in call.strips():
             chosen_k, chosen_v = (x[head].index_select(0, chosen[head, strip].flatten()) for x in (keys, values))
-            shape = (strip.stop - strip.start, -1)
+            shape = (strip.stop - strip.start, -1)  # (blocks of queries, all keys that each has chosen, width)
             weights = _weights(call, head, strip, queries[head, strip], chosen_k.view(*shape, k.shape[-1]))
             out[head, strip] = weights.to(v.dtype) @ chosen_v.view(*shape, v.shape[-1])
         return _from_blocks(out, len(q), call.front, q.shape[-2])

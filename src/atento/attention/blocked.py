@@ -117,7 +117,7 @@ def _matmul(left: Tensor, right: Tensor, transpose: str = "") -> Tensor:
 
     It runs in three dimensions and transposes last: on a CPU, 16-bit products of a single head are slow otherwise.
     """
-    a, b = left.flatten(0, 1), right.flatten(0, 1)
+    a, b = left.flatten(0, 1), right.flatten(0, 1)  # (b·h,n,m) and (b·h,m,l)
     a, b = a.mT if transpose == "left" else a, b.mT if transpose == "right" else b
     return torch.bmm(a, b).view(*left.shape[:2], a.shape[-2], b.shape[-1])
 

@@ -114,10 +114,10 @@ def varlen(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
     if args.value_bias is not None or args.bias is not None or args.relative is not None or args.dropout:
         raise ValueError("variable-length attention takes a mask alone; use kernel='plain' or 'blocked'")
     queries, keys, causal = _packed(args.mask, q.shape[0])
-    packed = (queries.pack(q), keys.pack(k), keys.pack(v))
+    packed = (queries.pack(q), keys.pack(k), keys.pack(v))  # (real tokens of all rows, H, K)
     kernel = _varlen_cuda if q.is_cuda and len(queries.index) else _varlen_plain
     packed_out = kernel(*packed, queries, keys, causal, args.scale)
-    out = packed_out.new_zeros(q.shape[0] * q.shape[2], q.shape[1], v.shape[-1])
+    out = packed_out.new_zeros(q.shape[0] * q.shape[2], q.shape[1], v.shape[-1])  # padding stays 0
     out = out.index_copy(0, queries.index, packed_out)
     return out.view(q.shape[0], q.shape[2], q.shape[1], -1).transpose(1, 2)
 
@@ -156,7 +156,7 @@ def _varlen_cuda(
 ) -> Tensor:
     from torch.nn.attention.varlen import varlen_attn
 
-    window = (-1, 0) if causal else (-1, -1)
+    window = (-1, 0) if causal else (-1, -1)  # keys before and behind a query; -1: no limit
     bounds, lengths = (queries.bounds, keys.bounds), (queries.max_len, keys.max_len)
     out = varlen_attn(q, k, v, *bounds, *lengths, scale=scale, window_size=window)
     assert isinstance(out, Tensor)

@@ -197,7 +197,7 @@ def _rows_mix(tested: NetworkUnderTest, base: Tensor, generator: torch.Generator
     with torch.no_grad():
         before = tested.run(base, tested.no_shifts())
     for row in torch.arange(len(base)).split(1):
-        is_other_row = torch.arange(len(base)) != row
+        is_other_row = torch.arange(len(base)) != row  # (B)
         if out.requires_grad:
             gradient = _gradient_size(out, leaves, direction, row, slice(None))[is_other_row]
             if bool(gradient.nan_to_num(nan=0.0).any()):
@@ -236,7 +236,7 @@ def _changes(tested: NetworkUnderTest, base: Tensor, rows: Tensor, generator: to
         where = torch.zeros(base.shape[:2], dtype=torch.bool)
         where[rows, j] = True
         change = _difference(before, tested.run_changed(base, where, size, generator))
-        changes[rows, :, rows, j] = change[rows]
+        changes[rows, :, rows, j] = change[rows]  # each row's outputs by its own input, all rows at once
         if len(rows) == 1:
             changes[:, :, int(rows), j] = change
     return changes

@@ -27,7 +27,7 @@ def intersection(left: KeyRange, right: KeyRange) -> KeyRange:
         return first, max(first, min(left[1], right[1]))
     if isinstance(left, Tensor) and isinstance(right, Tensor):
         return left[torch.isin(left, right)]
-    listed, (first, last) = (left, right) if isinstance(left, Tensor) else (right, left)
+    listed, (first, last) = (left, right) if isinstance(left, Tensor) else (right, left)  # one of each kind
     assert isinstance(listed, Tensor)
     return listed[(listed >= first) & (listed < last)]
 

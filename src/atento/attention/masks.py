@@ -225,8 +225,8 @@ def blocks(allowed_blocks: Tensor, size: int) -> Mask:
         return allowed_blocks.to(k.device)[h, q.clamp(min=0) // size, k // size] & (q >= 0)
 
     def reachable(first: int, last: int, key_len: int, row: int | None) -> KeyRange:
-        reached = by_any_head[max(0, first) // size : (max(0, last) + size - 1) // size].any(dim=0)
-        chosen = (reached.nonzero() * size + torch.arange(size)).flatten()
+        reached = by_any_head[max(0, first) // size : (max(0, last) + size - 1) // size].any(dim=0)  # (key blocks)
+        chosen = (reached.nonzero() * size + torch.arange(size)).flatten()  # blocks (n,1) + places (size,) -> keys
         return chosen[chosen < key_len]
 
     return Mask(rule, f"blocks({size})", "any", max(0, ahead), 1, allowed_blocks.shape[0], reachable=reachable)
@@ -242,9 +242,9 @@ def per_head(masks: Sequence[Mask]) -> Mask:
     def rule(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         no_head, allowed = torch.zeros_like(h[:, :1]), []
         for mask in masks:
-            row = b if mask.batch > 1 else torch.zeros_like(b[:1])
+            row = b if mask.batch > 1 else torch.zeros_like(b[:1])  # a mask that is equal for all rows has one
             allowed.append(mask.rule(row, no_head, q, k).expand(b.shape[0], 1, q.shape[-2], k.shape[-1]))
-        return torch.cat(allowed, dim=1)[:, h.flatten()]
+        return torch.cat(allowed, dim=1)[:, h.flatten()]  # (B,heads,T,S), then those that are asked for
 
     aheads = [mask.max_ahead for mask in masks]
     functions = [mask.reachable for mask in masks if mask.reachable is not None]
@@ -329,9 +329,9 @@ def documents(ids: Tensor) -> Mask:
             document = row_ids[max(0, first)]
             keys = (row_ids == document).nonzero().flatten()
             start, end = int(keys[0]), int(keys[-1]) + 1
-            if int(document) == -1 or end - start > len(keys) or first < start or last > end:
+            if int(document) == -1 or end - start > len(keys) or first < start or last > end:  # padding, a gap, or others too
                 return 0, 0
-            low, high = max(low, start), min(high, end)
+            low, high = max(low, start), min(high, end)  # the keys that every row leaves unmasked
         return low, max(low, high)
 
     return Mask(

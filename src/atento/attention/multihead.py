@@ -196,7 +196,7 @@ class MultiHeadAttention(nn.Module):
         self.input.weight.copy_(
             torch.cat([weights[n].transpose(1, 2).flatten(0, 1) for n in ("query", "key", "value")])
         )
-        self.output.weight.copy_(weights["output"].flatten(0, 1).t())
+        self.output.weight.copy_(weights["output"].flatten(0, 1).t())  # (H,K,D) -> (D,H·K), as nn.Linear has it
 
     def _by_head(self, x: Tensor) -> Tensor:
         heads = x.shape[-1] // self.d_head

@@ -245,7 +245,7 @@ class Rotation:
         """Rotate each pair of dimensions of x (B,H,L,K) by its angle. Same shape."""
         cos, sin = self.cos.to(x.dtype), self.sin.to(x.dtype)
         width = 2 * cos.shape[-1]
-        rotated, unrotated = x[..., :width], x[..., width:]
+        rotated, unrotated = x[..., :width], x[..., width:]  # a part of the width may keep no position
         if self.interleaved:
             a, b = rotated[..., 0::2], rotated[..., 1::2]
             out = torch.stack([a * cos - b * sin, b * cos + a * sin], dim=-1).flatten(-2)

@@ -96,8 +96,8 @@ def toeplitz(by_distance: Tensor, t: int) -> Tensor:
     if t == 1:
         return by_distance.unsqueeze(-2)
     width = by_distance.shape[-1] - 1
-    repeated = by_distance.unsqueeze(-2).expand(-1, t, -1).flatten(-2)
-    shifted = repeated[:, t - 1 : t - 1 + t * width].view(-1, t, width)
+    repeated = by_distance.unsqueeze(-2).expand(-1, t, -1).flatten(-2)  # (H,t·(width+1))
+    shifted = repeated[:, t - 1 : t - 1 + t * width].view(-1, t, width)  # row r begins at distance t - 1 - r
     return shifted[..., : width + 2 - t]
 
 

@@ -343,7 +343,7 @@ class DraftedSearch:
         position = len(output.ids)
         if self._is_greedy:
             best = best_token(scores)
-            if proposal is not None and bool(self._is_close(scores, best)):
+            if proposal is not None and bool(self._is_close(scores, best)):  # rounding of a longer call may turn a tie
                 return self._chosen(output, self._exact_logits(output), None, step)
             token = int(best)
         elif proposal is not None and proposal.probabilities is not None and step < len(proposal.ids):
@@ -354,12 +354,12 @@ class DraftedSearch:
 
     def _accepted_or_drawn(self, output: _Output, scores: Tensor, proposed: int, q: Tensor) -> int:
         """A token with the distribution p of scores (1,V), from one that was drawn from q (V,)."""
-        p = shaped(scores, self.filters)[0].exp().double()
+        p = shaped(scores, self.filters)[0].exp().double()  # (V)
         p, position = p / p.sum(), len(output.ids)
         token_key, _, acceptance_key = (torch.tensor([key], device=p.device) for key in output.keys)
         if float(uniform(acceptance_key, position)) * float(q[proposed]) < float(p[proposed]):
             return proposed
-        remaining = (p - q).clamp_(min=0.0)
+        remaining = (p - q).clamp_(min=0.0)  # what p has beyond q (Leviathan et al. 2023)
         cumulative = (remaining if float(remaining.sum()) > 0 else p).cumsum(dim=0)
         return int(torch.searchsorted(cumulative, uniform(token_key, position) * cumulative[-1], right=True))
 

@@ -201,7 +201,7 @@ class _Search:
         tokens, scores = nodes.tokens[index].tolist(), nodes.scores[index].tolist()
         if trace is not None:
             self._record(trace, nodes, index)
-        promising, end = [], min(start + _BATCH, len(tokens))
+        promising, end = [], min(start + _BATCH, len(tokens))  # tokens are sorted: the best are looked at first
         for rank in range(start, end):
             total, token = nodes.totals[index] + scores[rank], tokens[rank]
             ends = self._ends(token, length)

@@ -120,7 +120,7 @@ def best(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
     Later filters give the same on these alone, and are faster by as much as the vocabulary is larger.
     """
-    last = scores.topk(k, dim=-1).values[:, -1:]
+    last = scores.topk(k, dim=-1).values[:, -1:]  # the k-th score: among its equals, lower ids are kept
     ids = _first(scores, last, torch.full_like(last, k, dtype=torch.long)).nonzero()[:, 1].view(-1, k)
     return scores.gather(-1, ids), ids
 
@@ -165,7 +165,7 @@ def _best_until(log_probs: Tensor, enough: float) -> tuple[Tensor, Tensor]:
     size = _FIRST_LOOK
     while size < log_probs.shape[-1]:
         ordered = log_probs.topk(size, dim=-1).values
-        mass = ordered.exp().cumsum(dim=-1, dtype=torch.float64)
+        mass = ordered.exp().cumsum(dim=-1, dtype=torch.float64)  # (R,size)
         if bool((mass[:, -1] >= enough).all()):
             return ordered, mass
         size *= 8

@@ -108,13 +108,13 @@ def _score_step_by_step(
         tokens = torch.tensor([scored_ids[row][length] for row in rows], device=logits.device)
         _check_in_vocabulary(tokens, logits)
         log_probs = next_log_probs(logits, rows, length)
-        token_log_probs = log_probs.gather(1, tokens.unsqueeze(1)).squeeze(1)
+        token_log_probs = log_probs.gather(1, tokens.unsqueeze(1)).squeeze(1)  # (rows still open)
         for index, (row, score) in enumerate(zip(rows, token_log_probs.tolist())):
             scores[row].append(score)
             tops[row] += [most_probable(log_probs[index], top)] if top else []
         length += 1
         remaining = [index for index, row in enumerate(rows) if len(scored_ids[row]) > length]
-        if len(remaining) < len(rows):
+        if len(remaining) < len(rows):  # rows that are scored to their end leave the batch
             rows = [rows[index] for index in remaining]
             kept_index = torch.tensor(remaining, dtype=torch.long, device=logits.device)
             tokens, state = tokens[kept_index], state.select(kept_index) if remaining else state
@@ -141,8 +141,8 @@ def _score_in_one_call(
     """All tokens of every row in one call; rows are padded with `end`, and the output at padding is dropped."""
     longest = max(len(scored_ids[row]) for row in rows)
     padded = torch.tensor([scored_ids[row] + [end] * (longest - len(scored_ids[row])) for row in rows])
-    targets = padded.to(first.device)
-    before = first if first.dim() == 2 else first.unsqueeze(1)
+    targets = padded.to(first.device)  # (rows, longest)
+    before = first if first.dim() == 2 else first.unsqueeze(1)  # (rows, tokens of the prompt)
     logits = step_function.forced(torch.cat([before, targets[:, :-1]], dim=1), state)[:, before.shape[1] - 1 :]
     _check_in_vocabulary(targets, logits)
     log_probs = torch.log_softmax(logits, dim=-1)

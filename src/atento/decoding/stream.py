@@ -118,7 +118,7 @@ def beam_tokens(
     asked, count = BeamRequest(strategy, request), 0
     for search in beam_steps(step_function, begin, first, asked, each=True):
         ids, log_probs = search.certain(asked) if asked.open else ([], [])
-        for token, log_prob in zip(ids[count:], log_probs[count:]):
+        for token, log_prob in zip(ids[count:], log_probs[count:]):  # what no other hypothesis can change any more
             count += 1
             yield [Drawn(0, 0, token, log_prob, None)]
     best = asked.results[0][0]

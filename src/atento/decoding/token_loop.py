@@ -183,7 +183,7 @@ def _after_rules(outputs: Sequence[Output], logits: Tensor) -> tuple[Tensor, lis
     together: dict[tuple[int, int], list[int]] = {}
     for row, output in enumerate(outputs):
         if output.has_rules and not output.has_ended:
-            together.setdefault((id(output.request), len(output.ids)), []).append(row)
+            together.setdefault((id(output.request), len(output.ids)), []).append(row)  # rules read (rows, length) ids
     allowed, changed = logits, list[tuple[str, Tensor]]()
     for (_, length), rows in together.items():
         request, is_all = outputs[rows[0]].request, len(rows) == len(outputs)
@@ -200,7 +200,7 @@ def _after_rules(outputs: Sequence[Output], logits: Tensor) -> tuple[Tensor, lis
         if is_all:
             allowed = scores
         else:
-            allowed = logits.clone() if allowed is logits else allowed
+            allowed = logits.clone() if allowed is logits else allowed  # the caller's logits stay as they are
             allowed[rows] = scores
         for row, has_token in zip(rows, possible):
             outputs[row].has_ended = not has_token

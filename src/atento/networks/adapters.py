@@ -77,7 +77,7 @@ def join_adapters(weights: Mapping[str, Tensor], lora: LoraConfig, config: Netwo
         match = _ADAPTER.fullmatch(name)
         if match is None or match["factor"] == "a":
             continue
-        start, count = parts_of(match["map"], config)[match["part"]]
+        start, count = parts_of(match["map"], config)[match["part"]]  # q, k and v are rows of one map
         a = weights[f"{match['map']}.adapters.{match['part']}.a"]
         add_to_rows(plain, f"{match['map']}.weight", start, start + count, lora.scale * (b.float() @ a.float()))
     return plain

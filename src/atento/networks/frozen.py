@@ -51,7 +51,7 @@ class FrozenVectors:
             return pooled.unsqueeze(1).expand(-1, ids.shape[1], -1)
         values = torch.from_numpy(np.concatenate([self.rows[key] for key in keys])).to(ids.device)
         hidden = values.new_zeros(*ids.shape, values.shape[-1])
-        hidden[real] = values
+        hidden[real] = values  # in the order of rows, and of tokens in a row, as they were joined
         return hidden
 
     def _store(self, keys: list[bytes], hidden: Tensor, real: Tensor) -> None:
@@ -59,7 +59,7 @@ class FrozenVectors:
         for row, key in enumerate(keys):
             if key not in self.rows:
                 value = vectors[row][real[row]] if self.pooling is None else vectors[row]
-                self.rows[key] = value.cpu().numpy().copy()
+                self.rows[key] = value.cpu().numpy().copy()  # a view would keep the whole batch in memory
                 self.computed += 1
 
 

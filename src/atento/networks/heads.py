@@ -53,7 +53,7 @@ def last_token(hidden: Tensor, token_mask: Tensor | None) -> Tensor:
     if token_mask is None:
         return hidden[:, -1]
     positions = torch.arange(token_mask.shape[1], device=token_mask.device)
-    last = torch.where(token_mask, positions, -1).amax(dim=1).clamp_min(0)
+    last = torch.where(token_mask, positions, -1).amax(dim=1).clamp_min(0)  # 0 for a row without real tokens
     return hidden[torch.arange(len(hidden), device=hidden.device), last]
 
 

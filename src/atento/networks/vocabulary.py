@@ -130,7 +130,7 @@ class AdaptiveSoftmax(Head):
         """hidden (...,D) -> log-probabilities (...,V), of which softmax gives the probabilities; `table` is ignored."""
         first = torch.log_softmax(self.first(hidden), dim=-1)
         words, clusters = first[..., : self.bounds[0]], first[..., self.bounds[0] :]
-        inside = [torch.log_softmax(cluster(hidden), dim=-1) for cluster in self.clusters]
+        inside = [torch.log_softmax(cluster(hidden), dim=-1) for cluster in self.clusters]  # log p(word | cluster)
         return torch.cat([words, *(clusters[..., i, None] + log_probs for i, log_probs in enumerate(inside))], dim=-1)
 
     def nats(self, vectors: Tensor, targets: Tensor) -> Tensor:

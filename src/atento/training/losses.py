@@ -205,7 +205,7 @@ def window_loss(network: CBOW, head: str, forward: Forward, batch: Batch, call: 
     if network.skip_gram:
         total, _ = network.loss(ids[:, 0], labels, negatives, call.random)
     else:
-        context = torch.where(batch.inputs["token_mask"], ids, -1)
+        context = torch.where(batch.inputs["token_mask"], ids, -1)  # -1: beyond the sentence
         total, _ = network.loss(labels, context, negatives, call.random)
     return total, total.detach()
 
@@ -222,7 +222,7 @@ def ranking_loss(network: Network, head: str, forward: Forward, batch: Batch, ca
     """
     settings = cast(Contrast, batch.settings[head])
     texts, *compared = (F.normalize(side, dim=-1) for side in side_vectors(network, batch, settings, call.random))
-    scores = settings.scale * (texts @ torch.cat(compared).T)
+    scores = settings.scale * (texts @ torch.cat(compared).T)  # (B, all second texts and negatives)
     if "candidates" in batch.extras:
         scores = scores.masked_fill(~batch.extras["candidates"], float("-inf"))
     labels = batch.labels[head]
@@ -245,26 +245,26 @@ def side_vectors(network: Network, batch: Batch, settings: Contrast, random: Ran
     One network reads all sides together, in groups of texts of similar length.
     """
     names = [name for name in SIDES.values() if name in batch.inputs]
-    width = max(batch.inputs[name].shape[1] for name in names)
+    width = max(batch.inputs[name].shape[1] for name in names)  # of the longest side: all are padded to it
     pad_id = network.config.pad_id
     ids = torch.cat(
         [F.pad(batch.inputs[name], (0, width - batch.inputs[name].shape[1]), value=pad_id) for name in names]
     )
     real = torch.cat([F.pad(batch.real(name), (0, width - batch.inputs[name].shape[1])) for name in names])
     lengths = real.sum(dim=1)
-    order = torch.argsort(lengths, stable=True)
+    order = torch.argsort(lengths, stable=True)  # so that a group is padded to its own longest text
     per_group = _GROUP_TOKENS.get(ids.device.type, _MANY_TOKENS)
     count = min(len(ids), max(settings.pieces, round(int(lengths.sum()) / per_group)))
     vectors = []
     for number, rows in enumerate(torch.tensor_split(order, max(1, count))):
-        longest = int(lengths[rows[-1]])
+        longest = int(lengths[rows[-1]])  # the last row of a group, for they are sorted
         own = None if random is None else replace(random, use=random.use + number * _USES)
         arguments = (network, ids[rows, :longest], real[rows, :longest], settings, own)
         if settings.pieces > 1:
             vectors.append(checkpoint(_read, *arguments, use_reentrant=False, preserve_rng_state=False))
         else:
             vectors.append(_read(*arguments))
-    in_order = torch.cat(vectors)[torch.argsort(order)]
+    in_order = torch.cat(vectors)[torch.argsort(order)]  # the inverse of `order`
     return list(in_order.split(len(batch.inputs[names[0]])))
 
 

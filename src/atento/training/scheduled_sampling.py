@@ -106,7 +106,7 @@ class OwnTokens:
         uniform = self._uniform(first + hidden.shape[1], _TOKEN_KEY)[:, first:] if self.sample else None
         draws = None if uniform is None else torch.from_numpy(uniform).to(hidden.device)[at]
         with torch.no_grad():
-            vectors, blocks = hidden[at], []
+            vectors, blocks = hidden[at], []  # (n,D); logits of all of them at once may not fit
             for start in range(0, len(vectors), _LOGIT_ROWS):
                 logits = network.project(vectors[start : start + _LOGIT_ROWS])
                 blocks.append(_best(logits) if draws is None else _drawn(logits, draws[start : start + _LOGIT_ROWS]))
@@ -124,9 +124,9 @@ def _best(logits: Tensor) -> Tensor:
 
 def _drawn(logits: Tensor, uniform: Tensor) -> Tensor:
     """logits (n,V), uniform numbers (n,) -> tokens (n,) drawn from the softmax, by its cumulative sum."""
-    cumulative = logits.double().softmax(dim=-1).cumsum(dim=-1)
+    cumulative = logits.double().softmax(dim=-1).cumsum(dim=-1)  # (n,V); float32 would lose rare tokens
     drawn = torch.searchsorted(cumulative, (uniform * cumulative[:, -1]).unsqueeze(1), right=True).squeeze(1)
-    return drawn.clamp(max=logits.shape[-1] - 1)
+    return drawn.clamp(max=logits.shape[-1] - 1)  # where rounding reaches the whole sum
 
 
 def own_tokens(config: ScheduledSamplingConfig, seed: int, step: int, progress: float, part: Part) -> OwnTokens | None:
@@ -211,5 +211,5 @@ def _stepwise(
         hidden.append(output.hidden)
         if t + 1 < ids.shape[1]:
             tokens, here = ids[:, t + 1 : t + 2].clone(), chosen[:, t : t + 1]
-            tokens[here] = own.tokens(network, output.hidden, here, first=t)
+            tokens[here] = own.tokens(network, output.hidden, here, first=t)  # `chosen`: reads its own word, not gold
     return Output(torch.cat(hidden, dim=1), encoded=arguments.get("encoded"))

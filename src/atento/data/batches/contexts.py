@@ -104,7 +104,7 @@ def context_windows(
         tokens = read[context]
         offsets.append(tokens.offsets)
         length = len(question.ids)
-        position = _context_position(template, length)
+        position = _context_position(template, length)  # in a row, behind the question and its special tokens
         for start, end in _cuts(len(tokens.ids), length, template.added(True), longest, stride, where, record):
             rows.append(template.apply(question.ids, tokens.ids[start:end]))
             columns.append((record, start, position, end - start))

@@ -107,7 +107,7 @@ class Masking:
         most = int(counts.max(initial=0))
         drawn = grid_hashes(rows, 3 * most + 1, draw.seed, draw.epoch)
         ranked, n = self._first(drawn, counts, np.take_along_axis(drawn, 3 * counts[:, np.newaxis], 1))
-        row, place = np.nonzero(np.arange(most) < n[:, np.newaxis])
+        row, place = np.nonzero(np.arange(most) < n[:, np.newaxis])  # the first n of each ranking
         treatment, random = drawn[row, counts[row] + place], drawn[row, 2 * counts[row] + place]
         return _Chosen(row, ranked[row, place], treatment, random)
 
@@ -165,7 +165,7 @@ class Masking:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Rank the units (B,) of each row by their hashes, and return how many of the first are chosen, (B,)."""
         most = int(units.max(initial=0))
-        order = np.where(np.arange(most) < units[:, np.newaxis], drawn[:, :most], np.uint64(2**64 - 1))
+        order = np.where(np.arange(most) < units[:, np.newaxis], drawn[:, :most], np.uint64(2**64 - 1))  # others last
         chosen = np.minimum((self.share(units) + uniform(rounding[:, 0])).astype(np.int64), units)
         return np.argsort(order, axis=1, kind="stable"), chosen
 
@@ -224,7 +224,7 @@ class _Words:
 
 def _words_of(words: NDArray[np.int64], size: NDArray[np.int64]) -> _Words:
     """Return the words of tokens, from any numbers (B,L) that differ between neighbouring words."""
-    begins = np.diff(words, axis=1, prepend=words[:, :1] - 1) != 0
+    begins = np.diff(words, axis=1, prepend=words[:, :1] - 1) != 0  # the first token always begins a word
     begins &= np.arange(words.shape[1]) < size[:, np.newaxis]
     return _Words(size, begins, np.maximum(0, np.cumsum(begins, axis=1) - 1), begins.sum(axis=1))
 
@@ -236,7 +236,7 @@ def _treated(
     most = words.number.shape[1]
     real = np.arange(most) < words.size[:, np.newaxis]
     row, index = np.nonzero(np.take_along_axis(is_chosen, words.number, axis=1) & real)
-    drawn = grid_hashes(rows, 2 * most, draw.seed, draw.epoch, after=(_TREATMENT_KEY,))
+    drawn = grid_hashes(rows, 2 * most, draw.seed, draw.epoch, after=(_TREATMENT_KEY,))  # (B, treatment | token)
     treatment = drawn[row, index if first is None else first[row, words.number[row, index]]]
     return _Chosen(row, index, treatment, drawn[row, words.size[row] + index])
 

@@ -80,11 +80,11 @@ def plan(
 def _dealt(parts: list[Rows], lengths: NDArray[np.int64], updates: int, *key: int) -> list[list[Rows]]:
     """Deal parts to updates so that each update has short and long examples: one part of each range of lengths."""
     if len(parts) > updates:
-        parts = sorted(parts, key=lambda rows: float(lengths[rows].mean()))
+        parts = sorted(parts, key=lambda rows: float(lengths[rows].mean()))  # neighbours are of similar length
     dealt: list[list[Rows]] = [[] for _ in range(updates)]
     for turn, start in enumerate(range(0, len(parts), updates)):
         ranged = parts[start : start + updates]
-        for update, place in enumerate(permutation(updates, *key, 2 + turn).tolist()):
+        for update, place in enumerate(permutation(updates, *key, 2 + turn).tolist()):  # which update gets which
             dealt[update] += ranged[place : place + 1]
     return dealt
 
@@ -180,7 +180,7 @@ def least_parts(lengths: NDArray[np.int64], updates: int) -> int:
         updates: updates in the epoch.
     """
     ordered = np.sort(lengths)
-    tokens = np.cumsum(ordered)
+    tokens = np.cumsum(ordered)  # a tenth of the tokens are in texts up to `short`, a tenth above `long`
     short, long = ordered[np.searchsorted(tokens, [0.1 * tokens[-1], 0.9 * tokens[-1]])]
     if long < _VERY_DIFFERENT * short:
         return 1

@@ -63,11 +63,11 @@ def random_partitions(
     """
     most, cuts = int(totals.max(initial=1)) - 1, int(counts.max(initial=1)) - 1
     drawn = grid_hashes(rows, most, *key, after=after)
-    order = np.where(np.arange(most) < (totals - 1)[:, np.newaxis], drawn, np.uint64(2**64 - 1))
-    first = np.argsort(order, axis=1, kind="stable")[:, :cuts] + 1
+    order = np.where(np.arange(most) < (totals - 1)[:, np.newaxis], drawn, np.uint64(2**64 - 1))  # others last
+    first = np.argsort(order, axis=1, kind="stable")[:, :cuts] + 1  # distinct places of cuts, 1 ... total - 1
     ends = totals[:, np.newaxis]
     inner = np.sort(np.where(np.arange(cuts) < (counts - 1)[:, np.newaxis], first, ends), axis=1)
-    return np.diff(np.concatenate([np.zeros_like(ends), inner, ends], axis=1), axis=1)
+    return np.diff(np.concatenate([np.zeros_like(ends), inner, ends], axis=1), axis=1)  # sizes between the cuts
 
 
 def log_uniform(count: int, below: int, *key: int) -> NDArray[np.int64]:
@@ -93,11 +93,11 @@ def permuted(positions: NDArray[np.int64], count: int, *key: int) -> NDArray[np.
     bits = np.uint64(max(1, (int(count - 1).bit_length() + 1) // 2))
     low = (np.uint64(1) << bits) - np.uint64(1)
     x = positions.astype(np.uint64)
-    open_ = np.ones(len(x), dtype=np.bool_)
+    open_ = np.ones(len(x), dtype=np.bool_)  # whose value is still outside the range
     while open_.any():
         left, right = x[open_] >> bits, x[open_] & low
         for number in range(_ROUNDS):
             left, right = right, left ^ (hashes_of(right, *key, _FEISTEL_KEY, number) & low)
         x[open_] = (left << bits) | right
-        open_[open_] = x[open_] >= np.uint64(count)
+        open_[open_] = x[open_] >= np.uint64(count)  # walk the cycle until the value is in the range
     return x.astype(np.int64)

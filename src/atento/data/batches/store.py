@@ -62,7 +62,7 @@ class Ragged:
         Returns:
             (B,L) int64.
         """
-        front, back = int(before is not None), int(after is not None)
+        front, back = int(before is not None), int(after is not None)  # room for special tokens
         longest = int(self.lengths[rows].max(initial=0)) + front + back
         out = np.full((len(rows), longest if length is None else length), pad_id, dtype=np.int64)
         for i, row in enumerate(rows):

@@ -80,7 +80,7 @@ class WindowBlocks:
         if self._cached is None or self._cached[0] != epoch:
             keep = self.windows.subsampled(epoch)
             sentences = self.windows.sentence[keep]
-            if not (sentences[1:] == sentences[:-1]).any():
+            if not (sentences[1:] == sentences[:-1]).any():  # no word has a neighbour left: nothing could be learned
                 keep = np.ones_like(keep)
             ids, sentences = self.windows.flat[keep], self.windows.sentence[keep]
             order = permutation(-(-len(ids) // BLOCK), self.windows.seed, epoch, ORDER)

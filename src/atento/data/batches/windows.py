@@ -173,7 +173,7 @@ def _contexts(words: NDArray[np.int64], sentence: NDArray[np.int64], window: int
     for column, offset in enumerate([*range(-window, 0), *range(1, window + 1)]):
         if abs(offset) >= len(words):
             continue
-        centre = slice(max(0, -offset), len(words) - max(0, offset))
+        centre = slice(max(0, -offset), len(words) - max(0, offset))  # words that have a neighbour at this offset
         neighbour = slice(max(0, offset), len(words) + min(0, offset))
         out[centre, column] = np.where(sentence[centre] == sentence[neighbour], words[neighbour], -1)
     return out

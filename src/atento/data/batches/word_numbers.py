@@ -45,7 +45,7 @@ class WordNumbers:
         ids = texts.flat.astype(np.int64)
         for piece in np.unique(ids[~self._is["known"][ids]]).tolist():
             self._learn(piece)
-        text = np.repeat(np.arange(len(texts)), texts.lengths)
+        text = np.repeat(np.arange(len(texts)), texts.lengths)  # the text of each token
         numbers = Ragged.of_flat(self._numbers(ids, text).astype(np.int32), texts.lengths)
         for row in np.unique(text[self._is["partial"][ids]]).tolist():
             numbers[row][:] = word_numbers(self.tokenizer, texts[row].tolist())

@@ -223,7 +223,7 @@ def shared(
     for number, text in train:
         if not text.strip():
             continue
-        for position in equal.pop(_digest(text), []):
+        for position in equal.pop(_digest(text), []):  # the first equal training text is named, no later one
             best[position] = Duplicate(asked[position][0], number, 1.0, equal=True)
         if candidates is None or threshold is None:
             continue

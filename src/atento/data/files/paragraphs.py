@@ -80,7 +80,7 @@ def _usual_length(lengths: Mapping[int, int]) -> float:
     if not lengths:
         return 0.0
     ranked = np.array(sorted(lengths))
-    ends = np.cumsum([lengths[length] for length in ranked.tolist()])
+    ends = np.cumsum([lengths[length] for length in ranked.tolist()])  # lines up to each length
     position = (_WIDTH / 100) * float(ends[-1] - 1)
     below = int(position)
     neighbours = [below, min(below + 1, int(ends[-1]) - 1)]

@@ -66,7 +66,7 @@ def word_batch(ids: Tensor, words: Tensor, lengths: Tensor) -> Batch:
     """Return a batch of inputs (B,L,C) or (B,L), whose labels are both neighbours of each of the words (B,L)."""
     real = torch.arange(words.shape[1]) < lengths.unsqueeze(1)
     labels = torch.full((*words.shape, 2), -1)
-    pairs = real[:, 1:] & real[:, :-1]
+    pairs = real[:, 1:] & real[:, :-1]  # (B,L-1): both neighbours are real
     labels[:, :-1, 0] = torch.where(pairs, words[:, 1:], -1)
     labels[:, 1:, 1] = torch.where(pairs, words[:, :-1], -1)
     inputs = {"ids": ids, "token_mask": real}

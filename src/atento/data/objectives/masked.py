@@ -84,7 +84,7 @@ def word_columns(tokenizer: Tokenizer, texts: Sequence[Sequence[int]]) -> dict[s
     words = WordNumbers(tokenizer).of(Ragged(texts))
     text = np.repeat(np.arange(len(words)), words.lengths)
     begins = np.append(True, (np.diff(words.flat) != 0) | (np.diff(text) != 0))[: len(text)]
-    counts = np.bincount(text[begins], minlength=len(words))
+    counts = np.bincount(text[begins], minlength=len(words))  # words of each text, an empty one too
     return {"words": words, "word count": Ragged.of_flat(counts, np.ones(len(words), dtype=np.int64))}
 
 

@@ -80,7 +80,7 @@ class NextSentence:
         labels = torch.full_like(ids, -1)
         lengths = np.array([len(pair_ids) for pair_ids, _ in pairs])
         may_be_chosen = self.masking.is_ordinary(ids)
-        may_be_chosen &= torch.arange(ids.shape[1]) < torch.from_numpy(lengths).unsqueeze(1)
+        may_be_chosen &= torch.arange(ids.shape[1]) < torch.from_numpy(lengths).unsqueeze(1)  # (B,L), no padding
         words = None if self.words is None else self.words.of(Ragged([pair_ids for pair_ids, _ in pairs]))
         of_words = None if words is None else words.padded(np.arange(len(rows)), -1, length=ids.shape[1]).numpy()
         self.masking.hide_batch(ids, labels, may_be_chosen, rows, draw, of_words)
@@ -98,7 +98,7 @@ def with_second(columns: Mapping[str, Ragged], seed: int, epoch: int) -> MemoryS
     # choose among the sentences outside [begin, end), the document of the first sentence
     begin, end = (np.searchsorted(documents, documents[first] + after) for after in (0, 1))
     drawn = (numbers % (len(documents) - (end - begin)).astype(np.uint64)).astype(np.int64)
-    drawn = np.where(drawn < begin, drawn, drawn + (end - begin))
+    drawn = np.where(drawn < begin, drawn, drawn + (end - begin))  # step over the document itself
     follows = (coins & np.uint64(1)).astype(np.int64) ^ 1
     second, each = np.where(follows == 0, first + 1, drawn), np.ones_like(first)
     return _Sentences({**columns, "second": Ragged.of_flat(second, each), "follows": Ragged.of_flat(follows, each)})

@@ -46,10 +46,10 @@ class SequenceToSequence:
         """Return a batch; it is the same in every epoch."""
         source = store["source"].padded(rows, self.pad_id, after=self.eos_id)
         target = store["target"].padded(rows, -1, before=self.start_id, after=self.eos_id)
-        target_ids, labels = target[:, :-1].clone(), target[:, 1:].clone()
+        target_ids, labels = target[:, :-1].clone(), target[:, 1:].clone()  # shifted by one: reads t, says t + 1
         lengths = torch.from_numpy(store["source"].lengths[rows] + 1)
         real = torch.arange(source.shape[1]) < lengths.unsqueeze(1)
-        target_ids[labels < 0] = self.pad_id
+        target_ids[labels < 0] = self.pad_id  # -1 is no id; the last token of each row is not read either
         inputs = {"source_ids": source, "target_ids": target_ids}
         if not bool(real.all()):
             inputs["source_token_mask"] = real

@@ -44,7 +44,7 @@ class SpanBoundary:
         left, right, position = (torch.zeros_like(ids) for _ in range(3))
         ranges, row = np.concatenate(spans), np.repeat(np.arange(len(spans)), [len(of_row) for of_row in spans])
         index, first = inside(ranges)
-        row, last = (np.repeat(values, ranges[:, 1] - ranges[:, 0]) for values in (row, ranges[:, 1]))
+        row, last = (np.repeat(values, ranges[:, 1] - ranges[:, 0]) for values in (row, ranges[:, 1]))  # a token each
         for values, extra in ((first - 1, left), (last, right), (index - first, position)):
             extra[row, index] = torch.from_numpy(values)
         lengths = store["ids"].lengths[rows]
@@ -68,4 +68,4 @@ def inside(ranges: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int
     """Return the positions inside ranges (ranges,2), one after another, and the first position of the range of each."""
     sizes = ranges[:, 1] - ranges[:, 0]
     first = np.repeat(ranges[:, 0], sizes)
-    return first + np.arange(len(first)) - np.repeat(np.cumsum(sizes) - sizes, sizes), first
+    return first + np.arange(len(first)) - np.repeat(np.cumsum(sizes) - sizes, sizes), first  # start + place in range

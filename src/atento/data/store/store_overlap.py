@@ -40,7 +40,7 @@ def equal_texts(store: TokenStore, texts: Sequence[Ids]) -> list[list[int]]:
                 continue
             row = ids[starts[text] : starts[text + 1]]
             for number in by_signature[int(of_shard[text])]:
-                if np.array_equal(row, texts[number]):
+                if np.array_equal(row, texts[number]):  # the signature reads three ids of a text
                     matches[number].append(first + text)
     return matches
 

@@ -150,12 +150,12 @@ class TokenStore:
         """Return the ids of each text of some blocks, copied into memory."""
         rows: list[NDArray[Any]] = []
         for block in blocks:
-            number = int(np.searchsorted(self._block_ends, block, side="right"))
+            number = int(np.searchsorted(self._block_ends, block, side="right"))  # the shard that holds the block
             shard = self._shards[number]
-            local = block - int(self._block_ends[number]) + shard.record.blocks
-            low, high = int(shard.blocks[local]), int(shard.blocks[local + 1])
+            local = block - int(self._block_ends[number]) + shard.record.blocks  # its number within the shard
+            low, high = int(shard.blocks[local]), int(shard.blocks[local + 1])  # its texts within the shard
             starts = shard.starts[low : high + 1].astype(np.int64)
-            flat = np.array(shard.ids[starts[0] : starts[-1]])
+            flat = np.array(shard.ids[starts[0] : starts[-1]])  # one copy a block; rows are views of it
             cut = (starts - starts[0]).tolist()
             omitted = self._omitted_in(shard.first + low, shard.first + high)
             rows += [

@@ -177,7 +177,7 @@ class BeamSearch:
         self.scores = self.scores[index]
         self.proposer.select(index)
         if self.written is not None:
-            self.written = self.written.view(-1, self.width, self.written.shape[1])[index].flatten(0, 1)
+            self.written = self.written.view(-1, self.width, self.written.shape[1])[index].flatten(0, 1)  # (U'·w, t)
         self._index_groups()
 
     def _index_groups(self) -> None:
@@ -280,7 +280,7 @@ class BeamSearch:
         Returns:
             The row whose state each slot continues (U'*w), None if each continues its own; and its token (U'*w).
         """
-        rows = parents + self.slot_rows[:, :1]
+        rows = parents + self.slot_rows[:, :1]  # (U,w): numbers of slots in a group -> rows of the state
         if not any(group.is_over for group in self.groups):
             return None if torch.equal(rows, self.slot_rows) else rows.flatten(), tokens.flatten()
         numbers = [group.number for group in self.groups if not group.is_over]
@@ -332,7 +332,7 @@ class BeamSearch:
 
     def _store_finished(self, candidates: Candidates, ends: Tensor, model_log_probs: Tensor, slots: list[int]) -> None:
         """Store the candidates that finish an output and are among the best `slots`."""
-        finishing = (ends & (candidates.scores > -torch.inf))[:, : self.width].nonzero().tolist()
+        finishing = (ends & (candidates.scores > -torch.inf))[:, : self.width].nonzero().tolist()  # [group, column]
         if not finishing:
             return
         scores, parents, tokens, log_probs = (
@@ -389,6 +389,6 @@ class BeamSearch:
         lengths = [group.length for group in self.groups for _ in range(self.width)]
         rows = (chosen.parents + self.slot_rows[:, :1]).flatten()
         room = max(lengths)
-        written = F.pad(self.written[rows], (0, max(0, room - self.written.shape[1])))
-        last = torch.tensor(lengths, device=self.device).unsqueeze(1) - 1
+        written = F.pad(self.written[rows], (0, max(0, room - self.written.shape[1])))  # (R, longest output)
+        last = torch.tensor(lengths, device=self.device).unsqueeze(1) - 1  # (R,1); groups may differ in length
         self.written = written.scatter_(1, last, chosen.tokens.reshape(-1, 1))

@@ -41,9 +41,9 @@ class Automaton:
             end, complete = (*state[0], token), state[1]
             for n, sequence in enumerate(distinct):
                 if end[-len(sequence) :] == sequence:
-                    complete |= 1 << n
+                    complete |= 1 << n  # a bit for each sequence that has been written
             while end not in begun:
-                end = end[1:]
+                end = end[1:]  # the longest suffix that begins a sequence
             return end, complete
 
         start: tuple[tuple[int, ...], int] = ((), 0)

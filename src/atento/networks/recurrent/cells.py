@@ -30,7 +30,7 @@ def lstm_cell(weights: Weights, x: Tensor, state: LayerState) -> LayerState:
 def gru_cell(weights: Weights, x: Tensor, state: LayerState) -> LayerState:
     """h = (1 - σ(z)) n + σ(z) h with n = tanh(W x + σ(r) (U h)) (Cho et al. 2014; r after the product U h)."""
     (h,) = state
-    r, z, n = F.linear(x, weights[0], weights[2]).chunk(3, dim=-1)
+    r, z, n = F.linear(x, weights[0], weights[2]).chunk(3, dim=-1)  # reset, update, new: the order of PyTorch's weights
     r_h, z_h, n_h = F.linear(h, weights[1], weights[3]).chunk(3, dim=-1)
     new = torch.tanh(n + torch.sigmoid(r + r_h) * n_h)
     update = torch.sigmoid(z + z_h)

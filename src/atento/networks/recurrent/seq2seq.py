@@ -242,7 +242,7 @@ def last_state(encoded: Tensor, token_mask: Tensor | None, *, bidirectional: boo
     else:
         rows = torch.arange(encoded.shape[0], device=encoded.device)
         real = token_mask.to(torch.uint8)
-        first = encoded[rows, real.argmax(dim=1)]
+        first = encoded[rows, real.argmax(dim=1)]  # argmax of 0 and 1 is the first 1
         last = encoded[rows, encoded.shape[1] - 1 - real.flip(1).argmax(dim=1)]
     if not bidirectional:
         return last

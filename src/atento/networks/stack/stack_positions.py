@@ -58,7 +58,7 @@ class AddedPositions(nn.Module):
                 continue
             positions = position_ids
             if positions is None and self.real_only[number] and token_mask is not None:
-                positions = real_positions(token_mask)
+                positions = real_positions(token_mask)  # (B,L): padding does not count
             if isinstance(scheme, Sinusoidal):
                 added = scheme.vectors(x.shape[1], offset, positions, x.dtype).to(x.dtype)
             else:

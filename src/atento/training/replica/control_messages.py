@@ -54,7 +54,7 @@ class Channel:
             LostProcess: a process has ended, or does not answer in time.
         """
         data = json.dumps(value).encode("ascii")
-        heads = self._gather(len(data).to_bytes(8, "big") + data[:SHORT], 8 + SHORT)
+        heads = self._gather(len(data).to_bytes(8, "big") + data[:SHORT], 8 + SHORT)  # one round is enough for most
         sizes = [int.from_bytes(head[:8], "big") for head in heads]
         rests = [b""] * self.size
         if max(sizes) > SHORT:
