@@ -150,7 +150,7 @@ def _keys_seen_by_all(lowered: LoweredMask) -> Tensor | None:
 def _block_means(x: Tensor, size: int, front: int, real: Tensor | None) -> Tensor:
     """x (B,H,L,K) -> the mean of each block, (B,H,⌈(front+L)/size⌉,K), over positions that are `real` (B|1,H|1,1,L)."""
     counted = x.new_ones(1, 1, x.shape[-2], 1) if real is None else real.transpose(-2, -1).to(x.dtype)
-    padding = (0, 0, front, -(front + x.shape[-2]) % size)
+    padding = (0, 0, front, -(front + x.shape[-2]) % size)  # whole blocks: `front` before, the rest behind
     summed = x if real is None else x.masked_fill(counted == 0, 0.0)
     total, number = (F.pad(part, padding).unflatten(-2, (-1, size)).sum(dim=-2) for part in (summed, counted))
     means: Tensor = total / number.clamp(min=1)

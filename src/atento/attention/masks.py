@@ -329,7 +329,9 @@ def documents(ids: Tensor) -> Mask:
             document = row_ids[max(0, first)]
             keys = (row_ids == document).nonzero().flatten()
             start, end = int(keys[0]), int(keys[-1]) + 1
-            if int(document) == -1 or end - start > len(keys) or first < start or last > end:  # padding, a gap, or others too
+            if (
+                int(document) == -1 or end - start > len(keys) or first < start or last > end
+            ):  # padding, a gap, or others too
                 return 0, 0
             low, high = max(low, start), min(high, end)  # the keys that every row leaves unmasked
         return low, max(low, high)

@@ -126,7 +126,7 @@ def kept_links(
         return links.expand(weights.shape).sum(dim=(0, 2, 3), dtype=torch.float64)  # (H,)
 
     total = count(has_weight)
-    by_bucket = torch.stack([count(has_weight & (bucket == number)) for number in range(len(bounds))], dim=-1)
+    by_bucket = torch.stack([count(has_weight & (bucket == number)) for number in range(len(bounds))], dim=-1)  # (H,b)
     used = max(number for number in range(len(bounds)) if number == 0 or bool((by_bucket[:, number] > 0).any())) + 1
     divisor = total.clamp(min=1)
     return KeptLinks(

@@ -145,7 +145,7 @@ def _score_in_one_call(
     before = first if first.dim() == 2 else first.unsqueeze(1)  # (rows, tokens of the prompt)
     logits = step_function.forced(torch.cat([before, targets[:, :-1]], dim=1), state)[:, before.shape[1] - 1 :]
     _check_in_vocabulary(targets, logits)
-    log_probs = torch.log_softmax(logits, dim=-1)
+    log_probs = torch.log_softmax(logits, dim=-1)  # (rows, longest, V)
     token_log_probs = log_probs.gather(2, targets.unsqueeze(2)).squeeze(2).tolist()
     scores: list[list[float]] = [[] for _ in scored_ids]
     tops: list[list[Top]] = [[] for _ in scored_ids]

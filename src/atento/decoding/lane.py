@@ -64,7 +64,7 @@ class Lane(TokenLoop):
         room = max(0, self.most - (self.rows - len(self._new)))
         by_input: dict[int, list[Output]] = {}
         for output in self._new[:room]:
-            by_input.setdefault(id(output.input_ids), []).append(output)
+            by_input.setdefault(id(output.input_ids), []).append(output)  # outputs of one input read it once
         self._new = self._new[room:]
         for outputs in by_input.values():
             self._inputs.append(_Input(outputs, self.running.reading(outputs[0].input_ids)))

@@ -281,25 +281,25 @@ def _pruned(problem: _Problem, keep: int, confidence: float, seed: int) -> Ranki
     draw = np.random.default_rng(seed)
     evidence_order = draw.permutation(len(problem.evidence))
     live = np.arange(len(problem.candidates))
-    known = np.empty((len(live), 0))
+    known = np.empty((len(live), 0))  # (live candidates, evidence seen): their utilities
     estimated, compared = np.zeros(len(live)), 0
     dropped: list[Ints] = []
     used, until = 0, min(_FIRST_EVIDENCE, len(evidence_order))
     while used < len(evidence_order):
         known = np.hstack([known, problem.utilities(live, evidence_order[used:until])])
         compared += len(live) * (until - used)
-        used, until = until, min(2 * until, len(evidence_order))
+        used, until = until, min(2 * until, len(evidence_order))  # twice as much evidence each time
         weights = problem.weights_of(live, evidence_order[:used])
         estimated[live] = (known * weights).sum(axis=1)
         if used == len(evidence_order):
             break
         order = problem.ranked(estimated, live)
-        stays = np.isin(live, _first_texts(problem, order, keep))
+        stays = np.isin(live, _first_texts(problem, order, keep))  # the best `keep` stay in any case
         leader = int(np.flatnonzero(live == order[0])[0])
         stays |= _chances(known, weights, leader, draw) > 1 - confidence
         dropped.append(problem.ranked(estimated, live[~stays]))
-        live, known = live[stays], known[stays]
-    original_order = np.argsort(evidence_order)
+        live, known = live[stays], known[stays]  # what is dropped is compared no further
+    original_order = np.argsort(evidence_order)  # the inverse of the permutation
     columns = np.arange(len(evidence_order))
     matrix = RiskMatrix(
         [problem.candidates[i] for i in live],

@@ -271,7 +271,7 @@ def _only(scores: Tensor, token: int, *, certain: bool = False) -> Tensor:
     """Forbids all other tokens; this one keeps its score, or gets 0 where it was forbidden or is `certain`."""
     if not 0 <= token < scores.shape[-1]:
         raise ValueError(f"a forced id must lie below {scores.shape[-1]}, the vocabulary: got {token}")
-    token_scores = scores[:, token]
+    token_scores = scores[:, token]  # (R)
     out = torch.full_like(scores, float("-inf"))
     forbidden = (token_scores == float("-inf")) | certain
     out[:, token] = token_scores.masked_fill(forbidden, 0.0)

@@ -169,7 +169,7 @@ def advance(outputs: Sequence[Output], logits: Tensor) -> tuple[list[Drawn | Non
 
 def _fail_where_not_numbers(outputs: Sequence[Output], log_probs: Tensor) -> None:
     """End the outputs whose logits are NaN or infinite; they fail."""
-    first = log_probs[:, 0]
+    first = log_probs[:, 0]  # (R); one logit of NaN or +inf makes the whole row NaN
     if isnan(float(first.sum())):  # no log-probability is +inf, so only a NaN makes the sum NaN
         for row in first.isnan().nonzero().flatten().tolist():
             outputs[row].fail(no_distribution(outputs[row].row, len(outputs[row].ids)))

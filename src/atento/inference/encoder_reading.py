@@ -257,9 +257,9 @@ class PackedStack:
                 own = torch.tensor(group, device=device)
                 columns = torch.arange(longest, device=device)
                 is_real = columns < own.unsqueeze(1)
-                firsts = start + own.cumsum(0) - own
+                firsts = start + own.cumsum(0) - own  # the place of each row's first token in the flat x
                 rows.tokens = (firsts.unsqueeze(1) + columns.where(is_real, 0)).flatten()
-                rows.places = is_real.flatten().nonzero().squeeze(1)
+                rows.places = is_real.flatten().nonzero().squeeze(1)  # where real tokens stand in the padded group
                 real = padding(own)
             lowered = {
                 id(mask): lower(mask if real is None else mask & real, longest, longest, device) for mask in stack.masks

@@ -278,7 +278,7 @@ class FastStepFunction:
     def _advance(self, tokens: Tensor, state: FastState) -> Tensor:
         """One token of each output: tokens (R,) -> hidden (R,D); updates the state."""
         width, column = state.width, state.length
-        state.reserve()
+        state.reserve()  # its own cache, with room for a column
         first, last = column * width, (column + 1) * width  # this token's columns in the cache, one for each beam
         if state.mask is not None:  # each beam attends to its own new token
             new_columns = state.mask.new_full((width, width), float("-inf")).fill_diagonal_(0.0) if width > 1 else 0.0
@@ -291,8 +291,8 @@ class FastStepFunction:
 
         def extend(layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
             keys, values = state.cache.keys[layer], state.cache.values[layer]
-            keys[:, :, first:last], values[:, :, first:last] = k, v
-            return keys[:, :, :last], values[:, :, :last]
+            keys[:, :, first:last], values[:, :, first:last] = k, v  # (N,Hkv,w,K), in place
+            return keys[:, :, :last], values[:, :, :last]  # views: nothing is copied
 
         attend = self.self_attention(width, StepPositions(positions.rotations, masks), extend)
         x = self.run_layers(x, attend, state.source, state.source_mask)

@@ -164,7 +164,7 @@ class GraphStepFunction:
 
         starts = None if state.starts is None else filled(state.starts)
         buffers.column.fill_(state.length)
-        buffers.mask[..., state.length] = 0.0
+        buffers.mask[..., state.length] = 0.0  # the new column may be read from now on
         x = self.fast.embed(filled(tokens), state.length, starts)
         of_rows = None if starts is None else starts.unsqueeze(1)
         positions = self.fast.step_positions(state.length, buffers.room, of_rows, buffers.mask)
@@ -172,7 +172,7 @@ class GraphStepFunction:
         biases: list[Tensor | None] = [buffers.mask if bias is None else masked[id(bias)] for bias in positions.biases]
         positions = StepPositions(positions.rotations, biases)
         if buffers.x is None or buffers.positions is None:
-            buffers.x, buffers.positions = x, positions
+            buffers.x, buffers.positions = x, positions  # their memory is that of the graph from here on
         else:
             buffers.x.copy_(x)
             copied = set()

@@ -161,7 +161,7 @@ class RememberingSteps:
             yield states[0]
         else:
             order = torch.tensor([*short, *long], device=ids.device)
-            yield self.inner.joined(states).select(order.argsort())
+            yield self.inner.joined(states).select(order.argsort())  # back in the order of the rows
 
     def _begin_one(self, prompt: list[int], device: torch.device, size: int) -> Iterator[FastState | None]:
         """Read one prompt, but for the tokens that it has in common with another one."""

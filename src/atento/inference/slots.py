@@ -267,7 +267,7 @@ class Slots:
             if is_level:
                 past_keys[:, :, -1:], past_values[:, :, -1:] = k, v
             else:
-                past_keys[slots, :, new] = k.transpose(1, 2).to(past_keys)
+                past_keys[slots, :, new] = k.transpose(1, 2).to(past_keys)  # slots (S,1), new (S,w) -> (S,w,Hkv,K)
                 past_values[slots, :, new] = v.transpose(1, 2).to(past_values)
             return steps.attend(q, past_keys, past_values, terms.biases[layer])
 
@@ -283,13 +283,13 @@ class Slots:
         last = first + part.count
         keys = torch.arange(last, device=self.device)
         mask = torch.zeros(part.count, last, dtype=steps.cache_dtype, device=self.device)
-        mask.masked_fill_(keys > keys[first:].unsqueeze(1), float("-inf"))
+        mask.masked_fill_(keys > keys[first:].unsqueeze(1), float("-inf"))  # (count,last)
         terms = _masked(steps.positions_of(QueryKeyPositions(keys[first:], keys, True), reading.keys[0]), mask)
 
         def attend(layer: int, projected: Tensor) -> Tensor:
             q, k, v = steps.split(projected, part.count, terms.rotations[layer])
             past_keys, past_values = reading.keys[layer][:, :, :last], reading.values[layer][:, :, :last]
-            past_keys[:, :, first:], past_values[:, :, first:] = k, v
+            past_keys[:, :, first:], past_values[:, :, first:] = k, v  # views: this writes into the prompt's cache
             return steps.attend(q, past_keys, past_values, terms.biases[layer])
 
         return attend

@@ -69,7 +69,7 @@ class _ChunkedCrossEntropy(TypedFunction):
         for start in range(0, hidden.shape[0], rows):
             h, y = hidden[start : start + rows], targets[start : start + rows, None]
             missing = -len(y) % _ROW_MULTIPLE
-            h = F.pad(h, (0, 0, 0, missing)) if missing else h
+            h = F.pad(h, (0, 0, 0, missing)) if missing else h  # full blocks are faster
             logits = at_least_float32(F.linear(h, weight, bias)[: len(y)])  # (n,V)
             max_logit = logits.amax(dim=-1, keepdim=True)
             probs = torch.softmax(logits, dim=-1)
@@ -91,7 +91,7 @@ class _ChunkedCrossEntropy(TypedFunction):
                     d_hidden[start : start + rows] = (d_logits @ weight)[: len(y)] - uniform * weight_sum.to(h.dtype)
                 if d_weight is not None:
                     d_weight += d_logits.t() @ h
-                    d_weight -= uniform * at_least_float32(h).sum(dim=0)
+                    d_weight -= uniform * at_least_float32(h).sum(dim=0)  # rows of padding are 0, so they add nothing
                 if d_bias is not None:
                     d_bias += probs.sum(dim=0) - uniform * len(y)
                 del d_logits

@@ -86,7 +86,7 @@ def pool_text(pooling: str, hidden: Tensor, token_mask: Tensor, skip: int = 0) -
         token_mask: (B,L), True = a real token.
         skip: real tokens at the beginning of each text that are left out; the others keep their positions.
     """
-    order = token_mask.cumsum(dim=1)
+    order = token_mask.cumsum(dim=1)  # 1, 2, 3 ... at real tokens
     real = token_mask & (order > skip) if skip else token_mask
     parts = [
         weighted_mean_token(hidden, order * real) if part == "weighted-mean" else TEXT_POOLINGS[part](hidden, real)

@@ -118,7 +118,7 @@ class Optimizer:
         """Load what `tensors` returned; parameters that never had a gradient have no state."""
         states: dict[str, dict[str, Tensor]] = {}
         for full_name, value in tensors.items():
-            name, _, key = full_name.rpartition(".")
+            name, _, key = full_name.rpartition(".")  # parameter.exp_avg, parameter.step
             states.setdefault(name, {})[key] = value
         for optimizer in self.optimizers:
             optimizer.state.clear()

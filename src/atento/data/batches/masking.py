@@ -145,18 +145,18 @@ class Masking:
         hidden = np.minimum((self.share(n) + rounding).astype(np.int64), n)
         most = int(hidden.max(initial=0))
         below_one = uniform(drawn[:, :most])
-        lengths = 1 + np.searchsorted(_SPAN_LENGTHS, below_one * _SPAN_LENGTHS[-1], side="right")
+        lengths = 1 + np.searchsorted(_SPAN_LENGTHS, below_one * _SPAN_LENGTHS[-1], side="right")  # (B,most)
         counts = 1 + (np.cumsum(lengths, axis=1) < hidden[:, np.newaxis]).sum(axis=1)  # up to the one of the last word
-        counts = np.where(hidden > 0, np.minimum(counts, n - hidden + 1), 0)
+        counts = np.where(hidden > 0, np.minimum(counts, n - hidden + 1), 0)  # room for a word between two spans
         within = np.arange(most) < counts[:, np.newaxis]
         lengths = np.where(within, lengths, 0)
         filled = np.flatnonzero(counts)
         lengths[filled, counts[filled] - 1] += hidden[filled] - lengths[filled].sum(axis=1)
         order = np.where(within, grid_hashes(rows, most, *key, after=(_UNITS_KEY, 1)), np.uint64(2**64 - 1))
-        lengths = np.take_along_axis(lengths, np.argsort(order, axis=1, kind="stable"), axis=1)
+        lengths = np.take_along_axis(lengths, np.argsort(order, axis=1, kind="stable"), axis=1)  # shuffled in each row
         gaps = random_partitions(n - hidden + 2, counts + 1, rows, *key, after=(_GAPS_KEY,))[:, :-1]
         lengths = lengths[:, : gaps.shape[1]]
-        ends = np.cumsum(gaps + lengths, axis=1) - 1
+        ends = np.cumsum(gaps + lengths, axis=1) - 1  # -1: the first gap has one more, as the last has
         row, place = np.nonzero(within[:, : gaps.shape[1]])
         return row, (ends - lengths)[row, place], ends[row, place]
 

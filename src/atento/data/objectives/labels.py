@@ -102,7 +102,7 @@ def inputs_of(
             return inputs
         target_ids = torch.full((len(rows), 1), network.start_id)
         if head.side == "both":
-            target_ids = torch.cat([target_ids, inputs["source_ids"][:, :-1]], dim=1)
+            target_ids = torch.cat([target_ids, inputs["source_ids"][:, :-1]], dim=1)  # (B,S), shifted by one
         return inputs | {"target_ids": target_ids}
     if network.embedding.segments > 1:
         inputs["segment_ids"] = store["segments"].padded(rows, 0, length=length)

@@ -62,8 +62,8 @@ def candidates(numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
     texts, pairs, *negatives = numbers.T
     compared = np.concatenate([pairs, *negatives])
     mask: NDArray[np.bool_] = (compared != pairs[:, None]) & (compared != texts[:, None])
-    mask[:, : len(pairs)] &= texts != texts[:, None]
-    np.fill_diagonal(mask, True)
+    mask[:, : len(pairs)] &= texts != texts[:, None]  # an equal first text: its pair is right as well
+    np.fill_diagonal(mask, True)  # its own pair, which the comparisons have left out
     return mask
 
 

@@ -26,9 +26,9 @@ def equal_texts(store: TokenStore, texts: Sequence[Ids]) -> list[list[int]]:
     if not texts:
         return matches
     joined = np.concatenate([np.asarray(text, dtype=np.int64) for text in texts])
-    ends = np.cumsum([len(text) for text in texts])
+    ends = np.cumsum([len(text) for text in texts])  # of each text in `joined`
     signatures = _signatures(joined, np.concatenate([[0], ends]))
-    ranked = np.sort(signatures)
+    ranked = np.sort(signatures)  # for binary search, in `_member`
     by_signature: dict[int, list[int]] = {}
     for number, signature in enumerate(signatures.tolist()):
         by_signature.setdefault(signature, []).append(number)

@@ -136,7 +136,7 @@ class DiverseGroups:
     def propose(self, log_probs: Tensor, scores: Tensor, length: int) -> Candidates:
         """See `Proposer`; the U groups are the G groups of each sentence, side by side."""
         total, width = scores.shape
-        by_group = scores.view(-1, self.groups, width)
+        by_group = scores.view(-1, self.groups, width)  # (N,G,w)
         by_group_log_probs = log_probs.view(len(by_group), self.groups, width, -1)  # (N,G,w,V)
         times_taken = torch.zeros_like(by_group_log_probs[:, 0, 0])  # (N,V)
         proposed = []
@@ -145,14 +145,14 @@ class DiverseGroups:
             if group:
                 penalised = penalised - self.diversity * times_taken.unsqueeze(1)
             candidates = highest(penalised, by_group[:, group], self.count)
-            dropped = isin(candidates.tokens, self.eos_ids) | (candidates.scores == -torch.inf)
-            index = first_live(dropped, width)
+            dropped = isin(candidates.tokens, self.eos_ids) | (candidates.scores == -torch.inf)  # they take no slot
+            index = first_live(dropped, width)  # (N,w): the candidates that will fill the slots of this group
             times_taken.scatter_add_(
                 1, candidates.tokens.gather(1, index), (~dropped.gather(1, index)).to(times_taken.dtype)
             )
             proposed.append(candidates)
         parts = zip(*((candidates.scores, candidates.parents, candidates.tokens) for candidates in proposed))
-        return Candidates(*(torch.stack(part, dim=1).view(total, -1) for part in parts))
+        return Candidates(*(torch.stack(part, dim=1).view(total, -1) for part in parts))  # groups side by side again
 
     def advance(self, chosen: Candidates) -> None:
         """Does nothing: this proposer has no state."""

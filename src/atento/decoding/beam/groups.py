@@ -62,7 +62,7 @@ class Backpointers:
     def before(self, step: int, slot: int) -> tuple[list[int], list[float]]:
         """The ids and log-probabilities of a slot at the beginning of step number `step`."""
         ids, scores = [], []
-        for number in range(step - 1, -1, -1):
+        for number in range(step - 1, -1, -1):  # backwards along the parents
             tokens, log_probs, parents = self._step(number)
             ids.append(tokens[slot])
             scores.append(log_probs[slot])

@@ -152,7 +152,7 @@ class RequiredWords:
         ]
         self.max_new_tokens = torch.tensor(limits, device=device)
         self.eos_room = torch.tensor(eos_room, device=device)  # (N,) 1 if EOS needs a token, else 0
-        self.state = torch.zeros(len(automata), width, dtype=torch.long, device=device)
+        self.state = torch.zeros(len(automata), width, dtype=torch.long, device=device)  # (N,w)
 
     def propose(self, log_probs: Tensor, scores: Tensor, length: int) -> Candidates:
         """See `Proposer`: the best tokens of each hypothesis, and every token of a required word."""
@@ -164,7 +164,7 @@ class RequiredWords:
         letters = self.letters.unsqueeze(1).expand(-1, width, -1)  # (N,w,A)
         absent = (self.alphabet < 0).unsqueeze(1)  # (N,1,A) padding of a smaller alphabet
         reached = self.moves.gather(1, self.state.unsqueeze(2).expand(-1, -1, self.moves.shape[2]))  # (N,w,1+A)
-        lacking = self.missing.gather(1, reached.flatten(1)).view_as(reached)
+        lacking = self.missing.gather(1, reached.flatten(1)).view_as(reached)  # tokens still missing after each move
         remaining = (self.max_new_tokens - length - self.eos_room).view(-1, 1, 1)
         too_late = (lacking > 0) & (lacking > remaining)  # too late: the missing words would not fit
         required = unrequired.gather(2, letters).masked_fill(absent | too_late[..., 1:], -torch.inf)
@@ -182,7 +182,7 @@ class RequiredWords:
         total = torch.cat([best, required], dim=2) + scores.unsqueeze(2)  # (N,w,m+A)
         tokens = torch.cat([token, letters], dim=2)
         stages = torch.cat([lacking[..., :1].expand_as(token), lacking[..., 1:]], dim=2)
-        parents = torch.arange(width, device=scores.device).view(1, -1, 1).expand_as(tokens)
+        parents = torch.arange(width, device=scores.device).view(1, -1, 1).expand_as(tokens)  # (N,w,m+A)
         return self._allocate(Candidates(total.flatten(1), parents.flatten(1), tokens.flatten(1)), stages.flatten(1))
 
     def _allocate(self, ranked: Candidates, stages: Tensor) -> Candidates:

@@ -84,7 +84,7 @@ class PackedRows:
     def unpack(self, x: Tensor) -> Tensor:
         """The inverse of `pack`, with zeros at padding."""
         if self.order is not None:
-            x = x.gather(1, self.order.argsort(dim=1).unsqueeze(-1).expand_as(x))
+            x = x.gather(1, self.order.argsort(dim=1).unsqueeze(-1).expand_as(x))  # (B,L,D), the inverse order
         return x.masked_fill(~self.token_mask.unsqueeze(-1), 0.0)
 
 

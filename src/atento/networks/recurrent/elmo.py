@@ -59,7 +59,7 @@ class ProjectedLSTM(nn.Module):
         length = x.shape[1]
         gates = self.input(x).unbind(1)  # L of (B,4C)
         hidden, cell = x.new_zeros(x.shape[0], x.shape[2]), x.new_zeros(x.shape[0], self.d_cell)
-        outputs = [hidden] * length
+        outputs = [hidden] * length  # filled by position, so that reading backward keeps the order
         for t in reversed(range(length)) if self.backward else range(length):
             new_hidden, new_cell = self.step(gates[t], hidden, cell)
             if token_mask is None:
@@ -199,7 +199,7 @@ class ELMo(Network):
         for number, layers in enumerate(zip(self.forward_layers, self.backward_layers)):
             ahead, behind = self._dropped(ahead, random), self._dropped(behind, random)
             outputs = layers[0](ahead, token_mask), layers[1](behind, token_mask)
-            carried = self.skip and number > 0
+            carried = self.skip and number > 0  # a residual connection from the second layer on
             ahead, behind = (outputs[0] + ahead, outputs[1] + behind) if carried else outputs
             both.append((ahead, behind))
         return both

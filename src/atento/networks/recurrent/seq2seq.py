@@ -212,7 +212,7 @@ class RecurrentDecoder(nn.Module):
                 fed.append(self._join(after[-1][0], token, context.squeeze(1)))
                 state.fed = fed[-1] if token_mask is None else torch.where(token_mask[:, t, None], fed[-1], state.fed)
             state.layers = after if token_mask is None else advance_real_rows(token_mask[:, t], after, before)
-            states.append(after[-1][0])
+            states.append(after[-1][0])  # h of the last layer, (B,D)
             contexts.append(context)
             weights.append(row)
         if fed:

@@ -125,7 +125,7 @@ class Encoder(Network):
         )
         predicted = generator.read(generator(vectors, token_mask, random)[labelled])
         weight, ids = generator.matrix(self.table), inputs["ids"].clone()
-        ids[labelled] = sampled(predicted, weight, generator.bias, random)
+        ids[labelled] = sampled(predicted, weight, generator.bias, random)  # (n), in the order of `labelled`
         output: Output = self(**dict(inputs) | {"ids": ids}, random=random, project=False)
         output.state = Replaced(predicted, weight, generator.bias, ids)
         return output

@@ -185,7 +185,7 @@ class DividedWeights:
 
     def _gathered(self, local: Tensor, size: int) -> Tensor:
         """Return the tensor of `size` rows whose rows the processes have."""
-        each = -(-size // self.shards.count)
+        each = -(-size // self.shards.count)  # rounded up: the last shards may be padding
         padded = local.new_zeros(each, *local.shape[1:])
         padded[: len(local)] = local
         gathered = local.new_empty(self.shards.count, each, *local.shape[1:])

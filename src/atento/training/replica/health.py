@@ -111,7 +111,7 @@ def measure_links(processes: Processes, device: str) -> list[tuple[float, float]
             seconds = min(there_and_back(large, other) for _ in range(3))
             times = [delay, seconds]
         delay, seconds = processes.brisk.gather(times)[0]
-        measured.append((delay, 2 * _LARGE / seconds))
+        measured.append((delay, 2 * _LARGE / seconds))  # there and back
     return measured
 
 

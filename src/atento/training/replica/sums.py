@@ -108,7 +108,7 @@ class ExactSum:
                         part.copy_(value.reshape(-1))
             received = torch.empty_like(sent)
             with self.processes.answered():
-                dist.all_to_all_single(received, sent)
+                dist.all_to_all_single(received, sent)  # process p gets share p of every gradient
             for number, values in enumerate(received.split(share), start=first):
                 if number < min(self.processes.slots, self.parts):
                     tree.add(number, [values])
