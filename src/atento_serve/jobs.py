@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Literal
+from typing import Any, Literal, NotRequired, TypedDict
 
 FailureKind = Literal["request", "template", "too_long", "deadline", "worker", "internal"]
 
@@ -43,13 +43,43 @@ class Job:
     continues: bool = False
 
 
+class Token(TypedDict):
+    """A token, its text, the bytes of that (a special token has none), and its log-probability."""
+
+    id: int
+    token: str
+    bytes: list[int] | None
+    log_prob: float
+
+
+class Entry(Token):
+    """A token that was written, and the most probable ones at its place, best first."""
+
+    top: list[Token]
+
+
+class WrittenOutput(TypedDict):
+    """What a verb that writes gives for an item: each of its outputs; `lead` as `Piece` has it."""
+
+    text: str
+    lead: str
+    ids: list[int]
+    tokens: list[str]
+    token_scores: list[float]
+    log_prob: float
+    finished: bool
+    score: NotRequired[float]
+    proposed: NotRequired[int]
+    accepted: NotRequired[int]
+    log_probs: NotRequired[list[Entry]]
+
+
 @dataclass(frozen=True)
 class Piece:
     """A piece of the output for an item, in the order written; `tokens` and `token_scores` are those it completes.
 
-    `log_probs`, if the job asks for them, has an entry for each of these tokens: `id`; `token`, its text; `bytes` of
-    that; `log_prob`; and `top`, such entries of the most probable tokens at this place, best first. `lead` is what
-    stands between a prompt and the text of an output: a space, if its first token has one that the text has not.
+    `log_probs`, if the job asks for them, has an entry for each of these tokens. `lead` is what stands between a prompt
+    and the text of an output: a space, if its first token has one that the text has not.
     """
 
     item: int
@@ -57,7 +87,7 @@ class Piece:
     token_ids: list[int] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
     token_scores: list[float] = field(default_factory=list)
-    log_probs: list[dict[str, Any]] = field(default_factory=list)
+    log_probs: list[Entry] = field(default_factory=list)
     lead: str = ""
 
 

@@ -6,7 +6,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -28,6 +28,20 @@ class TypedFunction(torch.autograd.Function):
 
         @classmethod
         def apply(cls, *args: object) -> Any: ...
+
+
+Call = TypeVar("Call")
+
+
+class Context(Protocol[Call]):
+    """What the `forward` of a `TypedFunction` hands to its `backward`: tensors, and the `call` besides."""
+
+    call: Call
+    saved_tensors: tuple[Tensor, ...]
+    needs_input_grad: tuple[bool, ...]
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None: ...
+    def mark_non_differentiable(self, *tensors: Tensor) -> None: ...
 
 
 Rule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from atento.attention.algebra import Mask, TypedFunction
+from atento.attention.algebra import Context, Mask, TypedFunction
 from atento.attention.entmax import softmax
 from atento.attention.equation import widened
 from atento.attention.kernels import AnyMask
@@ -255,7 +254,7 @@ class _RoutedAttention(TypedFunction):
     """Forward strip by strip, each block of queries with its chosen keys; backward computes the weights again."""
 
     @staticmethod
-    def forward(ctx: Any, call: _Call, q: Tensor, k: Tensor, v: Tensor, gates: Tensor) -> Tensor:
+    def forward(ctx: Context[_Call], call: _Call, q: Tensor, k: Tensor, v: Tensor, gates: Tensor) -> Tensor:
         ctx.call = call
         ctx.save_for_backward(q, k, v)
         queries, chosen = _to_blocks(q, call.size, call.front), call.flat_blocks()
@@ -270,9 +269,8 @@ class _RoutedAttention(TypedFunction):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        call: _Call = ctx.call
-        q, k, v = ctx.saved_tensors
+    def backward(ctx: Context[_Call], grad: Tensor) -> tuple[Tensor | None, ...]:
+        call, (q, k, v) = ctx.call, ctx.saved_tensors
         (queries, upstream), chosen = (_to_blocks(x, call.size, call.front) for x in (q, grad)), call.flat_blocks()
         keys, values = (_to_blocks(x, call.size, 0) for x in (k, v))
         wide = torch.promote_types(q.dtype, torch.float32)

@@ -10,12 +10,11 @@ the processor's cache.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from atento.attention.algebra import TypedFunction, additive
+from atento.attention.algebra import Context, TypedFunction, additive
 from atento.attention.dropout import fresh, pair_dropout
 from atento.attention.equation import AttentionArgs, normalise, widened
 from atento.attention.key_ranges import KeyRange
@@ -142,7 +141,7 @@ class _Blocked(TypedFunction):
 
     @staticmethod
     def forward(
-        ctx: Any, call: StripCall, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *learned: Tensor
+        ctx: Context[StripCall], call: StripCall, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, *learned: Tensor
     ) -> Tensor:
         ctx.call = call
         ctx.save_for_backward(q, k, v, bias)
@@ -170,9 +169,8 @@ class _Blocked(TypedFunction):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        call: StripCall = ctx.call
-        q, k, v, bias = ctx.saved_tensors
+    def backward(ctx: Context[StripCall], grad: Tensor) -> tuple[Tensor | None, ...]:
+        call, (q, k, v, bias) = ctx.call, ctx.saved_tensors
         batch, n_heads = q.shape[:2]
         grads = _Gradients(call, q, k, v, bias if ctx.needs_input_grad[4] else None)
         distance_bias = DistanceBias(call.relative, call.scale, call.lengths, learns=True)

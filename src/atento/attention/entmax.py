@@ -1,12 +1,11 @@
 """Sparse normalisations of scores: α-entmax with its gradients, top-k, and adaptive spans (docs/notes.md#a17)."""
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from atento.attention.algebra import TypedFunction
+from atento.attention.algebra import Context, TypedFunction
 from atento.attention.masks import Mask, per_head, window
 from atento.attention.relative_terms import QueryKeyPositions
 
@@ -129,26 +128,25 @@ class _Entmax(TypedFunction):
     """Forward by root finding; backward in closed form from the weights alone."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, gap: Tensor, dim: int) -> Tensor:
+    def forward(ctx: Context[int], scores: Tensor, gap: Tensor, dim: int) -> Tensor:
         gap = gap.clamp(min=_MIN_GAP)
         top = scores.amax(dim=dim, keepdim=True)
         empty = torch.isneginf(top)
         p = _solve((scores - top).masked_fill(empty, 0.0), gap, dim).masked_fill(empty, 0.0)
         ctx.save_for_backward(p, gap)
-        ctx.dim = dim
+        ctx.call = dim
         return p
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Context[int], grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         """The gradients of the scores and of α, from the weights p alone.
 
         With s_i = p_i^(2 - α) where p_i > 0, else 0, and s̄ = s / Σ s: dz = s (g - Σ s̄ g) (Peters et al. 2019).
         For α: dp_i = p_i l_i - s̄_i Σ p l, with l_i = -(eˣ - 1 - x) / γ² and x = -γ log p_i. This is proposition 1 of
         Correia et al. 2019, in a form that holds at α = 1 too, where l_i = -(log p_i)² / 2.
         """
-        p, gap = ctx.saved_tensors
-        dim = ctx.dim
+        dim, (p, gap) = ctx.call, ctx.saved_tensors
         is_positive = p > 0
         log_p = torch.where(is_positive, p, 1.0).log()
         s = torch.exp((1 - gap) * log_p).masked_fill(~is_positive, 0.0)

@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import Any, cast
+from typing import TYPE_CHECKING, cast
 
 from atento.errors import UsageError, nearest
 from atento.metrics.score import Score
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.base import Metric
 
 References = Sequence[str] | Sequence[Sequence[str]]
 
@@ -111,7 +114,7 @@ def exact_match(predictions: Sequence[str], references: References) -> Score:
 # sacrebleu --------------------------------------------------------------------------------------------------------
 
 
-def _bleu(tokenize: str, lowercase: bool, smooth: str, max_order: int, effective_order: bool = False) -> Any:
+def _bleu(tokenize: str, lowercase: bool, smooth: str, max_order: int, effective_order: bool = False) -> "Metric":
     from sacrebleu.metrics.bleu import BLEU  # late: it takes 0.1 s, also in `atento --help`
 
     if smooth not in _SMOOTHING:
@@ -130,7 +133,7 @@ def _bleu(tokenize: str, lowercase: bool, smooth: str, max_order: int, effective
     )
 
 
-def _chrf(char_order: int, word_order: int, beta: int, lowercase: bool) -> Any:
+def _chrf(char_order: int, word_order: int, beta: int, lowercase: bool) -> "Metric":
     from sacrebleu.metrics.chrf import CHRF
 
     if char_order < 1 or word_order < 0 or beta < 1:
@@ -141,7 +144,7 @@ def _chrf(char_order: int, word_order: int, beta: int, lowercase: bool) -> Any:
     return CHRF(char_order=char_order, word_order=word_order, beta=beta, lowercase=lowercase)
 
 
-def _ter(normalized: bool, case_sensitive: bool) -> Any:
+def _ter(normalized: bool, case_sensitive: bool) -> "Metric":
     from sacrebleu.metrics.ter import TER
 
     return TER(normalized=normalized, case_sensitive=case_sensitive)
@@ -149,10 +152,10 @@ def _ter(normalized: bool, case_sensitive: bool) -> Any:
 
 def _scored(
     name: str,
-    metric: Any,
+    metric: "Metric",
     predictions: Sequence[str],
     references: References,
-    parts: Callable[[Any, list[float]], dict[str, float]],
+    parts: Callable[["Metric", list[float]], dict[str, float]],
     single: Callable[[list[float]], float] | None = None,
 ) -> Score:
     """Score with sacrebleu's statistics of each segment and its score of their sum.
@@ -168,20 +171,20 @@ def _scored(
     return Score(name, combine(list(total)), parts(metric, total), settings, rows, combine, single)
 
 
-def _value_of(metric: Any) -> Callable[[list[float]], float]:
+def _value_of(metric: "Metric") -> Callable[[list[float]], float]:
     def combine(total: list[float]) -> float:
         return float(metric._compute_score_from_stats(total).score)
 
     return combine
 
 
-def _bleu_parts(metric: Any, total: list[float]) -> dict[str, float]:
+def _bleu_parts(metric: "Metric", total: list[float]) -> dict[str, float]:
     score = metric._compute_score_from_stats(list(total))
     precisions = {f"p{order}": float(value) for order, value in enumerate(score.precisions, start=1)}
     return precisions | {"bp": float(score.bp), "length": float(total[0]), "reference_length": float(total[1])}
 
 
-def _chrf_parts(metric: Any, total: list[float]) -> dict[str, float]:
+def _chrf_parts(metric: "Metric", total: list[float]) -> dict[str, float]:
     """Mean precision and recall over the orders that both sides have, from which the F-score is computed."""
     orders = [total[at : at + 3] for at in range(0, len(total), 3)]
     shares = [(match / ours, match / theirs) for ours, theirs, match in orders if ours and theirs]
@@ -189,7 +192,7 @@ def _chrf_parts(metric: Any, total: list[float]) -> dict[str, float]:
     return {"precision": precision, "recall": recall}
 
 
-def _ter_parts(metric: Any, total: list[float]) -> dict[str, float]:
+def _ter_parts(metric: "Metric", total: list[float]) -> dict[str, float]:
     return {"edits": float(total[0]), "reference_length": float(total[1])}
 
 

@@ -7,7 +7,7 @@ docs/notes.md#h10). Each text is tokenized once.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from atento.metrics.ngrams import (
     words,
 )
 from atento.metrics.rouge import word_finder
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.bleu import BLEU
 
 Texts = Sequence[str]
 
@@ -210,7 +213,7 @@ def embedding_utility(embed: Callable[[list[str]], Any]) -> EmbeddingUtility:
 
 
 @cache
-def _sacrebleu(tokenize: str, lowercase: bool) -> Any:
+def _sacrebleu(tokenize: str, lowercase: bool) -> "BLEU":
     """A sacrebleu tokenizer, which caches texts, since pruning needs them again."""
     from sacrebleu.metrics.bleu import BLEU  # late: 0.1 s
 

@@ -3,14 +3,12 @@
 Both functions return sums over real targets; the training step divides once, by the real targets of the whole update.
 """
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from atento.attention.algebra import TypedFunction
+from atento.attention.algebra import Context, TypedFunction
 
 # Rows of one block of logits. Every block reads and writes the gradient of the whole weight matrix, so that small
 # blocks are slow (GPT-2's update took 1.5 times as long with 41 rows as with 128). Large blocks cost memory with a
@@ -52,7 +50,7 @@ class _ChunkedCrossEntropy(TypedFunction):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float
+        ctx: Context[None], hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float
     ) -> tuple[Tensor, Tensor]:
         vocab_size = weight.shape[0]
         of_hidden, of_weight, of_bias = ctx.needs_input_grad[:3]  # a frozen matrix needs none
@@ -104,7 +102,7 @@ class _ChunkedCrossEntropy(TypedFunction):
         return loss, total_nll
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context[None], *grads: Tensor) -> tuple[Tensor | None, ...]:
         scaled = [None if saved is None else saved * grads[0].to(saved.dtype) for saved in ctx.saved_tensors]
         return *scaled, None, None
 

@@ -35,8 +35,10 @@ def embed(
     if model.words is not None:
         vectors = embed_words(model.words, texts, config, batch_tokens)
     else:
-        shared: dict[str, Any] = {"template": model.config.get("template"), "trained": model.trained_length}
-        vectors = embed_texts(model.reader(), tokenizer_of(model), texts, config, batch_tokens, **shared)
+        template, trained = model.config.get("template"), model.trained_length
+        vectors = embed_texts(
+            model.reader(), tokenizer_of(model), texts, config, batch_tokens, template=template, trained=trained
+        )
     return vectors[0] if isinstance(text, str) else vectors
 
 

@@ -25,8 +25,9 @@ def numbers_of(model: TaskModel, texts: Sequence[str] | Sequence[tuple[str, str]
     """
     head = head_of(model, KIND)
     first, second = texts_of_model(model, texts)
-    options: dict[str, Any] = {"template": model.config.get("template"), "longest": model.trained_length}
-    outputs = text_outputs(model.reader(), tokenizer_of(model), head, first, second, **options)
+    template, longest = model.config.get("template"), model.trained_length
+    reader, tokenizer = model.reader(), tokenizer_of(model)
+    outputs = text_outputs(reader, tokenizer, head, first, second, template=template, longest=longest)
     return [number for (number,) in outputs]
 
 

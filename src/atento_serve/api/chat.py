@@ -25,7 +25,7 @@ from atento_serve.http.fields import Fields, Texts, bounded, described, read, un
 from atento_serve.http.request_jobs import Pointers, Work, event_stream, unless_gone
 from atento_serve.http.routes import accepts
 from atento_serve.http.service import Service
-from atento_serve.jobs import Piece, Result, Usage
+from atento_serve.jobs import Piece, Result, Usage, WrittenOutput
 
 _VERB = "generate"
 _NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -238,10 +238,10 @@ async def _streamed(work: Work, fields: ChatFields, plan: Plan, items: list[Any]
     return await event_stream(work, chunks(), began=lambda: first.observe(time.monotonic() - begun_at))
 
 
-def _choice(number: int, output: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
+def _choice(number: int, output: WrittenOutput, plan: Plan) -> dict[str, object]:
     logs = None if plan.log_probs is None else chat_log_probs(output["log_probs"])
     message = {"role": "assistant", "content": output["text"]}
-    return {"index": number, "message": message, "logprobs": logs, "finish_reason": finish_reason(dict(output))}
+    return {"index": number, "message": message, "logprobs": logs, "finish_reason": finish_reason(output)}
 
 
 def _head(work: Work, model: str, kind: str) -> dict[str, object]:

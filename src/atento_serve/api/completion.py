@@ -9,6 +9,7 @@ from atento_serve.api.openai_log_probs import completion_log_probs
 from atento_serve.http.errors import too_long, wrong_field
 from atento_serve.http.fields import Fields, Prompts, Texts, bounded, listed
 from atento_serve.http.request_jobs import Outcome, Work
+from atento_serve.jobs import Entry, WrittenOutput
 from atento_serve.settings import Limits
 
 _DEFAULT_TOKENS = 16  # OpenAI's default
@@ -81,7 +82,7 @@ class Plan:
     writes: bool
     log_probs: int | None = None
 
-    def best(self, outputs: Sequence[Any]) -> list[Any]:
+    def best(self, outputs: Sequence[WrittenOutput]) -> list[WrittenOutput]:
         """The `n` choices of a prompt among its outputs; without output, one that is empty."""
         if not outputs:
             return [
@@ -181,7 +182,7 @@ def _sampling(fields: CompletionFields) -> dict[str, Any]:
     }
 
 
-def finish_reason(output: dict[str, Any]) -> str:
+def finish_reason(output: WrittenOutput) -> str:
     """Why an output ended, in OpenAI's words."""
     return "stop" if output["finished"] else "length"
 
@@ -202,7 +203,7 @@ async def echoed(work: Work, fields: CompletionFields, prompts: list[str], verb:
 
 
 def choice(
-    index: int, prompt: Any, output: dict[str, Any], before: list[Any] | None, fields: CompletionFields
+    index: int, prompt: Any, output: WrittenOutput, before: list[Entry] | None, fields: CompletionFields
 ) -> dict[str, Any]:
     """One entry of `choices`.
 
@@ -224,7 +225,7 @@ def choice(
     return {"index": index, "text": before_it + own, "logprobs": logs, "finish_reason": finish_reason(output)}
 
 
-def joined(prompt: Any, lead: str, text: str) -> str:
+def joined(prompt: object, lead: str, text: str) -> str:
     """The text of an output as it stands behind its prompt, a text or ids, with the space between them."""
     apart = isinstance(prompt, str) and (not prompt or prompt[-1].isspace())
     return text if apart else lead + text

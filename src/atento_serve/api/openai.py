@@ -29,7 +29,7 @@ from atento_serve.http.fields import Fields, Prompts, bounded, listed, read, uns
 from atento_serve.http.request_jobs import Pointers, Work, check_texts, event_stream, unless_gone
 from atento_serve.http.routes import accepts
 from atento_serve.http.service import Service, abilities
-from atento_serve.jobs import Piece, Result, Usage
+from atento_serve.jobs import Piece, Result, Usage, WrittenOutput
 
 _BY_IDS = "generate"  # the verb that also takes prompts as ids
 _MOST_INPUTS = 2048  # of a request for vectors, as in OpenAI's API
@@ -138,7 +138,7 @@ async def _completed(work: Work, fields: CompletionFields, plan: Plan, verb: str
     prompts = plan.prompts if verb == _BY_IDS and not fields.echo else await _as_texts(work, fields.model, plan.prompts)
     choices: list[dict[str, object]] = []
     prompt_tokens = new_tokens = 0
-    values: list[list[Any]] = [[] for _ in prompts]
+    values: list[list[WrittenOutput]] = [[] for _ in prompts]
     if plan.writes:
         items = [prompt for prompt in prompts for _ in range(plan.repeats)]
         outcome = await work.run(fields.model, verb, items, plan.options, log_probs=plan.log_probs)
@@ -172,7 +172,7 @@ async def _streamed(work: Work, fields: CompletionFields, plan: Plan, verb: str)
     with_usage = fields.stream_options is not None and fields.stream_options.include_usage
     scored = await unless_gone(work.request, echoed(work, fields, prompts, verb)) if fields.echo else None
 
-    def chunk(index: int, text: str, end: str | None, logs: Any = None) -> dict[str, object]:
+    def chunk(index: int, text: str, end: str | None, logs: object = None) -> dict[str, object]:
         return head | {"choices": [{"index": index, "text": text, "logprobs": logs, "finish_reason": end}]}
 
     async def chunks() -> AsyncIterator[dict[str, object]]:
@@ -221,7 +221,7 @@ def _usage(prompt_tokens: int, new_tokens: int) -> dict[str, int]:
     }
 
 
-def _draft_usage(values: list[list[Any]]) -> dict[str, object]:
+def _draft_usage(values: list[list[WrittenOutput]]) -> dict[str, object]:
     """The tokens that a draft proposed, by OpenAI's names for predicted outputs."""
     outputs = [output for prompt in values for output in prompt]
     accepted = sum(output["accepted"] for output in outputs)

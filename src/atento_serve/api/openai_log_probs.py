@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from itertools import accumulate, groupby
 from typing import Any
 
+from atento_serve.jobs import Entry, Token
 
-def completion_log_probs(entries: Sequence[Any], text: str, offset: int, count: int) -> dict[str, Any]:
+
+def completion_log_probs(entries: Sequence[Entry], text: str, offset: int, count: int) -> dict[str, Any]:
     """`logprobs` of a completion: tokens, their log-probabilities by the model, and where each begins in the text.
 
     Args:
@@ -33,7 +35,7 @@ def completion_log_probs(entries: Sequence[Any], text: str, offset: int, count: 
     }
 
 
-def chat_log_probs(entries: Sequence[Any]) -> dict[str, object]:
+def chat_log_probs(entries: Sequence[Entry]) -> dict[str, object]:
     """`logprobs` of a conversation: each token with its bytes, and the most probable ones in its place."""
     rows = [_row(entry) | {"top_logprobs": [_row(top) for top in entry["top"]]} for entry in entries]
     return {"content": rows, "refusal": None}
@@ -61,5 +63,5 @@ def _first_bytes(pieces: Sequence[bytes], *, by_byte: bool) -> list[int]:
     return first
 
 
-def _row(entry: Any) -> dict[str, object]:
+def _row(entry: Token) -> dict[str, object]:
     return {"token": entry["token"], "logprob": entry["log_prob"], "bytes": entry["bytes"]}

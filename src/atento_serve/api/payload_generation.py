@@ -1,7 +1,7 @@
 """The payload of text generation, whole or streamed as text-generation-inference does; the call that payloads share."""
 
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from atento_serve.http.errors import wrong_field
 from atento_serve.http.fields import bounded, described, read
 from atento_serve.http.request_jobs import WHOLE, Fit, Work, check_texts, event_stream
 from atento_serve.http.service import Service
-from atento_serve.jobs import Piece, Result
+from atento_serve.jobs import Entry, Piece, Result, WrittenOutput
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,11 @@ def _read_generation(call: Call) -> tuple[GenerationFields, dict[str, Any], Fit]
     return fields, decoding_options(fields, call.service.limits), fit
 
 
-def _shown(prompt: str, output: Mapping[str, Any], fields: GenerationFields) -> str:
+def _shown(prompt: str, output: WrittenOutput, fields: GenerationFields) -> str:
     return (prompt if fields.return_full_text else "") + joined(prompt, output["lead"], output["text"])
 
 
-def _details(output: dict[str, Any], fields: GenerationFields) -> dict[str, Any]:
+def _details(output: WrittenOutput, fields: GenerationFields) -> dict[str, object]:
     if not fields.details:
         return {}
     tokens = [
@@ -92,14 +92,14 @@ def _details(output: dict[str, Any], fields: GenerationFields) -> dict[str, Any]
     }
 
 
-def _finish_reason(output: dict[str, Any]) -> str:
+def _finish_reason(output: WrittenOutput) -> str:
     """Why an output ended, in the words of text-generation-inference; EOS has a score and no id."""
     if not output["finished"]:
         return "length"
     return "eos_token" if len(output["token_scores"]) > len(output["ids"]) else "stop_sequence"
 
 
-def _top_tokens(entry: dict[str, Any]) -> list[dict[str, Any]]:
+def _top_tokens(entry: Entry) -> list[dict[str, object]]:
     """The most probable tokens at the place of one."""
     return [
         {"id": top["id"], "text": top["token"], "logprob": top["log_prob"], "special": top["bytes"] is None}
@@ -115,15 +115,15 @@ async def generation(call: Call, *, stream: bool) -> StreamingResponse:
         raise wrong_field("/inputs", f"a stream is of one text: got {len(texts)}")
     job = call.work.job(call.model, call.verb, texts, options, stream=stream, log_probs=fields.top_n_tokens, fit=fit)
 
-    async def chunks() -> AsyncIterator[dict[str, Any]]:
-        index, output = 0, dict[str, Any]()
+    async def chunks() -> AsyncIterator[dict[str, object]]:
+        index = 0
         async for event in call.work.events(job):
             if isinstance(event, Piece):
                 index += 1
                 tops = {"top_tokens": _top_tokens(event.log_probs[-1])} if event.log_probs else {}
                 yield _chunk(index, event, joined(texts[0], event.lead, event.text)) | tops
             elif isinstance(event, Result):
-                output = event.value[0]
+                output: WrittenOutput = event.value[0]
             else:
                 details = {
                     "finish_reason": _finish_reason(output),
@@ -137,7 +137,7 @@ async def generation(call: Call, *, stream: bool) -> StreamingResponse:
     return await event_stream(call.work, chunks(), done=False)
 
 
-def _chunk(index: int, piece: Piece, text: str) -> dict[str, Any]:
+def _chunk(index: int, piece: Piece, text: str) -> dict[str, object]:
     token = {
         "id": piece.token_ids[-1] if piece.token_ids else 0,
         "text": text,

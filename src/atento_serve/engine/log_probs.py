@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import repeat
-from typing import Any
 
 import torch
 
@@ -10,13 +9,14 @@ from atento.decoding.forced import forced_tokens
 from atento.model import Model
 from atento.tasks.scoring import TokenScores
 from atento.text.tokenizer import Tokenizer
+from atento_serve.jobs import Entry, Token
 
 Top = Sequence[tuple[int, float]]
 _LEAST = -9999.0  # what OpenAI's API gives for a token that cannot be written; JSON has no infinity
 
 
-def entries(tokenizer: Tokenizer, ids: Iterable[int], log_probs: Iterable[float], tops: Sequence[Top]) -> list[Any]:
-    """An entry for each token, as `atento_serve.jobs.Piece.log_probs` has them.
+def entries(tokenizer: Tokenizer, ids: Iterable[int], log_probs: Iterable[float], tops: Sequence[Top]) -> list[Entry]:
+    """An entry for each token.
 
     Args:
         tokenizer: of the tokens.
@@ -52,7 +52,7 @@ def lead_of(tokens: Sequence[str], text: str) -> str:
     return " " if text and tokens and tokens[0].startswith(" ") and not text.startswith(" ") else ""
 
 
-def scored_entries(tokenizer: Tokenizer, scores: TokenScores) -> list[object]:
+def scored_entries(tokenizer: Tokenizer, scores: TokenScores) -> list[Entry]:
     """The entries of a given output; EOS has none."""
     tops = [list(zip(ids, (log_prob for _, log_prob in top))) for ids, top in zip(scores.top_ids, scores.top)]
     return entries(tokenizer, scores.ids[:-1], scores.log_probs, tops)
@@ -65,7 +65,7 @@ def most_probable_beside(model: Model, input_ids: Sequence[int], ids: Sequence[i
     return list(tops)
 
 
-def _entry(tokenizer: Tokenizer, token: int, log_prob: float) -> dict[str, object]:
+def _entry(tokenizer: Tokenizer, token: int, log_prob: float) -> Token:
     log_prob = max(log_prob, _LEAST)
     spelling = tokenizer.spelling(token)
     if spelling is None:  # a special token, or a row of the network without a piece: they have no text

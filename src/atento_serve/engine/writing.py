@@ -36,7 +36,7 @@ from atento_serve.engine.requests import (
 )
 from atento_serve.engine.searches import PART, Searches, shared_steps
 from atento_serve.engine.waiting import Waiting
-from atento_serve.jobs import Job, Piece, Result, Usage
+from atento_serve.jobs import Job, Piece, Result, Usage, WrittenOutput
 
 MOST_ROWS = 256  # outputs that are written at a time, unless one job alone has more
 
@@ -364,7 +364,7 @@ def _tops(drawn: Sequence[Drawn]) -> list[Top]:
     return [token.top for token in drawn if token.end != "eos"]
 
 
-def _value(written: WrittenText, tokens: list[str], lead: str) -> dict[str, Any]:
+def _value(written: WrittenText, tokens: list[str], lead: str) -> WrittenOutput:
     """An output as plain data."""
     hypothesis = written.hypothesis
     return {

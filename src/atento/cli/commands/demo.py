@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -35,8 +35,7 @@ def demo(
     from atento.runs.train import train
 
     overrides = {} if steps is None else {"training.steps": steps}
-    chosen: dict[str, Any] = {"device": device, "precision": precision, "seed": seed, "threads": threads}
-    train("micro-world-en-pt", overrides, out=out, **chosen)
+    train("micro-world-en-pt", overrides, out=out, device=device, precision=precision, seed=seed, threads=threads)
     with running(seed or 1, threads):
         record = results(out, sentences or [], device=device)
     if as_json:

@@ -5,7 +5,6 @@ source "I love NLP </s>"   target_ids "<s> Eu amo PLN"   labels "Eu amo PLN </s>
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -69,33 +68,31 @@ def sequence_to_sequence(preparation: Preparation, config: ObjectiveConfig) -> P
     sources, targets = preparation.split["source"], preparation.split["target"]
     objective = SequenceToSequence(network.pad_id, network.start_id, network.eos_id)
     source, target = sources_of(network, tokenizer, sources), tokenizer.target.encode_batch(targets)
-    settings: dict[str, Any] = {"budget": recipe.training.batch_tokens, "seed": recipe.training.seed}
-    if TASKS[recipe.task].several_tasks:  # else an update would hold targets of one length, and so of one task
-        settings["random_updates"] = True
+    budget, seed = recipe.training.batch_tokens, recipe.training.seed
+    mixed = TASKS[recipe.task].several_tasks  # else an update would hold targets of one length, and so of one task
     if preparation.held_out:
         limit = network.position_limit
         if limit is not None:
             source, target = _cut(source, target, preparation, limit)
-        return PlannedBatches(_store(source, target), objective, **settings)
+        return PlannedBatches(_store(source, target), objective, budget=budget, seed=seed, random_updates=mixed)
     source, target = _cut(source, target, preparation, preparation.longest, preparation.report)
     rows = _fitting(source, target, preparation)
 
     def encode(epoch: int) -> Store:
         encoded = []
         for side, texts in enumerate((sources, targets)):
-            seed = recipe.training.seed + 1_000_003 * (2 * epoch + side)
-            sampling: dict[str, Any] = {"dropout": recipe.training.subword_dropout, "seed": seed}
-            chosen = [texts[row] for row in rows]
+            draw = seed + 1_000_003 * (2 * epoch + side)
+            chosen, dropout = [texts[row] for row in rows], recipe.training.subword_dropout
             encoded.append(
-                tokenizer.target.encode_batch(chosen, **sampling)
+                tokenizer.target.encode_batch(chosen, dropout=dropout, seed=draw)
                 if side
-                else sources_of(network, tokenizer, chosen, **sampling)
+                else sources_of(network, tokenizer, chosen, dropout=dropout, seed=draw)
             )
         return _store(*_cut(encoded[0], encoded[1], preparation, preparation.longest))
 
     first = _store([source[row] for row in rows], [target[row] for row in rows])
     stores = EpochStores(first, encode if recipe.training.subword_dropout else None)
-    return PlannedBatches(stores, objective, weight=config.weight, **settings)
+    return PlannedBatches(stores, objective, budget=budget, seed=seed, weight=config.weight, random_updates=mixed)
 
 
 def parallel(
@@ -106,10 +103,13 @@ def parallel(
     return PlannedBatches(store, SequenceToSequence(pad_id, start_id, eos_id), budget=budget, seed=seed)
 
 
-def sources_of(network: NetworkConfig, tokenizer: Tokenizer, texts: Iterable[str], **draw: Any) -> list[list[int]]:
+def sources_of(
+    network: NetworkConfig, tokenizer: Tokenizer, texts: Iterable[str], dropout: float = 0.0, seed: int = 0
+) -> list[list[int]]:
     """Encode sources with their special tokens, except EOS, which a batch adds; a blank text has no ids."""
     special_tokens = special_tokens_of(network, tokenizer)
-    return [special_tokens.apply(ids)[0][:-1] if ids else [] for ids in tokenizer.encode_batch(list(texts), **draw)]
+    encoded = tokenizer.encode_batch(list(texts), dropout=dropout, seed=seed)
+    return [special_tokens.apply(ids)[0][:-1] if ids else [] for ids in encoded]
 
 
 def _store(source: list[list[int]], target: list[list[int]]) -> MemoryStore:

@@ -4,13 +4,12 @@ Shapes: B blocks of N words that are centres of windows, M = N + 2C words with t
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from atento.attention.algebra import TypedFunction
+from atento.attention.algebra import Context, TypedFunction
 
 
 @dataclass(frozen=True)
@@ -87,14 +86,14 @@ class _WindowLoss(TypedFunction):
     """Computes the gradients in the forward pass, while the scores are at hand; no intermediate result is kept."""
 
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, outputs: Tensor, blocks: Blocks) -> Tensor:
+    def forward(ctx: Context[None], inputs: Tensor, outputs: Tensor, blocks: Blocks) -> Tensor:
         part = _skip_gram if blocks.skip_gram else _cbow
         loss, gradients = part(inputs, outputs, blocks)
         ctx.save_for_backward(*gradients)
         return loss
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context[None], *grads: Tensor) -> tuple[Tensor | None, ...]:
         return *(saved * grads[0].to(saved.dtype) for saved in ctx.saved_tensors), None
 
 

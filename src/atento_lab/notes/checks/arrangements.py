@@ -1,8 +1,8 @@
 """Check of three arrangements of blocks, trained on the same batches (docs/notes.md#c18)."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,10 +21,10 @@ from atento_lab.notes.finding import AtLeast, AtMost, Finding, compare
 
 FIRST, LETTERS, LENGTH, START, END = 4, 6, 4, 2, 3  # ids of the first letter, the start and the end
 STEPS, BATCH, TEXTS = 150, 24, 100
-_SIZES: dict[str, Any] = {"vocab_size": FIRST + LETTERS, "d_model": 32, "n_heads": 4, "dropout": 0.0, "norm": "pre"}
-_STACK = NetworkConfig("decoder", **_SIZES, n_layers=2, d_ff=160, max_len=2 * LENGTH + 2)
+_PAIR = NetworkConfig(vocab_size=FIRST + LETTERS, d_model=32, d_ff=128, n_heads=4, n_layers=1, dropout=0.0, norm="pre")
+_STACK = replace(_PAIR, architecture="decoder", n_layers=2, d_ff=160, max_len=2 * LENGTH + 2)
 ARRANGEMENTS: Mapping[str, tuple[NetworkConfig, Mask | None]] = {
-    "encoder-decoder": (NetworkConfig(**_SIZES, n_layers=1, d_ff=128), None),
+    "encoder-decoder": (_PAIR, None),
     "language model": (_STACK, None),
     "prefix LM": (_STACK, prefix(LENGTH)),
 }

@@ -183,9 +183,9 @@ def input_sum() -> Finding:
 
 def tiny_bert() -> Encoder:
     """Return a small BERT with random parameters."""
-    ids = {"ids": dict.fromkeys(("pad", "bos", "eos", "unk", "start"), 0)}
-    sizes: dict[str, Any] = {"vocab_size": 11, "d_model": 12, "d_ff": 20, "n_heads": 3, "n_layers": 1, "max_len": 16}
-    bert = build_network(presets.bert_base(**sizes | ids)).double().eval()
+    ids = dict.fromkeys(("pad", "bos", "eos", "unk", "start"), 0)
+    sizes = {"vocab_size": 11, "d_model": 12, "d_ff": 20, "n_heads": 3, "n_layers": 1, "max_len": 16}
+    bert = build_network(presets.bert_base(**sizes, ids=ids)).double().eval()
     assert isinstance(bert, Encoder)
     with torch.no_grad():
         for parameter in bert.parameters():

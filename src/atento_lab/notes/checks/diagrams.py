@@ -1,14 +1,12 @@
 """Checks of block diagrams, compared with the networks as they run (docs/notes.md#j3, #j8, #j9)."""
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from atento.attention import observe
 from atento.attention.multihead import MultiHeadAttention
 from atento.config import presets
-from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network import NetworkConfig, changed
 from atento.inspection.figures.network_diagram import network_svg, network_text
 from atento.networks import EncoderDecoder, Network, build_network, parameter_count
 from atento.networks.describe import Part, describe
@@ -19,7 +17,7 @@ from atento_lab.notes.checks.families import reversing
 from atento_lab.notes.drawing import heat, shaded, sheet
 from atento_lab.notes.finding import AtMost, Finding, compare
 
-SIZES: dict[str, Any] = {"vocab_size": 50, "d_model": 12, "d_ff": 24, "n_heads": 3, "max_len": 16, "dropout": 0.0}
+SIZES: dict[str, object] = {"vocab_size": 50, "d_model": 12, "d_ff": 24, "n_heads": 3, "max_len": 16, "dropout": 0.0}
 SIZES["ids"] = dict.fromkeys(("pad", "bos", "eos", "unk", "start"), 0)
 
 
@@ -85,7 +83,7 @@ def block_drawn() -> Finding:
     """J3: a post-norm and a pre-norm block: the boxes are in the order in which the modules run."""
     same_order, figures, texts = {}, [], []
     for norm in ("post", "pre"):
-        config = NetworkConfig(architecture="decoder", n_layers=1, norm=norm, **SIZES)
+        config = changed(NetworkConfig(), SIZES, architecture="decoder", n_layers=1, norm=norm)
         network = build_network(config)
         columns = describe(network)
         same_order[norm] = drawn_order(columns[0].parts) == running_order(network, ids(1, 4))

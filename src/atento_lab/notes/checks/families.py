@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from atento.attention import attend
-from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.recurrent import RecurrentConfig, ScoreName
 from atento.networks import (
     Decoder,
@@ -41,11 +41,10 @@ _WIDTH, _TEXTS = 64, (16, 64, 256)  # of a layer; tokens
 _DISTANCE = 40  # positions between a token and the output that depends on it
 
 
-def tiny(architecture: str, **changes: Any) -> Any:
+def tiny(architecture: str, **changes: object) -> Any:
     """Return a small network of this architecture in float64, with random weights."""
-    sizes: dict[str, Any] = {"vocab_size": 11, "d_model": 12, "d_ff": 20, "n_heads": 3, "n_layers": 2, "dropout": 0.0}
-    config = NetworkConfig(**sizes | changes | {"architecture": architecture})
-    network = build_network(config).double().eval()
+    config = NetworkConfig(vocab_size=11, d_model=12, d_ff=20, n_heads=3, n_layers=2, dropout=0.0)
+    network = build_network(changed(config, changes, architecture=architecture)).double().eval()
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.normal_(std=0.3)
@@ -215,7 +214,7 @@ def published_sizes() -> Finding:
             counts[name] = parameter_count(build_network(getattr(presets, name)()))
     layers = [layer_parameters(presets.bert_base()), layer_parameters(presets.gpt1()), layer_parameters(presets.gpt2())]
     heads = {name: getattr(presets, name)().n_heads for name in ("bert_base", "xlm_roberta_large")}
-    sizes: dict[str, Any] = {"d_model": 16384, "d_ff": 53248, "n_heads": 128, "attention": {"n_kv_heads": 8}}
+    sizes: dict[str, object] = {"d_model": 16384, "d_ff": 53248, "n_heads": 128, "attention": {"n_kv_heads": 8}}
     billions = {
         "Llama 3, 8 B": presets.llama3_8b(),
         "Llama 3, 70 B": presets.llama3_70b(),

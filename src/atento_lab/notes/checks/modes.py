@@ -1,7 +1,5 @@
 """Checks of one checkpoint with several masks, compared with networks built for each (docs/notes.md#a18, #c10)."""
 
-from typing import Any
-
 import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
@@ -119,8 +117,8 @@ def prefix_mask() -> Finding:
 
 def loss_of_the_target() -> tuple[list[int], float]:
     """Return where the loss of a prefix of 3 and a target of 3 has a gradient, and its error against -log p by hand."""
-    sizes: dict[str, Any] = {"d_model": 12, "d_ff": 16, "n_heads": 2, "n_layers": 2, "vocab_size": 11, "dropout": 0.0}
-    network = Decoder(NetworkConfig("decoder", **sizes)).double()
+    config = NetworkConfig("decoder", d_model=12, d_ff=16, n_heads=2, n_layers=2, vocab_size=11, dropout=0.0)
+    network = Decoder(config).double()
     ids = torch.tensor([[2, 5, 6, 7, 8, 9]])
     labels = torch.tensor([[-1, -1, 7, 8, 9, -1]])  # the last token predicts nothing
     hidden: list[Tensor] = []

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import torch
@@ -35,8 +34,8 @@ def next_token() -> Finding:
     """E1: each token is predicted from the earlier ones; the loss is -Σ log p(w_t+1 | w_1 ... w_t) over real tokens;
     texts packed in a row do not see each other.
     """
-    sizes: dict[str, Any] = {"d_model": 12, "d_ff": 16, "n_heads": 2, "n_layers": 2, "vocab_size": 11, "dropout": 0.0}
-    network = Decoder(NetworkConfig("decoder", **sizes)).double()
+    config = NetworkConfig("decoder", d_model=12, d_ff=16, n_heads=2, n_layers=2, vocab_size=11, dropout=0.0)
+    network = Decoder(config).double()
     texts = [[BEGIN, 7, 5, 9, 6, END], [BEGIN, 8, 10, END]]
     batch = Causal(PAD).batch(MemoryStore({"ids": Ragged(texts)}), np.array([0, 1]), Draw(1, 0))
     with torch.no_grad():
@@ -115,10 +114,10 @@ def masking_rates() -> Finding:
 
 def masked_network() -> Encoder:
     """Return a small BERT with its masked-language-model head and random parameters."""
-    ids = {"ids": dict.fromkeys(("pad", "bos", "eos", "unk", "start"), 0)}
-    sizes: dict[str, Any] = {"vocab_size": 11, "d_model": 12, "d_ff": 20, "n_heads": 3, "n_layers": 2, "max_len": 16}
+    ids = dict.fromkeys(("pad", "bos", "eos", "unk", "start"), 0)
+    sizes = {"vocab_size": 11, "d_model": 12, "d_ff": 20, "n_heads": 3, "n_layers": 2, "max_len": 16}
     head = HeadConfig("masked-language-model")
-    network = build_network(presets.bert_base(**sizes | ids, dropout=0.0, heads=(head,))).double().eval()
+    network = build_network(presets.bert_base(**sizes, ids=ids, dropout=0.0, heads=(head,))).double().eval()
     assert isinstance(network, Encoder)
     with torch.no_grad():
         for parameter in network.parameters():

@@ -1,7 +1,8 @@
 """Checks of objectives of pretraining: the next sentence, corrupted spans, prefixes (docs/notes.md#e4 to #e7)."""
 
 import math
-from typing import Any, cast
+from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import torch
@@ -28,7 +29,7 @@ from atento_lab.notes.checks.attention import EXACT
 from atento_lab.notes.finding import AtMost, Finding, compare
 
 PAD, BEGIN, END, MASK, WORD = range(5)  # WORD is the id of the first word
-SIZES: dict[str, Any] = {"d_model": 12, "d_ff": 16, "n_heads": 2, "n_layers": 2, "dropout": 0.0}
+SMALL = NetworkConfig("encoder", d_model=12, d_ff=16, n_heads=2, n_layers=2, dropout=0.0)
 THANKS = ["Thank", "you", "for", "inviting", "me", "to", "your", "party", "last", "week", "."]
 
 
@@ -58,7 +59,7 @@ def next_sentences() -> Finding:
         labels += batch.labels[FOLLOWS].tolist()
         total += len(rows)
     heads = (HeadConfig("masked-language-model"), HeadConfig("next-sentence", dropout=0.0))
-    config = NetworkConfig("encoder", vocab_size=vocab_size, heads=heads, embedding=InputConfig(segments=2), **SIZES)
+    config = replace(SMALL, vocab_size=vocab_size, heads=heads, embedding=InputConfig(segments=2))
     network = Encoder(config).double().eval()
     batch = objective.batch(with_second(columns, 1, 0), np.arange(8), Draw(1, 0))
     with torch.no_grad():
@@ -104,7 +105,7 @@ def masked_spans() -> Finding:
     batch = SpanBoundary(Masked(PAD, masking)).batch(store, np.arange(2), Draw(3, 0))
     heads = (HeadConfig("masked-language-model"), HeadConfig("span-boundary"))
     torch.manual_seed(0)
-    network = Encoder(NetworkConfig("encoder", vocab_size=size, heads=heads, **SIZES)).double().eval()
+    network = Encoder(replace(SMALL, vocab_size=size, heads=heads)).double().eval()
     boundary = cast(SpanBoundaryHead, network.heads["span-boundary"])
     hidden = batch.labels["span-boundary"]
     places, by_hand = 0, 0.0
@@ -178,7 +179,7 @@ def after_the_prefix() -> Finding:
     """E7: a random prefix is attended to in full; the loss begins with the first token after it, each of which depends
     on the prefix and the tokens before it.
     """
-    network = Decoder(NetworkConfig("decoder", vocab_size=20, **SIZES)).double().eval()
+    network = Decoder(replace(SMALL, architecture="decoder", vocab_size=20)).double().eval()
     texts = torch.randint(WORD, 20, (6, 8)).tolist()
     store = MemoryStore({"ids": Ragged([[BEGIN, *text, END] for text in texts])})
     objective = Prefix(PAD)

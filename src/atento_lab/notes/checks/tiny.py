@@ -1,13 +1,12 @@
 """Random networks and batches small enough to compare with formulas, in float64 on the CPU."""
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network import NetworkConfig, changed
 from atento.data.batches.batch import Batch
 from atento.data.batches.store import Ragged
 from atento.data.objectives.sequence_to_sequence import parallel
@@ -18,10 +17,10 @@ from atento.text import Tokenizer
 WORDS = ("I", "love", "NLP", "Eu", "amo", "gostar", "PLN")
 
 
-def tiny_network(**changes: Any) -> EncoderDecoder:
+def tiny_network(**changes: object) -> EncoderDecoder:
     """Return a network of two layers of three heads, width 12, vocabulary 11; biases and norms are random too."""
-    sizes: dict[str, Any] = {"vocab_size": 11, "d_model": 12, "d_ff": 20, "n_heads": 3, "n_layers": 2, "dropout": 0.0}
-    network = EncoderDecoder(NetworkConfig(**sizes | changes)).double().eval()
+    config = NetworkConfig(vocab_size=11, d_model=12, d_ff=20, n_heads=3, n_layers=2, dropout=0.0)
+    network = EncoderDecoder(changed(config, changes)).double().eval()
     with torch.no_grad():
         for name, parameter in network.named_parameters():
             parameter.normal_(mean=1.0 if name.endswith("norm.weight") else 0.0, std=0.3)
