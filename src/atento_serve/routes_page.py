@@ -4,7 +4,7 @@ import html
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
@@ -40,6 +40,19 @@ document.addEventListener("click", async (event) => {
 """
 
 
+class Schema(TypedDict, total=False):
+    """What the page reads of the JSON schema of a value."""
+
+    type: str
+    properties: "dict[str, Schema]"
+    required: list[str]
+    items: "Schema"
+    anyOf: "list[Schema]"
+    enum: list[object]
+    default: object
+    description: str
+
+
 def routes_page(document: Mapping[str, Any], models: list[str]) -> str:
     """The page as HTML.
 
@@ -69,7 +82,7 @@ def routes_page(document: Mapping[str, Any], models: list[str]) -> str:
 def _operation(path: str, method: str, operation: Mapping[str, Any], models: list[str]) -> str:
     content = operation.get("requestBody", {}).get("content", {})
     accepted: Mapping[str, Any] = next(iter(content.values()), {})
-    schema: Mapping[str, Any] = accepted.get("schema", {})
+    schema: Schema = accepted.get("schema", {})
     slots = re.findall(r"\{(\w+)\}", path)
     model = html.escape(_first(models))
     inputs = "".join(f'<p><label>{slot} <input name="{slot}" value="{model}"></label>' for slot in slots)
@@ -94,7 +107,7 @@ def _first(models: list[str]) -> str:
     return models[0] if models else ""
 
 
-def _fields(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+def _fields(schema: Schema) -> Iterator[tuple[str, str, str]]:
     """The name of each field, its type, and whether it is required or what it is without it."""
     required = set(schema.get("required", ()))
     for name, field in schema.get("properties", {}).items():
@@ -103,7 +116,7 @@ def _fields(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         yield name, _kind(field), note or str(field.get("description", ""))
 
 
-def _kind(field: Mapping[str, Any]) -> str:
+def _kind(field: Schema) -> str:
     """The type of a field in words."""
     if "properties" in field:
         return f"object of {', '.join(field['properties'])}"
@@ -117,14 +130,14 @@ def _kind(field: Mapping[str, Any]) -> str:
     return str(field.get("type", "any value"))
 
 
-def _example(schema: Mapping[str, Any], models: list[str]) -> dict[str, object]:
+def _example(schema: Schema, models: list[str]) -> dict[str, object]:
     """A body with the required fields, and a prompt."""
     fields = schema.get("properties", {})
     shown = (*schema.get("required", ()), "prompt")
     return {name: _value(name, fields[name], models) for name in shown if name in fields}
 
 
-def _value(name: str, field: Mapping[str, Any], models: list[str]) -> Any:
+def _value(name: str, field: Schema, models: list[str]) -> object:
     kinds = [field.get("type"), *(part.get("type") for part in field.get("anyOf", ()))]
     if name == "model":
         return _first(models)

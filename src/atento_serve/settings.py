@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from atento.errors import UsageError, nearest
 
+T = TypeVar("T")
 Truncate = Literal["error", "left", "right"]
 
 
@@ -48,7 +49,7 @@ class StudioSettings:
     runs: Sequence[str] = ()
 
 
-def _limit(default: Any, text: str, least: float = 0, *, above: bool = False) -> Any:
+def _limit(default: T, text: str, least: float = 0, *, above: bool = False) -> T:
     """A field with its meaning and its least value, which it must exceed if `above`."""
     return field(default=default, metadata={"text": text, "least": least, "above": above})
 

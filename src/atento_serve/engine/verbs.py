@@ -12,7 +12,7 @@ from atento.errors import CapabilityError, TokenizerError, UsageError, nearest
 from atento.model import Model
 from atento.networks import parameter_count
 from atento.tasks.call_options import embedding_for
-from atento.tasks.filling import fill_each
+from atento.tasks.filling import Candidate, fill_each
 from atento.tasks.generation import Continuing
 from atento.tasks.length_warnings import context_limit
 from atento.tasks.regression import has_regression_head
@@ -31,16 +31,18 @@ class TooLong(UsageError):
     """A text has more tokens than the service or the model reads."""
 
 
-def _classify(model: Model, items: Sequence[Any], options: Mapping[str, Any]) -> list[Any]:
-    return model.classifications([tuple(item) if isinstance(item, list) else item for item in items], **options)
+def _classify(model: Model, items: Sequence[object], options: Mapping[str, object]) -> list[object]:
+    method: Callable[..., Sequence[object]] = model.classifications
+    return list(method([tuple(item) if isinstance(item, list) else item for item in items], **options))
 
 
-def _tag(model: Model, items: Sequence[Any], options: Mapping[str, Any]) -> list[Any]:
-    method = model.tag_words if options.get("words") else model.tag
-    return method(list(items), **{name: value for name, value in options.items() if name != "words"})
+def _tag(model: Model, items: Sequence[object], options: Mapping[str, object]) -> list[object]:
+    method: Callable[..., Sequence[object]] = model.tag_words if options.get("words") else model.tag
+    return list(method(list(items), **{name: value for name, value in options.items() if name != "words"}))
 
 
-def _fill(model: Model, items: Sequence[Any], options: Mapping[str, Any]) -> list[Any]:
+def _fill(model: Model, items: Sequence[object], options: Mapping[str, object]) -> list[object]:
+    fill: Callable[..., list[list[list[Candidate]]]] = fill_each
     return [
         [
             [
@@ -54,14 +56,14 @@ def _fill(model: Model, items: Sequence[Any], options: Mapping[str, Any]) -> lis
             ]
             for candidates in of_masks
         ]
-        for of_masks in fill_each(model, list(items), **options)
+        for of_masks in fill(model, list(items), **options)
     ]
 
 
-def _paired(name: str) -> Callable[[Model, Sequence[Any], Mapping[str, Any]], list[Any]]:
+def _paired(name: str) -> Callable[[Model, Sequence[Any], Mapping[str, object]], list[Any]]:
     """The method of that name, which takes two lists, for items that are pairs; for single texts, one list."""
 
-    def call(model: Model, items: Sequence[Any], options: Mapping[str, Any]) -> list[Any]:
+    def call(model: Model, items: Sequence[Any], options: Mapping[str, object]) -> list[Any]:
         if items and all(isinstance(item, str) for item in items):
             return list(getattr(model, name)(list(items), **options))
         if any(isinstance(item, str) or len(item) != 2 for item in items):
@@ -72,7 +74,7 @@ def _paired(name: str) -> Callable[[Model, Sequence[Any], Mapping[str, Any]], li
     return call
 
 
-def _score(model: Model, items: Sequence[Any], options: Mapping[str, Any]) -> list[object]:
+def _score(model: Model, items: Sequence[object], options: Mapping[str, object]) -> list[object]:
     """As `_paired`, with entries of the tokens as `log_probs.entries` has them, if `top` is given."""
     scores = _paired("score")(model, items, options)
     if "top" not in options:
@@ -81,8 +83,8 @@ def _score(model: Model, items: Sequence[Any], options: Mapping[str, Any]) -> li
     return [plain(row) | {"entries": scored_entries(tokenizer, row)} for row in scores]
 
 
-def _tokenize(model: Model, items: Sequence[Any], options: Mapping[str, Any]) -> list[Any]:
-    tokenizer, values = tokenizer_of(model), []
+def _tokenize(model: Model, items: Sequence[Any], options: Mapping[str, object]) -> list[object]:
+    tokenizer, values = tokenizer_of(model), list[object]()
     for text in items:
         encoded = tokenizer.encode_with_offsets(text)
         value = {"ids": encoded.ids, "tokens": encoded.tokens, "offsets": encoded.offsets}
@@ -96,7 +98,7 @@ def _tokenize(model: Model, items: Sequence[Any], options: Mapping[str, Any]) ->
     return values
 
 
-def _detokenize(model: Model, items: Sequence[Any], options: Mapping[str, Any]) -> list[Any]:
+def _detokenize(model: Model, items: Sequence[Any], options: Mapping[str, object]) -> list[object]:
     return [tokenizer_of(model).decode(ids) for ids in items]
 
 
@@ -119,7 +121,7 @@ def check_verb(verb: str) -> None:
         raise UsageError(f"unknown verb {verb!r}{nearest(verb, sorted(known))}")
 
 
-def values_of(model: Model, verb: str, items: Sequence[Any], options: Mapping[str, Any]) -> list[object]:
+def values_of(model: Model, verb: str, items: Sequence[object], options: Mapping[str, object]) -> list[object]:
     """The result for each item, as plain data.
 
     Raises:
@@ -153,8 +155,8 @@ def longest_read(model: Model, verb: str, longest: int) -> int:
 
 
 def fitted(
-    model: Model, verb: str, items: Sequence[Any], longest: int, truncate: str, first: int = 0
-) -> tuple[list[Any], int]:
+    model: Model, verb: str, items: Sequence[object], longest: int, truncate: str, first: int = 0
+) -> tuple[list[object], int]:
     """The items within the limit of length, and the number of their tokens.
 
     Two texts that the network reads as one sequence count together.
@@ -172,7 +174,7 @@ def fitted(
         return list(items), 0
     tokenizer, longest = model.tokenizer, longest_read(model, verb, longest)
     template = special_tokens_of(model.network.config, tokenizer, model.config.get("template"))
-    total, within = 0, list[Any]()
+    total, within = 0, list[object]()
     for number, item in enumerate(items, first):
         if verb in WRITING and isinstance(item, list):  # a prompt of ids
             _check_length(number, len(item), longest)
@@ -187,7 +189,7 @@ def fitted(
         if truncate == "error" or verb == "score" or longest - added < 1:
             _check_length(number, max(sizes, default=0), longest)
         cut = [
-            _cut(tokenizer, part, room, truncate) if length > room else part
+            _cut(tokenizer, _text(part), room, truncate) if length > room else part
             for part, length, room in zip(parts, lengths, rooms)
         ]
         total += sum(min(size, longest) for size in sizes)
@@ -232,7 +234,7 @@ def _cut(tokenizer: Tokenizer, text: str, room: int, truncate: str) -> str:
     return text
 
 
-def describe(model: Model, limits: Mapping[str, Any], *, chats: bool = False) -> Description:
+def describe(model: Model, limits: Mapping[str, int], *, chats: bool = False) -> Description:
     """What the server says of a loaded model.
 
     Args:
