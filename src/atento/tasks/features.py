@@ -4,7 +4,6 @@ See docs/notes.md#f6.
 """
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, overload
 
@@ -23,7 +22,7 @@ from atento.storage.vectors import fingerprint_of, read_vectors, write_vectors
 from atento.tasks.grouping import by_length
 from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.text_embedding import text_pooling, token_rows
-from atento.tasks.verb_calls import listed
+from atento.tasks.verb_calls import Texts, listed
 from atento.text.lengths import pad_batch
 
 _AFTER = ("heads", "pooler", "dropout", "tokenizer_fingerprint")  # keys of a network that its vectors do not depend on
@@ -54,7 +53,7 @@ def vectors_path(folder: Path, network: Network, pooling: str | None, layer: int
 
 
 @overload
-def features(  # type: ignore[overload-overlap]
+def features(
     model: TaskModel,
     text: str,
     *,
@@ -66,7 +65,7 @@ def features(  # type: ignore[overload-overlap]
 @overload
 def features(
     model: TaskModel,
-    text: Sequence[str],
+    text: Texts,
     *,
     layer: Layer = -1,
     pooling: None = None,
@@ -76,7 +75,7 @@ def features(
 @overload
 def features(
     model: TaskModel,
-    text: Sequence[str],
+    text: Texts,
     *,
     layer: Layer = -1,
     pooling: str,
@@ -87,7 +86,7 @@ def features(
 
 def features(
     model: TaskModel,
-    text: str | Sequence[str],
+    text: str | Texts,
     *,
     layer: Layer = -1,
     pooling: str | None = None,

@@ -22,7 +22,7 @@ from atento.tasks.grouping import by_length
 from atento.tasks.length_warnings import most_read
 from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.text_writing import Writer, WrittenText
-from atento.tasks.verb_calls import listed
+from atento.tasks.verb_calls import Texts, listed
 from atento.text.lengths import pad_batch
 from atento.text.tokenizer import Tokenizer
 
@@ -48,7 +48,7 @@ class Candidate:
 
 
 @overload
-def fill(  # type: ignore[overload-overlap]
+def fill(
     model: TaskModel,
     text: str,
     *,
@@ -59,7 +59,7 @@ def fill(  # type: ignore[overload-overlap]
 @overload
 def fill(
     model: TaskModel,
-    text: Sequence[str],
+    text: Texts,
     *,
     top: int = 5,
     iterations: int | None = None,
@@ -69,7 +69,7 @@ def fill(
 
 def fill(
     model: TaskModel,
-    text: str | Sequence[str],
+    text: str | Texts,
     *,
     top: int = 5,
     iterations: int | None = None,

@@ -19,7 +19,7 @@ from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.text_writing import Writer
 from atento.tasks.translation import source_writer
 from atento.tasks.translation_languages import in_languages
-from atento.tasks.verb_calls import listed
+from atento.tasks.verb_calls import Texts, listed
 from atento.text.streaming import stream_text
 
 
@@ -116,13 +116,13 @@ def score_outputs(model: TaskModel, sources: Sequence[str], targets: Sequence[st
 
 
 @overload
-def score(model: TaskModel, source: str, target: str, *, top: int = 0) -> TokenScores: ...  # type: ignore[overload-overlap]
+def score(model: TaskModel, source: str, target: str, *, top: int = 0) -> TokenScores: ...
 @overload
-def score(model: TaskModel, source: Sequence[str], target: Sequence[str], *, top: int = 0) -> list[TokenScores]: ...
+def score(model: TaskModel, source: Texts, target: Texts, *, top: int = 0) -> list[TokenScores]: ...
 
 
 def score(
-    model: TaskModel, source: str | Sequence[str], target: str | Sequence[str], *, top: int = 0
+    model: TaskModel, source: str | Texts, target: str | Texts, *, top: int = 0
 ) -> TokenScores | list[TokenScores]:
     """The log-probability of a given output, token by token, EOS included, in nats (docs/notes.md#h11).
 

@@ -13,7 +13,7 @@ from atento.tasks.call_options import embedding_for, refuse_options
 from atento.tasks.regression import has_regression_head, numbers_of
 from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.text_embedding import cosine, embed_texts
-from atento.tasks.verb_calls import listed
+from atento.tasks.verb_calls import Texts, listed
 from atento.tasks.word_embedding import embed_words
 
 
@@ -43,22 +43,22 @@ def embed(
 
 
 @overload
-def similarity(  # type: ignore[overload-overlap]
+def similarity(
     model: TaskModel, first: str, second: str | None = None, **options: Unpack[EmbeddingOptions]
 ) -> float: ...
 @overload
 def similarity(
     model: TaskModel,
-    first: Sequence[str],
-    second: Sequence[str] | None = None,
+    first: Texts,
+    second: Texts | None = None,
     **options: Unpack[EmbeddingOptions],
 ) -> list[float]: ...
 
 
 def similarity(
     model: TaskModel,
-    first: str | Sequence[str],
-    second: str | Sequence[str] | None = None,
+    first: str | Texts,
+    second: str | Texts | None = None,
     **options: Unpack[EmbeddingOptions],
 ) -> object:
     """How similar two texts are, or each text of a list to the one beside it in the other (docs/notes.md#g5).

@@ -23,7 +23,7 @@ from atento.tasks.grouping import by_length
 from atento.tasks.length_warnings import most_read
 from atento.tasks.required_head import head_of
 from atento.tasks.task_model import TaskModel, tokenizer_of
-from atento.tasks.verb_calls import check_texts, listed
+from atento.tasks.verb_calls import Texts, check_texts, listed
 from atento.text.encoded import whole_characters
 from atento.text.tokenizer import Tokenizer
 
@@ -180,7 +180,7 @@ def _best(
 
 
 @overload
-def answer(  # type: ignore[overload-overlap]
+def answer(
     model: TaskModel,
     question: str,
     context: str,
@@ -190,7 +190,7 @@ def answer(  # type: ignore[overload-overlap]
     null_threshold: float = 0.0,
 ) -> Answer: ...
 @overload
-def answer(  # type: ignore[overload-overlap]
+def answer(
     model: TaskModel,
     question: str,
     context: str,
@@ -202,8 +202,8 @@ def answer(  # type: ignore[overload-overlap]
 @overload
 def answer(
     model: TaskModel,
-    question: Sequence[str],
-    context: Sequence[str],
+    question: Texts,
+    context: Texts,
     *,
     n_best: None = None,
     max_answer: int | None = None,
@@ -212,8 +212,8 @@ def answer(
 @overload
 def answer(
     model: TaskModel,
-    question: Sequence[str],
-    context: Sequence[str],
+    question: Texts,
+    context: Texts,
     *,
     n_best: int,
     max_answer: int | None = None,
@@ -223,8 +223,8 @@ def answer(
 
 def answer(
     model: TaskModel,
-    question: str | Sequence[str],
-    context: str | Sequence[str],
+    question: str | Texts,
+    context: str | Texts,
     *,
     n_best: int | None = None,
     max_answer: int | None = None,

@@ -31,7 +31,7 @@ from atento.tasks.length_warnings import most_read
 from atento.tasks.required_head import head_of
 from atento.tasks.tag_sequences import Transitions, best_sequence, scheme_of_labels, transitions
 from atento.tasks.task_model import TaskModel, tokenizer_of
-from atento.tasks.verb_calls import check_texts, listed
+from atento.tasks.verb_calls import Texts, check_texts, listed
 from atento.text.tokenizer import Tokenizer
 from atento.text.words import word_spans
 
@@ -59,9 +59,9 @@ class Entity:
 
 
 @overload
-def tag(model: TaskModel, text: str, *, constrained: bool | None = None) -> list[Entity]: ...  # type: ignore[overload-overlap]
+def tag(model: TaskModel, text: str, *, constrained: bool | None = None) -> list[Entity]: ...
 @overload
-def tag(model: TaskModel, text: Sequence[str], *, constrained: bool | None = None) -> list[list[Entity]]: ...
+def tag(model: TaskModel, text: Texts, *, constrained: bool | None = None) -> list[list[Entity]]: ...
 @overload
 def tag(
     model: TaskModel, *, words: Sequence[str] | Sequence[Sequence[str]], constrained: bool | None = None
@@ -70,7 +70,7 @@ def tag(
 
 def tag(
     model: TaskModel,
-    text: str | Sequence[str] | None = None,
+    text: str | Texts | None = None,
     *,
     words: Sequence[str] | Sequence[Sequence[str]] | None = None,
     constrained: bool | None = None,

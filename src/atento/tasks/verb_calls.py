@@ -19,69 +19,69 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class Texts(Protocol):
+    """Several texts. A `str` is none: its `in` takes texts alone."""
+
+    def __contains__(self, value: object, /) -> bool: ...
+    def __getitem__(self, index: int, /) -> str: ...
+    def __len__(self) -> int: ...
+
+
 class PerText(Protocol[P, R]):
     """A method whose result for a text is of type R: text -> R, texts -> list of R."""
 
     @overload
-    def __call__(self, text: str, /, *args: P.args, **options: P.kwargs) -> R: ...  # type: ignore[overload-overlap]
+    def __call__(self, text: str, /, *args: P.args, **options: P.kwargs) -> R: ...
     @overload
-    def __call__(self, text: Sequence[str], /, *args: P.args, **options: P.kwargs) -> list[R]: ...
+    def __call__(self, text: Texts, /, *args: P.args, **options: P.kwargs) -> list[R]: ...
 
 
 class Writes(Protocol):
     """A method that writes a text for each text; with `n_best`, a list of that many for each."""
 
     @overload
-    def __call__(self, text: str, *, n_best: None = None, **options: Unpack[DecodingOptions]) -> str: ...  # type: ignore[overload-overlap]
+    def __call__(self, text: str, *, n_best: None = None, **options: Unpack[DecodingOptions]) -> str: ...
     @overload
-    def __call__(
-        self, text: Sequence[str], *, n_best: None = None, **options: Unpack[DecodingOptions]
-    ) -> list[str]: ...
+    def __call__(self, text: Texts, *, n_best: None = None, **options: Unpack[DecodingOptions]) -> list[str]: ...
     @overload
-    def __call__(self, text: str, *, n_best: int, **options: Unpack[DecodingOptions]) -> list[str]: ...  # type: ignore[overload-overlap]
+    def __call__(self, text: str, *, n_best: int, **options: Unpack[DecodingOptions]) -> list[str]: ...
     @overload
-    def __call__(self, text: Sequence[str], *, n_best: int, **options: Unpack[DecodingOptions]) -> list[list[str]]: ...
+    def __call__(self, text: Texts, *, n_best: int, **options: Unpack[DecodingOptions]) -> list[list[str]]: ...
 
 
 class Translates(Protocol):
     """As `Writes`, with `split_sentences` where `n_best` is not given."""
 
     @overload
-    def __call__(  # type: ignore[overload-overlap]
+    def __call__(
         self, text: str, *, n_best: None = None, split_sentences: bool = False, **options: Unpack[TranslationOptions]
     ) -> str: ...
     @overload
     def __call__(
         self,
-        text: Sequence[str],
+        text: Texts,
         *,
         n_best: None = None,
         split_sentences: bool = False,
         **options: Unpack[TranslationOptions],
     ) -> list[str]: ...
     @overload
-    def __call__(self, text: str, *, n_best: int, **options: Unpack[TranslationOptions]) -> list[str]: ...  # type: ignore[overload-overlap]
+    def __call__(self, text: str, *, n_best: int, **options: Unpack[TranslationOptions]) -> list[str]: ...
     @overload
-    def __call__(
-        self, text: Sequence[str], *, n_best: int, **options: Unpack[TranslationOptions]
-    ) -> list[list[str]]: ...
+    def __call__(self, text: Texts, *, n_best: int, **options: Unpack[TranslationOptions]) -> list[list[str]]: ...
 
 
 class Continues(Protocol):
     """As `Writes`, for a prompt."""
 
     @overload
-    def __call__(self, prompt: str, *, n_best: None = None, **options: Unpack[DecodingOptions]) -> str: ...  # type: ignore[overload-overlap]
+    def __call__(self, prompt: str, *, n_best: None = None, **options: Unpack[DecodingOptions]) -> str: ...
     @overload
-    def __call__(
-        self, prompt: Sequence[str], *, n_best: None = None, **options: Unpack[DecodingOptions]
-    ) -> list[str]: ...
+    def __call__(self, prompt: Texts, *, n_best: None = None, **options: Unpack[DecodingOptions]) -> list[str]: ...
     @overload
-    def __call__(self, prompt: str, *, n_best: int, **options: Unpack[DecodingOptions]) -> list[str]: ...  # type: ignore[overload-overlap]
+    def __call__(self, prompt: str, *, n_best: int, **options: Unpack[DecodingOptions]) -> list[str]: ...
     @overload
-    def __call__(
-        self, prompt: Sequence[str], *, n_best: int, **options: Unpack[DecodingOptions]
-    ) -> list[list[str]]: ...
+    def __call__(self, prompt: Texts, *, n_best: int, **options: Unpack[DecodingOptions]) -> list[list[str]]: ...
 
 
 def per_text(method: Callable[Concatenate[Any, Any, P], Sequence[R]]) -> PerText[P, R]:

@@ -16,7 +16,7 @@ from atento_serve.api.passages import Passages, Piece, joined
 from atento_serve.http.body import FORMS, content_type, read_object
 from atento_serve.http.clients import Key
 from atento_serve.http.errors import LIBRETRANSLATE, ServiceError
-from atento_serve.http.fields import Fields, Texts, bounded, listed, read
+from atento_serve.http.fields import F, Fields, Texts, bounded, listed, read
 from atento_serve.http.request_jobs import Pointers, Work, check_texts, unless_gone
 from atento_serve.http.routes import accepts
 from atento_serve.http.service import Service
@@ -104,15 +104,16 @@ def add_routes(app: FastAPI, service: Service) -> None:
         with service.clients.share(request, key):
             return JSONResponse(await _translate(service, request, fields))
 
-    tags: dict[str, Any] = {"tags": [LIBRETRANSLATE]}
-    app.add_api_route("/languages", languages, methods=["GET"], summary="Languages and their targets", **tags)
+    app.add_api_route(
+        "/languages", languages, methods=["GET"], summary="Languages and their targets", tags=[LIBRETRANSLATE]
+    )
     app.add_api_route(
         "/detect",
         detected,
         methods=["POST"],
         summary="The language of a text",
         openapi_extra=accepts(DetectFields, form=True),
-        **tags,
+        tags=[LIBRETRANSLATE],
     )
     app.add_api_route(
         "/translate",
@@ -120,11 +121,11 @@ def add_routes(app: FastAPI, service: Service) -> None:
         methods=["POST"],
         summary="A translation",
         openapi_extra=accepts(TranslateFields, form=True),
-        **tags,
+        tags=[LIBRETRANSLATE],
     )
 
 
-async def _fields(service: Service, request: Request, kind: type[Any]) -> tuple[Any, Key | None]:
+async def _fields(service: Service, request: Request, kind: type[F]) -> tuple[F, Key | None]:
     """The fields of a request whose key may stand in its body, and that key."""
     value = await read_object(request, service.limits, form=True)
     if content_type(request) in FORMS and isinstance(value.get("alternatives"), str):

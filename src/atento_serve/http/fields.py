@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, WithJsonSchema, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from atento_serve.http.errors import ServiceError, wrong_field
 
@@ -97,7 +97,7 @@ def described(value: object) -> str:
     return f"a list of {len(value):,}" if isinstance(value, list) else "an object"
 
 
-def _refusal(error: Any, kind: type[Fields], pointer: str) -> ServiceError:
+def _refusal(error: ErrorDetails, kind: type[Fields], pointer: str) -> ServiceError:
     path = [str(part) for part in error["loc"]]
     where, name = pointer + "".join(f"/{part}" for part in path), path[-1] if path else ""
     if error["type"] == "missing":
