@@ -2,13 +2,14 @@
 
 import re
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from atento.config import presets
 from atento.config.literals import OneOf
@@ -19,8 +20,9 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.tables.renamed_keys import elsewhere, renamed
 from atento.errors import RecipeError, nearest
 
+T = TypeVar("T")
 # If a section is a plain text, it is the value of this key; of `kind` for other sections.
-SHORT_FORM_KEY: dict[Any, str] = {
+SHORT_FORM_KEY: dict[object, str] = {
     TokenizerConfig: "path",
     NetworkConfig: "preset",
     SourceConfig: "file",
@@ -28,7 +30,7 @@ SHORT_FORM_KEY: dict[Any, str] = {
 }
 # Keys of a section besides its fields.
 _OWN = {"vocab_size": 0}  # a released network's vocabulary is that of a tokenizer which is not the recipe's
-EXTRA_KEYS: dict[Any, tuple[str, ...]] = {NetworkConfig: ("preset",)}
+EXTRA_KEYS: dict[object, tuple[str, ...]] = {NetworkConfig: ("preset",)}
 
 # The value that switches an option off, for options without null.
 SWITCHED_OFF = {
@@ -41,8 +43,8 @@ SWITCHED_OFF = {
     "metrics": "[]",
 }
 
-_WORDS: dict[Any, str] = {int: "an integer", float: "a number", str: "text", bool: "true or false", type(None): "null"}
-_MANY: dict[Any, str] = {int: "integers", float: "numbers", str: "texts"}
+_WORDS: dict[object, str] = {int: "an integer", float: "a number", str: "text", bool: "true or false", type(None): "null"}
+_MANY: dict[object, str] = {int: "integers", float: "numbers", str: "texts"}
 _WHOLE = re.compile(r"[-+]?[0-9]+(?:_[0-9]+)+")
 _NAMED = re.compile(r"`([\w.]+)`")
 _LARGEST = 2**63
@@ -53,19 +55,19 @@ def dotted(path: str, key: str | int) -> str:
     return f"{path}.{key}" if path else str(key)
 
 
-def arms(hint: Any) -> tuple[Any, ...]:
+def arms(hint: object) -> tuple[object, ...]:
     """The alternatives of a type: those of a union, else the type itself."""
     if get_origin(hint) is Annotated:
         return arms(get_args(hint)[0])
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
-def section(hint: Any) -> type | None:
+def section(hint: object) -> type | None:
     """The dataclass among the alternatives of a type."""
     return next((arm for arm in arms(hint) if isinstance(arm, type) and is_dataclass(arm)), None)
 
 
-def element(hint: Any) -> Any:
+def element(hint: object) -> object:
     """Return the element type of a type's variable-length tuple, or None."""
     for arm in arms(hint):
         inside = get_args(arm)
@@ -75,13 +77,13 @@ def element(hint: Any) -> Any:
 
 
 @cache
-def keys_of(cls: type) -> dict[str, Any]:
+def keys_of(cls: type) -> dict[str, object]:
     """The fields of a section and their types."""
     hints = get_type_hints(cls, include_extras=True)
     return {part.name: hints[part.name] for part in fields(cls) if part.init}
 
 
-def below(hint: Any, key: str) -> Any:
+def below(hint: object, key: str) -> object:
     """Return the type of a part of a section, a list or a mapping; None if there is no such part."""
     cls = section(hint)
     if cls is not None:
@@ -90,7 +92,7 @@ def below(hint: Any, key: str) -> Any:
     return element(hint) if free is None else free
 
 
-def describe(hint: Any) -> str:
+def describe(hint: object) -> str:
     """A type in words: `an integer or null`, `one of linear, cosine`, `a list of 2 numbers`."""
     words = []
     if get_origin(hint) is Annotated and (
@@ -112,7 +114,7 @@ def describe(hint: Any) -> str:
     return " or ".join(words)
 
 
-def as_text(value: Any) -> str:
+def as_text(value: object) -> str:
     """Format a value for a message: shortened, with the names of YAML."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
@@ -124,7 +126,7 @@ def as_text(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def expand(node: Node, hint: Any) -> Node:
+def expand(node: Node, hint: object) -> Node:
     """Expand the short forms: a single value to a list of one, a text to a section with one key."""
     if element(hint) is not None and section(hint) is None and node.value is not None:
         if isinstance(node.value, list):
@@ -152,7 +154,7 @@ class Reader:
     origins: dict[str, str] = field(default_factory=dict)
     positions: dict[str, str] = field(default_factory=dict)
 
-    def fit(self, node: Node, hint: Any, path: str, start: Any = None) -> Any:
+    def fit(self, node: Node, hint: object, path: str, start: object = None) -> Any:
         """Return the value of a node as type `hint`; an incomplete section changes `start`, the value of a preset.
 
         Raises:
@@ -201,7 +203,7 @@ class Reader:
                     f"{node.position}: {dotted(path, part.name)} is missing: {describe(known[part.name])}"
                 )
         if named is not None:
-            result = self.with_position(lambda: presets.preset(name, **_OWN | values), node, path)
+            result: object = self.with_position(lambda: presets.preset(name, **_OWN | values), node, path)
         elif start is not None:
             result = self.with_position(lambda: replace(start, **values), node, path)
         else:
@@ -212,7 +214,7 @@ class Reader:
                 raise RecipeError(f"{children[key].position}: {dotted(path, key)} must not be negative: got {value}")
         return result
 
-    def with_position(self, make: Any, node: Node, path: str) -> Any:
+    def with_position(self, make: Callable[[], T], node: Node, path: str) -> T:
         """Call `make`; add to a `RecipeError` the position of the first written key that it names."""
         try:
             return make()
@@ -232,7 +234,7 @@ def _child(node: Node, key: str) -> Node | None:
     return child
 
 
-def _takes(arm: Any, value: Any) -> bool:
+def _takes(arm: object, value: object) -> bool:
     """Whether an alternative that is no section may hold such a value."""
     if isinstance(arm, type) and is_dataclass(arm):
         return False
@@ -248,21 +250,22 @@ def _required(part: "Field[Any]") -> bool:
 
 
 @cache
-def _adapter(hint: Any) -> TypeAdapter[Any]:
+def _adapter(hint: Any) -> TypeAdapter[object]:
     """Return pydantic's strict adapter of a type: no text for a number, no bool for an integer, nothing infinite."""
     return TypeAdapter(hint, config=ConfigDict(strict=True, allow_inf_nan=False))
 
 
-def _whole_number(value: Any, hint: Any, plain: bool) -> Any:
+def _whole_number(value: object, hint: object, plain: bool) -> object:
     """Convert whole numbers written as `30_000` or `4e3`, if the type is a number and not text."""
     kinds = arms(hint)
     if plain and isinstance(value, str) and str not in kinds and (int in kinds or float in kinds):
         return int(value) if _WHOLE.fullmatch(value) else value
-    is_integer = isinstance(value, float) and value.is_integer()
-    return int(value) if is_integer and int in kinds and float not in kinds else value
+    if isinstance(value, float) and value.is_integer() and int in kinds and float not in kinds:
+        return int(value)
+    return value
 
 
-def _plain_value(node: Node, hint: Any) -> Any:
+def _plain_value(node: Node, hint: object) -> object:
     """Convert a node for pydantic's strict mode: lists to tuples if the type is a tuple, whole numbers to int."""
     if isinstance(node.value, list):
         parts = next((get_args(arm) for arm in arms(hint) if get_origin(arm) is tuple), None)
@@ -277,7 +280,7 @@ def _plain_value(node: Node, hint: Any) -> Any:
     return _whole_number(node.value, hint, node.plain)
 
 
-def _leaf(node: Node, hint: Any, path: str) -> Any:
+def _leaf(node: Node, hint: object, path: str) -> Any:
     """Return the value of a node that is no section, checked by pydantic; raise its first error as one sentence."""
     value = _plain_value(node, hint)
     if isinstance(value, int) and abs(value) >= _LARGEST and not isinstance(value, bool):
@@ -297,7 +300,7 @@ def _leaf(node: Node, hint: Any, path: str) -> Any:
     raise RecipeError(f"{node.position}: {path} {_complaint(node, hint, first, path)}")
 
 
-def refused_null(key: str, hint: Any, default: str) -> str:
+def refused_null(key: str, hint: object, default: str) -> str:
     """Return the end of the message for a null value of a type without null: how to switch the option off, and how to
     get the default.
     """
@@ -305,7 +308,7 @@ def refused_null(key: str, hint: Any, default: str) -> str:
     return f"must be {'text' if hint is None else describe(hint)}: got null or nothing ({off}{default})"
 
 
-def _complaint(node: Node, hint: Any, first: Any, path: str) -> str:
+def _complaint(node: Node, hint: object, first: ErrorDetails, path: str) -> str:
     """Return the end of the message: the rule and the value."""
     value, text = node.value, as_text(node.value)
     if isinstance(value, float) and value - value != 0:
@@ -323,7 +326,7 @@ def _complaint(node: Node, hint: Any, first: Any, path: str) -> str:
     return f"must be {describe(hint)}: got {text}"
 
 
-def as_node(value: Any, position: str) -> Node:
+def as_node(value: object, position: str) -> Node:
     """Convert a Python value, such as an override, to nodes."""
     if is_dataclass(value) and not isinstance(value, type):
         value = {part.name: getattr(value, part.name) for part in fields(value)}
@@ -335,12 +338,12 @@ def as_node(value: Any, position: str) -> Node:
     return Node(str(value) if isinstance(value, Path) else value, position, key_position=position)
 
 
-def flatten(value: Any, path: str = "") -> dict[str, Any]:
+def flatten(value: object, path: str = "") -> dict[str, object]:
     """Return the values of a section by dotted key; sections and lists of sections are flattened."""
     return dict(_leaves(value, path))
 
 
-def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _leaves(value: object, path: str) -> Iterator[tuple[str, object]]:
     """The dotted keys and values under a value, in the order of the fields."""
     if is_dataclass(value):
         for part in fields(value):
