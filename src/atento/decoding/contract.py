@@ -72,13 +72,13 @@ class ForcedScorer(Protocol):
 class Joining(Protocol):
     """A step function whose states can be joined, so that searches that began at different times share its steps."""
 
-    def joined(self, states: Sequence[object]) -> object:
+    def joined(self, states: Sequence[State]) -> State:
         """The rows of all states in their order, in new memory; rows may have read different numbers of tokens.
 
         The join of a single state needs no more memory than its longest row.
         """
 
-    def begin_in_parts(self, ids: Tensor, token_mask: Tensor | None, size: int) -> Iterator[object]:
+    def begin_in_parts(self, ids: Tensor, token_mask: Tensor | None, size: int) -> Iterator[State | None]:
         """As `begin`, in parts of `size` tokens of long prompts: gives None after each part, and the state at last."""
 
 
@@ -94,20 +94,20 @@ class Rewinding(Protocol):
     def rounding(self) -> float:
         """How far a logit of `step_all` may be from that of `step`, as a share of the highest logit's size."""
 
-    def rewindable(self, state: Any) -> Any:
+    def rewindable(self, state: State) -> State:
         """The rows of a state from `begin`, which stays as it is, as one for `step_all` and `take_back`.
 
         Raises:
             CapabilityError: tokens of this network's states cannot be taken back.
         """
 
-    def step_all(self, tokens: Tensor, counts: Sequence[int], state: Any) -> tuple[Tensor, Any]:
+    def step_all(self, tokens: Tensor, counts: Sequence[int], state: State) -> tuple[Tensor, State]:
         """tokens (R,T) -> logits (R,T,V) of what comes after each, and the state after the first `counts` (R) of a row.
 
         The others are padding: any tokens, whose logits have no meaning. T is the highest of `counts`.
         """
 
-    def take_back(self, state: Any, counts: Sequence[int]) -> Any:
+    def take_back(self, state: State, counts: Sequence[int]) -> State:
         """The state without the last `counts` (R) tokens of each row."""
 
 

@@ -8,11 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from atento.decoding.contract import (
-    PromptReader,
-    Rewinding,
-    first_tokens,
-)
+from atento.decoding.contract import PromptReader, Rewinding, State, first_tokens
 from atento.decoding.draft import Proposal
 from atento.decoding.source import Source, step_function_of
 from atento.errors import CapabilityError
@@ -70,7 +66,7 @@ class DraftNetwork:
             columns = token_mask.any(dim=0)
             ids, token_mask = ids[:, columns], token_mask[:, columns]
         order = torch.tensor([read_rows.index(rows[output]) for output in self._outputs], device=self._device)
-        self._state = steps.rewindable(steps.begin(ids, token_mask)).select(order)
+        self._state: State | None = steps.rewindable(steps.begin(ids, token_mask)).select(order)
         first = first_tokens(steps, ids, token_mask, prefix_ids)[order]
         first_ids = (first if first.dim() == 2 else first.unsqueeze(1)).tolist()
         self._unread_first = dict(zip(self._outputs, first_ids))  # of the outputs of which nothing was read
@@ -103,7 +99,7 @@ class DraftNetwork:
         if len(outputs) < len(self._outputs):
             positions = [self._outputs.index(output) for output in outputs]
             index = torch.tensor(positions, dtype=torch.long, device=self._device)
-            self._state = self._state.select(index) if outputs else None
+            self._state = self._state.select(index) if outputs and self._state is not None else None
             self._outputs = outputs
 
     def _proposed(self, written: Sequence[list[int]], most: Sequence[int]) -> list[Proposal]:
@@ -138,7 +134,7 @@ class DraftNetwork:
             too_many.append(len(read) - same)
             unread.append([*self._unread_first.pop(output, []), *ids[same:]])
             self._read[output] = list(ids)
-        if any(too_many):
+        if any(too_many) and self._state is not None:
             self._state = self._steps.take_back(self._state, too_many)
         return unread
 
@@ -147,6 +143,7 @@ class DraftNetwork:
         counts = [len(ids) for ids in unread]
         padded = [[*ids, *[0] * (max(counts) - len(ids))] for ids in unread]
         tokens = torch.tensor(padded, dtype=torch.long, device=self._device).clamp_(max=self._last_id)
+        assert self._state is not None  # while there are outputs
         logits, self._state = self._steps.step_all(tokens, counts, self._state)
         self._last_id = logits.shape[-1] - 1
         last = torch.tensor(counts, device=self._device).sub_(1).clamp_(min=0)

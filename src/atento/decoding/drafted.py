@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from atento.decoding.choosing import best_token, next_log_probs, no_distribution, rule_stages
-from atento.decoding.contract import AnyStepFunction, Request, Rewinding
+from atento.decoding.contract import AnyStepFunction, Request, Rewinding, State
 from atento.decoding.draft import Draft, Drafter, NGrams, Proposal
 from atento.decoding.draft_network import DraftNetwork
 from atento.decoding.filters import draw, shaped
@@ -86,7 +86,7 @@ class _Choice(NamedTuple):
 class _OneByOne:
     """Steps over one token, as without a draft, for one output: only as far as a near tie needs them."""
 
-    def __init__(self, step_function: AnyStepFunction, state: Any, first: Tensor) -> None:
+    def __init__(self, step_function: AnyStepFunction, state: State, first: Tensor) -> None:
         self._step_function, self._state, self._next = step_function, state, first
         self._length = 0  # tokens of the output that were read
         self._logits: Tensor | None = None
@@ -103,7 +103,7 @@ class _OneByOne:
 
 def drafted(
     step_function: AnyStepFunction,
-    state: Any,
+    state: State,
     first: Tensor,
     strategy: Greedy | Sample,
     request: Request,
@@ -146,7 +146,7 @@ class DraftedSearch:
     def __init__(
         self,
         step_function: AnyStepFunction,
-        state: Any,
+        state: State,
         first: Tensor,
         strategy: Greedy | Sample,
         request: Request,

@@ -6,11 +6,10 @@ An output is what `token_loop.token_search` writes for the same request, whateve
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 import torch
 
-from atento.decoding.running import RunningBatch
+from atento.decoding.running import Reading, RunningBatch
 from atento.decoding.token_loop import Drawn, Output, TokenLoop
 
 
@@ -19,7 +18,7 @@ class _Input:
     """An input with its outputs, which begin when it was read."""
 
     outputs: list[Output]
-    reading: Any
+    reading: Reading
 
 
 class Lane(TokenLoop):

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from atento.decoding.contract import AnyStepFunction, Joining, StateT, StepFunction, first_tokens
+from atento.decoding.contract import AnyStepFunction, Joining, State, StateT, StepFunction, first_tokens
 
 
 class Reading(Protocol):
@@ -43,8 +43,8 @@ class Rows(Protocol):
 class RunningBatch(Rows, Protocol):
     """Groups of rows that come and go between two steps."""
 
-    def reading(self, ids: Sequence[int]) -> Any:
-        """An input that is to be read, a `Reading` of this batch."""
+    def reading(self, ids: Sequence[int]) -> Reading:
+        """An input that is to be read."""
 
     def read(self, readings: Sequence[Any], part: int) -> None:
         """Read about `part` tokens of the first inputs that are not read yet, at once or with the next step."""
@@ -78,7 +78,7 @@ class JoinedReading:
     """An input of `JoinedRows`; `parts` gives None after each part of it, and its state at last."""
 
     first: int
-    parts: Iterator[Any]
+    parts: Iterator[State | None]
     size: int  # tokens of a part
     state: Any = None
 

@@ -10,7 +10,7 @@ import os
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from atento.errors import DataError, TrainingError, UsageError
 from atento.limits import read_plain
@@ -19,6 +19,13 @@ from atento.storage.manifest import sync
 _MOST = 8 << 30  # bytes of a journal
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
 _log = logging.getLogger(__name__)
+
+
+class Mark(TypedDict):
+    """The length of the events up to a checkpoint, and their SHA-256."""
+
+    bytes: int
+    sha256: str
 
 
 class Journal:
@@ -33,11 +40,11 @@ class Journal:
         self.lost = 0  # events not written since the disk was full
         self._warned = False
         self._fd: int | None = None
-        self._held: list[Mapping[str, Any]] | None = None
+        self._held: list[Mapping[str, object]] | None = None
         self._digest: Any = None  # running SHA-256 of the first `_hashed` bytes of the file; None: not begun
         self._hashed = 0
         self._checkpoints: set[int] | None = None  # steps of the checkpoint events in the file; None: not read yet
-        self.listener: Callable[[Mapping[str, Any]], None] | None = None  # also called with each event
+        self.listener: Callable[[Mapping[str, object]], None] | None = None  # also called with each event
         self._open()
 
     def hold(self) -> None:
@@ -50,7 +57,7 @@ class Journal:
         for event in events:
             self.append(event)
 
-    def append(self, event: Mapping[str, Any], *, held: bool = True) -> None:
+    def append(self, event: Mapping[str, object], *, held: bool = True) -> None:
         """Append one event; it has at least `event` and `step`. With `held` false it is not held back.
 
         A number that is not finite is written as null, and `note` names it. On a full disk the event is lost with one
@@ -59,7 +66,8 @@ class Journal:
         Raises:
             ValueError: `event` or `step` is missing, or a value is not plain data.
         """
-        if not isinstance(event.get("event"), str) or type(event.get("step")) is not int:
+        kind, step = event.get("event"), event.get("step")
+        if not isinstance(kind, str) or type(step) is not int:
             raise ValueError(f"an event needs `event` (text) and `step` (a whole number): got {dict(event)!r}")
         if held and self._held is not None:
             self._held.append(event)
@@ -85,9 +93,9 @@ class Journal:
         if self.lost:
             _log.warning("%s is written again; %d events were lost", self.path, self.lost)
             self.lost, self._warned = 0, False
-        if event["event"] == "checkpoint" and self._checkpoints is not None:
-            self._checkpoints.add(event["step"])
-        if event["event"] in ("checkpoint", "end"):
+        if kind == "checkpoint" and self._checkpoints is not None:
+            self._checkpoints.add(step)
+        if kind in ("checkpoint", "end"):
             with contextlib.suppress(OSError):
                 self.flush()
 
@@ -96,7 +104,7 @@ class Journal:
         if self._fd is not None:
             sync(self._fd)
 
-    def mark(self) -> dict[str, Any] | None:
+    def mark(self) -> Mark | None:
         """The length and SHA-256 of the file, which a checkpoint keeps; None if the disk fails. See `changed_since`."""
         try:
             if self._digest is None or self._hashed != self.path.stat().st_size:
@@ -212,7 +220,7 @@ class Journal:
         self._open()
 
 
-def changed_since(path: Path, mark: Mapping[str, Any] | None) -> str:
+def changed_since(path: Path, mark: Mark | None) -> str:
     """What happened to the events up to a checkpoint since it was saved beside them; empty: nothing.
 
     Args:
@@ -279,7 +287,7 @@ def _repair_last_line(fd: int) -> None:
         os.ftruncate(fd, size - len(torn))
 
 
-def _finite(value: Any, where: str, notes: list[str]) -> Any:
+def _finite(value: object, where: str, notes: list[str]) -> Any:
     """Replace numbers that are not finite by null; append a note on each to `notes`."""
     if isinstance(value, float) and not math.isfinite(value):
         notes.append(f"{where} was {value}")

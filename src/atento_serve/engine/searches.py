@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from greenlet import GreenletExit, getcurrent, greenlet
@@ -20,7 +19,7 @@ from torch import Tensor
 from atento.decoding.beam.beam_lane import BeamLanes
 from atento.decoding.beam.beam_search import BeamSearch
 from atento.decoding.beam.groups import BeamRequest
-from atento.decoding.contract import AnyStepFunction, Joining, Rewinding, ends_of, first_tokens
+from atento.decoding.contract import AnyStepFunction, Joining, Rewinding, State, ends_of, first_tokens
 from atento.decoding.running import JoinedRows, RunningBatch
 from atento.errors import CapabilityError
 from atento.inference.fast import FastStepFunction
@@ -35,7 +34,7 @@ PART = 256  # tokens of inputs that are read between two steps
 class SharedState:
     """Rows of a state that several searches share."""
 
-    state: Any
+    state: State
     rows: Tensor  # (R,)
 
     def select(self, rows: Tensor) -> SharedState:
@@ -179,17 +178,17 @@ class Searches:
         """As the step function of the network, which must be one of `Rewinding`; so the three methods below."""
         return float(self._rewinding.rounding)
 
-    def rewindable(self, state: SharedState) -> Any:
+    def rewindable(self, state: SharedState) -> State:
         """As the step function of the network."""
         return self._rewinding.rewindable(state.state.select(state.rows))
 
-    def step_all(self, tokens: Tensor, counts: Sequence[int], state: Any) -> tuple[Tensor, Any]:
+    def step_all(self, tokens: Tensor, counts: Sequence[int], state: State) -> tuple[Tensor, State]:
         """As the step function of the network, for these rows alone; other searches make a step before."""
         self._ready.append(getcurrent())
         self._hub.switch()
         return self._rewinding.step_all(tokens, counts, state)
 
-    def take_back(self, state: Any, counts: Sequence[int]) -> Any:
+    def take_back(self, state: State, counts: Sequence[int]) -> State:
         """As the step function of the network."""
         return self._rewinding.take_back(state, counts)
 
@@ -200,7 +199,7 @@ class Searches:
             raise CapabilityError(f"a draft is not supported by the steps of a {type(self.inner).__name__}")
         return self.inner
 
-    def _batches(self, waiting: list[_Waiting]) -> Iterator[tuple[list[_Waiting], Any]]:
+    def _batches(self, waiting: list[_Waiting]) -> Iterator[tuple[list[_Waiting], State]]:
         """The searches whose rows are stepped together, with the state of these rows."""
         if self._join is None:
             for one in waiting:
@@ -209,7 +208,7 @@ class Searches:
         by_state: dict[tuple[int, torch.Size, int], list[_Waiting]] = {}
         for one in waiting:
             by_state.setdefault((id(one.shared.state), one.tokens.shape[1:], _shape(one.shared)), []).append(one)
-        by_width: dict[tuple[torch.Size, int], list[tuple[list[_Waiting], Any]]] = {}
+        by_width: dict[tuple[torch.Size, int], list[tuple[list[_Waiting], State]]] = {}
         for (_, shape, _), batch in by_state.items():
             state = batch[0].shared.state.select(torch.cat([one.shared.rows for one in batch]))
             by_width.setdefault((shape, getattr(state, "width", 1)), []).append((batch, state))

@@ -43,7 +43,13 @@ SWITCHED_OFF = {
     "metrics": "[]",
 }
 
-_WORDS: dict[object, str] = {int: "an integer", float: "a number", str: "text", bool: "true or false", type(None): "null"}
+_WORDS: dict[object, str] = {
+    int: "an integer",
+    float: "a number",
+    str: "text",
+    bool: "true or false",
+    type(None): "null",
+}
 _MANY: dict[object, str] = {int: "integers", float: "numbers", str: "texts"}
 _WHOLE = re.compile(r"[-+]?[0-9]+(?:_[0-9]+)+")
 _NAMED = re.compile(r"`([\w.]+)`")

@@ -106,7 +106,7 @@ def read_yaml(text: str, position: Position) -> Node:
 class _Composer:
     """Builds a tree of `Node` from events; checks the limits while reading."""
 
-    def __init__(self, events: Iterator[Any], position: Position) -> None:
+    def __init__(self, events: Iterator[yaml.Event], position: Position) -> None:
         self.events = events
         self.position = position
         self.anchors: dict[str, Node] = {}
@@ -167,7 +167,7 @@ class _Composer:
             raise RecipeError(f"{spot}: nested deeper than {MAX_DEPTH} levels")
         return node
 
-    def scalar(self, event: Any, path: str, spot: str) -> Node:
+    def scalar(self, event: yaml.ScalarEvent, path: str, spot: str) -> Node:
         """A scalar: resolved when it is plain, text when it is quoted or tagged `!!str`."""
         if event.tag is None and event.implicit[0]:
             try:
@@ -202,7 +202,7 @@ class _Composer:
         return _collection(items, spot, list(items.values()))
 
 
-def _collection(value: Any, spot: str, children: list[Node]) -> Node:
+def _collection(value: object, spot: str, children: list[Node]) -> Node:
     """A list or a mapping with its size and height."""
     height = 1 + max((child.height for child in children), default=0)
     return Node(value, spot, size=1 + sum(child.size for child in children), height=height)

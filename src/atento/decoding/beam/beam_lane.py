@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +17,7 @@ from atento.decoding.beam.candidates import HighestScores
 from atento.decoding.beam.groups import BeamRequest, Group
 from atento.decoding.choosing import no_distribution
 from atento.decoding.lane import moved_up
-from atento.decoding.running import RunningBatch
+from atento.decoding.running import Reading, RunningBatch
 
 WIDEST = 8  # beams of a text that read one another's columns; with more, a search by itself is not slower
 
@@ -28,7 +27,7 @@ class _Arrival:
     """A group whose input is being read."""
 
     group: Group
-    reading: Any
+    reading: Reading
 
 
 class BeamLane:
