@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -39,7 +39,7 @@ _MESSAGES = {404: "there is no such path; GET /docs lists the routes", 405: "thi
 class _Application(FastAPI):
     """FastAPI whose document describes the parameters of paths, which the routes read from the request themselves."""
 
-    def openapi(self) -> dict[str, Any]:
+    def openapi(self) -> dict[str, object]:
         """The OpenAPI document."""
         document = super().openapi()
         for path, operations in document["paths"].items():

@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
     app.command("studio", epilog="Example:  atento studio runs/en-pt --open")(studio)
 
 
-def _number(text: str, metavar: str = "N") -> Any:
+def _number(text: str, metavar: str = "N") -> object:
     return typer.Option(metavar=metavar, help=text)
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from fastapi import FastAPI
 from starlette.requests import Request
@@ -112,7 +111,7 @@ def add_routes(app: FastAPI, service: Service, pulse: Pulse) -> None:
         app.add_api_route(path, route, methods=["HEAD"], include_in_schema=False)  # as some load balancers ask
 
 
-def _model(service: Service, name: str) -> dict[str, Any]:
+def _model(service: Service, name: str) -> dict[str, object]:
     """A model as OpenAI lists it, with its task, its languages, and how many tokens it reads and writes."""
     description = service.engine.describe(name)
     languages = description.languages or list(service.models[name].languages or pair_in(name) or ())

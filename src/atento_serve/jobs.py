@@ -1,5 +1,6 @@
 """What passes between the HTTP side of the service and its engine: jobs, their events, descriptions; no torch."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Literal, NotRequired, TypedDict
@@ -32,8 +33,8 @@ class Job:
     id: str
     model: str
     verb: str
-    items: list[Any]
-    options: dict[str, Any] = field(default_factory=dict)
+    items: Sequence[object]
+    options: Mapping[str, object] = field(default_factory=dict)
     stream: bool = False
     deadline: float = inf
     log_probs: int | None = None

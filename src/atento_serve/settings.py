@@ -130,7 +130,7 @@ def limits_from(values: Mapping[str, Any], words: Sequence[str]) -> Limits:
     return Limits(**changed)
 
 
-def _value(name: str, text: str, *, is_float: bool) -> Any:
+def _value(name: str, text: str, *, is_float: bool) -> object:
     if name == "truncate":
         return text
     try:

@@ -1,7 +1,7 @@
 """`POST /v1/chat/completions`: a conversation by the chat template of the model's tokenizer."""
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI
@@ -67,7 +67,7 @@ class ChatFields(Fields):
     """
 
     model: str
-    messages: list[dict[str, Any]]
+    messages: list[dict[str, object]]
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     temperature: float | None = None
@@ -83,31 +83,31 @@ class ChatFields(Fields):
     logit_bias: dict[str, float] | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
-    tools: list[Any] | None = None
-    tool_choice: Any = None
-    response_format: dict[str, Any] | None = None
-    functions: list[Any] | None = None
-    function_call: Any = None
+    tools: list[object] | None = None
+    tool_choice: object = None
+    response_format: dict[str, object] | None = None
+    functions: list[object] | None = None
+    function_call: object = None
     parallel_tool_calls: bool | None = None
     modalities: list[str] | None = None
-    audio: Any = None
-    prediction: Any = None
-    web_search_options: Any = None
-    moderation: Any = None
+    audio: object = None
+    prediction: object = None
+    web_search_options: object = None
+    moderation: object = None
     store: bool | None = None
-    metadata: dict[str, Any] | None = None
+    metadata: dict[str, object] | None = None
     service_tier: str | None = None
     reasoning_effort: str | None = None
     verbosity: str | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
-    prompt_cache_options: Any = None
+    prompt_cache_options: object = None
     prompt_cache_retention: str | None = None
     top_k: int | None = None
     min_p: float | None = None
     repetition_penalty: float | None = None
     draft: Texts | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
+    chat_template_kwargs: dict[str, object] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
 
@@ -209,7 +209,7 @@ def _as_completion(fields: ChatFields, most: int) -> CompletionFields:
     )
 
 
-async def _streamed(work: Work, fields: ChatFields, plan: Plan, items: list[Any]) -> Response:
+async def _streamed(work: Work, fields: ChatFields, plan: Plan, items: Sequence[object]) -> Response:
     head = _head(work, fields.model, "chat.completion.chunk")
     job = work.job(fields.model, _VERB, items, plan.options, stream=True, log_probs=plan.log_probs)
 

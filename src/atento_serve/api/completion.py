@@ -1,6 +1,6 @@
 """One completion of OpenAI's API: its fields, the work that they ask for, the choices of its answer."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ _DEFAULT_TOKENS = 16  # OpenAI's default
 MOST_LOG_PROBS = 20  # most probable tokens at a place
 PENALTIES = ("presence_penalty", "frequency_penalty")
 NAMES = {"max_new_tokens": "max_tokens", "beam": "beam_size", "n_best": "n"}  # our name of an option -> OpenAI's
-NEUTRAL: dict[str, tuple[Any, ...]] = {
+NEUTRAL: dict[str, tuple[object, ...]] = {
     "suffix": ("",),
     "logit_bias": ({},),
 }
@@ -75,7 +75,7 @@ class Plan:
     """
 
     prompts: list[Any]
-    options: dict[str, Any]
+    options: dict[str, object]
     n: int
     best_of: int
     repeats: int
@@ -128,7 +128,7 @@ def planned(fields: CompletionFields, limits: Limits) -> Plan:
         raise too_long(
             f"a request may have at most {limits.texts:,} outputs: got {len(prompts):,} prompts of {best_of}", "/prompt"
         )
-    options: dict[str, Any] = {"max_new_tokens": max_tokens}
+    options: dict[str, object] = {"max_new_tokens": max_tokens}
     if fields.seed is not None:
         options["seed"] = fields.seed % SEED_LIMIT
     stop = stop_strings(fields.stop, "stop")
@@ -151,7 +151,7 @@ _NO_SAMPLING = {"temperature": (0, 1), "top_p": (1,), "top_k": (0, -1), "min_p":
 """The values that ask for nothing beside a beam: clients send their defaults."""
 
 
-def _beam(fields: CompletionFields, n: int, best_of: int) -> dict[str, Any]:
+def _beam(fields: CompletionFields, n: int, best_of: int) -> Mapping[str, object]:
     for name, neutral in _NO_SAMPLING.items():
         if getattr(fields, name) not in (None, *neutral):
             raise wrong_field(
@@ -168,7 +168,7 @@ def _beam(fields: CompletionFields, n: int, best_of: int) -> dict[str, Any]:
     return {"beam": fields.beam_size} | penalty | ({"n_best": n} if n > 1 else {})
 
 
-def _sampling(fields: CompletionFields) -> dict[str, Any]:
+def _sampling(fields: CompletionFields) -> Mapping[str, object]:
     if fields.length_penalty is not None:
         raise wrong_field("/length_penalty", "`length_penalty` takes `beam_size`: without a beam it has no effect")
     if fields.temperature == 0:
@@ -204,7 +204,7 @@ async def echoed(work: Work, fields: CompletionFields, prompts: list[str], verb:
 
 def choice(
     index: int, prompt: Any, output: WrittenOutput, before: list[Entry] | None, fields: CompletionFields
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """One entry of `choices`.
 
     Args:

@@ -17,7 +17,7 @@ def names_of(config: type[DecodingConfig]) -> dict[str, str]:
     return {name: name if option.http is True else str(option.http) for name, option in options if option.http}
 
 
-def option_fields(config: type[DecodingConfig]) -> Any:
+def option_fields(config: type[DecodingConfig]) -> object:
     """The class of a request's fields for the options of decoding, each null if it is not there."""
     kinds = get_type_hints(config)
     fields: dict[str, Any] = {theirs: (kinds[ours] | None, None) for ours, theirs in names_of(config).items()}

@@ -32,10 +32,10 @@ from atento_serve.http.request_jobs import Pointers, Work, unless_gone
 from atento_serve.http.routes import accepts
 from atento_serve.http.service import Service
 
-Payload = Callable[[Call], Coroutine[Any, Any, Any]]
+Payload = Callable[[Call], Coroutine[object, object, object]]
 ZERO_SHOT = "zero-shot-classification"
 _KEYS = {"inputs", "parameters", "options", "stream"}
-_SCHEMA: dict[str, Any] = {
+_SCHEMA: dict[str, object] = {
     "type": "object",
     "required": ["inputs"],
     "properties": {
@@ -77,7 +77,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         return await _answer(service, request, next(iter(service.models)), None)
 
     first = next((service.describe(name).verb for name in service.models), "")
-    routes: list[tuple[str, Callable[[Request], Coroutine[Any, Any, Response]], str, str]] = [
+    routes: list[tuple[str, Callable[[Request], Coroutine[object, object, Response]], str, str]] = [
         ("/models/{id:path}", of_model, "The task of a model", first),
         ("/", of_root, "The task of the only model", first),
     ]
@@ -88,7 +88,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         app.add_api_route(path, route, methods=["POST"], summary=summary, tags=[HUGGING_FACE], openapi_extra=extra)
 
 
-def _of_task(service: Service, task: str) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+def _of_task(service: Service, task: str) -> Callable[[Request], Coroutine[object, object, Response]]:
     async def of_task(request: Request) -> Response:
         return await _answer(service, request, None, task)
 
@@ -133,7 +133,7 @@ class _Any(Fields):
     model_config = Fields.model_config | {"extra": "allow"}
 
 
-def _parts(value: object) -> tuple[Any, dict[str, Any], bool]:
+def _parts(value: object) -> tuple[object, dict[str, object], bool]:
     """Inputs, parameters (those beside the inputs with them) and whether a stream is asked for."""
     fields: Mapping[str, Any] = read(_Any, value).model_extra or {}
     if "inputs" not in fields:
@@ -149,7 +149,7 @@ def _parts(value: object) -> tuple[Any, dict[str, Any], bool]:
     return fields["inputs"], parameters, stream
 
 
-def _payload(verb: str, task: str | None, inputs: object, parameters: Mapping[str, Any]) -> Payload:
+def _payload(verb: str, task: str | None, inputs: object, parameters: Mapping[str, object]) -> Payload:
     if task == ZERO_SHOT or (verb == "classify" and "candidate_labels" in parameters):
         return zero_shot
     if verb in ("embed", "similarity") and task in (None, tag_of("embed"), tag_of("similarity")):

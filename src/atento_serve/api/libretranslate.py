@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from fastapi import FastAPI
 from starlette.requests import Request
@@ -57,7 +57,7 @@ class Direction:
     target_name: str | None = None
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, object]:
         """The options of `Model.translate`."""
         names = {"source_language": self.source_name, "target_language": self.target_name}
         return {option: name for option, name in names.items() if name is not None}
@@ -135,7 +135,7 @@ async def _fields(service: Service, request: Request, kind: type[F]) -> tuple[F,
     return read(kind, value), key
 
 
-async def _translate(service: Service, request: Request, fields: TranslateFields) -> dict[str, Any]:
+async def _translate(service: Service, request: Request, fields: TranslateFields) -> dict[str, object]:
     texts = listed(fields.q)
     check_texts(service, len(texts), "/q")
     bounded("alternatives", fields.alternatives, 0, service.limits.n - 1)
@@ -197,9 +197,9 @@ def _choices(pieces: Sequence[Piece], written: Sequence[Sequence[str]], fields: 
     return list(dict.fromkeys(choices))
 
 
-def _body(fields: TranslateFields, outputs: list[list[str]], languages: list[Detected | None]) -> dict[str, Any]:
+def _body(fields: TranslateFields, outputs: list[list[str]], languages: list[Detected | None]) -> dict[str, object]:
     single = isinstance(fields.q, str)
-    body: dict[str, Any] = {"translatedText": outputs[0][0] if single else [texts[0] for texts in outputs]}
+    body: dict[str, object] = {"translatedText": outputs[0][0] if single else [texts[0] for texts in outputs]}
     if fields.alternatives:
         further = [texts[1:] for texts in outputs]
         body["alternatives"] = further[0] if single else further
@@ -226,5 +226,5 @@ def _direction(service: Service, source: str, target: str) -> Direction:
     )
 
 
-def _shown(language: Detected) -> dict[str, Any]:
+def _shown(language: Detected) -> dict[str, object]:
     return {"language": language.code, "confidence": language.confidence}

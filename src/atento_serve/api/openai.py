@@ -103,7 +103,7 @@ async def _embedded(work: Work, fields: EmbeddingFields, inputs: list[object]) -
             vector = vector[: fields.dimensions]
             norm = float(np.linalg.norm(vector))
             vector = vector / norm if norm else vector  # as OpenAI shortens its vectors
-        shown: Any = vector.tolist()
+        shown: object = vector.tolist()
         if fields.encoding_format == "base64":
             shown = base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii")
         rows.append({"object": "embedding", "index": number, "embedding": shown})

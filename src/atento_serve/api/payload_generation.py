@@ -1,7 +1,7 @@
 """The payload of text generation, whole or streamed as text-generation-inference does; the call that payloads share."""
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ class Call:
     model: str
     verb: str
     inputs: Any
-    parameters: dict[str, Any]
+    parameters: dict[str, object]
 
 
 def inputs_of(call: Call) -> tuple[list[str], bool]:
@@ -42,12 +42,12 @@ def inputs_of(call: Call) -> tuple[list[str], bool]:
     return texts, single
 
 
-def of_inputs(values: list[Any], single: bool) -> Any:
+def of_inputs(values: Sequence[object], single: bool) -> object:
     """The value of the only text, or the list of values."""
     return values[0] if single else values
 
 
-async def generate(call: Call) -> Any:
+async def generate(call: Call) -> object:
     """[{generated_text}], one a prompt and output."""
     fields, options, fit = _read_generation(call)
     texts, _ = inputs_of(call)
@@ -59,7 +59,7 @@ async def generate(call: Call) -> Any:
     ]
 
 
-def _read_generation(call: Call) -> tuple[GenerationFields, dict[str, Any], Fit]:
+def _read_generation(call: Call) -> tuple[GenerationFields, dict[str, object], Fit]:
     """The fields of a call, as options, and with `truncate` tokens at most, of which the last are read."""
     fields = read(GenerationFields, call.parameters, "/parameters")
     bounded("parameters/top_n_tokens", fields.top_n_tokens, 0, MOST_LOG_PROBS)

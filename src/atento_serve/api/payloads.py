@@ -315,7 +315,7 @@ async def plain_payload(call: Call) -> object:
     return of_inputs([value.tolist() if hasattr(value, "tolist") else value for value in outcome.values], single)
 
 
-PAYLOADS: dict[str, Callable[[Call], Coroutine[Any, Any, Any]]] = {
+PAYLOADS: dict[str, Callable[[Call], Coroutine[object, object, object]]] = {
     "fill": fill_mask,
     "classify": text_classification,
     "tag": token_classification,

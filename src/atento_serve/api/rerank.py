@@ -26,7 +26,7 @@ class RerankFields(Fields):
 
     query: str
     model: str | None = None
-    documents: list[Any] | None = None
+    documents: list[object] | None = None
     texts: list[str] | None = None
     top_n: int | None = None
     return_documents: bool | None = None
@@ -177,7 +177,7 @@ def _body(
     return {"id": work.request.scope["atento"]["id"], "model": model, "results": results, "usage": usage}
 
 
-def _shortened(vector: Any, fields: EmbedFields) -> Any:
+def _shortened(vector: object, fields: EmbedFields) -> Any:
     """The first `dimensions` of a vector, of length 1 again where vectors have this length."""
     vector = np.asarray(vector, dtype=np.float32)[: fields.dimensions]
     norm = float(np.linalg.norm(vector))

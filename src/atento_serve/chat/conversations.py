@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from atento.errors import UsageError
 from atento.text.placed import PlacedSpecials
@@ -34,7 +33,7 @@ class Conversations:
         template = template_of(Path(path), tokenizer.specials)
         return None if template is None else cls(template, tokenizer)
 
-    def ids(self, conversation: Mapping[str, Any]) -> list[int]:
+    def ids(self, conversation: Mapping[str, object]) -> list[int]:
         """The ids of a conversation up to where the answer begins.
 
         Args:
@@ -50,7 +49,7 @@ class Conversations:
         self._process.close()
 
 
-def prompts(conversations: Conversations | None, items: Sequence[Any]) -> list[object]:
+def prompts(conversations: Conversations | None, items: Sequence[object]) -> list[object]:
     """The items of a job with the ids of each conversation in its place; one after an equal one has the same.
 
     Raises:

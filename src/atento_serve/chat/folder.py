@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from atento.errors import TokenizerError
 from atento.text.specials import SpecialTokens
@@ -46,7 +45,7 @@ def template_of(folder: Path, specials: SpecialTokens) -> ChatTemplate | None:
     return ChatTemplate(source, list(specials.ids), usual | named)
 
 
-def _sources(folder: Path, settings: Mapping[str, Any]) -> dict[str, str]:
+def _sources(folder: Path, settings: Mapping[str, object]) -> dict[str, str]:
     """The templates of a folder by name; those in files of their own come before those of the settings."""
     files = {"default": folder / _FILE} | {path.stem: path for path in sorted((folder / _FURTHER).glob("*.jinja"))}
     texts = {name: as_text(read_file(path), path) for name, path in files.items() if path.is_file()}

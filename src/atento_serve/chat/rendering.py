@@ -56,7 +56,7 @@ class Renderer:
         pattern = "|".join(map(re.escape, spelled)) or "(?!)"
         self._specials, self._spelled = re.compile(pattern), re.compile(pattern, re.IGNORECASE)
 
-    def parts(self, messages: list[dict[str, Any]], variables: Mapping[str, Any]) -> list[str]:
+    def parts(self, messages: list[dict[str, object]], variables: Mapping[str, object]) -> list[str]:
         """A conversation up to where the answer begins, cut at the special tokens that the template writes.
 
         What the template does with a message is done with its real text. Then it is rendered again with stand-ins
@@ -103,7 +103,7 @@ class Renderer:
             "it looks at special tokens that a message spells, so that theirs cannot be told from its own"
         )
 
-    def _rendered(self, messages: list[dict[str, Any]], variables: Mapping[str, Any]) -> str:
+    def _rendered(self, messages: list[dict[str, object]], variables: Mapping[str, object]) -> str:
         random.seed(0)  # the filter `random`, which must choose the same again
         given = {"tools": None, "documents": None, "add_generation_prompt": True, **self._names, **variables}
         texts, count = [], 0
@@ -126,7 +126,7 @@ class Renderer:
         return [*parts, text[begin:]]
 
 
-def _strings(value: Any) -> Iterator[str]:
+def _strings(value: object) -> Iterator[str]:
     """All strings of a value of JSON."""
     if isinstance(value, str):
         yield value
@@ -137,7 +137,7 @@ def _strings(value: Any) -> Iterator[str]:
             yield from _strings(part)
 
 
-def _guarded(message: Mapping[str, Any], stand_ins: StandIns) -> dict[str, Any]:
+def _guarded(message: Mapping[str, object], stand_ins: StandIns) -> dict[str, object]:
     """A message with stand-ins; the names of its fields, and the usual roles, which are a part of templates, stay."""
     return {
         name: value if name == "role" and value in ROLES else stand_ins.guarded(value)
@@ -159,7 +159,7 @@ def _described(error: Exception) -> str:
     return f"{where}{name}{str(error)[:200]}"
 
 
-def _answer(renderer: Renderer | TemplateFailed, job: Mapping[str, Any]) -> dict[str, Any]:
+def _answer(renderer: Renderer | TemplateFailed, job: Mapping[str, Any]) -> dict[str, object]:
     try:
         if isinstance(renderer, TemplateFailed):
             raise renderer

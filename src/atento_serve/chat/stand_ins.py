@@ -43,7 +43,7 @@ class StandIns:
         """Whether one of its characters is a stand-in."""
         return any(ord(character) in self._showing for character in text)
 
-    def guarded(self, value: Any) -> object:
+    def guarded(self, value: object) -> object:
         """A value of JSON with all its strings guarded."""
         if isinstance(value, str):
             return Guarded(self.hidden(value), self)
@@ -80,7 +80,7 @@ def _hidden(value: Any, stand_ins: StandIns) -> Any:
     return stand_ins.hidden(value) if type(value) is str else value
 
 
-def _of(value: Any, stand_ins: StandIns) -> object:
+def _of(value: object, stand_ins: StandIns) -> object:
     """The result of a method."""
     if isinstance(value, list | tuple):
         return type(value)(_of(part, stand_ins) for part in value)

@@ -30,7 +30,7 @@ class RenderingProcess:
         self._template = template
         self._process: Child | None = None
 
-    def parts(self, conversation: Mapping[str, Any]) -> list[str]:
+    def parts(self, conversation: Mapping[str, object]) -> list[str]:
         """A conversation, cut at the special tokens that the template writes, as `Renderer.parts` has it.
 
         Args:

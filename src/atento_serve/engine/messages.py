@@ -20,23 +20,23 @@ _NAMES = {kind: name for name, kind in EVENTS.items()}
 LONGEST = 256 << 20  # bytes of a line
 
 
-def encoded(message: Mapping[str, Any]) -> bytes:
+def encoded(message: Mapping[str, object]) -> bytes:
     """A message of plain data as a line."""
     return json.dumps(message, separators=(",", ":")).encode("utf-8") + b"\n"
 
 
 def decoded(line: bytes) -> dict[str, Any]:
     """The message of a line."""
-    message: dict[str, Any] = json.loads(line)
+    message: dict[str, object] = json.loads(line)
     return message
 
 
-def job_message(job: Job) -> dict[str, Any]:
+def job_message(job: Job) -> dict[str, object]:
     """A job as plain data."""
     return {"job": _shallow(job)}
 
 
-def event_message(job_id: str, event: Event) -> dict[str, Any]:
+def event_message(job_id: str, event: Event) -> dict[str, object]:
     """An event of a job as plain data."""
     values = _shallow(event)
     if isinstance(event, Result) and isinstance(event.value, np.ndarray):
@@ -54,7 +54,7 @@ def event_of(message: Mapping[str, Any]) -> Event:
     return event
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """A value as plain data: dataclasses as dicts, tuples as lists; a vector stays an array."""
     if is_dataclass(value) and not isinstance(value, type):
         return {name: plain(part) for name, part in _shallow(value).items()}
@@ -65,5 +65,5 @@ def plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _shallow(value: Any) -> dict[str, Any]:
+def _shallow(value: Any) -> dict[str, object]:
     return {field.name: getattr(value, field.name) for field in fields(value)}

@@ -3,7 +3,8 @@
 import sys
 import traceback
 from collections import Counter
-from typing import Any, BinaryIO
+from collections.abc import Mapping
+from typing import BinaryIO
 
 from atento.errors import AtentoError, UsageError
 from atento_serve.chat.template_process import TemplateError
@@ -19,7 +20,7 @@ class Outbox:
         self._stream = stream
         self._batches, self._tokens = Counter[int](), Counter[str]()
 
-    def send(self, message: dict[str, Any]) -> None:
+    def send(self, message: dict[str, object]) -> None:
         """Send a message."""
         self._stream.write(encoded(message))
         self._stream.flush()
@@ -43,7 +44,7 @@ class Outbox:
         """Count a batch, or a step, of so many texts."""
         self._batches[size] += 1
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> Mapping[str, object]:
         """The counts since the last report."""
         counts = {"batches": list(self._batches.items()), "tokens": dict(self._tokens)}
         self._batches.clear()

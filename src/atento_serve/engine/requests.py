@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 from atento.config.sections.decoding import NGRAMS, UTILITIES
 from atento.config.tables.tasks import task_with
@@ -34,7 +33,7 @@ def writer_for(model: Model, verb: str, options: str, limit: int | None) -> Writ
 
 
 def writings_of(
-    writer: Callable[[str, str, int | None], Writer], job: Job, items: list[Any], most_tokens: int
+    writer: Callable[[str, str, int | None], Writer], job: Job, items: list[object], most_tokens: int
 ) -> tuple[Writer, list[Writing | None]]:
     """What writes the outputs of a job, and what is searched for each item; None: nothing.
 
@@ -98,14 +97,14 @@ def width_of(strategy: Strategy) -> int:
     return strategy.width if isinstance(strategy, Beam) else strategy.n if isinstance(strategy, Sample) else 1
 
 
-def _check_utility(options: dict[str, Any]) -> None:
+def _check_utility(options: dict[str, object]) -> None:
     """Raises UsageError: `mbr` names another model, which a request must not load."""
     utility = options.get("mbr")
     if utility is not None and utility not in UTILITIES:
         raise UsageError(f"`mbr` must be one of {', '.join(UTILITIES)}: got {str(utility)[:60]!r}")
 
 
-def _check_draft(options: dict[str, Any], model: Model) -> None:
+def _check_draft(options: dict[str, object], model: Model) -> None:
     """Raises UsageError: `draft` names another model than the one of this model's own decoding."""
     for name in listed(options.get("draft", ())):
         if name != NGRAMS and name not in model.decoding.draft:

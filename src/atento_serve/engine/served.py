@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -267,7 +267,7 @@ class ServedModel:
             with contextlib.suppress(ProcessLookupError):
                 await worker.close()
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: Coroutine[object, object, None]) -> None:
         """Run a coroutine beside the others, and hold it until it ends."""
         task = asyncio.create_task(work)
         self._tasks.add(task)

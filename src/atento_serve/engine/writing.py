@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Any
+from typing import TypeVar
 
 from greenlet import greenlet
 
@@ -38,6 +38,7 @@ from atento_serve.engine.searches import PART, Searches, shared_steps
 from atento_serve.engine.waiting import Waiting
 from atento_serve.jobs import Job, Piece, Result, Usage, WrittenOutput
 
+P = TypeVar("P")
 MOST_ROWS = 256  # outputs that are written at a time, unless one job alone has more
 
 
@@ -137,7 +138,7 @@ class Writers:
         else:
             self._start(written, self._search, _by_limit(searched))
 
-    def _start(self, written: _Written, write: Callable[[Any], None], parts: Sequence[Any]) -> None:
+    def _start(self, written: _Written, write: Callable[[P], None], parts: Sequence[P]) -> None:
         """Let a search write each of the parts of a job."""
         written.searches = self._exact if written.writer.decoding.exact else self._searches
         assert written.searches is not None

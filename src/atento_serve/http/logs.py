@@ -3,7 +3,6 @@
 import json
 import time
 from contextlib import suppress
-from typing import Any
 
 from atento.terminal import echo
 
@@ -19,7 +18,7 @@ class Log:
     def __init__(self, *, texts: bool = False, quiet: bool = False) -> None:
         self.texts, self._quiet = texts, quiet
 
-    def event(self, name: str, **values: Any) -> None:
+    def event(self, name: str, **values: object) -> None:
         """Write one event with the time in UTC; values that are None are left out."""
         now = time.time()
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"
@@ -27,7 +26,7 @@ class Log:
         with suppress(OSError, ValueError):  # standard error is closed; the service goes on
             echo(json.dumps(fields, ensure_ascii=False), err=True)
 
-    def request(self, status: int, **values: Any) -> None:
+    def request(self, status: int, **values: object) -> None:
         """Write the event of one request."""
         if status >= 400 or not self._quiet:
             self.event("request", status=status, **values)

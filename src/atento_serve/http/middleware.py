@@ -5,7 +5,7 @@ import json
 import time
 import uuid
 from collections.abc import MutableMapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -52,7 +52,7 @@ class Observed:
             return
         begun, status, has_ended, has_gone = time.monotonic(), 0, False, False
         number = uuid.uuid4().hex[:16]
-        notes: dict[str, Any] = {}
+        notes: dict[str, object] = {}
         scope["atento"] = {"id": number, "begun": begun, "notes": notes}
         span = None if self._tracing is None else self._tracing.begin(scope)
 
@@ -113,7 +113,7 @@ class Observed:
         if size > self._limits.header_bytes:
             raise _large_head(f"the head of a request must have at most {self._limits.header_bytes:,} bytes", size)
 
-    def _note(self, scope: Scope, status: int, seconds: float, number: str, notes: MutableMapping[str, Any]) -> None:
+    def _note(self, scope: Scope, status: int, seconds: float, number: str, notes: MutableMapping[str, object]) -> None:
         route = _route(scope)
         self._metrics.end(route, status, seconds)
         self._log.request(

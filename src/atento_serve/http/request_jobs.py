@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
@@ -65,7 +65,7 @@ class Pointers:
     prefix: str = "/"
     names: Mapping[str, str] = field(default_factory=dict)
 
-    def refusal(self, message: str, options: Mapping[str, Any]) -> ServiceError:
+    def refusal(self, message: str, options: Mapping[str, object]) -> ServiceError:
         """The error that says why a model refuses an option or a text, in the names of the request."""
         message = message.removeprefix("options: ").replace("`decoding.", "`")
         named = [name for name in _NAMED.findall(message) if name in options]
@@ -101,8 +101,8 @@ class Work:
         self,
         model: str,
         verb: str,
-        items: list[Any],
-        options: dict[str, Any],
+        items: Sequence[object],
+        options: Mapping[str, object],
         *,
         stream: bool = False,
         log_probs: int | None = None,
@@ -134,8 +134,8 @@ class Work:
         self,
         model: str,
         verb: str,
-        items: list[Any],
-        options: dict[str, Any] | None = None,
+        items: Sequence[object],
+        options: Mapping[str, object] | None = None,
         *,
         log_probs: int | None = None,
         fit: Fit = WHOLE,
@@ -156,7 +156,7 @@ class Work:
         return outcome
 
     async def run_in_parts(
-        self, model: str, verb: str, items: list[Any], options: dict[str, Any] | None = None
+        self, model: str, verb: str, items: Sequence[object], options: Mapping[str, object] | None = None
     ) -> Outcome:
         """The values of any number of items, by jobs of the size of a usual request, so that others come in between.
 
@@ -231,7 +231,7 @@ class Work:
         return ServiceError(500, "the service failed; its log says where", "bug")
 
 
-async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
+async def unless_gone(request: Request, work: Coroutine[object, object, T]) -> T:
     """The result of some work, which is cancelled when the client closes the connection.
 
     Raises:
@@ -251,7 +251,7 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
                 await future
 
 
-Chunks = AsyncIterator[dict[str, Any]]
+Chunks = AsyncIterator[dict[str, object]]
 
 
 async def event_stream(
@@ -272,7 +272,7 @@ async def event_stream(
     began()
 
     async def lines() -> AsyncIterator[str]:
-        upcoming: asyncio.Future[dict[str, Any]] | None = None
+        upcoming: asyncio.Future[dict[str, object]] | None = None
         try:
             yield _line(first)
             while True:
@@ -299,19 +299,19 @@ async def event_stream(
     return StreamingResponse(lines(), media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
 
 
-async def _next(chunks: Chunks) -> dict[str, Any]:
+async def _next(chunks: Chunks) -> dict[str, object]:
     return await anext(chunks)
 
 
-def _line(chunk: dict[str, Any]) -> str:
+def _line(chunk: dict[str, object]) -> str:
     return f"data: {json.dumps(chunk, ensure_ascii=False, separators=(',', ':'))}\n\n"
 
 
-def _characters(items: list[Any]) -> int:
+def _characters(items: Sequence[object]) -> int:
     return sum(len(part) for item in items for part in _parts(item))
 
 
-def _parts(item: Any) -> Iterator[str]:
+def _parts(item: object) -> Iterator[str]:
     if isinstance(item, str):
         yield item
     elif isinstance(item, list | tuple):

@@ -7,7 +7,7 @@ from atento_serve.http.fields import Fields
 
 
 def accepts(
-    kind: type[Fields] | dict[str, object], *, form: bool = False, example: dict[str, Any] | None = None
+    kind: type[Fields] | dict[str, object], *, form: bool = False, example: dict[str, object] | None = None
 ) -> dict[str, object]:
     """The entry of a request body with these fields, as JSON or, with `form`, also as a form.
 
@@ -24,15 +24,15 @@ def accepts(
     return {"requestBody": {"required": True, "content": content}}
 
 
-def _whole(schema: dict[str, Any]) -> dict[str, object]:
+def _whole(schema: dict[str, object]) -> dict[str, object]:
     """A schema with its definitions in place of the references to them, which a document around it could not follow."""
-    definitions = schema.pop("$defs", {})
+    definitions: Any = schema.pop("$defs", {})
 
-    def within(part: Any) -> Any:
+    def within(part: object) -> Any:
         if isinstance(part, dict):
             name = str(part.get("$ref", "")).rpartition("/")[2]
             return within(definitions[name]) if name else {key: within(value) for key, value in part.items()}
         return [within(value) for value in part] if isinstance(part, list) else part
 
-    whole: dict[str, Any] = within(schema)
+    whole: dict[str, object] = within(schema)
     return whole

@@ -4,7 +4,6 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from starlette.requests import Request
 
@@ -88,6 +87,6 @@ class Service:
             raise busy("the service is stopping", 5, "stopping")
 
 
-def note(request: Request, **values: Any) -> None:
+def note(request: Request, **values: object) -> None:
     """Add values to the line of log of a request; never a user's text."""
     request.scope["atento"]["notes"].update(values)

@@ -3,14 +3,13 @@
 import json
 import math
 from collections import Counter
-from typing import Any
 
 from atento_serve.http.errors import ServiceError
 
 _DIGITS = 20  # of the longest integer of 64 bits, with its sign
 
 
-def parse(body: bytes, depth: int) -> Any:
+def parse(body: bytes, depth: int) -> object:
     """The value of a JSON body.
 
     Args:
@@ -44,7 +43,7 @@ def _bad(message: str) -> ServiceError:
     return ServiceError(400, message, "invalid_json")
 
 
-def _constant(name: str) -> Any:
+def _constant(name: str) -> object:
     raise _bad(f"numbers must be finite: got {name}")
 
 
@@ -61,7 +60,7 @@ def _number(digits: str) -> float:
     return value
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
         counts = Counter(name for name, _ in pairs)
@@ -70,11 +69,11 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-def _check(value: Any, depth: int) -> None:
+def _check(value: object, depth: int) -> None:
     """Raises ServiceError: nested too deep, or a text that is not Unicode."""
-    level: list[Any] = [value]
+    level: list[object] = [value]
     for _ in range(depth + 1):
-        inner: list[Any] = []
+        inner: list[object] = []
         for item in level:
             if isinstance(item, str):
                 _check_text(item)

@@ -13,7 +13,7 @@ from atento.errors import UsageError
 LONGEST = 4000  # characters
 _MOST = 4096  # the largest number
 _DEEPEST = 64  # masks within one another, each a call within a call
-Value = Any
+Value = object
 """A number, a list of values, or a mask."""
 
 
@@ -21,7 +21,7 @@ def _tensor(value: Value) -> Value:
     return torch.tensor(value) if isinstance(value, list) else value
 
 
-def _of_lengths(make: Callable[[Value], Mask]) -> Callable[[Value], Mask]:
+def _of_lengths(make: Callable[..., Mask]) -> Callable[[Value], Mask]:
     """A mask that takes lengths, one a row, as a list."""
     return lambda value: make(_tensor(value))
 
@@ -97,7 +97,7 @@ def _mask(node: ast.expr, depth: int) -> Mask:
     raise UsageError(f"a mask is one of {', '.join(NAMES)}, joined by &, | and ~: got {ast.unparse(node)[:60]!r}")
 
 
-def _value(node: ast.expr, depth: int) -> Value:
+def _value(node: ast.expr, depth: int) -> Any:
     """A number, a list of values, or a mask."""
     if isinstance(node, ast.List | ast.Tuple | ast.Set):
         values = [_value(one, depth + 1) for one in node.elts]

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from atento.model import Model
 from atento_serve.http.errors import ServiceError
@@ -73,7 +72,7 @@ FUNCTIONS: dict[str, Function] = {
 }
 
 
-def answer(shelf: Shelf, function: str, arguments: object) -> tuple[Any, bytes]:
+def answer(shelf: Shelf, function: str, arguments: object) -> tuple[object, bytes]:
     """What a function answers.
 
     Raises:

@@ -16,9 +16,9 @@ from atento_serve.settings import Limits, ModelSettings
 
 MOST_MODELS, MOST_TOKENIZERS, MOST_RESULTS = 4, 8, 20
 T = TypeVar("T")
-Values = dict[str, Any]
+Values = dict[str, object]
 """What an answer says, as plain data."""
-Function = tuple[type[Fields], Callable[["Shelf", Any], Any]]
+Function = tuple[type[Fields], Callable[["Shelf", Any], object]]
 """The fields that a request must have, and what answers it: plain data, or a pair of that and bytes."""
 
 

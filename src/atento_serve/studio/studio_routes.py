@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from typing import Any
+from collections.abc import Callable
 
 from fastapi import FastAPI
 from starlette.requests import Request
@@ -70,7 +70,7 @@ def add_routes(app: FastAPI, service: Service, studio: Studio) -> None:
     async def to_page(_: Request) -> Response:
         return RedirectResponse("/studio/")
 
-    routes: list[tuple[str, Any, list[str]]] = [
+    routes: list[tuple[str, Callable[..., object], list[str]]] = [
         ("/studio", to_page, ["GET"]),
         ("/studio/api/about", about, ["GET"]),
         ("/studio/api/runs", runs, ["GET"]),

@@ -10,7 +10,7 @@ from atento_serve.studio.shelf import Values
 Format = Literal["u8", "f16", "f32"]
 
 
-def tile(matrix: NDArray[Any], form: Format, **about: Any) -> tuple[Values, bytes]:
+def tile(matrix: NDArray[Any], form: Format, **about: object) -> tuple[Values, bytes]:
     """A matrix (T,S) of values from 0 on as bytes: value = number * `scale`.
 
     Args:

@@ -1,7 +1,5 @@
 """The screen Answer: the span of a context that answers a question, and the others that were considered."""
 
-from typing import Any
-
 from atento.model import Model
 from atento_serve.engine.verbs import verbs_of
 from atento_serve.http.fields import bounded
@@ -29,7 +27,7 @@ def _answers(shelf: Shelf, fields: QuestionFields) -> Values:
     model = shelf.model(fields.model)
     bounded("top", fields.top, 1, 20)
     shelf.check_text(model, fields.text, fields.question)
-    found: Any = model.answer(fields.question, fields.text, n_best=fields.top)
+    found = model.answer(fields.question, fields.text, n_best=fields.top)
     return {"answers": [[one.text, one.start, one.end, one.probability] for one in found]}
 
 

@@ -1,7 +1,6 @@
 """The screen Beam tree: every candidate of a search, and why it was cut."""
 
-from typing import Any
-
+from atento.config.sections.decoding import DecodingOptions
 from atento_serve.http.fields import bounded
 from atento_serve.studio.screens.next_token import why_not
 from atento_serve.studio.shelf import Function, Shelf, Values
@@ -25,13 +24,13 @@ def _search(shelf: Shelf, fields: SearchFields) -> Values:
     shelf.check_text(model, fields.text)
     bounded("beam", fields.beam, 1, 16)
     bounded("max_new_tokens", fields.max_new_tokens, 1, 64)
-    options: Any = {"beam": fields.beam, "max_new_tokens": fields.max_new_tokens}
+    options: DecodingOptions = {"beam": fields.beam, "max_new_tokens": fields.max_new_tokens}
     if fields.beam > 1:
         options["length_penalty"] = fields.length_penalty
     if fields.no_repeat_ngrams:
         options["no_repeat_ngrams"] = fields.no_repeat_ngrams
     outputs, trace = model.traced(fields.text, n_best=fields.beam, **options)
-    nodes: list[list[Any]] = []
+    nodes: list[list[object]] = []
     at: dict[tuple[int, ...], int] = {}
     for number, step in enumerate(trace.runs[-1].steps):
         for one in step.candidates:

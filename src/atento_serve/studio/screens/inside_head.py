@@ -1,7 +1,5 @@
 """The screen Inside a head: every number between a query, a key and the output of a head."""
 
-from typing import Any
-
 from torch import Tensor
 
 from atento.inspection.head_steps import HeadSteps, head_steps
@@ -55,7 +53,7 @@ def _numbers(steps: HeadSteps, h: int, i: int, j: int) -> Values:
     q = steps.queries if steps.rotated_queries is None else steps.rotated_queries
     k = steps.keys if steps.rotated_keys is None else steps.rotated_keys
     scores = steps.content if steps.position is None else steps.content + steps.position
-    row: dict[str, Any] = {
+    row: dict[str, object] = {
         "content": steps.content[h, i].tolist(),
         "position": None if steps.position is None else steps.position[h, i].tolist(),
         "score": scores[h, i].tolist(),

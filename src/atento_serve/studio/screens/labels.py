@@ -1,10 +1,10 @@
 """The screen Classify and tag: the labels of a text or of two, or those of its words."""
 
-from typing import Any
+from collections.abc import Sequence
 
 from atento.model import Model
 from atento.tasks.classification import classifications
-from atento.tasks.tagging import tag_words
+from atento.tasks.tagging import Entity, tag_words
 from atento_serve.engine.verbs import verbs_of
 from atento_serve.studio.reasons import Reason
 from atento_serve.studio.shelf import Function, Shelf, Values
@@ -28,18 +28,19 @@ def _labels(shelf: Shelf, fields: PairFields) -> Values:
     """The labels of a text with their probabilities; entities and tags of words where the model gives these."""
     model = shelf.model(fields.model)
     shelf.check_text(model, fields.text, fields.second)
-    verbs, found = verbs_of(model), dict[str, Any]()
+    verbs, found = verbs_of(model), dict[str, object]()
     if "classify" in verbs:
-        texts: Any = [(fields.text, fields.second)] if fields.second else [fields.text]
+        texts: Sequence[str] | Sequence[tuple[str, str]] = (
+            [(fields.text, fields.second)] if fields.second else [fields.text]
+        )
         found["labels"] = [[one.name, one.probability] for one in classifications(model, texts)[0]]
     if "tag" in verbs:
-        entities: Any = model.tag(fields.text)
-        words: Any = tag_words(model, fields.text)
+        entities, words = model.tag(fields.text), tag_words(model, fields.text)
         found |= {"entities": [_span(one) for one in entities], "words": [_span(one) for one in words]}
     return found
 
 
-def _span(entity: Any) -> list[Any]:
+def _span(entity: Entity) -> list[object]:
     return [entity.label, entity.text, entity.start, entity.end, entity.probability]
 
 

@@ -1,6 +1,6 @@
 """The screen Next token: its distribution before and after each filter, and a token drawn from it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -41,7 +41,7 @@ _NEUTRAL = {name: NextFields.model_fields[name].default for name in _FILTERS}
 class _Shapes(Trace):
     """A search, and the entropy in nats of each distribution of its last step."""
 
-    def __init__(self, name: Any) -> None:
+    def __init__(self, name: Callable[[int], str]) -> None:
         super().__init__(top=_SHOWN, name=name)
         self.entropies: list[float] = []
 

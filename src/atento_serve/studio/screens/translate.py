@@ -1,7 +1,6 @@
 """The screen Translate: the output of a source, the tokens that were as probable, and another beginning."""
 
-from typing import Any
-
+from atento.config.sections.decoding import DecodingOptions
 from atento.config.tables.tasks import task_with
 from atento.model import Model
 from atento.tasks.model_outputs import score, writing_task
@@ -34,7 +33,7 @@ def _forced(shelf: Shelf, fields: ForcedFields) -> Values:
     model = shelf.model(fields.model)
     check_texts([fields.text])
     shelf.check_text(model, fields.text, fields.prefix)
-    options: Any = {"prefix": fields.prefix} if fields.prefix else {}
+    options: DecodingOptions = {"prefix": fields.prefix} if fields.prefix else {}
     outputs, _ = model.traced(fields.text, n_best=1, **options)
     return {"output": outputs[0].text, "log_prob": outputs[0].hypothesis.log_prob}
 

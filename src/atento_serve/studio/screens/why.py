@@ -35,7 +35,7 @@ def _explain(shelf: Shelf, fields: WhyFields) -> Values:
     model = shelf.model(fields.model)
     shelf.check_text(model, fields.text, fields.second)
     verb = _verb(model)
-    text: Any = fields.text
+    text: str | tuple[str, str] = fields.text
     if verb == "answer":
         text = (fields.second, fields.text)
     elif fields.second:
