@@ -1,7 +1,6 @@
 """Benchmarks beside other libraries, by name: `atento bench` finds them in a clone; they are not installed."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from benchmarks.agreement import measure_agreement
 from benchmarks.attention import measure_attention
@@ -26,7 +25,7 @@ from benchmarks.sizing import measure_sizing
 from benchmarks.training import measure_training
 from benchmarks.words import measure_words
 
-BENCHES: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
+BENCHES: dict[str, Callable[..., Iterator[dict[str, object]]]] = {
     "agreement": measure_agreement,
     "training": measure_training,
     "pretraining": measure_pretraining,
@@ -50,4 +49,4 @@ BENCHES: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
     "attention": measure_attention,
     "observation": measure_observation,
 }
-REPORTS: dict[str, Callable[..., Any]] = {}  # all are read row by row
+REPORTS: dict[str, Callable[..., object]] = {}  # all are read row by row

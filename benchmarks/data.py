@@ -31,7 +31,7 @@ _UPDATES = 2  # of training
 _BLOCK = 4_000  # texts that are encoded together
 
 
-def measure_data(seconds: float) -> Iterator[dict[str, Any]]:
+def measure_data(seconds: float) -> Iterator[dict[str, object]]:
     """Yield the rate of each part on generated text whose word frequencies follow Zipf's law.
 
     Args:

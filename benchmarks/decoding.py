@@ -47,7 +47,7 @@ COMPARISONS: tuple[Comparison, ...] = (
     ("atento float32", "ctranslate2 float32", (1.2, 1.2)),
 )
 
-Contenders = Mapping[str, tuple[type[Contender], tuple[Any, ...]]]
+Contenders = Mapping[str, tuple[type[Contender], tuple[object, ...]]]
 
 
 def measure_decoding(
@@ -66,7 +66,7 @@ def measure_decoding(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_weights(folder / "weights", config)
-        sides: dict[str, tuple[type[Contender], tuple[Any, ...]]] = {
+        sides: dict[str, tuple[type[Contender], tuple[object, ...]]] = {
             "transformers float32": (Transformers, (folder / "weights",)),
             "atento plain": (Ours, (folder / "weights", "plain")),
         }

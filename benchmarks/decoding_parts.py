@@ -32,14 +32,14 @@ class _Clock:
     def __init__(self, part: Any, name: str, durations: Spent) -> None:
         self.part, self.name, self.durations = part, name, durations
 
-    def __call__(self, *arguments: Any, **keywords: Any) -> object:
+    def __call__(self, *arguments: object, **keywords: Any) -> object:
         return self._timed(self.part, *arguments, **keywords)
 
     def plus(self, *arguments: Any) -> Any:
         """Call and time `PackedLinear.plus`."""
         return self._timed(self.part.plus, *arguments)
 
-    def _timed(self, call: Callable[..., Any], *arguments: Any, **keywords: object) -> object:
+    def _timed(self, call: Callable[..., object], *arguments: Any, **keywords: object) -> object:
         start = time.perf_counter()
         result = call(*arguments, **keywords)
         self.durations[self.name] += time.perf_counter() - start

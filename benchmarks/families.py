@@ -14,7 +14,7 @@ from atento.precision import best_precision
 from benchmarks.family_side import CASES, SHAPES
 
 
-def measure_families(seconds: float) -> Iterator[dict[str, Any]]:
+def measure_families(seconds: float) -> Iterator[dict[str, object]]:
     """Yield rows of milliseconds and peak MiB, ours and theirs; the last rows are the ratios, ours to theirs."""
     for family in CASES:
         for shape in SHAPES:
@@ -46,5 +46,5 @@ def _side(who: str, family: str, shape: str, work: str, precision: str, seconds:
     if process.returncode:
         last = (process.stderr.strip().splitlines() or ["no message"])[-1]
         raise AtentoError(f"{' '.join(arguments)}: {last}")
-    row: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+    row: dict[str, object] = json.loads(process.stdout.splitlines()[-1])
     return row

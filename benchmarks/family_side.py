@@ -23,7 +23,7 @@ from atento.training.allocator import keep_freed_memory
 from atento.training.step import Updater
 
 _CLASSES = HeadConfig("classification", labels=("a", "b"))
-_DROPOUT: dict[str, Any] = {"dropout": 0.1, "attention": {"dropout": 0.1}}
+_DROPOUT: dict[str, object] = {"dropout": 0.1, "attention": {"dropout": 0.1}}
 # the sizes of the released models with the same dropout; Llama's block at GPT-2's size
 CASES: dict[str, NetworkConfig] = {
     "bert": presets.bert_base(heads=(_CLASSES,)),

@@ -7,7 +7,6 @@ each, greedy; both contenders forbid EOS. Each runs in a separate process with t
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from benchmarks.decoding import PRECISIONS, Comparison, compare
 from benchmarks.decoding_sides import Ours, Transformers, Work, write_weights
 from benchmarks.processes import Contender, about
 
-_TINY_IDS: dict[str, Any] = {"ids": {"pad": 199, "unk": 199, "bos": 199, "eos": 199, "start": 199}}
+_TINY_IDS: dict[str, object] = {"ids": {"pad": 199, "unk": 199, "bos": 199, "eos": 199, "start": 199}}
 SIZES: dict[str, NetworkConfig] = {
     "gpt2": presets.gpt2(),
     "tiny": presets.gpt2(vocab_size=200, d_model=32, d_ff=64, n_heads=4, n_layers=2, max_len=128, **_TINY_IDS),
@@ -45,7 +44,7 @@ def measure_generation(
     cells: Sequence[Work] = CELLS,
     precisions: Sequence[str] = PRECISIONS,
     rounds: int = 3,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[dict[str, object]]:
     """Yield rows of tokens per second (of the best and the median round) and peak MiB; the last rows are the ratios.
 
     Prompts have left padding, which `transformers` needs. Each contender is measured for about `seconds` over all
@@ -54,7 +53,7 @@ def measure_generation(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "weights"
         write_weights(folder, SIZES[size])
-        sides: dict[str, tuple[type[Contender], tuple[Any, ...]]] = {
+        sides: dict[str, tuple[type[Contender], tuple[object, ...]]] = {
             "transformers float32": (Transformers, (folder,)),
             "atento plain": (Ours, (folder, "plain")),
         }

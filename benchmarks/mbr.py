@@ -155,7 +155,7 @@ def _mbrs_choosers(name: str) -> dict[str, Chooser]:
     return {who: _mbrs_chooser(name, options) for who, options in settings.items()}
 
 
-def _mbrs_chooser(name: str, options: dict[str, Any]) -> Chooser:
+def _mbrs_chooser(name: str, options: dict[str, object]) -> Chooser:
     scores = mbrs_metric(name, **options).expected_scores
 
     def choose(candidates: list[str]) -> int:
@@ -164,7 +164,7 @@ def _mbrs_chooser(name: str, options: dict[str, Any]) -> Chooser:
     return choose
 
 
-def mbrs_metric(name: str, **options: Any) -> Any:
+def mbrs_metric(name: str, **options: object) -> Any:
     """Return the BLEU ("bleu") or chrF ("chrf") of `mbrs`.
 
     Its package of metrics also imports the neural metrics, whose dependencies need older versions of `transformers`. An

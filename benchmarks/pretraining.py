@@ -6,7 +6,6 @@ Documents of natural lengths; real input tokens per second, padding, and the sha
 import importlib.util
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +17,7 @@ from benchmarks.processes import Contender, Measurement, Side, about, alternate,
 _TOKENS = 4096  # real tokens of an update
 _ROUNDS = 2
 _MATRIX = (2048, 768, 3072)  # rows, inputs and outputs of the product that measures the machine's rate
-_Made = tuple[type[Contender], tuple[Any, ...]]  # a contender and the arguments that load it
+_Made = tuple[type[Contender], tuple[object, ...]]  # a contender and the arguments that load it
 
 
 def measure_pretraining(seconds: float, *, size: str = "base", tokens: int = _TOKENS) -> Iterator[dict[str, object]]:

@@ -28,7 +28,7 @@ _DOCUMENTS = 1500
 _LONGEST = 512  # tokens of a row
 _PEER_ROWS = 8  # documents of a forward pass of the plain loop, padded to the longest
 _HEAD = (HeadConfig("masked-language-model"),)
-_SMALL: dict[str, Any] = {"vocab_size": 500, "d_model": 32, "d_ff": 64, "n_heads": 4, "n_layers": 2}
+_SMALL: dict[str, object] = {"vocab_size": 500, "d_model": 32, "d_ff": 64, "n_heads": 4, "n_layers": 2}
 SIZES: dict[str, dict[str, NetworkConfig]] = {
     "base": {
         "bert": presets.bert_base(pooler=False, heads=_HEAD),

@@ -102,7 +102,7 @@ class Side:
         self._pipe.close()  # the process stops when the pipe is closed
         self._process.join()
 
-    def _exchange(self, message: Any = None) -> Any:
+    def _exchange(self, message: object = None) -> Any:
         """Send a message, if there is one, and return the answer of the process."""
         try:
             if message is not None:
@@ -134,7 +134,7 @@ def _variables(environment: Mapping[str, str] | None) -> Iterator[None]:
         os.environ.update(before)
 
 
-def _serve(pipe: Connection, kind: type[Contender], arguments: tuple[Any, ...], n_threads: int) -> None:
+def _serve(pipe: Connection, kind: type[Contender], arguments: tuple[object, ...], n_threads: int) -> None:
     """In the separate process: load, report it, then answer each piece of work with a measurement."""
     torch.set_num_threads(n_threads)
     contender = kind()
@@ -168,7 +168,7 @@ def memory_mib(name: str, process: int | str = "self") -> float | None:
 
 
 def alternate(
-    sides: Mapping[str, Side], work: Any, seconds: float, rounds: int = 3, *, warm_up: Any = None
+    sides: Mapping[str, Side], work: Any, seconds: float, rounds: int = 3, *, warm_up: object = None
 ) -> dict[str, list[Measurement]]:
     """Run all contenders on the same work alternately (A, B, C, A, B, C ...), after one warm-up run each.
 

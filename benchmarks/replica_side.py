@@ -150,7 +150,7 @@ def theirs(work: Work) -> Iterator[Trainer]:
 @contextmanager
 def accelerated(work: Work) -> Iterator[Trainer]:
     """Marian of `transformers` in a loop of `accelerate`, which wraps model, optimizer and data."""
-    accelerate: Any = importlib.import_module("accelerate")
+    accelerate = importlib.import_module("accelerate")
     config = NETWORKS[work.size]
     source, target = natural_lengths(_SENTENCES, config.vocab_size)
     torch.manual_seed(1)

@@ -74,7 +74,7 @@ def ratios(loads: Mapping[str, Mapping[int, Load]]) -> Iterator[dict[str, Any]]:
                 yield _ratio(exact, ours[exact][count], peer, seen, count, None)
 
 
-def _numbers(seen: Load) -> dict[str, Any]:
+def _numbers(seen: Load) -> dict[str, object]:
     return {
         "requests_per_second": round(seen.rate, 1),
         "p50_ms": round(seen.milliseconds(50), 1),
@@ -85,7 +85,7 @@ def _numbers(seen: Load) -> dict[str, Any]:
 
 
 def _ratio(who: str, ours: Load, peer: str, theirs: Load, clients: int, goal: float | None) -> dict[str, Any]:
-    row: dict[str, Any] = {"who": who, "clients": clients, "ratio_to": peer}
+    row: dict[str, object] = {"who": who, "clients": clients, "ratio_to": peer}
     row["ratio"] = round(ours.rate / theirs.rate, 2) if theirs.rate else None
     row["p99_ratio"] = round(ours.milliseconds(99) / theirs.milliseconds(99), 2) if theirs.rate else None
     return row if goal is None else row | {"goal": goal}

@@ -61,9 +61,9 @@ class Computing:
         self._requests: SimpleQueue[tuple[list[str], Future[list[Any]]]] = SimpleQueue()
         Thread(target=self._run, daemon=True).start()
 
-    def submit(self, texts: list[str]) -> Future[list[Any]]:
+    def submit(self, texts: list[str]) -> Future[list[object]]:
         """Put a request at the end of the queue."""
-        future: Future[list[Any]] = Future()
+        future: Future[list[object]] = Future()
         self._requests.put((texts, future))
         return future
 
@@ -98,7 +98,7 @@ def _classify(options: argparse.Namespace) -> Answer:
     from transformers import pipeline
 
     torch.set_num_threads(options.threads)
-    pipe: Any = pipeline("text-classification", model=str(options.folder), device="cpu")
+    pipe = pipeline("text-classification", model=str(options.folder), device="cpu")
     return lambda texts: pipe(texts)
 
 
@@ -120,7 +120,7 @@ def _generation(options: argparse.Namespace, kind: Any, written_from: Callable[[
     import transformers
 
     torch.set_num_threads(options.threads)
-    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(options.folder, padding_side="left")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(options.folder, padding_side="left")
     model = kind.from_pretrained(options.folder).eval()
     # the defaults: a decoding configuration of the folder (Marian's forces EOS at the last step) is ignored
     configuration: Any = transformers.GenerationConfig
@@ -169,7 +169,7 @@ def _ctranslate2_generate(options: argparse.Namespace) -> Answer:
     return answer
 
 
-def _ctranslate2_options(options: argparse.Namespace) -> dict[str, Any]:
+def _ctranslate2_options(options: argparse.Namespace) -> dict[str, object]:
     """One batch at a time with all threads."""
     common = {"device": "cpu", "inter_threads": 1, "intra_threads": options.threads}
     return common | {"compute_type": options.precision}

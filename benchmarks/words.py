@@ -101,7 +101,7 @@ class Gensim:
         return seconds, np.stack([model.wv[word] for word in order])
 
 
-def measure_words(seconds: float, *, count: int = 20_000) -> Iterator[dict[str, Any]]:
+def measure_words(seconds: float, *, count: int = 20_000) -> Iterator[dict[str, object]]:
     """Yield rows of words a second and of the probe, for each mode and library, and the ratio of the rates.
 
     Args:

@@ -1,6 +1,6 @@
 """Atento: attention models for language. This file names what a user imports, and loads it only when it is used."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from atento.precision import set_short_waits
 from atento.version import __version__
@@ -31,7 +31,7 @@ _HOMES = {
 set_short_waits()
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'atento' has no attribute {name!r}")
     from importlib import import_module

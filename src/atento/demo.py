@@ -16,7 +16,7 @@ ATTENTION_EXAMPLE = "The white cat sleeps."
 def results(run: Path, sentences: list[str], count: int = 500, device: str = "auto") -> dict[str, object]:
     """Return the scores of both held-out splits, translations, the alignment error, and the attention page's path."""
     model = load(run, device=device)
-    splits: dict[str, Any] = {}
+    splits = {}
     for split in SPLITS:
         pairs = write(split, count)
         outputs = model.translate([pair.source for pair in pairs])

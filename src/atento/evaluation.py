@@ -271,7 +271,7 @@ def _chosen_columns(
     return columns
 
 
-def reading_learned(model: Model, task: str) -> dict[str, Any]:
+def reading_learned(model: Model, task: str) -> dict[str, object]:
     """Return how the training data of the model was read, by keys of a source and `skip_bad`; for its own task."""
     learned = model.config.get("reading")
     if not isinstance(learned, dict) or task != model.config.get("task"):
@@ -286,7 +286,7 @@ def _chosen_reading(
     skip_bad: bool | None,
     reading: Mapping[str, Any] | None,
     say: Callable[[str], None] | None,
-) -> tuple[bool, Mapping[str, Any]]:
+) -> tuple[bool, Mapping[str, object]]:
     """Return whether broken records are left out, and how files are read: as the call says, else as in training."""
     learned = reading_learned(model, task)
     skips = bool(learned.pop("skip_bad", False))

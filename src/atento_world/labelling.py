@@ -106,7 +106,7 @@ def _of_sentence(
     return draw
 
 
-def _common(values: set[Any]) -> object:
+def _common(values: set[object]) -> object:
     """Return the value that all main clauses share; None if they differ or there are none."""
     return values.pop() if len(values) == 1 else None
 

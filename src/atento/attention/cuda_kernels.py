@@ -15,7 +15,7 @@ from atento.attention.lowering import LoweredMask
 
 
 @cache
-def _compiled_flex_attention() -> Callable[..., Any]:
+def _compiled_flex_attention() -> Callable[..., object]:
     """FlexAttention compiled, once in a process; PyTorch compiles it again for each new kind of call."""
     from torch.nn.attention.flex_attention import flex_attention
 

@@ -19,7 +19,7 @@ class NetworkUnderTest:
     Vector inputs are shifted directly. For token ids, a forward hook shifts the output of each module that reads them.
     """
 
-    def __init__(self, call: Callable[[Tensor], Any], inputs: Tensor, real: Tensor | None) -> None:
+    def __init__(self, call: Callable[[Tensor], object], inputs: Tensor, real: Tensor | None) -> None:
         self.call, self.inputs, self.real = call, inputs, None if real is None else real.to(inputs.device)
         self.tokens = not inputs.is_floating_point()
         if inputs.dim() != (2 if self.tokens else 3) or 0 in inputs.shape:
@@ -35,7 +35,7 @@ class NetworkUnderTest:
         self.shifts: list[Tensor] = []
 
     @contextmanager
-    def hooked(self, network: Callable[..., Any], embedding: str | None) -> Iterator[None]:
+    def hooked(self, network: Callable[..., object], embedding: str | None) -> Iterator[None]:
         """Find and hook the modules that read the ids: the named one, or each module without children that does.
 
         On exit the hooks are removed, and buffers that runs change (running means, for example) are restored.
@@ -46,7 +46,9 @@ class NetworkUnderTest:
         leaves = [module for module in named.values() if not any(module.children())]
         hooked = leaves if embedding is None else [named[embedding]]
 
-        def read(module: nn.Module, args: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> Tensor | None:
+        def read(
+            module: nn.Module, args: tuple[object, ...], keywords: dict[str, object], output: Any
+        ) -> Tensor | None:
             first = next((argument for argument in (*args, *keywords.values()) if isinstance(argument, Tensor)), None)
             if first is None or not self._is_current(first, named=embedding is not None):
                 return None

@@ -113,7 +113,7 @@ class Proof:
 
 
 def prove(
-    network: Callable[..., Any],
+    network: Callable[..., object],
     inputs: Tensor,
     mask: Mask | Tensor | Sequence[Mask | Tensor],
     *,

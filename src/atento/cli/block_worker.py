@@ -61,12 +61,12 @@ def _captured() -> Iterator[io.BytesIO]:
 
 
 @contextlib.contextmanager
-def _noted_warnings() -> Iterator[list[dict[str, Any]]]:
+def _noted_warnings() -> Iterator[list[dict[str, object]]]:
     """Collect the warnings of the package as plain data, for the process that prints them."""
     from atento.errors import AtentoWarning
     from atento.tasks.length_warnings import LongTextWarning
 
-    noted: list[dict[str, Any]] = []
+    noted: list[dict[str, object]] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", AtentoWarning)

@@ -12,7 +12,7 @@ from atento.cli.completion import words
 from atento.cli.options import with_signature
 
 _PANEL = "Files of any size"
-_FLAGS: dict[str, Any] = {
+_FLAGS: dict[str, object] = {
     "cluster": Annotated[
         str | None,
         typer.Option(

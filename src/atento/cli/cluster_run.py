@@ -95,7 +95,7 @@ class Launch:
             output.save()
             _report(output)
 
-    def _output_options(self) -> dict[str, Any]:
+    def _output_options(self) -> dict[str, object]:
         """The options that decide the bytes of the parts."""
         options = {name: value for name, value in self.options.items() if name not in _NOT_OF_OUTPUT}
         options |= options.pop("decoding", {})

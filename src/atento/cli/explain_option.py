@@ -56,7 +56,7 @@ class ExplainOptions(LineOptions):
         model: str,
         texts: "Callable[[str], str | tuple[str, str]]",
         *,
-        excluded: Mapping[str, Any],
+        excluded: Mapping[str, object],
         check: Check | None = None,
         **options: Any,
     ) -> bool:

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import TextIO
 
 from atento.terminal import echo
 
@@ -37,7 +37,7 @@ def warnings_as_lines() -> Iterator[None]:
             echo(f"warning: {message}", err=True)
 
     with warnings.catch_warnings():
-        default_show: Any = warnings.showwarning
+        default_show = warnings.showwarning
         warnings.simplefilter("always", AtentoWarning)
         warnings.showwarning = show
         yield

@@ -2,7 +2,7 @@
 
 import codecs
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from atento.config.literals import OneOf, check_choices
 from atento.config.sections.decoding import DecodingConfig
@@ -305,7 +305,7 @@ class Recipe:
     """Metrics of validation and test. The first one, or the loss if there is none, decides which checkpoint is best."""
 
 
-def recipe_to_dict(recipe: Recipe) -> dict[str, Any]:
+def recipe_to_dict(recipe: Recipe) -> dict[str, object]:
     """Return the resolved recipe as plain data."""
     from dataclasses import asdict
 

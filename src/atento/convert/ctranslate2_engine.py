@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -68,7 +67,7 @@ def compare(model: Model, folder: Path, seed: int) -> Comparison:
     return compare_kind(model.network, folder, vocabulary, sample_rows(config, seed))
 
 
-def _options() -> dict[str, Any]:
+def _options() -> dict[str, object]:
     return {"device": "cpu", "inter_threads": 1, "intra_threads": torch.get_num_threads()}
 
 
@@ -84,7 +83,7 @@ def _compare_translator(network: Network, folder: Path, vocabulary: Vocabulary, 
     translator = ctranslate2.Translator(str(folder), **_options())
     sources = _names(rows, vocabulary.source)
     limit = new_tokens(config, rows)
-    options: dict[str, Any] = {"beam_size": 1, "min_decoding_length": 0, "max_decoding_length": limit}
+    options: dict[str, object] = {"beam_size": 1, "min_decoding_length": 0, "max_decoding_length": limit}
     results, theirs = timed(lambda: translator.translate_batch(sources, **options, end_token=list(config.eos_ids)))
     numbers = {name: number for number, name in enumerate(vocabulary.target)}
     outputs = [[numbers[token] for token in result.hypotheses[0]] for result in results]

@@ -61,7 +61,7 @@ def specification(network: Network, vocabulary: Vocabulary) -> Any:
     return made
 
 
-def _encoder(config: NetworkConfig, stack: Stack, inputs: InputLayer, table: TokenEmbedding) -> Any:
+def _encoder(config: NetworkConfig, stack: Stack, inputs: InputLayer, table: TokenEmbedding) -> object:
     """The specification of the stack of an encoder."""
     from ctranslate2 import specs
     from ctranslate2.specs.common_spec import EmbeddingsMerge
@@ -83,7 +83,7 @@ def _encoder(config: NetworkConfig, stack: Stack, inputs: InputLayer, table: Tok
     return made
 
 
-def _decoder(config: NetworkConfig, stack: Stack, inputs: InputLayer, table: TokenEmbedding) -> Any:
+def _decoder(config: NetworkConfig, stack: Stack, inputs: InputLayer, table: TokenEmbedding) -> object:
     """The specification of the stack of a decoder, without its output matrix."""
     from ctranslate2 import specs
 
@@ -104,7 +104,7 @@ def _decoder(config: NetworkConfig, stack: Stack, inputs: InputLayer, table: Tok
     return made
 
 
-def _options(config: NetworkConfig, inputs: InputLayer) -> dict[str, Any]:
+def _options(config: NetworkConfig, inputs: InputLayer) -> dict[str, object]:
     """The arguments that the specifications of encoders and decoders share."""
     from ctranslate2.specs.common_spec import Activation
 
@@ -115,7 +115,7 @@ def _options(config: NetworkConfig, inputs: InputLayer) -> dict[str, Any]:
         "silu": Activation.SWISH,
     }
     kinds = {scheme.kind: scheme for scheme in config.schemes}
-    options: dict[str, Any] = {
+    options: dict[str, object] = {
         "pre_norm": config.norm == "pre",
         "activation": activations[config.feed_forward.activation],
         "layernorm_embedding": inputs.norm is not None,

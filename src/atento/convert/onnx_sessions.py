@@ -1,5 +1,6 @@
 """Runs ONNX files under ONNX Runtime, and compares what they compute with the network."""
 
+from collections.abc import Mapping
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ class Session:
         self.inputs = [argument.name for argument in self.arguments]
         self.outputs = [output.name for output in self._session.get_outputs()]
 
-    def __call__(self, values: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, values: Mapping[str, object]) -> dict[str, Any]:
         """The outputs by name for the inputs by name; values that the file does not take are ignored."""
         results = self._session.run(None, {name: values[name] for name in self.inputs})
         return dict(zip(self.outputs, results))

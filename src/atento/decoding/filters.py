@@ -8,9 +8,8 @@ probable tokens those with lower ids remain, so the result depends on the scores
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -83,7 +82,7 @@ def typical_p(scores: Tensor, p: float) -> Tensor:
     return _only(log_probs, torch.zeros_like(in_set).scatter(-1, order, in_set))
 
 
-_FILTERS: tuple[tuple[str, Callable[[Tensor, Any], Tensor], float], ...] = (  # in order, with the value that is "off"
+_FILTERS = (  # in order, with the value that is "off"
     ("temperature", temperature, 1.0),
     ("top_k", top_k, 0),
     ("top_p", top_p, 1.0),

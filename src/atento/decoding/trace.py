@@ -250,10 +250,10 @@ class Trace:
                     "found": [[_hypothesis_dict(hypothesis) for hypothesis in row] for row in run.hypotheses],
                 }
             )
-        record: dict[str, Any] = {"runs": runs, "notes": self.notes}
+        record: dict[str, object] = {"runs": runs, "notes": self.notes}
         if self.name is not None:
             record["names"] = {str(token): self.name(token) for token in sorted(self._tokens())}
-        plain: dict[str, Any] = _plain(record)
+        plain: dict[str, object] = _plain(record)
         return plain
 
     def _tokens(self) -> set[int]:

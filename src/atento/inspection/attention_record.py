@@ -197,7 +197,7 @@ class AttentionRecord:
 
     def to_dict(self) -> dict[str, object]:
         """The record as lists and strings for JSON, with float32 weights in their shortest exact form."""
-        plain: dict[str, Any] = {
+        plain: dict[str, object] = {
             name: getattr(self, name)
             for name in (
                 *("title", "model", "tokens", "words", "special", "source_tokens", "source_words", "source_special"),

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -97,7 +96,7 @@ class EmbeddedNetwork:
     """
 
     def __init__(self, network: Network) -> None:
-        shared: dict[int, Any] = {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in network.parameters()}
+        shared: dict[int, object] = {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in network.parameters()}
         shared |= {id(buffer): buffer for buffer in network.buffers()}
         self.network: Network = deepcopy(network, shared).eval()
         self._given: dict[int, Tensor] = {}

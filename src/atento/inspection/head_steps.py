@@ -59,9 +59,9 @@ def head_steps(network: nn.Module, kind: str, layer: int, run: Callable[[], obje
     known = attentions(network)
     shared = [module for (name, _), module in known.items() if name == kind]
     attention = known.get((kind, layer), shared[0] if len(shared) == 1 else None)  # layers may share one module
-    read: dict[str, Any] = {}
+    read: dict[str, object] = {}
 
-    def before(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def before(module: nn.Module, inputs: tuple[object, ...], named: dict[str, object]) -> None:
         if named.get("layer") in (None, layer):
             read.update({"x": inputs[0], "memory": inputs[1] if len(inputs) > 1 else None} | named)
 

@@ -45,7 +45,7 @@ def score_parts(network: nn.Module, kind: str, layer: int, run: Callable[[], obj
         if "x" not in read:  # the last input computed before this layer belongs to this stack
             read["added"] = output - inputs[0]
 
-    def after_layer(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+    def after_layer(module: nn.Module, inputs: tuple[object, ...], output: Tensor) -> None:
         read["added"] = read.get("added", 0) + output - inputs[0]
 
     stack = next(

@@ -85,7 +85,7 @@ def _start(record: AttentionMaps, layer: int, head: Head, kind: str | None, word
     }
 
 
-def _sentence(record: AttentionMaps, start: dict[str, Any], *, exact: bool) -> dict[str, Any]:
+def _sentence(record: AttentionMaps, start: dict[str, object], *, exact: bool) -> dict[str, object]:
     return {
         "title": visible(record.title) if record.title else "",
         "model": visible(record.model) if record.model else "",

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 
@@ -39,7 +38,7 @@ def without_scheme(network: Network, name: str) -> Iterator[None]:
     if name not in names:
         raise UsageError(f"no position scheme {name!r} in this network{nearest(name, names) if names else ''}")
     number = names.index(name)
-    before: list[tuple[LayerPositions, Any, Any]] = []
+    before = []
     added = [part for part in network.modules() if isinstance(part, AddedPositions) and number in part.numbers]
     for part in network.modules():
         if isinstance(part, LayerPositions):

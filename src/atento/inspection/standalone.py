@@ -5,7 +5,6 @@ import hashlib
 import json
 from html import escape
 from importlib.resources import files
-from typing import Any
 
 from atento.inspection.token_display import visible
 
@@ -18,7 +17,7 @@ def part(name: str) -> str:
     return files("atento.inspection").joinpath(name).read_text(encoding="utf-8")
 
 
-def embedded(data: Any) -> str:
+def embedded(data: object) -> str:
     """Data as JSON that is safe inside a `<script type="application/json">`."""
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).translate(_ESCAPES)
 

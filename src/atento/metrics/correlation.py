@@ -112,7 +112,7 @@ def _from_sums(total: Sequence[float]) -> float:
     return max(-1.0, min(1.0, (number * xy - x * y) / (math.sqrt(first) * math.sqrt(second))))
 
 
-def _ranks(values: Any, counts: Any) -> Any:
+def _ranks(values: Any, counts: Any) -> object:
     """The mean rank of each value (S,N), from 1, in samples that have value n as often as counts (S,N) say."""
     import numpy as np
 

@@ -34,7 +34,7 @@ class Score:
     segments: Sequence[Sequence[float]] = field(repr=False, compare=False)
     combine: Callable[[list[float]], float] = field(repr=False, compare=False)
     single: Callable[[list[float]], float] | None = field(default=None, repr=False, compare=False)
-    values_of: Callable[[Any], list[float]] | None = field(default=None, repr=False, compare=False)
+    values_of: Callable[[object], list[float]] | None = field(default=None, repr=False, compare=False)
     digits: int = field(default=2, repr=False, compare=False)
 
     def interval(self, level: float = 0.95, samples: int = 1000, seed: int = 1) -> tuple[float, float]:
@@ -105,7 +105,7 @@ def resampled(scores: Sequence[Score], samples: int, seed: int) -> Iterator[tupl
     if samples < 1:
         raise UsageError(f"`samples` must be at least 1: got {samples}")
     number = len(scores[0].segments)
-    rows: list[Any] = [np.asarray(score.segments, dtype=np.float64) for score in scores]
+    rows: list[object] = [np.asarray(score.segments, dtype=np.float64) for score in scores]
     generator = np.random.default_rng(seed)
     block = max(1, _BLOCK // number)
     for begin in range(0, samples, block):
@@ -116,7 +116,7 @@ def resampled(scores: Sequence[Score], samples: int, seed: int) -> Iterator[tupl
         yield tuple(_values(score, row, counts) for score, row in zip(scores, rows))
 
 
-def _values(score: Score, rows: Any, counts: Any) -> list[float]:
+def _values(score: Score, rows: Any, counts: object) -> list[float]:
     """The values of samples that have segment n as often as counts (S,N) say; rows (N,width)."""
     if score.values_of is not None:
         return score.values_of(counts)

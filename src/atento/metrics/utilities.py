@@ -7,7 +7,7 @@ docs/notes.md#h10). Each text is tokenized once.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -34,7 +34,7 @@ Texts = Sequence[str]
 class Utility(Protocol):
     """The utility of each candidate with each piece of evidence as reference: two lists of texts -> (N,M) in 0-1."""
 
-    def __call__(self, candidates: list[str], evidence: list[str], /) -> Any:
+    def __call__(self, candidates: list[str], evidence: list[str], /) -> object:
         """-> an array (N,M), or what numpy makes one of."""
 
 
@@ -122,7 +122,7 @@ class SubsequenceUtility:
 class EmbeddingUtility:
     """(1 + cosine) / 2 of the vectors of two texts; its aggregation is exact, since the cosine is linear."""
 
-    embed: Callable[[list[str]], Any]
+    embed: Callable[[list[str]], object]
 
     def __call__(self, candidates: list[str], evidence: list[str]) -> Floats:
         """The utility of each candidate with each piece of evidence, (N,M)."""
@@ -201,7 +201,7 @@ def token_f1_utility() -> NGramUtility:
     return NGramUtility(lambda texts: words([text.split() for text in texts]), 1, _token_f1)
 
 
-def embedding_utility(embed: Callable[[list[str]], Any]) -> EmbeddingUtility:
+def embedding_utility(embed: Callable[[list[str]], object]) -> EmbeddingUtility:
     """The similarity of texts by an embedding function: texts -> (N,D), an array or a CPU tensor.
 
     The utility is (1 + cosine) / 2, which has the order of the cosine and is in 0-1. A zero vector has cosine 0.

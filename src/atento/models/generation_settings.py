@@ -45,7 +45,7 @@ class Generation:
     unread: list[str]
 
 
-def generation_settings(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+def generation_settings(folder: Path, config: Mapping[str, object]) -> dict[str, Any]:
     """The settings of a folder with that `config.json`: those of its own file, or else those in `config.json`.
 
     Raises:
@@ -62,7 +62,7 @@ def generation_settings(folder: Path, config: Mapping[str, Any]) -> dict[str, An
     return _given({key: value for key, value in (of_class | dict(config)).items() if keys.known(key)})
 
 
-def read_generation(folder: Path, config: Mapping[str, Any], network: NetworkConfig) -> Generation:
+def read_generation(folder: Path, config: Mapping[str, object], network: NetworkConfig) -> Generation:
     """The network and the default decoding as the folder of a released model has them.
 
     Args:
@@ -91,11 +91,11 @@ def read_generation(folder: Path, config: Mapping[str, Any], network: NetworkCon
     return Generation(changed, decoding, sorted(unread))
 
 
-def _given(data: Mapping[str, Any]) -> dict[str, object]:
+def _given(data: Mapping[str, object]) -> dict[str, object]:
     return {key: value for key, value in data.items() if value is not None}
 
 
-def _replaced(key: str, data: Mapping[str, Any]) -> bool:
+def _replaced(key: str, data: Mapping[str, object]) -> bool:
     """Whether the length that counts the prompt gives way to the one that does not."""
     return data.get(key.replace("length", "new_tokens")) is not None
 
@@ -109,7 +109,7 @@ def _ids(data: Mapping[str, Any], key: str, size: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(one for one in values if 0 <= one < size))
 
 
-def _with_rules(data: Mapping[str, Any], network: NetworkConfig) -> NetworkConfig:
+def _with_rules(data: Mapping[str, object], network: NetworkConfig) -> NetworkConfig:
     """The network with the ids that end its outputs, its start, and the rules of its outputs."""
     size = network.vocab_size
     ends = _ids(data, "eos_token_id", size) or (network.eos_id,)

@@ -213,7 +213,7 @@ def _check_fetched(model: str | Path, network: Path, dense: Sequence[Path]) -> N
 
 def without_adapters(
     config: dict[str, Any], weights: dict[str, Tensor], path: Path
-) -> tuple[dict[str, Any], dict[str, Tensor]]:
+) -> tuple[dict[str, object], dict[str, Tensor]]:
     """`config.json` and weights of a checkpoint with its adapters joined to the weights that they stand on."""
     lora = lora_config(config, path)
     if lora is None:
@@ -228,7 +228,7 @@ def _translated(
     path: Path,
     modules: SentenceModules | None,
     load_report: LoadReport,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Our `config.json` for a folder in the Hugging Face layout, with its sentence-transformers modules, if any.
 
     The load report says which default decoding the folder has, and which of its settings are not done.
@@ -333,8 +333,8 @@ class _WithoutDraws(TorchFunctionMode):
     """
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
-    ) -> Any:
+        self, func: Callable[..., object], types: Sequence[type], args: Sequence[object] = (), kwargs: Any = None
+    ) -> object:
         """Call a function of PyTorch, but for `normal_`."""
         if func is nn.init.normal_:
             return kwargs["tensor"] if kwargs and "tensor" in kwargs else args[0]

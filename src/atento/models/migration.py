@@ -1,7 +1,6 @@
 """Migrates model folders of earlier versions: keys of `config.json` and names of tensors."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from torch import Tensor
 
@@ -25,8 +24,8 @@ _NAMES: dict[tuple[str, ...], dict[str, str]] = {  # architectures -> how names 
 
 
 def migrated(
-    config: Mapping[str, Any], weights: Mapping[str, Tensor], folder: str
-) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    config: Mapping[str, object], weights: Mapping[str, Tensor], folder: str
+) -> tuple[dict[str, object], dict[str, Tensor]]:
     """A model's `config.json` and tensors as this version writes them.
 
     Args:

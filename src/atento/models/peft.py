@@ -137,7 +137,7 @@ def _plain(name: str) -> str:
     return name.removeprefix(_PREFIX).replace(".base_layer.", ".").replace(".modules_to_save.", ".")
 
 
-def with_ours(config: dict[str, Any], network: NetworkConfig, folder: Path) -> dict[str, object]:
+def with_ours(config: dict[str, object], network: NetworkConfig, folder: Path) -> dict[str, object]:
     """Add what `save_adapter` kept beside an adapter to our `config.json` and to the labels of the network's heads."""
     if not (folder / _OURS).exists():
         return config
@@ -162,7 +162,7 @@ def _check(settings: Mapping[str, object], folder: Path) -> None:
     initialization(settings, folder / ADAPTER_CONFIG)
 
 
-def _with_head(data: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], task: Any) -> dict[str, object]:
+def _with_head(data: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], task: object) -> dict[str, object]:
     """The base's configuration as one of a model with the adapter's head: its class, and how many labels it has. An
     embedding that was made longer for new tokens gives the size of the vocabulary."""
     read = (shape for name, shape in shapes.items() if f".{name}".endswith(_TABLES) and ".decoder." not in f".{name}")
@@ -299,7 +299,7 @@ def _base(checkpoint: Path, base: str | Path | None) -> str:
 
 
 def _write(
-    directory: Path, settings: Mapping[str, Any], tensors: Mapping[str, Tensor], kept: Mapping[str, Any]
+    directory: Path, settings: Mapping[str, object], tensors: Mapping[str, Tensor], kept: Mapping[str, object]
 ) -> None:
     """Write the folder whole or not at all."""
     with whole_folder(directory, "folder") as temporary:

@@ -197,7 +197,7 @@ def _tokenizer_files(network: NetworkConfig, config: Mapping[str, Any], tokenize
     inputs = ["input_ids", "attention_mask"]
     if network.embedding.segments > 1:
         inputs.insert(1, "token_type_ids")
-    settings: dict[str, Any] = {"model_input_names": inputs}
+    settings: dict[str, object] = {"model_input_names": inputs}
     if _max_positions(network) is not None:
         settings["model_max_length"] = _max_positions(network)
     if network.architecture == "decoder" and writes and "embedding" not in config:
@@ -242,10 +242,10 @@ def _generation_files(
     return {GENERATION: (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()}
 
 
-def _decoding_keys(network: NetworkConfig, decoding: DecodingConfig, seq2seq: bool) -> dict[str, Any]:
+def _decoding_keys(network: NetworkConfig, decoding: DecodingConfig, seq2seq: bool) -> dict[str, object]:
     """The decoding under their keys, without the options that they have no key for: MBR, a shrinking beam, words,
     groups."""
-    data: dict[str, Any] = {"do_sample": decoding.samples, "num_beams": 1}
+    data: dict[str, object] = {"do_sample": decoding.samples, "num_beams": 1}
     if decoding.samples:
         data |= {name: getattr(decoding, name) for name in ("temperature", "top_k", "top_p", "min_p", "typical_p")}
     elif decoding.mbr is None and decoding.beam > 1:
@@ -268,7 +268,7 @@ def _decoding_keys(network: NetworkConfig, decoding: DecodingConfig, seq2seq: bo
     return data | {"max_new_tokens": limit}
 
 
-def _rule_keys(writing: WritingConfig) -> dict[str, Any]:
+def _rule_keys(writing: WritingConfig) -> dict[str, object]:
     """The rules of a network's outputs under their keys."""
     data = {
         "forced_bos_token_id": writing.first,
@@ -281,7 +281,7 @@ def _rule_keys(writing: WritingConfig) -> dict[str, Any]:
     return {name: value for name, value in data.items() if value not in (None, [], False)}
 
 
-def _their_generation(folder: Path | None, network: NetworkConfig) -> tuple[dict[str, Any], dict[str, Any]]:
+def _their_generation(folder: Path | None, network: NetworkConfig) -> tuple[dict[str, object], dict[str, object]]:
     """The generation settings of a folder in the Hugging Face layout, and the default decoding that they give."""
     if folder is None or not (folder / CONFIG).is_file():
         return {}, {}

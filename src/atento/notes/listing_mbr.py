@@ -29,8 +29,8 @@ def calculate_bleu(reference: Tokens, candidate: Tokens) -> float:
 
 
 def minimum_bayes_risk(
-    model: Any,
-    input_sequence: Any,
+    model: object,
+    input_sequence: object,
     num_candidates: int = 10,
     *,
     utility: str | Utility = "bleu",
@@ -38,7 +38,7 @@ def minimum_bayes_risk(
     self_comparison: bool = True,
     max_len: int = 20,
     seed: int | Sequence[int] | None = None,
-    generate_candidates: Callable[[Any, Any, int], Sequence[Any]] | None = None,
+    generate_candidates: Callable[[object, object, int], Sequence[Any]] | None = None,
 ) -> Any:
     """Return the candidate of minimum expected risk, 1 - utility; the candidates are also the evidence (H10).
 

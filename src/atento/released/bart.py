@@ -121,7 +121,7 @@ def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], ty
 
 
 def _write(relative: Relative, config: NetworkConfig) -> dict[str, object]:
-    data: dict[str, Any] = {
+    data: dict[str, object] = {
         **_write_heads(relative, config),
         "model_type": relative.model_type,
         "vocab_size": config.vocab_size,
@@ -195,7 +195,7 @@ def _rows(relative: Relative, config: NetworkConfig) -> list[Row]:
     return [*rows, bias] if relative.bias else rows
 
 
-def _repeats(data: Mapping[str, Any]) -> tuple[Repeat, ...]:
+def _repeats(data: Mapping[str, object]) -> tuple[Repeat, ...]:
     if not data.get("share_encoder_decoder_embeddings", True):  # Marian's, with a vocabulary a side
         return (Repeat("lm_head.weight", _WRITER),)
     return tuple(Repeat(name, "shared.weight") for name in (_WRITER, _READER, "lm_head.weight"))

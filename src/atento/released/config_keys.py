@@ -38,7 +38,7 @@ _HARMLESS = frozenset(
 )
 _HARMLESS_ENDS = ("dropout", "dropout_rate", "pdrop", "dropout_prob")
 _HARMLESS_STARTS = ("summary_", "pooler_", "_attn_implementation")
-_NEUTRAL: Mapping[str, tuple[Any, ...]] = {  # keys of older files, and the values that change nothing
+_NEUTRAL: Mapping[str, tuple[object, ...]] = {  # keys of older files, and the values that change nothing
     "add_bias_logits": (False,),
     "replacing_rate": (0,),
     "tie_weights_": (True,),
@@ -69,17 +69,17 @@ def class_defaults(model_type: str) -> Mapping[str, Any]:
     A value of null is one that the class leaves open, or derives from other keys.
     """
     table = files(__package__).joinpath("class_defaults.json").read_text(encoding="utf-8")
-    found: Mapping[str, Any] = json.loads(table).get(model_type, {})
+    found: Mapping[str, object] = json.loads(table).get(model_type, {})
     return found
 
 
-class ReadKeys(dict[str, Any]):
+class ReadKeys(dict[str, object]):
     """A `config.json` that notes which of its keys were read, and has the defaults of its class for others.
 
     Sizes that a family reads by `[]` have no default: a file without them is damaged.
     """
 
-    def __init__(self, data: Mapping[str, Any]) -> None:
+    def __init__(self, data: Mapping[str, object]) -> None:
         super().__init__(data)
         self.read: set[str] = set()
         model_type, size = data.get("model_type"), data.get("vocab_size")

@@ -54,7 +54,7 @@ def published_config(options: str | Path, *, vocab_size: int = 0) -> NetworkConf
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{path}: is not JSON: {error}") from None
 
-    def option(kind: type, *keys: str, default: Any = ...) -> Any:
+    def option(kind: type, *keys: str, default: object = ...) -> Any:
         """The value at those keys; the default, if there is one, for a missing value or null."""
         value = tree
         for key in keys:

@@ -59,7 +59,7 @@ class HeadNames:
     next_sentence: str = ""
     detector: tuple[str, str] = ("", "")
 
-    def repeats(self, data: Mapping[str, Any]) -> tuple[Repeat, ...]:
+    def repeats(self, data: Mapping[str, object]) -> tuple[Repeat, ...]:
         """The tensors that usually repeat another one."""
         second_bias = self.matrix.removesuffix("weight") + "bias"
         matrix = Repeat(self.matrix, self.table)
@@ -84,7 +84,7 @@ class HeadDropout:
 
 
 def read_heads(
-    family: HeadNames, data: Mapping[str, Any], names: frozenset[str], activation: str, rates: HeadDropout
+    family: HeadNames, data: Mapping[str, object], names: frozenset[str], activation: str, rates: HeadDropout
 ) -> tuple[HeadConfig, ...]:
     """The heads that a file holds.
 
@@ -159,7 +159,7 @@ def write_heads(family: HeadNames, config: NetworkConfig) -> dict[str, Any]:
         raise ModelError(f"no {family.classes} class of the Hugging Face layout holds the heads {', '.join(kinds)}")
     else:
         ending = _CLASSES[kinds[0]] if kinds else "Model"
-    data: dict[str, Any] = {"architectures": [f"{family.classes}{ending}"]}
+    data: dict[str, object] = {"architectures": [f"{family.classes}{ending}"]}
     labels = next((head.labels or ("LABEL_0",) for head in config.heads if head.kind in _LABELLED), ())
     if labels:
         data["id2label"] = {str(n): label for n, label in enumerate(labels)}
@@ -218,7 +218,7 @@ def read_rereading_heads(data: Mapping[str, Any], names: Collection[str]) -> tup
     return (HeadConfig(kind, labels, pooling="last", hidden=True, dropout=rate, side="both"),)
 
 
-def write_rereading_heads(classes: str, config: NetworkConfig) -> dict[str, Any]:
+def write_rereading_heads(classes: str, config: NetworkConfig) -> dict[str, object]:
     """The class and, of a head for classes or a number, the labels; `classes` is the start of the family's names.
 
     Raises:

@@ -50,7 +50,7 @@ _IDS = {  # theirs -> ours
 _SMALL = ("layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps", "rope_theta")
 
 
-NewHead = Callable[[HeadKind, NetworkConfig], dict[str, Any] | None]
+NewHead = Callable[[HeadKind, NetworkConfig], dict[str, object] | None]
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Family:
 
     def tying(
         self,
-        data: Mapping[str, Any],
+        data: Mapping[str, object],
         names: Collection[str],
         prefix: str = "",
         equal: Callable[[str, str], bool] = lambda first, second: False,
@@ -156,7 +156,7 @@ def check_depth(config: NetworkConfig, tensors: int, path: str) -> None:
         )
 
 
-def segments_of(data: Mapping[str, Any]) -> int:
+def segments_of(data: Mapping[str, object]) -> int:
     """The number of segments of BERT's relatives. Raises ModelError: it is not 1 or more."""
     count = data.get("type_vocab_size", 2)
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
@@ -213,7 +213,7 @@ def first_id(value: object, otherwise: int) -> int:
     return value if isinstance(value, int) and value >= 0 else otherwise
 
 
-def refuse(data: Mapping[str, Any], supported: Mapping[str, tuple[object, ...]], model_type: str) -> None:
+def refuse(data: Mapping[str, object], supported: Mapping[str, tuple[object, ...]], model_type: str) -> None:
     """Raises ModelError: a key of their configuration has a value that is not supported."""
     for key, allowed in supported.items():
         if key in data and data[key] not in allowed:

@@ -106,7 +106,7 @@ def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], ty
     )
 
 
-def _activation(relative: Relative, data: Mapping[str, Any]) -> Any:
+def _activation(relative: Relative, data: Mapping[str, object]) -> Any:
     """Our name of the activation; Gemma's published configurations say gelu and mean its approximation by tanh."""
     activation = activation_of(data.get("hidden_act", "gelu" if relative.gemma else "silu"), relative.model_type)
     return "gelu-tanh" if relative.gemma and activation == "gelu" else activation
@@ -130,13 +130,13 @@ def _window(relative: Relative, data: Mapping[str, Any]) -> MaskConfig | None:
     return MaskConfig("window", left=width - 1, right=0, layers=None if len(layers) == depth else layers)
 
 
-def _their_window(relative: Relative, config: NetworkConfig) -> dict[str, Any]:
+def _their_window(relative: Relative, config: NetworkConfig) -> dict[str, object]:
     """The same under their keys."""
     if config.mask is None or config.mask.kind != "window" or config.mask.left is None:
         return {"sliding_window": None}
     layers = range(config.n_layers) if config.mask.layers is None else config.mask.layers
     kinds = ["sliding_attention" if n in layers else "full_attention" for n in range(config.n_layers)]
-    keys: dict[str, Any] = {"sliding_window": config.mask.left + 1}
+    keys: dict[str, object] = {"sliding_window": config.mask.left + 1}
     if not relative.windowed:
         keys |= {"use_sliding_window": True, "layer_types": kinds, "max_window_layers": min(layers)}
     return keys
@@ -190,10 +190,10 @@ def _yarn(rope: Mapping[str, Any], data: Mapping[str, Any], model_type: str) -> 
     return StretchConfig(factor, trained, low, high, yarn=True, attention_factor=scale)
 
 
-def _rope(config: NetworkConfig) -> dict[str, Any]:
+def _rope(config: NetworkConfig) -> dict[str, object]:
     """The same under their keys."""
     scheme = config.schemes[0] if config.schemes else PositionConfig("rotary")
-    keys: dict[str, Any] = {"rope_type": "default", "rope_theta": scheme.base}
+    keys: dict[str, object] = {"rope_type": "default", "rope_theta": scheme.base}
     if scheme.stretch is None:
         return keys
     keys |= {"rope_type": "linear", "factor": scheme.stretch.factor}

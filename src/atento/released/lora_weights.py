@@ -89,7 +89,7 @@ _INITIALIZATIONS = {  # `init_lora_weights`
 _RANDOM = Initialization(refused=f"it changed the base by a decomposition with random numbers: {_CONVERT}")
 
 
-def initialization(settings: Mapping[str, Any], file: object) -> Initialization:
+def initialization(settings: Mapping[str, object], file: object) -> Initialization:
     """The row of `init_lora_weights`.
 
     Raises:
@@ -157,7 +157,7 @@ def join(
 
 
 def _adapted(
-    weight: Tensor, transposed: bool, name: str, parts: Parts, settings: Mapping[str, Any], folder: object
+    weight: Tensor, transposed: bool, name: str, parts: Parts, settings: Mapping[str, object], folder: object
 ) -> Tensor:
     """The matrix (out,in), or the table (V,D) of an embedding, with an adapter: in float32."""
     of_table = "lora_embedding_A" in parts
@@ -184,7 +184,7 @@ def _add_bias(
     place: tuple[Row, int, int] | None,
     name: str,
     parts: Parts,
-    settings: Mapping[str, Any],
+    settings: Mapping[str, object],
     folder: object,
 ) -> None:
     """Add the bias of B to that of the map. Raises ModelError: the map has none."""
@@ -197,7 +197,7 @@ def _add_bias(
     weights[row.ours] = bias
 
 
-def _scale(name: str, rank: int, settings: Mapping[str, Any]) -> float:
+def _scale(name: str, rank: int, settings: Mapping[str, object]) -> float:
     """The factor of B·A of the map of that name, alpha by the patterns of PEFT."""
     alpha = settings.get("lora_alpha", 8)
     patterns = settings.get("alpha_pattern") or {}

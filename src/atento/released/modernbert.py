@@ -195,7 +195,7 @@ def _head_rows(head: HeadConfig, config: NetworkConfig) -> list[Row]:
     return [*rows, *matrix, Row(f"{ours}.output.bias", (_HEADS.bias,), head=True)]
 
 
-def _new_head(kind: HeadKind, network: NetworkConfig) -> dict[str, Any]:
+def _new_head(kind: HeadKind, network: NetworkConfig) -> dict[str, object]:
     """As its classes, which read the mean of the tokens in the released models."""
     inside = {"hidden": True, "hidden_bias": False, "hidden_norm": True, "activation": "gelu"}
     return {**inside, "pooling": "mean" if kind in OF_TEXT else None, "dropout": network.dropout}

@@ -49,7 +49,7 @@ FAMILIES: dict[str, Family] = {
 }
 
 
-def family_of(data: Mapping[str, Any], path: str) -> Family:
+def family_of(data: Mapping[str, object], path: str) -> Family:
     """The family that a `config.json` names.
 
     Raises:
@@ -137,7 +137,7 @@ def read_released(
 
 
 def _lay_over(
-    files: TensorFiles, over: Over, family: Family, data: Mapping[str, Any], prefix: str
+    files: TensorFiles, over: Over, family: Family, data: Mapping[str, object], prefix: str
 ) -> tuple[frozenset[str], frozenset[str]]:
     """Put the tensors of another file over those of the folder.
 

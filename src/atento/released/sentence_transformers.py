@@ -72,7 +72,7 @@ def sentence_folder(path: Path) -> SentenceModules | None:
     if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
         raise ModelError(f"{modules} is damaged: it must hold a list of modules")
     network, dense = path, []
-    config: dict[str, Any] = {"pooling": "mean", "normalize": False}
+    config: dict[str, object] = {"pooling": "mean", "normalize": False}
     kinds = [str(row.get("type", "")).rpartition(".")[2] for row in rows]
     for row, kind in zip(rows, kinds):
         folder = _inside(path, str(row.get("path", "")))
@@ -98,7 +98,7 @@ def sentence_folder(path: Path) -> SentenceModules | None:
     return SentenceModules(network, config, tuple(dense), _unread(path, rows, kinds))
 
 
-def _unread(path: Path, rows: Sequence[Mapping[str, Any]], kinds: Sequence[str]) -> tuple[str, ...]:
+def _unread(path: Path, rows: Sequence[Mapping[str, object]], kinds: Sequence[str]) -> tuple[str, ...]:
     """The keys that are not done: of the rows of `modules.json`, and of the file of each module behind the network."""
     unread = [f"{MODULES}: {key}" for row in rows for key in KEYS[MODULES].unread(row)]
     for row, kind in zip(rows, kinds):
@@ -120,7 +120,7 @@ def _reading(path: Path, network: Path) -> dict[str, Any]:
     """The embedding settings of what a text becomes before it is read: behind the default prompt, in lower case."""
     settings = _read_json(path / _SETTINGS) if (path / _SETTINGS).exists() else None
     limits = _read_json(network / _LIMITS) if (network / _LIMITS).exists() else None
-    config: dict[str, Any] = {}
+    config: dict[str, object] = {}
     name = settings.get("default_prompt_name") if isinstance(settings, Mapping) else None
     if name is not None:
         prompts = settings.get("prompts") if isinstance(settings, Mapping) else None
@@ -198,7 +198,7 @@ def _dense_folder(number: int) -> str:
     return f"{number + 2}_Dense"
 
 
-def _pooling(file: Path) -> dict[str, Any]:
+def _pooling(file: Path) -> dict[str, object]:
     """The embedding settings of a pooling module: our names of the poolings, and whether the prompt is pooled."""
     config = _read_json(file)
     if not isinstance(config, Mapping):
@@ -251,10 +251,10 @@ def sentence_files(network: NetworkConfig, embedding: EmbeddingConfig, max_len: 
     }
 
 
-def _modes(embedding: EmbeddingConfig) -> dict[str, Any]:
+def _modes(embedding: EmbeddingConfig) -> dict[str, object]:
     """The inverse of `_pooling`."""
     poolings = embedding.pooling.split("+")
-    modes: dict[str, Any] = {
+    modes: dict[str, object] = {
         f"pooling_mode_{_POOLINGS[ours]}": ours in poolings
         for ours in dict.fromkeys((*_ALWAYS, *_POOLINGS))
         if ours in poolings or ours in _ALWAYS
@@ -265,7 +265,7 @@ def _modes(embedding: EmbeddingConfig) -> dict[str, Any]:
     return modes | ({} if embedding.pool_prompt else {"include_prompt": False})
 
 
-def _read_json(file: Path) -> Any:
+def _read_json(file: Path) -> object:
     try:
         return json.loads(read_plain_text(file))
     except OSError as error:
@@ -274,5 +274,5 @@ def _read_json(file: Path) -> Any:
         raise ModelError(f"{file} is damaged: {error}") from None
 
 
-def _json_bytes(data: Any) -> bytes:
+def _json_bytes(data: object) -> bytes:
     return (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()

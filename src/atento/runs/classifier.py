@@ -107,7 +107,7 @@ def fitted_classifier(
         from sklearn.svm import LinearSVC
     except ImportError as error:
         raise MissingPartError(f"`init.classifier` needs scikit-learn: {install_hint('eval')}") from error
-    options: dict[str, Any] = {"C": config.inverse_regularization, "random_state": seed, "max_iter": 2000}
+    options: dict[str, object] = {"C": config.inverse_regularization, "random_state": seed, "max_iter": 2000}
     logistic = config.kind == "logistic"
     classifier = LogisticRegression(tol=1e-6, **options) if logistic else LinearSVC(**options, dual="auto")
     with warnings.catch_warnings(record=True) as caught:

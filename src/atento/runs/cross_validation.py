@@ -71,8 +71,8 @@ class CrossValidation:
 
 
 def cross_validate(
-    recipe: str | Path | Mapping[str, Any],
-    overrides: Sequence[str] | Mapping[str, Any] = (),
+    recipe: str | Path | Mapping[str, object],
+    overrides: Sequence[str] | Mapping[str, object] = (),
     *,
     folds: int = 5,
     data: MemoryRecords | Mapping[str, MemoryRecords] | None = None,
@@ -111,7 +111,7 @@ def cross_validate(
     runs = []
     for fold in range(1, folds + 1):
         keys = {"data.folds": folds, "data.fold": fold}
-        with_fold: Any = (
+        with_fold = (
             changes | keys if isinstance(changes, dict) else [*changes, *(f"{key}={n}" for key, n in keys.items())]
         )
         runs.append(train(recipe, with_fold, data=data, out=folder / f"fold-{fold}", **options))

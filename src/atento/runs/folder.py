@@ -98,7 +98,7 @@ def write_environment(folder: Path, **sizes: int) -> None:
     write_whole(folder / "env.json", json.dumps(facts, indent=2) + "\n")
 
 
-def write_outputs(folder: Path, outputs: Sequence[Any], gold: Sequence[object]) -> None:
+def write_outputs(folder: Path, outputs: Sequence[object], gold: Sequence[object]) -> None:
     """Write the outputs for the test records of a run, with the right ones, one JSON object a line."""
     lines = (json.dumps({"output": output, "right": right}, ensure_ascii=False) for output, right in zip(outputs, gold))
     write_whole(folder / OUTPUTS, "".join(f"{line}\n" for line in lines))

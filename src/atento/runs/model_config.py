@@ -14,7 +14,7 @@ from atento.tasks.split_evaluation import prefixes_of
 from atento.version import __version__
 
 
-def model_config(recipe: Recipe, network: dict[str, Any], template: str | None = None) -> dict[str, Any]:
+def model_config(recipe: Recipe, network: dict[str, object], template: str | None = None) -> dict[str, object]:
     """Return the content of `config.json`: everything needed to use the model.
 
     Args:
@@ -39,11 +39,11 @@ def model_config(recipe: Recipe, network: dict[str, Any], template: str | None =
     return config if template is None else config | {"template": template}
 
 
-def facts_of_data(recipe: Recipe, train: Split) -> dict[str, Any]:
+def facts_of_data(recipe: Recipe, train: Split) -> dict[str, object]:
     """What `config.json` says of the training data: pairs of texts or not, prefixes, the scheme of tags, how to find
     answers."""
     columns = train.columns
-    facts: dict[str, Any] = {}
+    facts: dict[str, object] = {}
     if any(field.name == "pair" for field in TASKS[recipe.task].fields):
         facts["pairs"] = "pair" in columns
     if len(prefixes := prefixes_of(recipe)) > 1:
@@ -80,7 +80,7 @@ def _reading(recipe: Recipe) -> dict[str, Any]:
     return reading | ({"skip_bad": True} if recipe.data.skip_bad else {})
 
 
-def adapters_of(recipe: Recipe) -> dict[str, Any]:
+def adapters_of(recipe: Recipe) -> dict[str, object]:
     """The adapters in the weights of a checkpoint, for `config.json`; loading joins them."""
     lora = None if recipe.init is None else recipe.init.adapters
     return {} if lora is None else {LORA: asdict(lora)}

@@ -3,7 +3,7 @@
 See docs/notes.md#b3.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -153,7 +153,7 @@ def _real_positions(batch: Batch) -> Iterator[tuple[str, Tensor]]:
             yield side, (batch.inputs.get("position_ids", positions) if side == "text" else positions)[real]
 
 
-def _side(name: str, counts: dict[str, Any]) -> str:
+def _side(name: str, counts: Mapping[str, object]) -> str:
     """Return the side of a table by its name."""
     if "text" in counts:
         return "text"

@@ -64,7 +64,7 @@ def identity_of(
     device: str,
     threads: int | None,
     report: Callable[[str], None],
-    branch: Mapping[str, Any] | None = None,
+    branch: Mapping[str, object] | None = None,
     processes: int = 1,
     main: bool = True,
 ) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def _read(path: Path) -> dict[str, Any]:
     return saved
 
 
-def _difference(saved: dict[str, Any], recipe: Recipe, data: Data, folder: Path) -> str | None:
+def _difference(saved: dict[str, object], recipe: Recipe, data: Data, folder: Path) -> str | None:
     before = load_recipe(folder / "recipe.yaml", environment={}).recipe
     if _moved(before.tokenizer.path, recipe.tokenizer.path):
         recipe = replace(recipe, tokenizer=replace(recipe.tokenizer, path=before.tokenizer.path))

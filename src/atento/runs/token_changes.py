@@ -53,7 +53,7 @@ def compare_plans(folder: Path, before: Mapping[str, Any], plan: Mapping[str, An
 
 
 def compare_files(
-    loaded: LoadedRecipe, folder: Path, before: list[dict[str, Any]], now: list[dict[str, object]]
+    loaded: LoadedRecipe, folder: Path, before: list[dict[str, object]], now: list[dict[str, object]]
 ) -> None:
     """Refuse a store whose files have changed; a file of the same size and time is not read again.
 

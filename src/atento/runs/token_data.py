@@ -280,7 +280,7 @@ def _tokenizer(
     sentinels = max(OBJECTIVES[one.kind].sentinels for one in objectives_of(recipe.task, recipe.objective))
     fit = [key for key, origin in loaded.origins.items() if origin == FITTED and key.startswith("tokenizer.")]
     settings = recipe.tokenizer
-    origin: dict[str, Any] = {"kind": settings.kind, "lowercase": settings.lowercase, "sentinels": sentinels}
+    origin: dict[str, object] = {"kind": settings.kind, "lowercase": settings.lowercase, "sentinels": sentinels}
     origin["vocab_size"] = "fitted" if fit else settings.vocab_size
     if saved.exists():
         return Tokenizer.load(saved), origin

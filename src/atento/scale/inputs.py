@@ -61,7 +61,7 @@ class Input:
             return {"size": status.st_size, "modified": status.st_mtime_ns}
         system, path = self._system
         try:
-            about: Mapping[str, Any] = system.info(path)
+            about: Mapping[str, object] = system.info(path)
         except (OSError, ValueError) as error:
             raise self._unreadable(error) from None
         named = {key: str(about[key]) for key in _VERSIONS if about.get(key) is not None}

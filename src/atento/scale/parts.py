@@ -50,7 +50,7 @@ class Job:
     command: str
     model: str
     model_sha256: str
-    options: Mapping[str, Any]
+    options: Mapping[str, object]
     input: str
     ending: str
 
@@ -185,7 +185,7 @@ def flag_of(name: str) -> str:
     return _FLAGS.get(name) or "--" + name.replace("_", "-")
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     """The value of an option as users type it."""
     if value is None or isinstance(value, bool) or value == []:
         return "given" if value else "not given"

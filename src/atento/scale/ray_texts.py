@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from atento.data.corpus.find_duplicates import signed_answer
 from atento.errors import AtentoError
@@ -33,7 +32,7 @@ class RayTexts:
         submit = partial(self._task.remote, self._answer)
         yield from in_order(blocks, submit, self._result, 2 * max(1, self._cluster.cpus))
 
-    def _result(self, reference: Any) -> Answer:
+    def _result(self, reference: object) -> Answer:
         errors = self._ray.exceptions
         try:
             answer: Answer = self._ray.get(reference)

@@ -65,7 +65,7 @@ class RayWorker:
         gpu: whether it needs a GPU for itself.
     """
 
-    def __init__(self, ray: Any, module: str, request: Mapping[str, Any], threads: int, gpu: bool) -> None:
+    def __init__(self, ray: Any, module: str, request: Mapping[str, object], threads: int, gpu: bool) -> None:
         self._ray = ray
         actor = ray.remote(num_cpus=threads, num_gpus=int(gpu), max_restarts=0)(WorkerProcess)
         self._actor = actor.remote(module, dict(request), threads)
@@ -82,7 +82,7 @@ class RayWorker:
         """End the actor, and with it the process."""
         self._ray.kill(self._actor)
 
-    def _result(self, reference: Any) -> Answer:
+    def _result(self, reference: object) -> Answer:
         errors = self._ray.exceptions
         try:
             answer: Answer = self._ray.get(reference)

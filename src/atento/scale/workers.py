@@ -94,7 +94,7 @@ class Requests:
 
     def first(self) -> dict[str, Any]:
         """The message that says what the worker is for."""
-        message: dict[str, Any] = json.loads(self._messages.get()[0])
+        message: dict[str, object] = json.loads(self._messages.get()[0])
         return message
 
     def blocks(self) -> Iterator[tuple[Block, bytes]]:
@@ -122,7 +122,7 @@ class Requests:
         os._exit(0)
 
 
-def serve(work: Callable[[Requests, Mapping[str, Any]], object]) -> None:
+def serve(work: Callable[[Requests, Mapping[str, object]], object]) -> None:
     """Run a worker process: `work` gets the requests and the first message, and answers until the process ends."""
     requests = Requests()
     try:

@@ -68,10 +68,10 @@ def save_checkpoint(
     folder: Path,
     step: int,
     *,
-    config: Mapping[str, Any],
+    config: Mapping[str, object],
     weights: Mapping[str, Tensor],
     optimizer: Mapping[str, Tensor],
-    state: Mapping[str, Any],
+    state: Mapping[str, object],
     extra: Mapping[str, bytes] | None = None,
     run_id: str = "",
 ) -> Path:
@@ -166,7 +166,7 @@ def refuse_other_run(target: Path, run_id: str) -> None:
 
 
 def json_files(
-    step: int, config: Mapping[str, Any], state: Mapping[str, Any], extra: Mapping[str, bytes]
+    step: int, config: Mapping[str, object], state: Mapping[str, object], extra: Mapping[str, bytes]
 ) -> dict[str, list[Chunk]]:
     """The files without tensors as the chunks they are made of, all checked before anything is written."""
     if step < 0:
@@ -188,7 +188,7 @@ def json_files(
     }
 
 
-def _json_bytes(name: str, value: dict[str, Any]) -> bytes:
+def _json_bytes(name: str, value: dict[str, object]) -> bytes:
     """The value as JSON; only tuples come back as something else, lists. Raises CheckpointError."""
     try:
         _check_plain(value, "")
@@ -202,7 +202,7 @@ def _json_bytes(name: str, value: dict[str, Any]) -> bytes:
     return content
 
 
-def _check_plain(value: Any, where: str) -> None:
+def _check_plain(value: object, where: str) -> None:
     """Raises ValueError: NaN, infinity, or a key that is not text, which JSON would change silently."""
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"`{where}` is not finite: {value}")

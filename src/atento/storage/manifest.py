@@ -226,7 +226,7 @@ def strict_json(text: bytes) -> Any:
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is no JSON number")
 
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, object]:
+    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
         value = dict(pairs)
         if len(value) != len(pairs):
             raise ValueError("a key occurs twice in one object")
@@ -240,7 +240,7 @@ def strict_json(text: bytes) -> Any:
 
 def _render(manifest: Manifest) -> bytes:
     """The manifest as canonical JSON, with the hash of the other keys as the last key."""
-    body: dict[str, Any] = {"format": _FORMAT, "step": manifest.step, "run_id": manifest.run_id}
+    body: dict[str, object] = {"format": _FORMAT, "step": manifest.step, "run_id": manifest.run_id}
     body["files"] = [{"name": entry.name, "size": entry.size, "sha256": entry.sha256} for entry in manifest.files]
     body["sha256"] = hashlib.sha256(json.dumps(body, indent=1).encode("ascii")).hexdigest()
     return json.dumps(body, indent=1).encode("ascii") + b"\n"
@@ -259,7 +259,7 @@ def _read_manifest(path: Path, directory_fd: int) -> Manifest:
     return manifest
 
 
-def _parse(body: Any) -> Manifest:
+def _parse(body: object) -> Manifest:
     """A manifest from its JSON, with every field checked. Raises ValueError."""
     keys = ["format", "step", "run_id", "files", "sha256"]
     if not isinstance(body, dict) or list(body) != keys:

@@ -24,17 +24,17 @@ from atento.storage.joined_shards import part_name
 from atento.storage.manifest import FileEntry, directory, write_file
 from atento.storage.tensorfile import Chunk, byte_size, safetensors_chunks, to_bytes
 
-AllDo = Callable[[Callable[[], Any]], list[Any]]
+AllDo = Callable[[Callable[[], object]], list[Any]]
 
 
 def save_shards(
     folder: Path,
     step: int,
     *,
-    config: Mapping[str, Any],
+    config: Mapping[str, object],
     weights: Mapping[str, Tensor],
     optimizer: Mapping[str, Tensor],
-    state: Mapping[str, Any],
+    state: Mapping[str, object],
     extra: Mapping[str, bytes],
     run_id: str,
     main: bool,

@@ -20,7 +20,7 @@ _WARMUP = 0.1  # share of the updates
 _TRAINING = {"learning_rate": 5e-5, "schedule": "linear", "checkpoint_every": 500, "keep": 1}
 _AT_THE_END = 10**9  # validations only after the last update: no checkpoint is chosen by the data that are scored
 
-Overrides = Sequence[str] | Mapping[str, Any]
+Overrides = Sequence[str] | Mapping[str, object]
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def _recipe(files: RowFiles, train: Path, model: str | Path) -> dict[str, Any]:
     """The recipe of a row, without the length of training."""
     row, training = files.row, dict(_TRAINING)
     path = Path(model).expanduser()
-    data: dict[str, Any] = {
+    data: dict[str, object] = {
         "folder": str(files.folder.absolute()),
         "train": source(row, train),
         **row.recipe.get("data", {}),

@@ -40,7 +40,7 @@ class Predictor:
     threads: int | None = None
     model: Model | None = None
 
-    def outputs(self, name: str, data: str, compute: Callable[[Model], list[Any]]) -> list[Any]:
+    def outputs(self, name: str, data: str, compute: Callable[[Model], list[object]]) -> list[Any]:
         """The outputs for data with this fingerprint: from the file of an earlier call, or computed and written."""
         path = self.run.folder / FOLDER / f"{name}.json"
         key = {"run": _run_id(self.run.folder), "step": self.run.step, "data": data}
@@ -77,7 +77,7 @@ def unlabelled_outputs(predictor: Predictor, plan: Plan) -> dict[str, Outputs]:
     return results
 
 
-def _of_split(verb: Verb, split: Split, model: Model) -> list[Any]:
+def _of_split(verb: Verb, split: Split, model: Model) -> list[object]:
     return list(verb.call(model, split, {}))
 
 
@@ -89,7 +89,7 @@ def _numbers(pairs: list[Any], model: Model) -> list[float]:
     return list(model.similarity([first for first, _ in pairs], [second for _, second in pairs]))
 
 
-_UNLABELLED: Mapping[str, Callable[[list[Any], Model], list[Any]]] = {"classes": _labels, "numbers": _numbers}
+_UNLABELLED: Mapping[str, Callable[[list[object], Model], list[Any]]] = {"classes": _labels, "numbers": _numbers}
 
 
 def _run_id(folder: Path) -> str:

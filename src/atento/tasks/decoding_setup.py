@@ -25,7 +25,7 @@ from atento.text.tokenizer import Tokenizer
 
 Ids = tuple[int, ...]
 ToText = Callable[[list[int]], str]
-Utility = Callable[[list[str], list[str]], Any]  # candidates, evidence -> (N,M) in 0-1
+Utility = Callable[[list[str], list[str]], object]  # candidates, evidence -> (N,M) in 0-1
 _ANCHOR = "a"  # a word before another one, which shows how the tokenizer cuts that inside a text
 
 

@@ -21,7 +21,7 @@ from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.translation_languages import in_languages
 
 
-def explained_output(model: TaskModel, verb: str, texts: Sequence[str], target: object, **named: Any) -> Explained:
+def explained_output(model: TaskModel, verb: str, texts: Sequence[str], target: object, **named: object) -> Explained:
     """The log-probability of each word of an output: the model's own, or the target; its end counts as a word."""
     if len(texts) != 1:
         raise UsageError("give one text, and an output as `target`: got two texts")
@@ -73,7 +73,7 @@ def _explained(
     prefixed = last == "ids" and prompt_mode(network, model.config) == "prefix"
 
     def values(network: Network, given: Inputs) -> Tensor:
-        own: dict[str, Any] = {key: value for key, value in given.items() if key != "positions"}
+        own: dict[str, object] = {key: value for key, value in given.items() if key != "positions"}
         positions = given["positions"]
         if prefixed:
             own["mask"] = network.in_place_of_its_mask(prefix(positions[:, 0]))

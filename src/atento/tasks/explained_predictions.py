@@ -106,7 +106,7 @@ def explained_similarity(model: TaskModel, verb: str, texts: Sequence[str], targ
     if target is not None:
         raise UsageError(f"a similarity is one number and has no `target`: got {target!r}")
     if has_regression_head(model):
-        given: Any = [tuple(texts)] if len(texts) == 2 else list(texts)
+        given: object = [tuple(texts)] if len(texts) == 2 else list(texts)
         texts_of_model(model, given)  # refuses texts for a model of pairs
         reading, groups = _of_text(model, head_of(model, NUMBER), texts, lambda numbers, _: numbers)
         return Explained([reading], groups, "similarity" if len(texts) == 2 else "number", "number of the regression")
@@ -214,7 +214,7 @@ def explained_answer(model: TaskModel, verb: str, texts: Sequence[str], target: 
         raise UsageError("give a tuple of a question and its context")
     question, context = texts
     head = head_of(model, ANSWER)
-    best: Any = answer(model, question, context)
+    best = answer(model, question, context)
     start, end = best.start, best.end
     if target is not None:
         start = context.find(str(target))

@@ -257,7 +257,7 @@ def answer(
     ranked = answers(
         model, questions, contexts, n_best=n_best or 1, max_answer=max_answer, null_threshold=null_threshold
     )
-    results: list[Any] = [best if n_best is not None else best[0] for best in ranked]
+    results: list[object] = [best if n_best is not None else best[0] for best in ranked]
     return results[0] if single else results
 
 
@@ -322,7 +322,7 @@ def readable_questions(
     return replace(split.taken(rows), fingerprint=split.fingerprint), skipped
 
 
-def learned_settings(recipe: Recipe, split: Split) -> dict[str, Any]:
+def learned_settings(recipe: Recipe, split: Split) -> dict[str, object]:
     """What `config.json` says of the training of a model that answers: how to cut contexts, and what answers are."""
     unanswerable = not all(split["answers"])
     return {"stride": recipe.data.stride, "max_answer": recipe.data.max_answer, "unanswerable": unanswerable}

@@ -204,7 +204,7 @@ def _sentences(path: str, name: str, universal: bool) -> Items:
 # SQuAD's JSON ---------------------------------------------------------------------------------------------------------
 
 
-def _parsed(text: str, name: str) -> Any:
+def _parsed(text: str, name: str) -> object:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
@@ -213,7 +213,7 @@ def _parsed(text: str, name: str) -> Any:
         raise DataError(f"{name}: is no JSON that can be read: too deep, or a number too long") from None
 
 
-def _squad_predictions(parsed: Any, name: str) -> Items:
+def _squad_predictions(parsed: object, name: str) -> Items:
     """{id: answer}"""
     if not isinstance(parsed, dict):
         raise DataError(f"{name}: predictions must be one object of ids and answers")

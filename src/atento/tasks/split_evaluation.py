@@ -69,7 +69,7 @@ class ModelInTraining(TaskModel):
     copies = False
 
     def __init__(self, network: Network, tokenizer: Tokenizer, recipe: Recipe, split: Split) -> None:
-        config: dict[str, Any] = {
+        config: dict[str, object] = {
             "task": recipe.task,
             "template": template_for(recipe.task, tokenizer),
             "decoding": asdict(replace(recipe.decoding, draft=())),

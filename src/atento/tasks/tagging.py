@@ -118,7 +118,7 @@ def tag_words(
     return tagged[0] if single else tagged
 
 
-def _sentences(text: Any, words: Any) -> tuple[list[tuple[str, Spans]], bool]:
+def _sentences(text: object, words: Any) -> tuple[list[tuple[str, Spans]], bool]:
     """Texts with the spans of their words, and whether it is one text alone."""
     if (text is None) == (words is None):
         raise UsageError("give a text or `words`, one of them")

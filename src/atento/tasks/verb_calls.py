@@ -84,7 +84,7 @@ class Continues(Protocol):
     def __call__(self, prompt: Texts, *, n_best: int, **options: Unpack[DecodingOptions]) -> list[list[str]]: ...
 
 
-def per_text(method: Callable[Concatenate[Any, Any, P], Sequence[R]]) -> PerText[P, R]:
+def per_text(method: Callable[Concatenate[object, Any, P], Sequence[R]]) -> PerText[P, R]:
     """A method of (self, texts, ...) that also takes one text, and then returns one result.
 
     Raises, when it is called:
@@ -93,7 +93,7 @@ def per_text(method: Callable[Concatenate[Any, Any, P], Sequence[R]]) -> PerText
     name = list(inspect.signature(method).parameters)[1]
 
     @wraps(method)
-    def call(model: Any, *args: Any, **options: Any) -> Any:
+    def call(model: object, *args: Any, **options: Any) -> Any:
         if not args and name not in options:
             raise TypeError(f"{method.__name__}() missing 1 required positional argument: {name!r}")
         value, *arguments = args or (options.pop(name),)
@@ -138,7 +138,7 @@ def continues(method: Callable[..., Any]) -> Continues:
     return cast(Continues, per_text(method))
 
 
-def strings(outputs: Sequence[Sequence[WrittenText]], n_best: int | None) -> list[Any]:
+def strings(outputs: Sequence[Sequence[WrittenText]], n_best: int | None) -> list[object]:
     """The best text of each output, or, with `n_best`, all texts of each."""
     return [[output.text for output in texts] if n_best is not None else texts[0].text for texts in outputs]
 

@@ -48,7 +48,7 @@ def exported_files(
     names = {i: tokenizer.tokens([i])[0] for i in template.ids()}
     data |= {"post_processor": post_processor(template, names), "truncation": None, "padding": None}
     settings_read = {} if tokenizer.native else as_settings(tokenizer.files())
-    config: dict[str, Any] = {name: settings_read[name] for name in _KEPT if name in settings_read}
+    config: dict[str, object] = {name: settings_read[name] for name in _KEPT if name in settings_read}
     config |= special_strings(tokenizer.specials) | _framing(template, names)
     config |= {"tokenizer_class": "PreTrainedTokenizerFast", **settings}
     config.setdefault("clean_up_tokenization_spaces", False)
@@ -61,7 +61,7 @@ def exported_files(
     return {name: content for name, content in tokenizer.files().items() if name.endswith(".model")} | written
 
 
-def post_processor(template: Template, names: Mapping[int, str]) -> dict[str, Any] | None:
+def post_processor(template: Template, names: Mapping[int, str]) -> dict[str, object] | None:
     """A template as the post-processor of `tokenizer.json`; None if it adds no tokens. `names`: id -> token."""
     if not names:
         return None

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from atento.errors import TokenizerError
 from atento.text.pipelines import KINDS
@@ -59,7 +59,7 @@ def read_tokenizer(directory: Path) -> Parts:
     return Parts(text, kind, specials, lowercase, native, files, template, family=family, truncation_side=side)
 
 
-def _truncation_side(config: Mapping[str, Any], definition: Mapping[str, Any]) -> Literal["right", "left"]:
+def _truncation_side(config: Mapping[str, object], definition: Mapping[str, object]) -> Literal["right", "left"]:
     """The side at which long texts are cut: of the settings, else of the `truncation` of `tokenizer.json`."""
     cut = definition.get("truncation")
     stated = config.get("truncation_side") or (cut.get("direction") if isinstance(cut, dict) else None)
@@ -80,7 +80,7 @@ def _kind(ours: object, model_type: object) -> tuple[str, bool]:
     return kind, lowercase
 
 
-def _usual(directory: Path, config: dict[str, Any], specials: SpecialTokens) -> Template:
+def _usual(directory: Path, config: dict[str, object], specials: SpecialTokens) -> Template:
     """The template of the family, if `tokenizer.json` has none; no special tokens for an unknown family."""
     name = family_named(directory, config)
     if name is None:

@@ -318,5 +318,5 @@ def _cut_between(word: str, tokens: list[tokenizers.Token]) -> Iterator[_Word]:
 
 def parsed(definition: str) -> dict[str, Any]:
     """A `tokenizer.json` as plain data."""
-    data: dict[str, Any] = json.loads(definition)
+    data: dict[str, object] = json.loads(definition)
     return data

@@ -152,7 +152,7 @@ def _slots(pieces: Any, named: Mapping[str, list[int]]) -> tuple[Slot, ...]:
     return tuple(slots)
 
 
-def _number(value: Any) -> int:
+def _number(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(value)
     return value

@@ -157,7 +157,7 @@ def _run(model: models.Model, trainer: Any, counts: Counter[str]) -> dict[str, A
     """Run a trainer of the library and return the model section of `tokenizer.json`."""
     backend = tokenizers.Tokenizer(model)
     backend.train_from_iterator(_feed(counts), trainer)
-    trained: dict[str, Any] = parsed(backend.to_str())["model"]
+    trained: dict[str, object] = parsed(backend.to_str())["model"]
     return trained
 
 
@@ -207,11 +207,11 @@ def _wordpiece(counts: Counter[str], room: int) -> tuple[list[str], dict[str, An
     return sorted(vocabulary, key=vocabulary.__getitem__), {}
 
 
-def _most_frequent(counts: Counter[str], room: int) -> tuple[list[str], dict[str, Any]]:
+def _most_frequent(counts: Counter[str], room: int) -> tuple[list[str], dict[str, object]]:
     return _ranked(counts)[: max(room, 0)], {}
 
 
-def _nothing(counts: Counter[str], room: int) -> tuple[list[str], dict[str, Any]]:
+def _nothing(counts: Counter[str], room: int) -> tuple[list[str], dict[str, object]]:
     return [], {}
 
 

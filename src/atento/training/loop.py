@@ -5,7 +5,6 @@ import signal
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any
 
 from atento.errors import AtentoError, TrainingStopped
 from atento.metrics.metric_table import signed
@@ -107,7 +106,7 @@ def _stop_signal(run: Run, stop: StopRequest) -> signal.Signals | None:
     return signal.Signals(number) if number else None
 
 
-def log(run: Run, rate: float, tokens_per_second: float, more: Mapping[str, Any] | None = None) -> None:
+def log(run: Run, rate: float, tokens_per_second: float, more: Mapping[str, object] | None = None) -> None:
     """Write a train event: the mean loss per real target since the last train event, summed over heads.
 
     With several heads, `nll_HEAD` is the mean of each. `more` is added to the event.
@@ -116,7 +115,7 @@ def log(run: Run, rate: float, tokens_per_second: float, more: Mapping[str, Any]
     means = {
         head: (sums.loss / max(1, sums.targets), sums.nll / max(1, sums.targets)) for head, sums in interval.items()
     }
-    event: dict[str, Any] = {
+    event: dict[str, object] = {
         "event": "train",
         "step": run.progress.step,
         "loss": sum(loss for loss, _ in means.values()),
@@ -144,7 +143,7 @@ def validate(run: Run) -> None:
     with run.updater.evaluated_weights():
         scores = run.replica.all_do(run.validate)
         samples = _samples(run) if run.replica.main else []
-    event: dict[str, Any] = {"event": "valid", "step": progress.step}
+    event: dict[str, object] = {"event": "valid", "step": progress.step}
     numbered = enumerate(samples, start=1)
     for written in (event | scores, *(event | {"event": "sample", "number": n} | sample for n, sample in numbered)):
         run.journal.append(written)

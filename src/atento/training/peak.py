@@ -32,8 +32,8 @@ class PeakMemory(TorchDispatchMode):
         self._known = {tensor.untyped_storage().data_ptr() for tensor in present}
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+        self, func: Any, types: object, args: tuple[object, ...] = (), kwargs: Mapping[str, object] | None = None
+    ) -> object:
         result = func(*args, **(kwargs or {}))
         if func.overloadpacket in _PRODUCTS:
             self.products.add((func, *((*x.shape, *x.stride()) for x in args if isinstance(x, Tensor))))

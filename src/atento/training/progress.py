@@ -119,7 +119,7 @@ class Reporter:
                 self.progress.stop()
 
 
-def describe(event: dict[str, Any], targets: str = "tokens") -> str:
+def describe(event: dict[str, object], targets: str = "tokens") -> str:
     """Return an event of `metrics.jsonl` as one line; `targets` is the unit that is counted per second."""
     if event["event"] == "train":
         return (

@@ -164,7 +164,7 @@ def sampled_forward(network: Any, batch: Batch, own: OwnTokens, random: Randomne
     ids, labels = batch.inputs[name], batch.labels[HEAD]
     replaceable = (labels[:, :-1] >= 0) & (labels[:, :-1] == ids[:, 1:])
     chosen = torch.from_numpy(own.chosen(replaceable.shape[1])).to(ids.device) & replaceable
-    arguments: dict[str, Any] = {key: value for key, value in batch.inputs.items() if key != name}
+    arguments: dict[str, object] = {key: value for key, value in batch.inputs.items() if key != name}
     arguments |= mask_of(network, batch)
     if name == "target_ids":  # the source is read once
         source_mask = arguments.get("source_token_mask")
@@ -181,7 +181,7 @@ def _two_passes(
     ids: Tensor,
     chosen: Tensor,
     own: OwnTokens,
-    arguments: dict[str, Any],
+    arguments: dict[str, object],
     random: Randomness | None,
 ) -> Output:
     """Predict all tokens after gold inputs, replace the chosen inputs (B,T-1) by them, and run again."""

@@ -4,7 +4,6 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from atento.inspection.figures import svg
 from atento.inspection.token_display import display_width, visible
@@ -92,7 +91,7 @@ def links(weights: object, names: Sequence[str], title: str, readers: Sequence[s
     return Panel(max(step * len(names), 7 * display_width(title)), high + 22, parts)
 
 
-def wave(values: Any, title: str) -> Panel:
+def wave(values: object, title: str) -> Panel:
     """Draw numbers between -1 and 1 as bars from a middle line, each with its value."""
     numbers, step, middle = [float(value) for value in plain(values)], 44, 70
     parts = [

@@ -103,8 +103,8 @@ class Row:
 
 
 def compare(
-    value: Any,
-    expected: Any,
+    value: object,
+    expected: object,
     *,
     within: float = 1e-6,
     notes: Any = None,
@@ -141,7 +141,7 @@ def together(**findings: Finding) -> Finding:
     )
 
 
-def agrees(value: Any, expected: Any, within: float) -> bool:
+def agrees(value: object, expected: Any, within: float) -> bool:
     """Return whether a value is as expected: same keys, same lengths, numbers within the tolerance.
 
     NaN never agrees.

@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from atento.storage.whole_file import write_output
 from atento.version import __version__
@@ -178,7 +177,7 @@ def _figure(svg: str, name: str, words: Wording) -> str:
     return f'<figure class="wide" tabindex="0">{unique.strip()}</figure>' if svg else ""
 
 
-def _numbers(value: Any, expected: Any, of_notes: Any, words: Wording) -> str:
+def _numbers(value: object, expected: object, of_notes: object, words: Wording) -> str:
     """Return a table of values beside those expected and, where they differ, those of the notes."""
     values, bounds, notes = (flat(plain(side)) for side in (value, expected, of_notes))
     differ = of_notes is not None
@@ -201,7 +200,7 @@ def _column(cell: str) -> str:
     return f'<td class="short">{cell}</td>' if 0 < len(cell) < 25 else f"<td>{cell}</td>"
 
 
-def _cell(value: Any, words: Wording) -> str:
+def _cell(value: object, words: Wording) -> str:
     """Return a value as HTML: a matrix as lines, anything else in one."""
     rows = value if isinstance(value, list) and len(value) > 1 and all(isinstance(row, list) for row in value) else []
     if rows and all(isinstance(item, int | float) and not isinstance(item, bool) for row in rows for item in row):

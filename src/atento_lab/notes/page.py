@@ -7,7 +7,6 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from atento_lab.notes.errata import ERRATA, errata_of
 from atento_lab.notes.finding import Row
@@ -83,7 +82,7 @@ def _row(row: Row, words: Wording) -> list[str]:
     return [*lines, ""]
 
 
-def library_parts(check: Callable[..., Any]) -> list[tuple[str, str]]:
+def library_parts(check: Callable[..., object]) -> list[tuple[str, str]]:
     """Return the parts of the library that a check calls: (name, file under `src`), sorted by file.
 
     Calls through functions of the check's own file count. If there are none, calls through functions of other checks
@@ -92,7 +91,7 @@ def library_parts(check: Callable[..., Any]) -> list[tuple[str, str]]:
     return _parts(check, check.__module__) or _parts(check, "atento_lab.notes.checks")
 
 
-def _parts(check: Callable[..., Any], prefix: str) -> list[tuple[str, str]]:
+def _parts(check: Callable[..., object], prefix: str) -> list[tuple[str, str]]:
     """Return the same; functions of modules whose name begins with `prefix` are followed."""
     parts: set[tuple[str, str]] = set()
     visited, waiting = set[object](), [inspect.unwrap(check)]
@@ -117,7 +116,7 @@ def _source_file(module: str) -> str:
     return Path(file).relative_to(Path(__file__).parents[2]).as_posix()
 
 
-def _names(function: Callable[..., Any]) -> set[str]:
+def _names(function: Callable[..., object]) -> set[str]:
     """Return the names that occur in a function."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}

@@ -1,7 +1,6 @@
 """Studies of what networks learn, by name: those of `atento bench` that compare no other library."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 from atento_lab.studies.exposure import measure_exposure
 from atento_lab.studies.exposure_report import report_exposure
@@ -12,14 +11,14 @@ from atento_lab.studies.recurrence import measure_recurrence
 from atento_lab.studies.report import Report, report_positions
 from atento_lab.studies.transfer import measure_transfer, report_transfer
 
-BENCHES: dict[str, Callable[..., Iterator[dict[str, Any]]]] = {
+BENCHES: dict[str, Callable[..., Iterator[dict[str, object]]]] = {
     "recurrence": measure_recurrence,
     "positions": measure_positions,
     "exposure": measure_exposure,
     "transfer": measure_transfer,
     "race": measure_race,
 }
-REPORTS: dict[str, Callable[[Sequence[dict[str, Any]]], Report]] = {  # whose rows are better read as a page
+REPORTS: dict[str, Callable[[Sequence[dict[str, object]]], Report]] = {  # whose rows are better read as a page
     "positions": report_positions,
     "exposure": report_exposure,
     "transfer": report_transfer,

@@ -59,7 +59,7 @@ class Job:
     size: Size
 
 
-def measure_exposure(seconds: float) -> Iterator[dict[str, Any]]:
+def measure_exposure(seconds: float) -> Iterator[dict[str, object]]:
     """Run the laboratory; yield a row for each network and training.
 
     Args:
@@ -78,7 +78,7 @@ def measure(size: Size, workers: int, trainings: Sequence[str] = TRAININGS) -> I
         for training in trainings
         for seed in range(1, size.seeds + 1)
     ]
-    of_seeds: list[dict[str, Any]] = []
+    of_seeds: list[dict[str, object]] = []
     for job, result in zip(jobs, results(run, jobs, workers)):
         of_seeds.append(result)
         if len(of_seeds) == size.seeds:
@@ -87,7 +87,7 @@ def measure(size: Size, workers: int, trainings: Sequence[str] = TRAININGS) -> I
 
 
 def _row(job: Job, of_seeds: list[dict[str, Any]]) -> dict[str, Any]:
-    row: dict[str, Any] = {"bench": "exposure", "network": job.network, "training": job.training}
+    row: dict[str, object] = {"bench": "exposure", "network": job.network, "training": job.training}
     row |= {"updates": job.size.updates, "seeds": job.size.seeds, "share": job.size.share, "planted_at": PLANTED_AT}
     for name, first in of_seeds[0].items():
         if isinstance(first, list):
@@ -139,7 +139,7 @@ def training_config(job: Job) -> TrainingConfig:
 
 
 @torch.inference_mode()
-def exposure(network: Any, batch: Batch, seed: int) -> dict[str, Any]:
+def exposure(network: object, batch: Batch, seed: int) -> dict[str, Any]:
     """Measure one network on a batch of pairs.
 
     Returns:

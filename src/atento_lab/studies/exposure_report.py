@@ -15,7 +15,7 @@ _NUMBERS = ("gold nll", "own nll", "gap", "exact", "recovered")
 _POINTS = 60  # of the curve of a schedule
 
 
-def report_exposure(rows: Sequence[dict[str, Any]]) -> Report:
+def report_exposure(rows: Sequence[dict[str, object]]) -> Report:
     """Return the table and what it says as Markdown, and as files the page of the curves and the schedules' picture."""
     text = "\n".join(["# " + TITLE, "", *_table(rows), "", *(f"- {line}" for line in _answers(rows))]) + "\n"
     files = {"exposure.md": text}
@@ -44,7 +44,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
         yield f"| {row['network']} | {row['training']} | {' | '.join(cells)} |"
 
 
-def _cell(number: dict[str, Any]) -> str:
+def _cell(number: dict[str, object]) -> str:
     return f"{number['mean']:.3f}" + ("" if number["within"] is None else f" ± {number['within']:.3f}")
 
 

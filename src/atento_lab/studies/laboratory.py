@@ -136,7 +136,7 @@ def _run_reader(job: Job) -> dict[str, object]:
 
     for _ in train(network, loss, job.steps):
         pass
-    results: dict[str, Any] = {}
+    results: dict[str, object] = {}
     for times in (1, 2, 4, 8):
         nll, accuracy = _evaluate(job, network, times * size.length)
         if not task.classes:
@@ -240,7 +240,7 @@ def _run_reorder(job: Job) -> dict[str, object]:
 
     for _ in train(network, loss, job.steps):
         pass
-    results: dict[str, Any] = {}
+    results: dict[str, object] = {}
     for length in (size.length, 2 * size.length):
         longer = stretched(network, length)
         batch = reorder(size.texts, length, torch.Generator().manual_seed(_HELD_OUT))

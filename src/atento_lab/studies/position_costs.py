@@ -20,7 +20,7 @@ from atento_lab.studies.networks import PositionNetwork, Size, reader
 from atento_lab.studies.tasks import TASKS
 
 
-def measure_cost(size: Size, device: str, schemes: Sequence[str]) -> Iterator[dict[str, Any]]:
+def measure_cost(size: Size, device: str, schemes: Sequence[str]) -> Iterator[dict[str, object]]:
     """Yield parameters, operations, time and memory of each scheme.
 
     Schemes alternate, so noise affects all of them alike.
@@ -104,8 +104,8 @@ class LiveMemory(TorchDispatchMode):
         self._known: dict[int, int] = {}
 
     def __torch_dispatch__(
-        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+        self, function: Any, types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
+    ) -> object:
         """Run an operation and record the storages that it creates."""
         keywords = kwargs or {}
         before = {id(storage) for storage in _storages((args, keywords))}
@@ -122,6 +122,6 @@ class LiveMemory(TorchDispatchMode):
         self.live -= self._known.pop(storage)
 
 
-def _storages(tree: Any) -> list[UntypedStorage]:
+def _storages(tree: object) -> list[UntypedStorage]:
     """Return the storages of all tensors in arguments or results."""
     return [leaf.untyped_storage() for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]

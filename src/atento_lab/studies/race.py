@@ -196,7 +196,7 @@ def _checkpoints(run: Path) -> list[Path]:
 
 def _state(checkpoint: Path) -> dict[str, Any]:
     """`step` and `seconds` of a checkpoint, among others."""
-    state: dict[str, Any] = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
+    state: dict[str, object] = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
     return state
 
 
@@ -268,7 +268,7 @@ def _sides(examples: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
     return [text for text, _ in examples], [name for _, name in examples]
 
 
-def _joined(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def _joined(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, object]:
     """A recipe whose sections have the keys of both; where both have a value, that of `over`."""
     joined = dict(under)
     for key, value in over.items():

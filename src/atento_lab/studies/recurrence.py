@@ -61,7 +61,7 @@ def translators() -> dict[str, NetworkConfig]:
     }
 
 
-def measure_recurrence(seconds: float) -> Iterator[dict[str, Any]]:
+def measure_recurrence(seconds: float) -> Iterator[dict[str, object]]:
     """Yield rows by aspect: size and steps, gradient by distance, time and memory by length, quality.
 
     Args:
@@ -84,7 +84,7 @@ def measure_recurrence(seconds: float) -> Iterator[dict[str, Any]]:
     yield from _quality(seconds)
 
 
-def _row(aspect: str, network: str, **values: Any) -> dict[str, Any]:
+def _row(aspect: str, network: str, **values: object) -> dict[str, Any]:
     values["value"] = float(f"{values['value']:.4g}") if isinstance(values["value"], float) else values["value"]
     return {"bench": "recurrence", "aspect": aspect, "network": network} | values
 
@@ -103,7 +103,7 @@ def gradient_by_distance(config: NetworkConfig) -> dict[int, float]:
         activations: dict[str, Tensor] = {}
 
         def keep(
-            module: nn.Module, inputs: Any, output: Tensor, activations: dict[str, Tensor] = activations
+            module: nn.Module, inputs: object, output: Tensor, activations: dict[str, Tensor] = activations
         ) -> Tensor:
             activations["x"] = output.detach().requires_grad_()
             return activations["x"]
@@ -153,7 +153,7 @@ def saved_bytes(network: nn.Module, length: int) -> int:
     return sum(saved.values())
 
 
-def _quality(seconds: float) -> Iterator[dict[str, Any]]:
+def _quality(seconds: float) -> Iterator[dict[str, object]]:
     """Yield the quality of English to Portuguese translation after equal training time on equal data."""
     train, held_out = write("train", 10_000), write("combinations", 200)
     texts = [text for pair in train for text in (pair.source, pair.target)]

@@ -30,7 +30,7 @@ class Report:
     files: dict[str, str] = field(default_factory=dict)
 
 
-def report_positions(rows: Sequence[dict[str, Any]]) -> Report:
+def report_positions(rows: Sequence[dict[str, object]]) -> Report:
     """Return tables and answers as Markdown, and figures of tasks, learned table and alignments."""
     parts = []
     for task, title in TITLES.items():

@@ -122,7 +122,7 @@ def _train(recipe: str, overrides: list[str], out: Path) -> dict[str, float]:
         return train(recipe, overrides, out=out).test or {}
 
 
-def _differences(rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _differences(rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, object]]:
     """Yield for each task the mean scores of both starts, and their difference with its standard error over seeds."""
     for label in dict.fromkeys(row["task"] for row in rows):
         of_task = [row for row in rows if row["task"] == label]

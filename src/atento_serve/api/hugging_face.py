@@ -5,7 +5,6 @@ served without a line here.
 """
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
 
 from fastapi import FastAPI
 from starlette.requests import Request
@@ -135,7 +134,7 @@ class _Any(Fields):
 
 def _parts(value: object) -> tuple[object, dict[str, object], bool]:
     """Inputs, parameters (those beside the inputs with them) and whether a stream is asked for."""
-    fields: Mapping[str, Any] = read(_Any, value).model_extra or {}
+    fields = read(_Any, value).model_extra or {}
     if "inputs" not in fields:
         raise wrong_field("/inputs", "`inputs` is missing")
     for name in ("parameters", "options"):

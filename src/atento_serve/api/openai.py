@@ -123,7 +123,7 @@ def _check_ids(service: Service, model: str, inputs: list[object], pointer: str)
                 raise wrong_field(pointer, f"a token id must lie between 0 and {vocabulary - 1:,}: got {wrong}")
 
 
-async def _as_texts(work: Work, model: str, inputs: list[Any]) -> list[Any]:
+async def _as_texts(work: Work, model: str, inputs: list[object]) -> list[Any]:
     """Texts; lists of token ids are decoded by the model's tokenizer."""
     ids = {number: item for number, item in enumerate(inputs) if isinstance(item, list)}
     if not ids:

@@ -34,7 +34,7 @@ async def fill_mask(call: Call) -> object:
     return of_inputs([_filled(value) for value in outcome.values], single)
 
 
-def _filled(of_masks: list[list[dict[str, Any]]]) -> list[Any]:
+def _filled(of_masks: list[list[dict[str, object]]]) -> list[Any]:
     rows = [
         [
             {

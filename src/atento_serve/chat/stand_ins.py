@@ -73,7 +73,7 @@ class Guarded(str):
         return Guarded(super().replace(_hidden(old, self._stand_ins), new, count), self._stand_ins)
 
 
-def _hidden(value: Any, stand_ins: StandIns) -> Any:
+def _hidden(value: object, stand_ins: StandIns) -> Any:
     """An argument of a method, as it stands in strings with stand-ins."""
     if isinstance(value, tuple):
         return tuple(_hidden(part, stand_ins) for part in value)

@@ -18,7 +18,7 @@ PING_SECONDS = 1.0  # between two questions whether the worker still works
 SILENT_SECONDS = 3.5  # a worker that leaves one unanswered for so long does not work
 _CLOSING_SECONDS = 2.0  # what a worker has to end by itself
 
-OnMessage = Callable[["WorkerProcess", dict[str, Any]], None]
+OnMessage = Callable[["WorkerProcess", dict[str, object]], None]
 OnEnd = Callable[["WorkerProcess"], None]
 
 

@@ -145,7 +145,7 @@ _IDS: dict[str, object] = {"type": "array", "items": {"type": "integer"}, "minIt
 Texts = Annotated[Any, BeforeValidator(_texts), WithJsonSchema(_TEXT_SCHEMA)]
 """A text or a list of texts."""
 Prompts = Annotated[
-    Any,
+    object,
     BeforeValidator(_prompts),
     WithJsonSchema({"anyOf": [*_TEXT_SCHEMA["anyOf"], _IDS, {"type": "array", "items": _IDS}]}),
 ]

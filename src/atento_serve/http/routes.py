@@ -16,7 +16,7 @@ def accepts(
         example: a body, where the required fields alone are none.
     """
     schema = kind if isinstance(kind, dict) else _whole(kind.model_json_schema())
-    content: dict[str, Any] = {"application/json": {"schema": schema}}
+    content = {"application/json": {"schema": schema}}
     if example is not None:
         content["application/json"]["example"] = example
     if form:

@@ -96,7 +96,7 @@ def _show_answers(
     bad: list[str] | None,
     parse: Callable[[str, str], _Pair],
     shared: ExplainOptions,
-    options: dict[str, Any],
+    options: dict[str, object],
     n_best: int | None,
 ) -> None:
     """Print the answers to the questions of some lines; `first` is the number of the first line."""

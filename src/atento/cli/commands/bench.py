@@ -103,7 +103,7 @@ def bench(
             )
         _agreement(model, sources, references, out, threads, as_json)
         return
-    options: dict[str, dict[str, Any]] = {
+    options: dict[str, dict[str, object]] = {
         "transfer": {"model": model, "quick": quick},
         "race": {"race": race},
         "serving": {"workloads": workload, "peers_python": peers_python, "model": model, "sources": sources},
@@ -135,7 +135,7 @@ def _agreement(
 def _run(
     names: list[str],
     seconds: float,
-    options: dict[str, dict[str, Any]],
+    options: dict[str, dict[str, object]],
     out: Path | None,
     threads: int | None,
     as_json: bool,
@@ -171,9 +171,9 @@ def _code(name: str) -> ModuleType:
     return import_module("benchmarks")
 
 
-def show(name: str, measured: Iterable[dict[str, Any]], out: Path | None, as_json: bool) -> None:
+def show(name: str, measured: Iterable[dict[str, object]], out: Path | None, as_json: bool) -> None:
     """Print the rows of a measurement as they arrive, or its report at the end; write the files to `out`."""
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, object]] = []
     try:
         for row in measured:
             rows.append(row)
@@ -200,7 +200,7 @@ def _show_row(name: str, row: dict[str, Any], as_json: bool) -> None:
         progress(f"{name}: {row['task']}, {row['start']}, seed {row['seed']}: {row['metric']} {row['score']}")
 
 
-def _show_report(name: str, rows: list[dict[str, Any]], out: Path | None, as_json: bool) -> None:
+def _show_report(name: str, rows: list[dict[str, object]], out: Path | None, as_json: bool) -> None:
     files = {f"{name}.jsonl": _lines(rows)}
     reports = _code(name).REPORTS
     if name in reports:
@@ -212,7 +212,7 @@ def _show_report(name: str, rows: list[dict[str, Any]], out: Path | None, as_jso
         _write(out, files)
 
 
-def _lines(rows: list[dict[str, Any]]) -> str:
+def _lines(rows: list[dict[str, object]]) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 

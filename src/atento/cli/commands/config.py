@@ -94,7 +94,7 @@ def show(
         echo(dump_recipe(loaded.recipe, loaded.origins if origins else None, later), nl=False)
 
 
-def _without(recipe: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+def _without(recipe: dict[str, Any], keys: Sequence[str]) -> dict[str, object]:
     """The recipe without these dotted keys."""
     for key in keys:
         *sections, name = key.split(".")

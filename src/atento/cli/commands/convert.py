@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -74,7 +74,7 @@ def convert(
     output_folder(out, new=True)
     if to not in (*_LAYOUTS, *_ENGINES):
         raise UsageError(f"`--to` must be one of {', '.join((*_LAYOUTS, *_ENGINES))}: got {to!r}")
-    flags: dict[str, Any] = {"allow_missing": allow_missing, "allow_unused": allow_unused}
+    flags = {"allow_missing": allow_missing, "allow_unused": allow_unused}
     if to in _LAYOUTS:
         from atento.convert.layouts import convert as run
 
@@ -96,7 +96,7 @@ def _print(converted: "Converted", out: Path, to: str, precision: str, as_json: 
     """Print the files and the comparison."""
     comparison = converted.comparison
     if as_json:
-        record: dict[str, Any] = {
+        record: dict[str, object] = {
             "wrote": str(out),
             "engine": to,
             "precision": precision,

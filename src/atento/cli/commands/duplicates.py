@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, redirect_stdout
 from itertools import tee
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
@@ -166,7 +166,7 @@ def _counts(repeated: "list[Duplicate]") -> dict[str, int]:
     return {"equal": equal, "near": len(repeated) - equal}
 
 
-def _first(repeated: "list[Duplicate]") -> list[dict[str, Any]]:
+def _first(repeated: "list[Duplicate]") -> list[dict[str, object]]:
     return [
         {"line": duplicate.number, "of": duplicate.of, "similarity": round(duplicate.similarity, 4)}
         for duplicate in repeated[:_SHOWN]

@@ -75,7 +75,7 @@ def evaluate(
             metavar="DATA", help="One file with columns, or parallel files: sources, targets, more references."
         ),
     ],
-    decoding: dict[str, Any],
+    decoding: dict[str, object],
     shared: ModelOptions,
     task: Annotated[
         str | None,

@@ -155,7 +155,7 @@ def _show(
     echo(json.dumps(record, ensure_ascii=False) if as_json else "\n".join(lines))
 
 
-def _with_options(name: str, metric: "Metric", options: dict[str, Any]) -> "Callable[..., Score]":
+def _with_options(name: str, metric: "Metric", options: dict[str, object]) -> "Callable[..., Score]":
     """The metric with the options of the command.
 
     Raises:
@@ -202,7 +202,12 @@ def _read(
 
 def _formatted(metric: str, score: "Score", bootstrap: _Bootstrap) -> tuple[str, dict[str, Any]]:
     """A score as a line and as a JSON object, both with the interval if it is requested."""
-    record: dict[str, Any] = {"metric": metric, "value": score.value, "parts": score.parts, "settings": score.settings}
+    record: dict[str, object] = {
+        "metric": metric,
+        "value": score.value,
+        "parts": score.parts,
+        "settings": score.settings,
+    }
     if not bootstrap.interval:
         return score.line(), record
     low, high = score.interval(samples=bootstrap.samples, seed=bootstrap.seed)

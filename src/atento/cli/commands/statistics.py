@@ -41,7 +41,7 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, object]]
     for name, split_parts in parts.items():
         lengths = corpus_statistics.lengths(split_parts, columns)
         wrong = corpus_statistics.suspicious(split_parts)
-        record: dict[str, Any] = {
+        record: dict[str, object] = {
             "split": name,
             kind: sum(map(len, split_parts)),
             "repeated": wrong["repeated"]["count"],

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -67,7 +67,7 @@ def _tagged(
     loaded: "Model", lines: list[str], words: bool, constrained: bool | None, *, each_word: bool
 ) -> "Iterator[tuple[str, list[Entity]]]":
     """Each line as the text that was tagged, with its entities, or with each of its words."""
-    verb: Any = loaded.tag_words if each_word else loaded.tag
+    verb = loaded.tag_words if each_word else loaded.tag
     if words:
         sentences = [line.split() for line in lines]
         return zip([" ".join(sentence) for sentence in sentences], verb(words=sentences, constrained=constrained))

@@ -85,7 +85,7 @@ def translate(
 @with_lines
 def summarize(
     model: ModelArgument,
-    decoding: dict[str, Any],
+    decoding: dict[str, object],
     shared: ExplainOptions,
     stream: Stream = False,
     trace: TracePage = None,
@@ -97,7 +97,7 @@ def summarize(
 @with_lines
 def generate(
     model: ModelArgument,
-    decoding: dict[str, Any],
+    decoding: dict[str, object],
     shared: ExplainOptions,
     stream: Stream = False,
     trace: TracePage = None,
@@ -257,7 +257,7 @@ def _outputs(
     loaded: "Model", lines: Sequence[str], request: _Request, first: int = 0
 ) -> list[tuple[str, list[list["WrittenText"]]]]:
     """Each line with the outputs of each of its parts, best first; `first` is the number of parts before."""
-    write: Any = getattr(loaded, _OUTPUTS[request.command])
+    write = getattr(loaded, _OUTPUTS[request.command])
     pieces = [_parts(line, request) for line in lines]
     flat = [piece for line in pieces for piece in line]
     results = iter(write(flat, row=first, **request.options))

@@ -1,7 +1,6 @@
 """A row of the table of presets."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from atento.config.sections.network import NetworkConfig, changed
 
@@ -20,7 +19,7 @@ class Preset:
         self,
         about: str,
         base: NetworkConfig,
-        *differences: Mapping[str, Any],
+        *differences: Mapping[str, object],
         sized: Callable[[NetworkConfig], Mapping[str, object]] = lambda config: {},
     ) -> None:
         self.about = about

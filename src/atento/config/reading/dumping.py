@@ -56,11 +56,11 @@ def recipe_schema() -> dict[str, object]:
     """JSON Schema of recipe files, short forms included, so that an editor completes keys and marks mistakes."""
     adapter = TypeAdapter(list[Recipe], config=ConfigDict(extra="forbid"))
     json_schema = adapter.json_schema()
-    definitions: dict[str, Any] = json_schema["$defs"]
+    definitions = json_schema["$defs"]
     top = definitions.pop("Recipe")
     presets = {"NetworkConfig": {"enum": sorted(PRESETS)}}  # the values of a section that is a plain text
 
-    def short_form(part: dict[str, Any]) -> list[dict[str, Any]]:
+    def short_form(part: dict[str, object]) -> list[dict[str, Any]]:
         """Return the schemas of a section's short form."""
         target = str(part.get("$ref", "")).removeprefix("#/$defs/")
         kinds = definitions.get(target, {}).get("properties", {}).get("kind")
@@ -116,11 +116,11 @@ def recipe_difference(a: Recipe, b: Recipe) -> list[str]:
     ]
 
 
-def _or_absent(values: Mapping[str, Any], key: str) -> str:
+def _or_absent(values: Mapping[str, object], key: str) -> str:
     return scalar_text(values[key]) if key in values else "(absent)"
 
 
-def _same(a: Any, b: object) -> bool:
+def _same(a: object, b: object) -> bool:
     """Equal and of one type, so that 1 and true differ."""
     return type(a) is type(b) and bool(a == b)
 
@@ -165,7 +165,7 @@ _Dumper.add_representer(str, _text)
 _Dumper.add_representer(tuple, yaml.SafeDumper.represent_list)
 
 
-def scalar_text(value: Any) -> str:
+def scalar_text(value: object) -> str:
     """A value on one line, in flow style."""
     text = yaml.dump(
         value, Dumper=_Dumper, default_flow_style=True, allow_unicode=True, width=float("inf"), sort_keys=False

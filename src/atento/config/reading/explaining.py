@@ -73,7 +73,7 @@ def explain(key: str) -> KeyHelp:
     Raises:
         RecipeError: no such key; names the nearest one and all that are known there.
     """
-    hint: Any = Recipe
+    hint: object = Recipe
     help: KeyHelp | None = None
     path = ""
     for name in key.split("."):
@@ -165,7 +165,7 @@ def _walk(cls: type, path: str, done: list[type]) -> Iterator[tuple[type, str]]:
             yield from _walk(below, schema.dotted(path, name), done)
 
 
-def _class(hint: Any) -> type | None:
+def _class(hint: object) -> type | None:
     """Return the section of a type, or of the elements of a list type."""
     for alternative in (hint, schema.element(hint)):
         section = schema.section(alternative) if alternative is not None else None
@@ -192,7 +192,7 @@ def _help(cls: type, name: str, path: str) -> KeyHelp:
     )
 
 
-def _section_type(hint: Any, cls: type) -> str:
+def _section_type(hint: object, cls: type) -> str:
     """Return the values that a section may be written as."""
     key = schema.SHORT_FORM_KEY.get(cls, "kind")
     kinds = schema.keys_of(cls).get(key)
@@ -213,7 +213,7 @@ def _default(part: "Field[Any]") -> str:
     return _yaml(value)
 
 
-def _yaml(value: Any) -> str:
+def _yaml(value: object) -> str:
     if isinstance(value, tuple | list):
         return f"[{', '.join(map(_yaml, value))}]"
     return (

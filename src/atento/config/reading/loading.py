@@ -171,7 +171,7 @@ def _kinds(sources: Node) -> set[str]:
     return {"world" if _has(source, "world") else "file" for source in _maps(sources)}
 
 
-def _maps(sources: Node) -> list[dict[str, Any]]:
+def _maps(sources: Node) -> list[dict[str, object]]:
     """Return the keys of each source of a split."""
     every = sources.value if isinstance(sources.value, list) else [sources]
     maps = ({"file": source} if isinstance(source.value, str) else source.value for source in every)

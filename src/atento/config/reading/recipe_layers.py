@@ -128,7 +128,7 @@ def read_files(first: RecipeFile) -> tuple[Node, dict[str, Path]]:
     return tree, homes
 
 
-def read_mapping(recipe: Mapping[str, Any]) -> tuple[RecipeFile, Node, dict[str, Path]]:
+def read_mapping(recipe: Mapping[str, object]) -> tuple[RecipeFile, Node, dict[str, Path]]:
     """A recipe given as a mapping in Python, and all that it extends: as `open_recipe` and `read_files` of a file.
 
     Its relative paths start at the current directory; messages call it "recipe".
@@ -176,7 +176,7 @@ def _extended(base: Node, beside: Path, identities: list[str]) -> RecipeFile:
     return file
 
 
-def merge(under: Node, over: Node, hint: Any) -> Node:
+def merge(under: Node, over: Node, hint: object) -> Node:
     """Merge `over` into `under`: mappings are merged key by key, all other values (lists too) are replaced.
 
     An empty section, such as one with all lines commented out, changes nothing.
@@ -194,7 +194,7 @@ def merge(under: Node, over: Node, hint: Any) -> Node:
     return replace(over, value=joined)
 
 
-def override(tree: Node, key: str, value: Node | None, at: str, hint: Any = Recipe) -> Node:
+def override(tree: Node, key: str, value: Node | None, at: str, hint: object = Recipe) -> Node:
     """Set the value at a dotted key of the tree; None removes the key, so that its default applies.
 
     A number is an index into a list (one past the end appends); a single source is a list of one.
@@ -224,7 +224,7 @@ def override(tree: Node, key: str, value: Node | None, at: str, hint: Any = Reci
     return replace(tree, value=list(items.values()))
 
 
-def _set(parts: dict[Any, Node], head: Any, remaining: str, value: Node | None, at: str, hint: Any) -> None:
+def _set(parts: dict[Any, Node], head: object, remaining: str, value: Node | None, at: str, hint: object) -> None:
     """Follow the remaining dotted key from `head` in the parts of a mapping or a list, and set the value."""
     if value is None:
         if head in parts and remaining:
@@ -305,13 +305,13 @@ def apply(tree: Node, changes: Iterable[tuple[str, Node | None]], position: str)
     return tree
 
 
-def type_at(key: str, position: str) -> Any:
+def type_at(key: str, position: str) -> object:
     """Return the type of the value at a dotted key of a recipe.
 
     Raises:
         RecipeError: an unknown key; begins with `position` and names the nearest known key.
     """
-    hint: Any = Recipe
+    hint: object = Recipe
     path = ""
     for head in key.split("."):
         if schema.section(hint) is None and schema.element(hint) is not None and not head.isdecimal():

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from atento.config.presets import PRESETS
 from atento.config.reading.yaml12 import Node
@@ -61,7 +60,7 @@ def _named(network: Node) -> bool:
     return isinstance(network.value, dict) and not {"preset", "architecture"}.isdisjoint(network.value)
 
 
-def _fill(node: Node, defaults: Mapping[str, Any], position: str) -> Node:
+def _fill(node: Node, defaults: Mapping[str, object], position: str) -> Node:
     children = dict(node.value or {})
     for key, value in defaults.items():
         child = children.get(key)
@@ -72,7 +71,7 @@ def _fill(node: Node, defaults: Mapping[str, Any], position: str) -> Node:
     return replace(node, value=children)
 
 
-def _written(value: Any, position: str) -> Node:
+def _written(value: object, position: str) -> Node:
     if isinstance(value, Mapping):
         value = {key: _written(child, position) for key, child in value.items()}
     elif isinstance(value, list):

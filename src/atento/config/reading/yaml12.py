@@ -42,7 +42,7 @@ class Node:
     size: int = 1
     height: int = 0
 
-    def bare(self) -> Any:
+    def bare(self) -> object:
         """Return the value as ordinary lists, dicts and scalars."""
         if isinstance(self.value, dict):
             return {key: child.bare() for key, child in self.value.items()}
@@ -51,7 +51,7 @@ class Node:
         return self.value
 
 
-def resolve(text: str) -> Any:
+def resolve(text: str) -> object:
     """Resolve an unquoted scalar by the YAML 1.2 core schema (section 10.3.2): null, bool, int, float or text.
 
     Raises:

@@ -41,7 +41,7 @@ class Option:
     rank: int = 0
 
 
-def option(panel: str, default: Any, *about: Any, **more: Any) -> Any:
+def option(panel: str, default: object, *about: Any, **more: Any) -> Any:
     """A field of a dataclass that is an option; arguments as in `Option`."""
     return field(default=default, metadata={"option": Option(panel, *about, **more)})
 

@@ -391,7 +391,7 @@ def network_to_dict(config: NetworkConfig) -> dict[str, Any]:
             return {name: plain(child) for name, child in value.items()}
         return [plain(child) for child in value] if isinstance(value, tuple | list) else value
 
-    data: dict[str, Any] = plain(asdict(config))
+    data: dict[str, object] = plain(asdict(config))
     if config.writing is None:
         del data["writing"]
     return data

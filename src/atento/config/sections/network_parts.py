@@ -299,7 +299,7 @@ PARTS: dict[str, type] = {
 """The parts of `NetworkConfig` that every network has; in Python, a mapping of some of its fields is accepted."""
 
 
-def part_of(name: str, kind: Any, values: Mapping[str, Any]) -> Any:
+def part_of(name: str, kind: Any, values: Mapping[str, object]) -> object:
     """A part made of some of its fields."""
     known = [field.name for field in fields(kind)]
     for key in values:
@@ -310,7 +310,7 @@ def part_of(name: str, kind: Any, values: Mapping[str, Any]) -> Any:
 
 def by_key(config: object) -> dict[str, Any]:
     """Every value of a `NetworkConfig` by its key, those of parts by two: `"attention.bias"`."""
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for name, value in vars(config).items():
         values |= {f"{name}.{key}": inner for key, inner in vars(value).items()} if name in PARTS else {name: value}
     return values

@@ -27,7 +27,7 @@ class Keys:
         """Whether a row has that key."""
         return key in self.computed or key in self.harmless or key in self.refused
 
-    def unread(self, data: Mapping[str, Any]) -> list[str]:
+    def unread(self, data: Mapping[str, object]) -> list[str]:
         """The keys of a file that are in no row, or refused with a value that is not neutral."""
         return sorted(
             key

@@ -35,7 +35,7 @@ def percentiles(values: Sequence[float] | NDArray[Any]) -> dict[str, float]:
 
 def lengths(parts: Sequence[Records], columns: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Words and characters per text of each column: totals, percentiles, and the position of the longest text."""
-    result: dict[str, dict[str, Any]] = {}
+    result: dict[str, dict[str, object]] = {}
     for name in columns:
         texts = [as_text(value) for part in parts for value in part[name]]
         words = [len(text.split()) for text in texts]
@@ -62,7 +62,7 @@ def suspicious(parts: Sequence[Records]) -> dict[str, dict[str, Any]]:
     the two sides differ more than 3 times as much as they usually do (the median ratio), and by more than 4 median
     deviations; sides of up to 10 characters aside. empty: left out when they were read; their lines are unknown.
     """
-    earlier: set[Any] = set()
+    earlier: set[object] = set()
     numbers_by_reason: dict[str, list[int]] = {"repeated": []}
     records = [record for part in parts for record in part]
     for number, record in enumerate(records):
@@ -81,7 +81,7 @@ def suspicious(parts: Sequence[Records]) -> dict[str, dict[str, Any]]:
         limit = max(np.log(_RATIO), _DEVIATIONS * float(np.median(deviation)))
         long = np.array([max(map(len, record)) > _SHORT for record in records])
         numbers_by_reason["ratio"] = np.flatnonzero((deviation > limit) & long).tolist()
-    counted: dict[str, dict[str, Any]] = {
+    counted: dict[str, dict[str, object]] = {
         reason: {"count": len(numbers), "first": _locations(parts, numbers[:_SHOWN])}
         for reason, numbers in numbers_by_reason.items()
     }
@@ -97,7 +97,7 @@ def labels_of(parts: Sequence[Records], fields: Sequence[Field]) -> dict[str, An
     "unanswerable": the number of questions without an answer. "scores": the percentiles of numbers, their mean, and a
     histogram (lower edge, upper edge, count) of ten intervals.
     """
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for field in fields:
         if field.name not in parts[0].columns or field.kind in ("text", "words"):
             continue
@@ -122,9 +122,11 @@ def _counts(labels: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(labels).items()))
 
 
-def columns_seen(sources: Sequence[SourceConfig], folder: Path, fields: Sequence[Field] = ()) -> list[dict[str, Any]]:
+def columns_seen(
+    sources: Sequence[SourceConfig], folder: Path, fields: Sequence[Field] = ()
+) -> list[dict[str, object]]:
     """Of each table among the sources: its name, the first record's columns or keys, and whether they are a header."""
-    tables: list[dict[str, Any]] = []
+    tables: list[dict[str, object]] = []
     for source in sources:
         form = None if source.file is None else format_of(source.file, source.format, fields)
         if source.file is None or form is None or not FORMATS[form].table:

@@ -21,13 +21,13 @@ def frame_columns(data: Any) -> dict[str, list[object]]:
 
 def series_values(series: Any) -> list[object]:
     """Return the values of a column; a missing one (NaN, NA, NaT, null) is None."""
-    values: list[Any] = series.to_list()
+    values: list[object] = series.to_list()
     if not hasattr(series, "notna"):  # polars: missing values are None already
         return values
     return [value if present else None for value, present in zip(values, series.notna().to_list())]
 
 
-def frame_texts(data: Any) -> list[tuple[object, object]] | list[object]:
+def frame_texts(data: object) -> list[tuple[object, object]] | list[object]:
     """Return the texts of a data frame: its column `text`, as pairs with `pair` if it has that too, or its only column.
 
     Raises:

@@ -52,7 +52,7 @@ def _rows(data: Any, name: str, keys: list[str], converter: Converter) -> Iterat
             number += 1
 
 
-def _namer(feature: Any) -> Callable[[Any], Any]:
+def _namer(feature: object) -> Callable[[Any], object]:
     """What makes the values of a column: names of the numbers of classes, in lists and objects too."""
     import datasets  # late: an extra
 
@@ -68,7 +68,7 @@ def _namer(feature: Any) -> Callable[[Any], Any]:
     return _same if of_element is _same else lambda value: value if value is None else [of_element(v) for v in value]
 
 
-def _class_name(names: Sequence[str], value: Any) -> Any:
+def _class_name(names: Sequence[str], value: Any) -> object:
     """The name of a class by its number; None stays. Test sets without labels have -1.
 
     Raises:
@@ -79,7 +79,7 @@ def _class_name(names: Sequence[str], value: Any) -> Any:
     return None if value is None else names[value]
 
 
-def _same(value: Any) -> Any:
+def _same(value: object) -> object:
     return value
 
 

@@ -87,7 +87,7 @@ def not_json(error: json.JSONDecodeError) -> str:
     return f"not JSON: {error.msg[0].lower()}{error.msg[1:]} at character {error.colno}"
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     record = dict(pairs)
     if len(record) != len(pairs):
         keys = [key for key, _ in pairs]
@@ -109,7 +109,7 @@ def _number(digits: str) -> float:
     return value
 
 
-def _constant(word: str) -> Any:
+def _constant(word: str) -> object:
     raise ValueError(f"{word} is not JSON")
 
 

@@ -15,7 +15,7 @@ def is_document(text: str) -> bool:
     return text.startswith("{", skip(text, 0))
 
 
-def questions_in(text: str, name: str, fields: Sequence[str]) -> Iterator[tuple[int, list[Any]] | DataError]:
+def questions_in(text: str, name: str, fields: Sequence[str]) -> Iterator[tuple[int, list[object]] | DataError]:
     """Read the questions of a file; a broken one is yielded as its error, which names its id.
 
     A question that is marked `is_impossible` has no answers.
@@ -38,7 +38,7 @@ def questions_in(text: str, name: str, fields: Sequence[str]) -> Iterator[tuple[
         yield line, [values[field] for field in fields]
 
 
-def _document(text: str, name: str) -> Any:
+def _document(text: str, name: str) -> object:
     """The decoded file."""
     try:
         begin = skip(text, 0)
@@ -52,7 +52,7 @@ def _document(text: str, name: str) -> Any:
     return document
 
 
-def _entries(document: Any, name: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
+def _entries(document: Any, name: str) -> Iterator[tuple[int, str, dict[str, object]]]:
     """Each question: its number from 1, its context and its object."""
     number = 0
     for place, article in _objects(document, "data", "the file", name):
@@ -66,7 +66,7 @@ def _entries(document: Any, name: str) -> Iterator[tuple[int, str, dict[str, Any
                 yield number, context, entry
 
 
-def _objects(parent: dict[str, Any], key: str, place: str, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _objects(parent: dict[str, object], key: str, place: str, name: str) -> Iterator[tuple[str, dict[str, object]]]:
     """The objects of the list under a key, each with what messages call it."""
     children = parent.get(key)
     if not isinstance(children, list):
@@ -80,7 +80,7 @@ def _objects(parent: dict[str, Any], key: str, place: str, name: str) -> Iterato
         yield f"{key}[{number}]" if place == "the file" else f"{place}.{key}[{number}]", child
 
 
-def _values(entry: dict[str, Any], context: str) -> dict[str, Any]:
+def _values(entry: dict[str, object], context: str) -> dict[str, object]:
     """Question, context and answers."""
     question = string_of(entry.get("question"), "`question`")
     answers = entry.get("answers")
@@ -97,7 +97,7 @@ def _values(entry: dict[str, Any], context: str) -> dict[str, Any]:
     return {"question": question, "context": context, "answers": spans}
 
 
-def _span(answer: Any) -> Span:
+def _span(answer: object) -> Span:
     if not isinstance(answer, dict):
         raise ValueError(f"an answer must be an object, not {kind_of(answer)}")
     start = answer.get("answer_start")

@@ -41,7 +41,7 @@ class Labels:
     network: NetworkConfig
     head: HeadConfig
     has_values: bool = False
-    class_weights: tuple[Any, ...] = ()
+    class_weights: tuple[object, ...] = ()
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
         """Return one target for each example."""

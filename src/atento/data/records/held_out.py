@@ -1,7 +1,6 @@
 """Hold out training records for validation; the choice is a function of the data."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
 
 from atento.data.batches.shuffle import permutation
 from atento.errors import DataError, counted
@@ -11,7 +10,7 @@ _SEED = 20
 
 
 def held_out(
-    columns: Mapping[str, list[Any]], count: int, labels: Sequence[Collection[str]] = ()
+    columns: Mapping[str, list[object]], count: int, labels: Sequence[Collection[str]] = ()
 ) -> tuple[list[int], list[int]]:
     """Return the numbers of the training records and of the held-out ones, both rising.
 
@@ -50,12 +49,12 @@ def held_out_lines(valid: int, total: int, noun: str, asked: int, equal: int) ->
 
 
 def _of_known_labels(
-    records: Sequence[tuple[Any, ...]], valid: Sequence[int], labels: Sequence[Collection[str]]
+    records: Sequence[tuple[object, ...]], valid: Sequence[int], labels: Sequence[Collection[str]]
 ) -> list[int]:
     """Return the numbers of held-out records without the first of each label that no other record would teach."""
     held_out_records = {records[row] for row in valid}
     known = {label for row, record in enumerate(records) if record not in held_out_records for label in labels[row]}
-    kept: set[tuple[Any, ...]] = set()
+    kept: set[tuple[object, ...]] = set()
     for row in valid:
         if not known.issuperset(labels[row]):
             known.update(labels[row])

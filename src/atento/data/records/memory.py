@@ -124,7 +124,7 @@ def argument_name(name: str) -> str:
     return f"data[{name!r}]"
 
 
-def _of_frame(data: Any, fields: Sequence[Field]) -> dict[str, list[Any]]:
+def _of_frame(data: Any, fields: Sequence[Field]) -> dict[str, list[object]]:
     """Return the columns of a data frame that are fields; a missing text is an empty one, as an empty cell of a file.
 
     Raises:
@@ -156,7 +156,7 @@ def _shape(fields: tuple[str, ...]) -> str:
     return _SHAPES.get(fields, f"dicts with the keys {', '.join(map(repr, fields))}")
 
 
-def _named(record: object, names: tuple[str, ...]) -> Mapping[str, Any]:
+def _named(record: object, names: tuple[str, ...]) -> Mapping[str, object]:
     """The values of a record by the names of their fields."""
     if isinstance(record, Mapping):
         return record

@@ -343,7 +343,7 @@ def _one_word_each(sentences: Sequence[Sequence[str]]) -> bool:
     return sum(len(words) == 1 for words in sentences) > _ONE_WORD * len(sentences)
 
 
-def fingerprint(*columns: list[Any]) -> str:
+def fingerprint(*columns: Sequence[object]) -> str:
     """SHA-256 of the records, each value ended by the NUL that no text may hold; hashed in pieces to stay small."""
     digest = sha256()
     for begin in range(0, len(columns[0]), 4096):

@@ -51,7 +51,7 @@ class Converter:
         self.plain = all(field.kind == "text" for field in fields)
         self.needed = tuple(number for number, field in enumerate(fields) if field.kind in _NEEDED)
 
-    def blank(self, values: Sequence[Any]) -> bool:
+    def blank(self, values: Sequence[object]) -> bool:
         """Whether a text, a class or the words of a record are blank; such a record is left out."""
         for number in self.needed:
             value = values[number]
@@ -71,7 +71,7 @@ class Converter:
         self.check(values)
         return values
 
-    def objects(self, record: Any, keys: Sequence[str]) -> list[Value]:
+    def objects(self, record: object, keys: Sequence[str]) -> list[Value]:
         """Return the values of these keys, one per field, of an object in JSON or a mapping in Python.
 
         Raises:
@@ -138,14 +138,14 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else " ".join(value)
 
 
-def characters_of(value: Any) -> int:
+def characters_of(value: object) -> int:
     """Return the number of characters of a string, of words or of labels; 0 for numbers and spans."""
     if isinstance(value, str):
         return len(value)
     return sum(len(word) for word in value if isinstance(word, str)) if isinstance(value, tuple) else 0
 
 
-def at_key(record: Any, key: str) -> object:
+def at_key(record: object, key: str) -> object:
     """Return the value of a key; if the record lacks the key, its dots separate the keys of nested objects.
 
     Raises:
@@ -153,7 +153,7 @@ def at_key(record: Any, key: str) -> object:
     """
     if not isinstance(record, Mapping):
         raise ValueError(f"each record must be an object, not {kind_of(record)}")
-    value: Any = record
+    value: object = record
     for part in [key] if key in record else key.split("."):
         if not isinstance(value, Mapping) or part not in value:
             raise ValueError(f"key {key!r} is not in the record{listed(key, [*map(str, record)], what='its keys')}")
@@ -161,7 +161,7 @@ def at_key(record: Any, key: str) -> object:
     return value
 
 
-def string_of(value: Any, subject: str, *, is_class: bool = False) -> str:
+def string_of(value: object, subject: str, *, is_class: bool = False) -> str:
     """Return a string of a record, checked; a class may be a whole number, or true or false, and is its name.
 
     Raises:
@@ -205,7 +205,7 @@ def several_labels() -> str:
     return f"several labels of one text need `task: {task_with_field('classes')}`"
 
 
-def number_of(value: Any, subject: str) -> float:
+def number_of(value: object, subject: str) -> float:
     """Return a finite number.
 
     Raises:
@@ -216,7 +216,7 @@ def number_of(value: Any, subject: str) -> float:
     return _finite(float(value), subject)
 
 
-def kind_of(value: Any) -> str:
+def kind_of(value: object) -> str:
     """Return the kind of a value for messages."""
     if isinstance(value, bool):
         return "true or false"
@@ -264,7 +264,7 @@ def _number_from(cell: str, subject: str, decimal: str) -> float:
     return _finite(number, subject)
 
 
-def _from_object(field: Field, value: Any, subject: str) -> Value:
+def _from_object(field: Field, value: object, subject: str) -> Value:
     """Convert a value in JSON or Python to a value of its field."""
     match field.kind:
         case "text" | "class":
@@ -323,7 +323,7 @@ def _spans(value: Any, subject: str) -> tuple[Span, ...]:
     return tuple(spans)
 
 
-def _span(text: Any, start: object, subject: str) -> Span:
+def _span(text: object, start: object, subject: str) -> Span:
     if isinstance(start, bool) or not isinstance(start, Integral):
         raise ValueError(f"{subject}: the start of an answer must be a whole number, not {kind_of(start)}")
     return Span(string_of(text, f"{subject}, text of an answer,"), int(start))
@@ -342,7 +342,7 @@ def _finite(number: float, subject: str) -> float:
     return number
 
 
-def _is_list(value: Any) -> bool:
+def _is_list(value: object) -> bool:
     """A list, a tuple or an array."""
     return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
 

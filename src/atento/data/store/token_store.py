@@ -148,7 +148,7 @@ class TokenStore:
 
     def rows(self, blocks: Iterable[int]) -> list[NDArray[Any]]:
         """Return the ids of each text of some blocks, copied into memory."""
-        rows: list[NDArray[Any]] = []
+        rows = []
         for block in blocks:
             number = int(np.searchsorted(self._block_ends, block, side="right"))  # the shard that holds the block
             shard = self._shards[number]
@@ -223,7 +223,7 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def fingerprint_of(plan: Mapping[str, Any], records: Sequence[ShardRecord]) -> str:
+def fingerprint_of(plan: Mapping[str, object], records: Sequence[ShardRecord]) -> str:
     """Return the SHA-256 of what a store holds; the times and names of the files that it was made from do not count."""
     content = [plan["tokenizer"], plan["dtype"], [asdict(record) for record in records]]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

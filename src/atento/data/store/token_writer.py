@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +34,7 @@ Texts = Callable[[], Iterator[str]]
 class TokenWriter:
     """Writes the shards of a store, or those that are missing; a context is not needed, since each shard is whole."""
 
-    def __init__(self, folder: Path, plan: Mapping[str, Any], shard_tokens: int = SHARD_TOKENS) -> None:
+    def __init__(self, folder: Path, plan: Mapping[str, object], shard_tokens: int = SHARD_TOKENS) -> None:
         """Begin a store in a folder, or continue one.
 
         Args:
@@ -86,7 +85,7 @@ class TokenWriter:
                 continue
             self._write_source(number, self._skipped(texts(), done), pool, report)
 
-    def finish(self, files: Sequence[Mapping[str, Any]]) -> None:
+    def finish(self, files: Sequence[Mapping[str, object]]) -> None:
         """Write the manifest.
 
         Args:

@@ -28,7 +28,7 @@ class NextToken:
 
     title: str
     probabilities: Any
-    kept: Any = None
+    kept: object = None
     names: Sequence[str] = ()
 
 

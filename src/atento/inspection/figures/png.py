@@ -18,7 +18,7 @@ def new_figure(what: str, width: float, height: float) -> Any:
     return figure
 
 
-def saved(figure: Any, layout: str = "png", **options: Any) -> bytes:
+def saved(figure: Any, layout: str = "png", **options: object) -> bytes:
     """The bytes of a figure."""
     written = io.BytesIO()
     figure.savefig(written, format=layout, **options)

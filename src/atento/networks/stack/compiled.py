@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +19,7 @@ def run_compiled(
     mask: LoweredMask,
     memory_mask: LoweredMask | None,
     random: Randomness | None,
-    **others: Any,
+    **others: object,
 ) -> Tensor:
     """Call a block as `Block.forward` takes it, compiled; the same dropout masks are drawn as without."""
     for lowered in (mask, memory_mask):
@@ -42,6 +41,6 @@ def _compiled() -> Callable[..., Tensor]:
     return torch.compile(_run, dynamic=True, options={"constant_and_index_propagation": False})
 
 
-def _run(block: nn.Module, x: Tensor, **arguments: Any) -> Tensor:
+def _run(block: nn.Module, x: Tensor, **arguments: object) -> Tensor:
     out: Tensor = block(x, **arguments)
     return out

@@ -5,7 +5,6 @@ import time
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any
 
 from atento.errors import counted
 from atento.runs.classifier import classifier_of
@@ -56,7 +55,7 @@ def fix_updates(setup: Setup) -> None:
         )
 
 
-def _written(setup: Setup, saved: Mapping[str, Any] | None) -> int | None:
+def _written(setup: Setup, saved: Mapping[str, object] | None) -> int | None:
     """Return the limit of updates that the recipe writes; None: it writes none, or what `minutes` had fixed before."""
     training, origin = setup.recipe.training, setup.loaded.origins.get("training.steps", "default")
     if training.epochs is not None:

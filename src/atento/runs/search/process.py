@@ -64,7 +64,7 @@ class Trainer:
         if self._process is not None:
             self._process.__exit__(None, None, None)  # closes its standard input and waits
 
-    def ask(self, request: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
+    def ask(self, request: Mapping[str, object]) -> tuple[dict[str, Any], int]:
         """Train a trial; return what it answered, empty if it ended before, and its exit status."""
         process = self._process = self._process or subprocess.Popen(
             [sys.executable, "-m", "atento.runs.search.worker"],
@@ -77,7 +77,7 @@ class Trainer:
         assert process.stdin is not None and process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(json.dumps(request).encode("utf-8") + b"\n")
-        answer: dict[str, Any] = {}
+        answer: dict[str, object] = {}
         pid, buffer = None, b""
         while True:
             if self.stop.by is not None and pid is not None:

@@ -194,7 +194,7 @@ def importance_of(trials: Sequence[Trial], ranges: Mapping[str, bool]) -> dict[s
 _MAX_BINS = 4  # of the values of a range
 
 
-def importance(values: Sequence[Any], scores: Sequence[float], *, is_range: bool) -> float | None:
+def importance(values: Sequence[object], scores: Sequence[float], *, is_range: bool) -> float | None:
     """Return the share of the variance of the scores that the values of one key explain (epsilon squared, Kelley 1935).
 
     The scores are grouped by value. With g groups of n scores, SSB the sum of squares between the groups and SSW that

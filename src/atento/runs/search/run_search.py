@@ -61,8 +61,8 @@ class _Plan:
 
 
 def search(
-    recipe: str | Path | Mapping[str, Any],
-    space: str | Path | Mapping[str, Any],
+    recipe: str | Path | Mapping[str, object],
+    space: str | Path | Mapping[str, object],
     *,
     trials: int | None = None,
     overrides: Sequence[str] | Mapping[str, Any] = (),
@@ -120,9 +120,9 @@ def search(
 
 
 def _plan(
-    recipe: str | Path | Mapping[str, Any],
-    space: str | Path | Mapping[str, Any],
-    overrides: Sequence[str] | Mapping[str, Any],
+    recipe: str | Path | Mapping[str, object],
+    space: str | Path | Mapping[str, object],
+    overrides: Sequence[str] | Mapping[str, object],
     settings: dict[str, Any],
 ) -> _Plan:
     """Read recipe and space, draw the trials, and check the recipe of each. Does not load torch."""
@@ -147,7 +147,7 @@ def _plan(
 
 
 def _refused(
-    recipe: str | Path | Mapping[str, Any], texts: list[str], dimensions: list[Dimension], values: list[Values]
+    recipe: str | Path | Mapping[str, object], texts: list[str], dimensions: list[Dimension], values: list[Values]
 ) -> dict[int, str]:
     """Return why the recipe refuses the values of a trial, by the number of the trial.
 
@@ -197,7 +197,7 @@ class _Search:
         self,
         plan: _Plan,
         folder: Path,
-        request: Mapping[str, Any],
+        request: Mapping[str, object],
         reporter: Reporter,
         trainer: Trainer,
     ) -> None:

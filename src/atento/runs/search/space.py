@@ -206,7 +206,7 @@ def _choices(key: str, node: Node) -> Choices:
     return Choices(key, tuple(node.value))
 
 
-def _range(key: str, node: Node, hint: Any) -> Range:
+def _range(key: str, node: Node, hint: object) -> Range:
     for name, child in node.value.items():
         if name not in _RANGE_KEYS:
             raise RecipeError(f"{_at(child)}: unknown key {name!r} in {key}{nearest(name, list(_RANGE_KEYS))}")
@@ -237,7 +237,7 @@ def _range(key: str, node: Node, hint: Any) -> Range:
 _REQUIRED = object()
 
 
-def _number(key: str, node: Node, name: str, default: Any = _REQUIRED) -> Any:
+def _number(key: str, node: Node, name: str, default: object = _REQUIRED) -> Any:
     child = node.value.get(name)
     if child is None:
         if default is _REQUIRED:

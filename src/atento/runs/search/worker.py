@@ -75,7 +75,7 @@ def trained(request: dict[str, Any]) -> dict[str, Any]:
     return {"finished": result.finished, "step": result.step}
 
 
-def _write(file: int, content: dict[str, Any]) -> None:
+def _write(file: int, content: dict[str, object]) -> None:
     os.write(file, json.dumps(content).encode("utf-8") + b"\n")
 
 

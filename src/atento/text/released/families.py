@@ -121,7 +121,7 @@ def merged(content: bytes, path: Path, vocabulary: Mapping[str, int]) -> list[tu
     return merges
 
 
-def unknown(config: Mapping[str, Any], default: str, vocabulary: Mapping[str, int], path: Path) -> str:
+def unknown(config: Mapping[str, object], default: str, vocabulary: Mapping[str, int], path: Path) -> str:
     """The unknown token, from the settings or the family.
 
     Raises:

@@ -30,7 +30,7 @@ _M2M_CODES = (
 M2M_LANGUAGES = {"m2m100": tuple(_M2M_CODES.split()), "wmt21": ("en", "ha", "is", "ja", "cs", "ru", "zh", "de")}
 """The languages of M2M-100 and of its successor of WMT 2021, in the order of their ids, behind the pieces."""
 
-TemplateOf = Callable[[Mapping[str, Any], SpecialTokens], Template]
+TemplateOf = Callable[[Mapping[str, object], SpecialTokens], Template]
 """(settings, special tokens) -> the special tokens around texts."""
 
 

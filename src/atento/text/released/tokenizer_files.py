@@ -142,13 +142,13 @@ _GENERIC = ("", "PreTrained", "TokenizersBackend", "SentencePieceBackend")
 _FIRST_SOURCES = ("en_XX", "en")  # the source language where the settings name none
 
 
-def family_named(directory: Path, config: Mapping[str, Any]) -> str | None:
+def family_named(directory: Path, config: Mapping[str, object]) -> str | None:
     """The family of `tokenizer_class` in the settings, else of `model_type` in `config.json`; None if unknown."""
     label, family = _label(directory, config)
     return family if label else None
 
 
-def _label(directory: Path, config: Mapping[str, Any]) -> tuple[str, str | None]:
+def _label(directory: Path, config: Mapping[str, object]) -> tuple[str, str | None]:
     """The name that the files give the tokenizer ("" if none), and the family of that name."""
     name = _class_of(config)
     if name not in _GENERIC:
@@ -164,13 +164,13 @@ def _label(directory: Path, config: Mapping[str, Any]) -> tuple[str, str | None]
     return "", None
 
 
-def _class_of(config: Mapping[str, Any]) -> str:
+def _class_of(config: Mapping[str, object]) -> str:
     """The `tokenizer_class` of a settings file without Tokenizer and Fast; "" if there is none."""
     named = config.get("tokenizer_class")
     return named.removesuffix("Fast").removesuffix("Tokenizer") if isinstance(named, str) else ""
 
 
-def family_of(directory: Path, config: Mapping[str, Any]) -> str:
+def family_of(directory: Path, config: Mapping[str, object]) -> str:
     """The family of a folder without `tokenizer.json`, by its settings, else by its files.
 
     Raises:
@@ -208,7 +208,7 @@ def _by_files(directory: Path) -> str:
     return "gpt2"
 
 
-def template_for(name: str, config: Mapping[str, Any], specials: SpecialTokens) -> Template:
+def template_for(name: str, config: Mapping[str, object], specials: SpecialTokens) -> Template:
     """The template of special tokens of a family.
 
     Raises:
@@ -233,7 +233,7 @@ def template_for(name: str, config: Mapping[str, Any], specials: SpecialTokens) 
     return template_named(row, ids)
 
 
-def read_released(directory: Path, config: dict[str, Any], files: dict[str, bytes]) -> Parts:
+def read_released(directory: Path, config: dict[str, object], files: dict[str, bytes]) -> Parts:
     """The parts of a tokenizer whose folder has no `tokenizer.json`.
 
     Args:
@@ -276,7 +276,7 @@ def read_released(directory: Path, config: dict[str, Any], files: dict[str, byte
     )
 
 
-def _template_in(directory: Path, name: str, config: Mapping[str, Any], specials: SpecialTokens) -> Template:
+def _template_in(directory: Path, name: str, config: Mapping[str, object], specials: SpecialTokens) -> Template:
     """As `template_for`; an error names the folder."""
     try:
         return template_for(name, config, specials)
@@ -284,7 +284,7 @@ def _template_in(directory: Path, name: str, config: Mapping[str, Any], specials
         raise TokenizerError(f"{directory}: {error}") from None
 
 
-def _stated_tokens(directory: Path, config: Mapping[str, Any], files: Mapping[str, bytes]) -> dict[int, AddedToken]:
+def _stated_tokens(directory: Path, config: Mapping[str, object], files: Mapping[str, bytes]) -> dict[int, AddedToken]:
     """The tokens that the settings and `added_tokens.json` add to the vocabulary or mark in it, by id."""
     stated: dict[int, AddedToken] = {}
     decoder = config.get("added_tokens_decoder")
@@ -304,7 +304,7 @@ def _stated_tokens(directory: Path, config: Mapping[str, Any], files: Mapping[st
 
 
 def _add_tokens(
-    built: families.Built, settings: Mapping[str, Any], stated: Mapping[int, AddedToken], directory: Path
+    built: families.Built, settings: Mapping[str, object], stated: Mapping[int, AddedToken], directory: Path
 ) -> None:
     """Add whole tokens to the library's tokenizer; those that are not in the vocabulary get the next ids."""
     backend = built.backend
@@ -334,7 +334,7 @@ def _add_tokens(
         raise TokenizerError(f"the vocabulary of {directory} must have no gaps: an added token has the id of another")
 
 
-def _listed(settings: Mapping[str, Any], key: str) -> list[Any]:
+def _listed(settings: Mapping[str, object], key: str) -> list[Any]:
     """The tokens of a setting, which is a list or a mapping."""
     tokens = settings.get(key) or []
     if not isinstance(tokens, list | dict):

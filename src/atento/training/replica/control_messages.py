@@ -47,7 +47,7 @@ class Channel:
         self.rank, self.size, self.seconds = dist.get_rank(), dist.get_world_size(), seconds
         self.group = dist.new_group(backend="gloo", timeout=timedelta(seconds=seconds))
 
-    def gather(self, value: Any) -> list[Any]:
+    def gather(self, value: object) -> list[Any]:
         """Send plain data to all processes; return what each has sent, by its number.
 
         Raises:

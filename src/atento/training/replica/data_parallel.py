@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -194,7 +194,7 @@ class Processes:
         if self._in_turn:
             return work() if self.main else cast(T, None)
         failure: Exception | None = None
-        result: Any = None
+        result: object = None
         if self.main:
             try:
                 result = work()

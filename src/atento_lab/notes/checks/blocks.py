@@ -242,7 +242,7 @@ def decoder() -> Finding:
     source, target, calls = some_ids(1, 6), some_ids(1, 5), []
     memory, x = network.encode(source), embedding_by_hand(target[0], network)
 
-    def record_call(part: nn.Module, inputs: object, output: Any) -> None:
+    def record_call(part: nn.Module, inputs: object, output: object) -> None:
         calls.append(names[part])
 
     def record_input(part: nn.Module, inputs: tuple[Tensor, ...]) -> None:

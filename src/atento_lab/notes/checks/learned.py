@@ -4,7 +4,7 @@ import io
 from contextlib import redirect_stderr
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -130,7 +130,7 @@ metrics: []
 WORDS = (4, 2, 5, 1, 3, 2, 7, 1, 1, 3, 2, 4, 1, 2, 3, 6, 1, 2, 2, 1)  # number of words of each text of that run
 
 
-def report_of_a_run() -> tuple[dict[str, Any], dict[str, Any]]:
+def report_of_a_run() -> tuple[dict[str, object], dict[str, object]]:
     """Return `position_report` of the sources of a real run, and the same values counted from its texts."""
     with TemporaryDirectory() as name, redirect_stderr(io.StringIO()):
         folder = Path(name)

@@ -226,7 +226,7 @@ def what_k_keeps() -> Finding:
     (flat, peaked), names = flattest_and_most_peaked()
     panels: list[NextToken] = []
     value: dict[str, Any] = {}
-    expected: dict[str, Any] = {}
+    expected: dict[str, object] = {}
     for name, p in (("flat", flat), ("peaked", peaked)):
         by_k, by_p = (shape[0] > -math.inf for shape in (top_k(p.log()[None], BEST), top_p(p.log()[None], NUCLEUS)))
         panels += [

@@ -9,7 +9,6 @@ from contextlib import redirect_stderr
 from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 
@@ -44,7 +43,7 @@ def hyper_parameters() -> Finding:
         lines = [json.dumps({"text": f"um gato e {word} gatos"}) + "\n" for word in ("dois", "três", "cinco")]
         (folder / "texts.jsonl").write_text("".join(lines * 8), encoding="utf-8", newline="\n")
         source = {"file": str(folder / "texts.jsonl"), "text": "text"}
-        recipe: dict[str, Any] = {
+        recipe: dict[str, object] = {
             "task": task_with("generate"),
             "data": {"train": source, "valid": source},
             "tokenizer": {"kind": "word", "vocab_size": 40},

@@ -185,7 +185,7 @@ def _embedded(model: Model, text: str) -> Any:
     assert model.tokenizer is not None
     template = special_tokens_of(model.network.config, model.tokenizer, model.config.get("template"))
     states: list[torch.Tensor] = []
-    stack: Any = model.network.get_submodule("stack")
+    stack = model.network.get_submodule("stack")
     handle = stack.register_forward_pre_hook(lambda _, arguments: states.append(arguments[0]))
     model.network(torch.tensor([template.apply(model.tokenizer.encode(text))[0]]))
     handle.remove()
