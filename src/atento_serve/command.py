@@ -179,6 +179,7 @@ def studio(
     limit: AnyLimit = None,
     device: Device = "auto",
     precision: Precision = "float32",
+    seed: RequestSeed = None,
     threads: Threads = None,
     studio_cache: StudioCache = 1000,
     quiet: Quiet = False,
@@ -190,7 +191,7 @@ def studio(
     from atento_serve.start import serve as run
 
     named = [one for word in models or _small_models() for one in _runs_in(word)]
-    shown = _models(named, [], {"device": device, "precision": precision, "threads": threads})
+    shown = _models(named, [], {"device": device, "precision": precision, "threads": threads, "seed": seed})
 
     def ready(url: str) -> None:
         progress(f"ready: {url} shows {', '.join(shown)}; open {url}/studio/")

@@ -299,6 +299,15 @@ def test_the_stream_beats_tells_an_error_once_and_ends_with_the_service(monkeypa
     ]
 
 
+def test_a_long_journal_is_shown_before_it_is_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("atento_serve.studio.run_curves._AT_ONCE", 5_000)
+    curves, mark, shown = RunCurves(write_run(tmp_path / "a", 100)), Mark(), list[list[float]]()
+    while change := curves.changes(mark):
+        shown, mark = [*shown, *curve(change)], Mark.read(change["mark"])
+        assert change["reset"] == (len(shown) == len(curve(change)))
+    assert [step for step, _, _ in shown] == list(range(1, 101))
+
+
 def test_reading_on_costs_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, taken = write_run(tmp_path / "a", 400), list[bytes]()
     curves = RunCurves(run)

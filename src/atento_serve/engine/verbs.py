@@ -31,6 +31,12 @@ class TooLong(UsageError):
     """A text has more tokens than the service or the model reads."""
 
 
+def seed_decoding(model: Model, seed: int | None) -> None:
+    """Give the decoding of a model the seed of the command line; None: its own stays."""
+    if seed is not None:
+        model.config["decoding"] = model.config.get("decoding", {}) | {"seed": seed}
+
+
 def _classify(model: Model, items: Sequence[object], options: Mapping[str, object]) -> list[object]:
     method: Callable[..., Sequence[object]] = model.classifications
     return list(method([tuple(item) if isinstance(item, list) else item for item in items], **options))

@@ -25,7 +25,7 @@ from atento_serve.engine.inbox import Inbox
 from atento_serve.engine.messages import decoded
 from atento_serve.engine.outbox import Outbox
 from atento_serve.engine.reading import batch_of, read_batch
-from atento_serve.engine.verbs import check_verb, describe, fitted
+from atento_serve.engine.verbs import check_verb, describe, fitted, seed_decoding
 from atento_serve.engine.waiting import Waiting
 from atento_serve.engine.writing import Writers
 from atento_serve.jobs import Failed, Job
@@ -148,8 +148,7 @@ def main() -> None:
         model = load(settings["path"], device=settings["device"], precision=settings["precision"])
         if model.tokenizer is None and model.words is None:
             raise ModelError(f"{settings['path']} has no tokenizer: the service reads texts")
-        if settings["seed"] is not None:
-            model.config["decoding"] = model.config.get("decoding", {}) | {"seed": settings["seed"]}
+        seed_decoding(model, settings["seed"])
         worker = Worker(model, first["limits"], Inbox(stream), outbox)
         with torch.inference_mode():
             worker.model_works()

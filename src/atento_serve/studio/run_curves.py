@@ -25,6 +25,7 @@ _MOST_CURVES = 64
 _MOST_SAMPLES = 300
 _SAMPLE = 2_000  # characters
 _LONGEST = 1 << 20  # bytes of a line
+_AT_ONCE = 16 << 20  # bytes that are read before what they say is shown
 _TAIL = 512  # bytes before a mark by which it is known again
 _NO_CURVES = ("step", "number", "seconds")
 
@@ -140,7 +141,7 @@ class RunCurves:
     def _read_on(self, file: IO[bytes]) -> None:
         offset = self._mark.offset
         file.seek(offset)
-        while line := file.readline(_LONGEST):
+        while offset < self._mark.offset + _AT_ONCE and (line := file.readline(_LONGEST)):
             if not line.endswith(b"\n") and len(line) < _LONGEST:
                 break  # it is being written
             offset += len(line)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from atento.model import Model, load
 from atento.models.find import find_tokenizer
 from atento.text import Tokenizer
-from atento_serve.engine.verbs import fitted
+from atento_serve.engine.verbs import fitted, seed_decoding
 from atento_serve.http.errors import ServiceError
 from atento_serve.http.fields import Fields
 from atento_serve.settings import Limits, ModelSettings
@@ -45,7 +45,13 @@ class Shelf:
             ServiceError: 404, there is none. ModelError, UsageError: it cannot be loaded.
         """
         one = self._named(name)
-        return _last_used(self._models, name, lambda: load(one.path, one.device, one.precision), MOST_MODELS)
+
+        def loaded() -> Model:
+            model = load(one.path, one.device, one.precision)
+            seed_decoding(model, one.seed)
+            return model
+
+        return _last_used(self._models, name, loaded, MOST_MODELS)
 
     def tokenizer(self, name: str) -> Tokenizer:
         """The tokenizer of that model, read without the model; `name` may also be that of a tokenizer folder.
@@ -65,8 +71,8 @@ class Shelf:
             ServiceError: 404, it is not there, or no longer. Whatever `make` raises.
         """
         if make is None and key not in self._trained:
-            most = f"the {MOST_TOKENIZERS} that were used last stay"
-            raise ServiceError(404, f"this tokenizer is no longer kept: train it again ({most})", "not_kept")
+            gone = f"this tokenizer is no longer kept: train it again (the {MOST_TOKENIZERS} that were used last stay)"
+            raise ServiceError(404, gone, "not_kept")
         return _last_used(self._trained, key, make or (lambda: self._trained[key]), MOST_TOKENIZERS)
 
     def _named(self, name: str) -> ModelSettings:

@@ -1,5 +1,7 @@
 """The screen Models: what each model is, and its own diagram."""
 
+import re
+
 from atento.errors import CapabilityError
 from atento.inspection.figures.network_diagram import network_svg, network_text
 from atento.inspection.position_ablation import scheme_names
@@ -7,9 +9,16 @@ from atento.model import Model
 from atento.networks import EncoderDecoder, RecurrentSeq2Seq, parameter_count
 from atento.networks.describe import describe
 from atento.tasks.attending import mask_name
+from atento.tasks.verb_table import labels_of
 from atento_serve.engine.verbs import verbs_of
 from atento_serve.http.fields import Fields
+from atento_serve.settings import ModelSettings
 from atento_serve.studio.shelf import Function, Shelf, Values
+
+_SENTENCES = {
+    "en": "The cat sees the old house, and Ana reads two books in the garden.",
+    "pt": "O gato vê a casa velha, e Ana lê dois livros no jardim.",
+}
 
 
 class CardFields(Fields):
@@ -42,7 +51,23 @@ def _card(shelf: Shelf, fields: CardFields) -> Values:
         "device": str(model.device),
         "precision": model.precision,
         "diagram": _diagram_text(model),
+        "seed": int(config.get("decoding", {}).get("seed", 1)),
+        "labels": sorted(labels_of(network)),
+        "languages": _languages(model, shelf.settings[fields.model]),
     }
+
+
+def _languages(model: Model, settings: ModelSettings) -> list[str]:
+    """The languages of the page whose texts the model reads: of a translator the source, by its settings or its name.
+
+    Else those that its tokenizer knows best: with a third more tokens than in the other, a language is a foreign one.
+    """
+    named = re.search(r"\b(en|pt)-(?:en|pt)\b", settings.name)
+    source = settings.languages[0] if settings.languages else named[1] if named else ""
+    if model.tokenizer is None or source in _SENTENCES:
+        return [source] if source in _SENTENCES else list(_SENTENCES)
+    sizes = {language: len(model.tokenizer.encode(text)) for language, text in _SENTENCES.items()}
+    return [language for language, size in sizes.items() if 3 * size <= 4 * min(sizes.values())]
 
 
 def _mask(model: Model) -> str:

@@ -1,5 +1,5 @@
 // What the page asks the service. A refusal is one sentence, with a code for programs.
-import { t } from "./i18n.js";
+import { refused, t } from "./i18n.js";
 
 const KEY = "atento-key", SILENCE = 40000;  // milliseconds
 
@@ -25,7 +25,7 @@ async function ask(path, options = {}) {
   if (answer.ok) return answer;
   const body = await answer.json().catch(() => ({}));
   const { message = t("error.status", { status: answer.status }), code = "unknown" } = body.error ?? {};
-  throw new Refusal(message, code, answer.status, answer.headers.get("x-request-id"));
+  throw new Refusal(refused(message), code, answer.status, answer.headers.get("x-request-id"));
 }
 
 export async function about() { return (await ask("about")).json(); }

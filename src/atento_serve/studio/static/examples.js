@@ -1,5 +1,23 @@
-// Texts to begin with, by language, in the words of the micro-world, which the package's small models know.
-export const EXAMPLES = {
-  en: ["The cat sees the old house.", "Ana reads two books in the garden.", "The dog that sleeps is small."],
-  "pt-BR": ["O gato vê a casa velha.", "Ana lê dois livros no jardim.", "O cachorro que dorme é pequeno."],
-};
+// Texts to begin with, in the words of the micro-world, which the package's small models know: sentences, pairs, and questions.
+const EXAMPLES = [
+  { language: "en", text: "The cat sees the old house." },
+  { language: "en", text: "Ana reads two books in the garden." },
+  { language: "en", text: "The dog that sleeps is small." },
+  { language: "pt-BR", text: "O gato vê a casa velha." },
+  { language: "pt-BR", text: "Ana lê dois livros no jardim." },
+  { language: "pt-BR", text: "O cachorro que dorme é pequeno." },
+  { language: "en", text: "The famous man admires Paulo at night.", second: "The famous man does not admire Paulo at night." },
+  { language: "en", text: "The tall poet worked.", second: "The poet worked." },
+  { language: "pt-BR", text: "O homem famoso admira Paulo à noite.", second: "O homem famoso não admira Paulo à noite." },
+  { language: "pt-BR", text: "O poeta alto trabalhou.", second: "O poeta trabalhou." },
+  { language: "en", text: "The young father will study biology. The judge sang.", question: "What will the young father study?" },
+  { language: "en", text: "The husbands entered the hotel. Ana slept.", question: "Who entered the hotel?" },
+  { language: "pt-BR", text: "O pai jovem vai estudar biologia. O juiz cantou.", question: "O que o pai jovem vai estudar?" },
+  { language: "pt-BR", text: "Os maridos entraram no hotel. Ana dormiu.", question: "Quem entrou no hotel?" },
+];
+
+// The examples in the languages that a model reads, of the kind that its task takes; without a model, all sentences.
+export function fitting(card) {
+  const kind = card?.task === "question-answering" ? "question" : card?.labels.includes("entailment") ? "second" : "";
+  return EXAMPLES.filter((one) => (!card || card.languages.includes(one.language.slice(0, 2))) && (kind ? kind in one : !one.second && !one.question));
+}

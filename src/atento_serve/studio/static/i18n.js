@@ -1,6 +1,7 @@
 // The texts of the page in its language; `{name}` in a text stands for a value.
 import en from "./en.js";
 import pt from "./pt-BR.js";
+import { REFUSALS } from "./refusals.js";
 
 export const LANGUAGES = { en: "English", "pt-BR": "Português" };
 const TEXTS = { en, "pt-BR": pt };
@@ -15,9 +16,21 @@ export function language() { return document.documentElement.lang; }
 
 export function has(key) { return key in texts; }
 
-export function t(key, values = {}) {
-  const text = texts[key] ?? key;
+export function t(key, values = {}) { return filled(texts[key] ?? key, values); }
+
+function filled(text, values) {
   return text.replace(/\{(\w+)\}/g, (all, name) => (name in values ? String(values[name]) : all));
+}
+
+// What the service refuses with, in the language of the page where it is known there.
+export function refused(message) {
+  for (const [english, other] of texts === en ? [] : REFUSALS) {
+    const names = [...english.matchAll(/\{(\w+)\}/g)].map(([, name]) => name);
+    const parts = english.split(/\{\w+\}/).map((part) => part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+    const found = new RegExp(`^${parts.join("(.+?)")}$`, "s").exec(message);
+    if (found) return filled(other, Object.fromEntries(names.map((name, at) => [name, found[at + 1]])));
+  }
+  return message;
 }
 
 // A count with its noun: `key.one` or `key.many`.

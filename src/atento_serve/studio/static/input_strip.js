@@ -1,6 +1,6 @@
 // The input strip: the text, the target where the model writes one, examples, and the tokens of each side as chips.
-import { button, check, make, menu } from "./dom.js";
-import { EXAMPLES } from "./examples.js";
+import { button, check, fillMenu, make, menu } from "./dom.js";
+import { fitting } from "./examples.js";
 import { LANGUAGES, t } from "./i18n.js";
 
 const PAUSE = 400;  // milliseconds without a key until a text that is being typed is looked at
@@ -10,19 +10,19 @@ export class InputStrip {
     this.studio = studio;
     this.text = this.area("text");
     this.target = this.area("target");
-    this.chips = make("div", { class: "sides" });
+    const point = (event) => studio.point(event.target.closest(".chip")?.dataset.token ?? ""), none = () => studio.point("");
+    this.chips = make("div", { class: "sides", on: { pointerover: point, focusin: point, pointerleave: none, focusout: none } });
     this.search = make("input", { type: "search", placeholder: t("input.find"), "aria-label": t("input.find"),
       on: { keydown: (event) => { if (event.key === "Enter") this.find(); } } });
-    const examples = Object.entries(EXAMPLES).flatMap(([language, texts]) =>
-      texts.map((text) => [text, `${LANGUAGES[language]}: ${text}`]));
-    const example = menu(t("input.examples"), [["", t("input.choose")], ...examples], "", (text) => {
-      if (text) studio.state.set({ text, target: "", pin: "" });
-      example.querySelector("select").value = "";
-    });
+    this.examples = menu(t("input.examples"), [], "", (at) => {
+      const { text, second = null, question = null } = this.fitting[at] ?? {};
+      if (text) studio.state.set({ text, second, question, target: "", pin: "" });
+      this.examples.querySelector("select").value = "";
+    }, { id: "examples" });
     this.toggles = make("span", { class: "checks" });
     this.element = make("section", { class: "strip", "aria-label": t("input.title") },
       make("div", { class: "texts" }, this.text.label, this.target.label),
-      make("div", { class: "controls" }, example, this.toggles, this.search), this.chips);
+      make("div", { class: "controls" }, this.examples, this.toggles, this.search), this.chips);
   }
 
   area(name) {
@@ -48,6 +48,9 @@ export class InputStrip {
       if (document.activeElement !== this[name].box || this[name].box.value.trim() === state.get(name).trim())
         if (this[name].box.value !== state.get(name)) this[name].box.value = state.get(name);
     this.target.label.hidden = !card?.writes;
+    this.fitting = fitting(card);
+    fillMenu(this.examples.querySelector("select"), [["", t("input.choose")], ...this.fitting.map(({ language, text, second, question }, at) =>
+      [at, `${LANGUAGES[language]}: ${[text, second ?? question].filter(Boolean).join(" · ")}`])], "");
     const toggle = (name) => check(t(`input.${name}`), state.on(name), (on) => state.set({ [name]: on }), { id: `toggle-${name}` });
     if (!this.toggles.contains(document.activeElement)) this.toggles.replaceChildren(...["hide", "words", "ids"].map(toggle));
   }
@@ -70,7 +73,7 @@ export class InputStrip {
       const where = span[0] && span[1] ? t("input.characters", { start: span[0][0], end: span[1][1] }) : t("input.added");
       const token = `${name}-${start}`, at = this.studio.pinned(name);
       return make("li", {}, button(label, () => this.studio.pin(at >= start && at < end ? "" : token), {
-        class: special ? "chip special" : "chip", title: `${t("input.id")} ${ids} · ${where}`, "data-token": token,
+        class: special ? "chip special" : "chip", title: `${t("input.id")} ${ids} · ${where}`, "data-token": token, "data-end": end,
         "aria-pressed": String(at >= start && at < end),
       }), state.on("ids") ? make("small", {}, ids) : null);
     });
@@ -78,10 +81,17 @@ export class InputStrip {
       make("ol", { class: "chips" }, chips));
   }
 
+  // The chip of the pinned token, or of its word.
+  pinned() {
+    const [name, place] = this.studio.state.get("pin").split("-"), at = Number(place);
+    return [...this.chips.querySelectorAll(`[data-token^="${CSS.escape(name)}-"]`)].find(({ dataset }) =>
+      Number(dataset.token.slice(name.length + 1)) <= at && at < Number(dataset.end));
+  }
+
   // Marks the pinned token without drawing the chips again.
   mark() {
     for (const chip of this.chips.querySelectorAll("[aria-pressed=true]")) chip.setAttribute("aria-pressed", "false");
-    this.chips.querySelector(`[data-token="${CSS.escape(this.studio.state.get("pin"))}"]`)?.setAttribute("aria-pressed", "true");
+    this.pinned()?.setAttribute("aria-pressed", "true");
   }
 
   // Pins the next token that has the text of the search.

@@ -10,9 +10,8 @@ import { State } from "./state.js";
 const DEFAULTS = { screen: "models", language: "", theme: "", b: "", text: "The cat sees the old house.", target: "", layer: 0,
   head: "mean", words: "0", hide: "0", ids: "0", pin: "", mask: "causal()" };
 
-class Studio extends EventTarget {
+class Studio {
   constructor() {
-    super();
     this.state = new State(DEFAULTS);
     this.known = null;  // what the service says of itself
     this.card = null;   // the chosen model
@@ -162,6 +161,7 @@ class Studio extends EventTarget {
     Object.assign(this, { card, reasons });
     this.badge.textContent = card ? `${card.device} · ${card.precision}` : "";
     this.drawRail();
+    this.strip.update();
     if (problem) throw problem;
   }
 
@@ -225,8 +225,11 @@ class Studio extends EventTarget {
 
   pin(token) { this.state.set({ pin: token }); }
 
-  // Tells all panels which token is pointed at: "source-3", or "" for none.
-  point(token) { this.dispatchEvent(new CustomEvent("point", { detail: token })); }
+  // Lights up, in all panels, what stands for the token that is pointed at (its `data-token`): "source-3", or "" for none.
+  point(token) {
+    for (const one of document.querySelectorAll(".pointed[data-token]")) one.classList.remove("pointed");
+    for (const one of document.querySelectorAll(`[data-token="${CSS.escape(token)}"]`)) one.classList.add("pointed");
+  }
 
   // --- keys and files ---
 
@@ -253,10 +256,10 @@ class Studio extends EventTarget {
   }
 
   stepToken(by) {
-    const chips = [...this.strip.chips.querySelectorAll(".chip")].map((chip) => chip.dataset.token);
+    const chips = [...this.strip.chips.querySelectorAll(".chip")];
     if (this.strip.element.hidden || !chips.length) return false;
-    const now = chips.indexOf(this.state.get("pin"));
-    this.pin(chips[now < 0 ? (by > 0 ? 0 : chips.length - 1) : Math.max(0, Math.min(chips.length - 1, now + by))]);
+    const now = chips.indexOf(this.strip.pinned());
+    this.pin(chips[now < 0 ? (by > 0 ? 0 : chips.length - 1) : Math.max(0, Math.min(chips.length - 1, now + by))].dataset.token);
     return true;
   }
 

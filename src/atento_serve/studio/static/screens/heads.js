@@ -169,13 +169,15 @@ class Heads {
 
   layLines() {
     const most = Math.max(this.view.rows.length, this.view.columns.length);
-    const height = most <= 24 ? 30 : most <= 80 ? 24 : 20, key = JSON.stringify([this.view.rows, this.view.columns]);
+    const height = most <= 24 ? 30 : most <= 80 ? 24 : 20, key = JSON.stringify([this.kind, this.view.rows, this.view.columns]);
     this.lines.style.setProperty("--row", `${height}px`);
     this.rowTitle.textContent = t(this.view.writes ? "heads.while_writing" : "heads.reads");
     if (this.listed !== key) {
       const near = (side, at) => { this.near = { row: -1, column: -1, [side]: at }; this.drawLinks(height); };
       fillTokens(this.rowList, this.view.rows, "row", -1, (side, at) => this.pin(side, at), near);
       fillTokens(this.columnList, this.view.columns, "column", -1, (side, at) => this.pin(side, at), near);
+      for (const [list, way, groups] of [[this.rowList, "row", this.view.rows], [this.columnList, "column", this.view.columns]])
+        [...list.children].forEach((item, at) => { item.firstChild.dataset.token = `${this.sideOf(way)}-${groups[at].start}`; });
       this.listed = key;
     }
     for (const [list, way] of [[this.rowList, "row"], [this.columnList, "column"]]) {

@@ -30,13 +30,16 @@ class Next {
   get fields() {
     const { state, model } = this.studio;
     const values = Object.fromEntries(Object.entries(this.sliders).map(([name, one]) => [name, one.value]));
-    return { model, text: state.get("text"), written: state.get("written"), seed: Number(state.get("seed") || 1), ...values };
+    return { model, text: state.get("text"), written: state.get("written"), seed: this.chosenSeed, ...values };
   }
+
+  // That of the address, else that of the model or of the command line.
+  get chosenSeed() { return Number(this.studio.state.get("seed") || this.studio.card.seed); }
 
   async update(trace, changed, current) {
     const { state } = this.studio;
     Object.values(this.sliders).forEach((one) => one.show());
-    this.seed.querySelector("input").value = state.get("seed") || 1;
+    this.seed.querySelector("input").value = this.chosenSeed;
     this.written.replaceChildren(make("span", { class: "muted" }, state.get("text")), " ", make("strong", {}, state.get("written")));
     const fields = this.fields, found = await call("next", fields);
     if (!current()) return;
@@ -59,7 +62,7 @@ class Next {
 
   // Goes on from what the backend says is written then.
   take(written) {
-    this.studio.state.set({ written, seed: Number(this.studio.state.get("seed") || 1) + 1 });
+    this.studio.state.set({ written, seed: this.chosenSeed + 1 });
   }
 
   play() {

@@ -2,7 +2,7 @@
 import { call } from "../api.js";
 import { barFigure, units } from "../bars.js";
 import { button, check, fillMenu, folded, make, menu, number, numberField, table } from "../dom.js";
-import { has, language, t } from "../i18n.js";
+import { has, language, refused, t } from "../i18n.js";
 
 const TONES = 5, MOST = 8, KEPT = "atento-tokenizers";
 const said = (value) => value.toLocaleString(language());
@@ -73,7 +73,7 @@ class Tokens {
     const head = make("h2", {}, make("span", {}, one.label), one.key in Object.fromEntries(this.trained)
       ? button(t("tokens.remove"), () => this.keep(this.trained.filter(([key]) => key !== one.key)), { class: "link" }) : null);
     const about = { class: "panel", "aria-label": one.label, "data-column": one.label };
-    if (one.error) return make("section", about, head, make("p", { class: "flag" }, one.error));
+    if (one.error) return make("section", about, head, make("p", { class: "flag" }, refused(one.error)));
     const unknowns = one.tokens.filter(([, id]) => id === one.unknown).length;
     const facts = { count: said(one.tokens.length), fertility: one.fertility === null ? "–" : number(one.fertility, 4), unknown: said(unknowns),
       vocabulary: `${said(one.vocabulary)} · ${kindName(one.kind)}` };
@@ -86,7 +86,7 @@ class Tokens {
     });
     return make("section", about, head, make("dl", { class: "facts" }, Object.entries(facts).flatMap(([name, value]) =>
       [make("dt", {}, t(`tokens.${name}`)), make("dd", { "data-fact": name }, value)])), make("ol", { class: "chips" }, chips), ...this.roundTrip(one, text),
-    ...one.notes.map((note) => make("p", { class: "muted" }, note)));
+    ...one.notes.map((note) => make("p", { class: "muted" }, refused(note))));
   }
 
   // Whether the ids give the text back; where not, what they give, with the part that differs marked.
@@ -186,7 +186,7 @@ class Tokens {
     try {
       const { key, kind, vocabulary, notes } = await call("train_tokenizer", fields);
       const name = t("tokens.trained", { number: this.trained.length + 1, kind: kindName(kind), size: said(fields.vocab_size) });
-      this.outcome.textContent = [t("tokens.done", { name, vocabulary: said(vocabulary) }), ...notes].join(" ");
+      this.outcome.textContent = [t("tokens.done", { name, vocabulary: said(vocabulary) }), ...notes.map(refused)].join(" ");
       this.keep([...this.trained.filter(([one]) => one !== key), [key, name]].slice(-MOST));
     } catch (error) {
       this.outcome.textContent = error.message;

@@ -3,7 +3,7 @@ import { listen } from "../api.js";
 import { slider } from "../bars.js";
 import { plot } from "../charts.js";
 import { button, check, folded, make, menu, numberField, svg, table } from "../dom.js";
-import { has, language, t } from "../i18n.js";
+import { has, language, refused, t } from "../i18n.js";
 import { headColour } from "../maps.js";
 import { svgText } from "../save.js";
 
@@ -77,12 +77,12 @@ class Training {
   take({ runs, changes = {}, error }) {
     if (runs) this.names = runs;
     if (this.names.length) this.first ??= this.names.slice(0, 1);
-    if (error !== undefined) this.failure = error;
+    if (error !== undefined) this.failure = error && refused(error);
     for (const [name, change] of Object.entries(changes)) {
       const known = this.runs.get(name) ?? { curves: {}, samples: [] };
       if (change.error) {
-        this.runs.set(name, { ...known, error: change.error });
-        this.studio.say(change.error);
+        this.runs.set(name, { ...known, error: refused(change.error) });
+        this.studio.say(refused(change.error));
       } else {
         const before = change.reset ? { curves: {}, samples: [] } : known, curves = { ...before.curves };
         for (const [key, points] of Object.entries(change.curves)) curves[key] = [...(curves[key] ?? []), ...points];

@@ -1,0 +1,130 @@
+"""Studio's input strip, its examples, its seed and its refusals in Portuguese, in a real browser."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import atento
+import atento_serve
+from http_service import Served, served
+from studio_page import TEXT, StudioPage
+
+pytestmark = pytest.mark.integration
+SHIPPED = ("micro-world-en-pt", "micro-world-tense", "micro-world-entailment", "micro-world-answers")
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Iterator[Served]:
+    """Studio over models of the package, with a seed."""
+    with served([*SHIPPED, "--seed", "7"], command="studio") as running:
+        yield running
+
+
+def test_a_word_is_pinned_by_any_of_its_tokens(browser: Any, studio: Served) -> None:
+    tokenizer = atento.load(studio.folders["llama"]).tokenizer
+    words = tokenizer.encode_with_offsets(TEXT).word_ids
+    inner = next(at for at in range(1, len(words)) if words[at] == words[at - 1])
+    seen = StudioPage(browser, studio).go("heads", model="llama", words=1)
+    seen.go("heads", model="llama", words=1, pin=f"source-{inner + 1}")  # behind <s>; the chips are not drawn again
+    pressed = seen.page.locator(".strip .chip[aria-pressed=true]")
+    label = str(pressed.text_content())
+    assert pressed.count() == 1 and label == TEXT.split()[words[inner] or 0].strip(".")
+    before = int(str(pressed.get_attribute("data-token")).partition("-")[2])
+    assert before < inner + 1 < int(str(pressed.get_attribute("data-end")))
+    seen.page.keyboard.press("ArrowRight")
+    assert seen.wait().state["pin"] == f"source-{pressed.get_attribute('data-token').partition('-')[2]}"
+    assert int(seen.state["pin"].partition("-")[2]) > inner + 1
+
+
+def test_a_token_that_is_pointed_at_lights_up_in_every_panel(browser: Any, studio: Served) -> None:
+    seen = StudioPage(browser, studio).go("heads", model="en-pt", kind="encoder")
+    chip = seen.page.locator('.strip [data-token="source-2"]')
+    lit = seen.page.locator(".pointed")
+    chip.hover()
+    assert lit.count() == 3 and set(lit.all_text_contents()) == {chip.text_content()}  # the chip, the row, the column
+    seen.page.mouse.move(0, 0)
+    assert lit.count() == 0
+    chip.focus()
+    assert lit.count() == 3
+
+
+@pytest.mark.parametrize(
+    ("model", "count", "language", "task"),
+    [
+        ("micro-world-en-pt", 3, "English", None),
+        ("micro-world-tense", 3, "Português", None),
+        ("micro-world-entailment", 2, "Português", "second"),
+        ("micro-world-answers", 2, "Português", "question"),
+    ],
+)
+def test_the_examples_fit_the_model(
+    browser: Any, shipped: Served, model: str, count: int, language: str, task: str | None
+) -> None:
+    screen = {"second": "labels", "question": "answer", None: "tokens"}[task]
+    seen = StudioPage(browser, shipped).go(screen, model=model)
+    options = seen.page.locator("#examples option")
+    seen.page.wait_for_function(
+        "count => document.querySelectorAll('#examples option').length === count", arg=count + 1
+    )
+    texts = options.all_text_contents()[1:]
+    assert len(texts) == count and all(text.startswith(f"{language}: ") for text in texts)
+    seen.page.select_option("#examples", index=count - 1)
+    state = seen.wait().state
+    assert state["text"] in texts[count - 2] and (task is None or state[task] in texts[count - 2])
+    loaded = atento.load(model)
+    if task == "question":
+        found = str(seen.page.locator(".links .name").first.text_content())
+        assert found == loaded.answer(state["question"], state["text"]).text == "biologia"
+    if task == "second":
+        best = max(loaded.classify([(state["text"], state["second"])]), key=lambda one: one.probability)
+        assert best.name == "contradiction"
+
+
+def test_the_seed_of_the_command_line_is_that_of_the_draws(browser: Any, shipped: Served) -> None:
+    seen = StudioPage(browser, shipped).go("next", model="micro-world-en-pt", temperature=2)
+    assert seen.page.locator("#screen input[type=number]").input_value() == "7"
+    drawn = shipped.post("/studio/api/card", {"model": "micro-world-en-pt"}).json()
+    assert drawn["seed"] == 7
+    seen.page.locator("#draw").click()
+    written = seen.wait().state["written"]
+    loaded = atento.load("micro-world-en-pt")
+    text = seen.page.locator("textarea").first.input_value()
+    options: dict[str, Any] = {"sample": True, "temperature": 2.0, "max_new_tokens": 1}
+    assert written.strip() == loaded.translate(text, seed=7, **options).strip()
+    assert seen.state["seed"] == "8"
+
+
+def test_each_refusal_that_is_translated_is_one_of_the_code(browser: Any, studio: Served) -> None:
+    seen = StudioPage(browser, studio).go("models", language="pt-BR")
+    pairs = seen.page.evaluate("async () => (await import('/studio/refusals.js')).REFUSALS")
+    known = [re.compile(pattern, re.DOTALL) for pattern in _sentences()]
+    for english, portuguese in pairs:
+        assert any(one.fullmatch(english) for one in known), english
+        names = [set(re.findall(r"\{(\w+)\}", text)) for text in (english, portuguese)]
+        assert names[1] <= names[0], english
+        assert (
+            seen.page.evaluate("async (said) => (await import('/studio/i18n.js')).refused(said)", english) == portuguese
+        )
+    assert seen.go("heads", model="none").problem.startswith("não há o modelo 'none': o Studio tem lm, ")
+    seen.go("inside", model="llama", layer=0, head=9)
+    assert seen.problem == "`head` deve ir de 0 a 1: veio 9"
+    assert seen.go("heads", model="none", language="en").problem.startswith("there is no model 'none'")
+
+
+def _sentences() -> Iterator[str]:
+    """The texts of the code as patterns, in which anything stands for what is filled in."""
+    for root in (Path(atento.__file__).parent, Path(atento_serve.__file__).parent):
+        for file in root.rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.JoinedStr):
+                    parts = [
+                        re.escape(str(one.value)) if isinstance(one, ast.Constant) else ".+" for one in node.values
+                    ]
+                    if sum(len(part) for part in parts if part != ".+") > 12:
+                        yield "".join(parts)
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) > 12:
+                    yield re.escape(node.value)
