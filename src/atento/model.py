@@ -18,9 +18,10 @@ from atento.config.tables.renamed_keys import VERSION
 from atento.config.tables.tasks import task_with
 from atento.decoding.trace import Trace
 from atento.errors import CapabilityError, UsageError, path_of
-from atento.inference.choose import NetworkStepFunction, reader, step_function, why_no_int8
+from atento.inference.choose import NetworkStepFunction, check_int8, reader, step_function
 from atento.inference.packed_linear import Precision
 from atento.inspection import AttentionRecord
+from atento.models.configuration import CALIBRATION
 from atento.models.load import load_model, precision_type
 from atento.models.weight_files import MAX_SHARD_SIZE, in_types
 from atento.models.word_models import WordModel
@@ -110,7 +111,7 @@ class Model(TaskModel):
         self._step_function: dict[Versions, NetworkStepFunction] = {}
         self._reader: dict[Versions, Network] = {}
         self._drafting: dict[str, Model] = {}
-        _check_int8(network, precision)
+        check_int8(network, precision)
         if tokenizer is not None:
             tokenizer.pad_to(network.config.vocab_size, network.config.target_vocab_size)
 
@@ -132,7 +133,9 @@ class Model(TaskModel):
         """
         target_device = None if device is None else resolve_device(str(device))
         dtype = None if precision is None else precision_type(precision)
-        _check_int8(self.network, precision)
+        if precision not in (None, "int8") and CALIBRATION in self.config:
+            raise UsageError(f"the model has weights of 8 bits, so its precision is int8: got {precision!r}")
+        check_int8(self.network, precision)
         self.network.to(device=target_device, dtype=dtype)
         self.precision = self.precision if precision is None else precision
         self._step_function, self._reader, self._drafting = {}, {}, {}
@@ -392,9 +395,3 @@ class Model(TaskModel):
         name, task = (self.config.get(key) for key in ("name", "task"))
         about = f"{task}, {parameter_count(self.network):,} parameters, {self.precision} on {self.device}"
         return f"Model({reprlib.repr(name)}, {about})"
-
-
-def _check_int8(network: Network, precision: str | None) -> None:
-    reason = why_no_int8(network) if precision == "int8" else None
-    if reason is not None:
-        raise CapabilityError(f"int8 is for Transformers that write and for encoders on the CPU, not for {reason}")

@@ -38,7 +38,7 @@ MOST: dict[str, float] = {
     "files of an update": 37,
     "files of a training run": 104,  # validation goes the way of `evaluate`, and enters its files
     "files of an evaluation": 74,  # one makes the step function, and one holds splits
-    "files that load a folder of BERT": 54,  # what training and a loaded model share of it
+    "files that load a folder of BERT": 55,  # what training and a loaded model share of it, and 8 bits
     "files that save one": 28,
 }
 # Their parameters are those of `generate`, which users type.

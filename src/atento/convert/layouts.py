@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from atento.convert.int8_scales import calibrate_model
 from atento.convert.source_model import model_to_convert
 from atento.errors import UsageError
 from atento.models.weight_files import MAX_SHARD_SIZE, TYPES
@@ -14,6 +15,7 @@ def convert(
     to: str,
     *,
     precision: str | None = None,
+    calibrate: Path | None = None,
     max_shard_size: int | str = MAX_SHARD_SIZE,
     allow_missing: bool = False,
     allow_unused: bool = False,
@@ -25,7 +27,8 @@ def convert(
         out: the folder to write; it must be empty or not exist.
         to: "atento" or "huggingface".
         precision: "float32", "bfloat16", "float16" or "float64" for every tensor; None: the type that each has in the
-            file.
+            file. "int8", to the layout atento: the linear maps of an encoder's layers have 8 bits, and fixed scales.
+        calibrate: texts, one a line, of the kind that the model will read; for int8, which needs it.
         max_shard_size: bytes, or text such as "5GB"; larger weights are split into several files.
         allow_missing, allow_unused: as in `atento.load`.
 
@@ -34,12 +37,23 @@ def convert(
 
     Raises:
         UsageError: no such layout or type, or `out` is not empty. ModelError: weights are missing or unused, or a file
-            holds more than weights. CapabilityError: the layout cannot represent the network.
+            holds more than weights. CapabilityError: the layout cannot represent the network. DataError: too few texts,
+            or texts of another kind.
     """
     if to not in LAYOUTS:
         raise UsageError(f"`--to` must be one of {', '.join(LAYOUTS)}: got {to!r}")
-    if precision is not None and precision not in TYPES:
+    if (precision == "int8" and to == "atento") != (calibrate is not None):
+        raise UsageError(
+            "`--to atento --precision int8` and `--calibrate FILE` go together: the file has texts, one a line, of the "
+            "kind that the model will read"
+        )
+    if calibrate is None and precision is not None and precision not in TYPES:
         raise UsageError(f"`--precision` must be one of {', '.join(TYPES)}: got {precision!r}")
-    with model_to_convert(model, "auto", allow_missing=allow_missing, allow_unused=allow_unused) as loaded:
+    with model_to_convert(
+        model, "auto" if calibrate is None else "float32", allow_missing=allow_missing, allow_unused=allow_unused
+    ) as loaded:
+        if calibrate is not None:
+            calibrate_model(loaded, calibrate)
+            precision = None
         loaded.save(out, layout=to, precision=precision, max_shard_size=max_shard_size)
     return "" if loaded.load_report is None else str(loaded.load_report)

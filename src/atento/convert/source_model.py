@@ -7,8 +7,10 @@ from pathlib import Path
 
 from atento.convert.unpickle import older_files, safe_name
 from atento.convert.unpickling import unpickled
+from atento.errors import CapabilityError
 from atento.model import Model, load
 from atento.models.find import find_model
+from atento.networks.int8_projection import has_int8_weights
 from atento.released.sentence_transformers import sentence_folder
 
 
@@ -33,6 +35,8 @@ def model_to_convert(
         if older := tuple(part for part in parts if _is_older(part)):
             folder = unpickled(folder, older, Path(temporary))
         loaded = load(folder, device="cpu", precision=precision, allow_missing=allow_missing, allow_unused=allow_unused)
+        if has_int8_weights(loaded.network):
+            raise CapabilityError(f"{model} has weights of 8 bits already: convert the model that it was made from")
         loaded.config["name"] = name
         yield loaded
 

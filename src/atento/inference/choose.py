@@ -1,17 +1,19 @@
 """`step_function` and `reader`: make what decoding and reading run a network by, plain, fast or with CUDA graphs."""
 
+import warnings
 from copy import deepcopy
 from typing import Literal
 
 import torch
 
-from atento.errors import CapabilityError
+from atento.errors import AtentoWarning, CapabilityError
 from atento.inference.encoder_reading import FastReader, why_no_fast_reading
 from atento.inference.fast import FastStepFunction, why_not_fast
 from atento.inference.graphs import GraphStepFunction
-from atento.inference.packed_linear import Precision, has_packed_products
+from atento.inference.packed_linear import Precision, has_int8_products, has_packed_products
 from atento.inference.plain import PlainStepFunction
 from atento.inference.prefix_steps import PrefixStepFunction, Prompt
+from atento.networks.int8_projection import has_int8_weights
 from atento.networks.interface import Network
 from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
@@ -86,12 +88,19 @@ def reader(network: Network, precision: Precision | None = None) -> Network:
 
     Args:
         network: any network, in evaluation mode.
-        precision: "int8", of encoders on the CPU; None: the type of the weights.
+        precision: "int8", of encoders on the CPU, and where the weights have 8 bits; None: the type of the weights.
 
     Raises:
         CapabilityError: int8 for a network that does not support it.
     """
     reason = why_no_fast_reading(network)
+    if has_int8_weights(network) and not has_int8_products():
+        warnings.warn(
+            "this processor or build of PyTorch has no products of integers: 8-bit weights are multiplied in float32",
+            AtentoWarning,
+            stacklevel=4,
+        )
+        return network
     if precision == "int8":
         reason = why_no_int8(network) if isinstance(network, Encoder) else type(network).__name__
         if reason is not None:
@@ -106,6 +115,13 @@ def why_no_int8(network: object) -> str | None:
     """What does not support int8, neither in decoding nor in reading; None if the network does."""
     if not isinstance(network, Encoder):
         return why_not_fast(network)
-    if not has_packed_products():
+    if not has_packed_products() and not has_int8_weights(network):
         return "builds of PyTorch without oneDNN"
     return why_no_fast_reading(network)
+
+
+def check_int8(network: object, precision: str | None) -> None:
+    """Raises CapabilityError: the precision is int8, and the network has none."""
+    reason = why_no_int8(network) if precision == "int8" else None
+    if reason is not None:
+        raise CapabilityError(f"int8 is for Transformers that write and for encoders on the CPU, not for {reason}")

@@ -22,6 +22,7 @@ from atento.attention.relative_terms import ProjectedScheme, QueryKeyPositions
 from atento.errors import CapabilityError
 from atento.inference.packed_linear import (
     Activation,
+    FixedInt8Linear,
     PackedLinear,
     Precision,
     RowInt8Linear,
@@ -29,6 +30,7 @@ from atento.inference.packed_linear import (
     with_round_number,
 )
 from atento.networks.frozen import current
+from atento.networks.int8_projection import Int8Projection, has_int8_weights
 from atento.networks.interface import Network, layer_count
 from atento.networks.layers import TokenEmbedding
 from atento.networks.output import Output
@@ -63,7 +65,7 @@ def why_not_packed(stack: Stack) -> str | None:
     for block in stack.layers:
         attention, feed_forward = block.self_attention, block.feed_forward
         if any(
-            type(linear) is not Projection
+            type(linear) not in (Projection, Int8Projection)
             for linear in (attention.input, attention.output, feed_forward.inner, feed_forward.outer)
         ):
             return "adapters"
@@ -224,8 +226,8 @@ class PackedStack:
 
     def __init__(self, stack: Stack, pre_norm: bool, precision: Precision, attention_type: torch.dtype) -> None:
         self.stack, self.attention_type = stack, attention_type
-        # padding changes the last digits of a row: in float32 each row stays what it is alone
-        self.call_cost = _CALL if attention_type == torch.bfloat16 else 0
+        # padding changes the last digits of a row: in float32, and with fixed scales, each row stays what it is alone
+        self.call_cost = _CALL if attention_type == torch.bfloat16 and not has_int8_weights(stack) else 0
         layers = {id(block): _Layer(block, pre_norm, precision, attention_type) for block in stack.layers}
         self.layers = [layers[id(block)] for block in stack.layers]
 
@@ -309,9 +311,11 @@ class _Layer:
             fused = _FUSED.get(feed_forward.activation, "none")
         self.activation = None if fused != "none" else feed_forward.activation
         self.gated = feed_forward.gated
+        fixed = isinstance(attention.output, Int8Projection)
+        self.attended_type = torch.float32 if fixed else attention_type
         self.input = _packed(attention.input, precision, dtype=attention_type)
         self.output = _packed(attention.output, precision)
-        self.inner = _packed(feed_forward.inner, precision, fused)
+        self.inner = _packed(feed_forward.inner, precision, fused, reader=None if self.gated else feed_forward.outer)
         self.outer = _packed(feed_forward.outer, precision)
 
     def __call__(self, x: Tensor, rows: list[_Rows], index: int) -> Tensor:
@@ -334,7 +338,7 @@ class _Layer:
     def _attend(self, projected: Tensor, rows: list[_Rows], index: int) -> Tensor:
         """Queries, keys and values (N,(H+2·Hkv)·K) -> the heads' outputs (N,H·K)."""
         attention = self.attention
-        out = projected.new_zeros(len(projected), attention.n_heads * attention.d_head)
+        out = torch.zeros(len(projected), attention.n_heads * attention.d_head, dtype=self.attended_type)
         for group in rows:
             q, k, v = attention.split(group.padded(projected))
             terms = group.terms[index]
@@ -353,9 +357,22 @@ def _attention_type(network: Encoder, precision: Precision) -> torch.dtype:
 
 
 def _packed(
-    linear: nn.Linear, precision: Precision, activation: Activation = "none", dtype: torch.dtype = torch.float32
+    linear: nn.Linear | Int8Projection,
+    precision: Precision,
+    activation: Activation = "none",
+    dtype: torch.dtype = torch.float32,
+    reader: nn.Linear | Int8Projection | None = None,
 ) -> PackedLinear:
-    """A packed copy of a linear map and its activation; `dtype` is the type of the result of an int8 product."""
+    """A packed copy of a linear map and its activation.
+
+    `dtype` is the type of the result of an int8 product; with fixed scales and an activation that the product applies,
+    it is the codes that `reader` takes.
+    """
+    if isinstance(linear, Int8Projection):
+        codes_for = None
+        if activation != "none" and isinstance(reader, Int8Projection) and reader.uniform:
+            codes_for = reader
+        return FixedInt8Linear(linear, activation=activation, dtype=dtype, reader=codes_for)
     if precision == "int8":
         return RowInt8Linear(linear.weight, linear.bias, activation=activation, dtype=dtype)
     return pack(linear.weight, linear.bias, precision, activation=activation)

@@ -2,12 +2,13 @@
 
 import warnings
 from copy import deepcopy
-from typing import Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from atento.networks.int8_projection import Int8Projection
 from atento.precision import cpu_features
 
 Precision = Literal["float32", "bfloat16", "int8"]
@@ -31,6 +32,11 @@ class PackedLinear(Protocol):
 def has_packed_products() -> bool:
     """Whether this build of PyTorch has oneDNN's packed products for the processor."""
     return bool(torch.backends.mkldnn.is_available()) and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+def has_int8_products() -> bool:
+    """Whether this processor and build of PyTorch have products of integers whose sums do not overflow."""
+    return has_packed_products() and hasattr(torch.ops.onednn, "qlinear_pointwise") and cpu_features()["vnni"]
 
 
 def has_bfloat16_products() -> bool:
@@ -234,6 +240,58 @@ class RowInt8Linear:
         if out.dtype == torch.bfloat16:
             return out.addmm_(F.pad(minimum, (0, 1), value=1.0), self.added)
         return out.addcmul_(minimum, self.added[0]).add_(self.added[1])
+
+
+class FixedInt8Linear:
+    """The product of an `Int8Projection` on oneDNN: integers in, scales, bias and activation in the same pass."""
+
+    def __init__(
+        self,
+        linear: Int8Projection,
+        *,
+        activation: Activation = "none",
+        dtype: torch.dtype = torch.float32,
+        reader: Int8Projection | None = None,
+    ) -> None:
+        """`dtype` is that of the result; with a `reader` it is the codes that this uniform map takes, uint8."""
+        self.weight, self.bias = linear.packed(), linear.bias
+        self.rates, self.zero, self.scales = linear.rates.detach(), int(linear.zero), linear.scales.detach()
+        self.step = 1 / float(linear.rates) if linear.uniform else None
+        self.zeros = torch.zeros(linear.out_features, dtype=torch.int64)
+        self.result = (1.0, 0, dtype) if reader is None else (1 / float(reader.rates), int(reader.zero), torch.uint8)
+        self.applied: tuple[Any, ...] = activation, [], "none" if activation == "gelu" else ""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # PyTorch announces, once, another way to make such a tensor
+            self._codes(torch.zeros(1, linear.in_features))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(R,D) -> (R,N); x may be codes."""
+        out: Tensor = torch.ops.onednn.qlinear_pointwise.default(*self._operands(x), *self.result, *self.applied)
+        return out
+
+    def plus(self, x: Tensor, residual: Tensor) -> Tensor:
+        """(R,D), (R,N) -> (R,N)."""
+        out = residual.clone()
+        self.add_to(out, x)
+        return out
+
+    def add_to(self, residual: Tensor, x: Tensor) -> None:
+        """(R,N), (R,D)."""
+        x, scale, zero, weight, scales, zeros, bias = self._operands(x)
+        torch.ops.onednn.qlinear_pointwise.binary(
+            *(x, scale, zero, weight, scales, zeros, residual, bias, *self.result, 1.0, 0, "sum", 1.0, "none", [], "")
+        )
+
+    def _operands(self, x: Tensor) -> tuple[Any, ...]:
+        codes = x if x.dtype == torch.uint8 else self._codes(x)
+        return codes, 1.0, self.zero, self.weight, self.scales, self.zeros, self.bias
+
+    def _codes(self, x: Tensor) -> Tensor:
+        """round(x ⊙ r + z) between 0 and 255, (R,D); PyTorch has a fast pass, for a type of its own alone."""
+        if self.step is None:
+            x = x * self.rates
+        coded = torch.quantize_per_tensor(x.float(), self.step or 1.0, self.zero, torch.quint8)
+        return torch.empty(0, dtype=torch.uint8).set_(coded.untyped_storage(), 0, coded.shape, coded.stride())
 
 
 class PackedModule(nn.Module):

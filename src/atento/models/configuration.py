@@ -20,6 +20,7 @@ from atento.limits import read_plain_text
 T = TypeVar("T")
 CONFIG = "config.json"
 LORA = "lora"  # the key of adapters that are still beside the weights
+CALIBRATION = "calibration"  # the key of a model whose linear maps have 8 bits and fixed scales
 OUR_KEYS = (  # what the Hugging Face layout has no place for; it is kept there under "atento"
     *("name", "task", "objectives", "decoding", "embedding"),
     *("max_len", "pairs", "prefixes", "columns", "reading", "tag_scheme", "answering"),

@@ -15,8 +15,8 @@ from atento.config.sections.initial import InitConfig
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.network_parts import WritingConfig
 from atento.config.tables.tasks import TASKS
-from atento.errors import RecipeError, UsageError
-from atento.models.configuration import embedding_config
+from atento.errors import ModelError, RecipeError, UsageError
+from atento.models.configuration import CALIBRATION, embedding_config
 from atento.models.load import (
     ModelFiles,
     check_tokenizer,
@@ -33,8 +33,15 @@ _LAYER = re.compile(r"(?:blocks|positions\.sparse|positions\.added)\.(\d+)\.")
 
 
 def initial_model(init: str, folder: Path) -> ModelFiles:
-    """The model that `init` names: a path relative to the recipe's folder, or a hub name."""
-    return read_model(folder / init if (folder / init).exists() else init)
+    """The model that `init` names: a path relative to the recipe's folder, or a hub name.
+
+    Raises:
+        ModelError: its weights have 8 bits.
+    """
+    files = read_model(folder / init if (folder / init).exists() else init)
+    if CALIBRATION in files.config:
+        raise ModelError(f"{init} has weights of 8 bits, which are not trained: name the model that it was made from")
+    return files
 
 
 def with_embedding(recipe: Recipe, initial: ModelFiles | None) -> Recipe:

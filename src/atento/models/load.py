@@ -18,6 +18,7 @@ from atento.config.tables.renamed_keys import VERSION
 from atento.config.tables.tasks import EMBEDDING, task_of
 from atento.errors import ModelError, TokenizerError, UsageError, path_of
 from atento.models.configuration import (
+    CALIBRATION,
     CONFIG,
     LORA,
     OUR_KEYS,
@@ -36,6 +37,8 @@ from atento.models.weight_files import read_weights, type_name, widest
 from atento.models.word_models import WordModel, read_word_model, trained_word_model
 from atento.networks import Network, build_network
 from atento.networks.adapters import join_adapters
+from atento.networks.int8_projection import with_int8_maps
+from atento.networks.stack.encoder import Encoder
 from atento.precision import resolve_device
 from atento.released import read_released
 from atento.released.family import check_depth
@@ -100,6 +103,10 @@ def load_model(
         return LoadedModel(network, None, about, path, None, word_model, precision, requested=str(model))
     files = read_model(model, allow_missing=allow_missing, allow_unused=allow_unused)
     config = files.network_config
+    if CALIBRATION in files.config:
+        if precision not in ("float32", "auto", "int8"):
+            raise UsageError(f"{model} has weights of 8 bits, so its precision is int8: got {precision!r}")
+        device, precision, dtype = "cpu" if device == "auto" else device, "int8", torch.float32
     for section, check in _SECTIONS.items():
         if section in files.config:  # a wrong value is found here, not at the first text
             check(files.config, files.path)
@@ -351,6 +358,8 @@ def planned_network(files: ModelFiles, config: NetworkConfig) -> Network:
     with torch.device("meta"), _WithoutDraws():
         try:
             network = build_network(config)
+            if CALIBRATION in files.config and isinstance(network, Encoder):
+                with_int8_maps(network.stack, files.weights, "stack.")
         except (RuntimeError, OverflowError, MemoryError, ValueError) as error:
             reason = str(error).partition("\n")[0]
             raise ModelError(f"{files.path / CONFIG}: no network of these sizes can be built: {reason}") from None

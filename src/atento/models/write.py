@@ -20,6 +20,7 @@ from atento.errors import CapabilityError, UsageError
 from atento.limits import read_plain
 from atento.models.card import CARD, model_card
 from atento.models.configuration import (
+    CALIBRATION,
     CONFIG,
     OUR_KEYS,
     decoding_config,
@@ -79,6 +80,8 @@ def save_model(
         raise UsageError(f"`layout` must be {' or '.join(map(repr, LAYOUTS))}: got {layout!r}")
     files = preserved_files(source)
     if layout == "huggingface":
+        if CALIBRATION in config:
+            raise CapabilityError("a model with weights of 8 bits is saved in the layout atento alone")
         if "decoding" in config:
             files.pop(GENERATION, None)  # written again
         files = exported_layout(directory, config, tokenizer, source) | files

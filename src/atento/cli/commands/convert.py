@@ -42,8 +42,15 @@ def convert(
         str | None,
         typer.Option(
             help="float32, bfloat16, float16 or float64; the types of the file if not given. For ctranslate2 also "
-            "int8, for onnx float32 or int8; float32 if not given.",
+            "int8, for onnx float32 or int8; float32 if not given. For atento also int8, with --calibrate.",
             autocompletion=words("float32", "bfloat16", "float16", "float64", "int8"),
+        ),
+    ] = None,
+    calibrate: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Texts, one a line, of the kind that the model will read: they fix the scales of int8 for atento.",
         ),
     ] = None,
     check: Annotated[
@@ -75,10 +82,14 @@ def convert(
     if to not in (*_LAYOUTS, *_ENGINES):
         raise UsageError(f"`--to` must be one of {', '.join((*_LAYOUTS, *_ENGINES))}: got {to!r}")
     flags = {"allow_missing": allow_missing, "allow_unused": allow_unused}
+    if to in _ENGINES and calibrate is not None:
+        raise UsageError(f"`--calibrate` is for `--to atento --precision int8`: got `--to {to}`")
     if to in _LAYOUTS:
         from atento.convert.layouts import convert as run
 
-        load_report = run(model, out, to, precision=precision, max_shard_size=max_shard_size, **flags)
+        load_report = run(
+            model, out, to, precision=precision, calibrate=calibrate, max_shard_size=max_shard_size, **flags
+        )
         echo(f"wrote {out}{f': {load_report}' if load_report else ''}", err=True)
         if as_json:
             echo(json.dumps({"wrote": str(out), "layout": to, "weights": load_report}, ensure_ascii=False))

@@ -1,0 +1,89 @@
+"""Linear maps of an encoder's layers with weights and inputs of 8 bits: the equation, and how they replace others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from atento.attention.dropout import Randomness
+from atento.networks.stack.stack import Stack
+
+LEVELS = 255.0  # the largest code of an input; weights have -127 to 127
+
+
+class Int8Projection(nn.Module):
+    """x (...,D) -> ((q - z) Qᵀ) ⊙ t + b (...,N), with q = round(x ⊙ r + z) between 0 and 255.
+
+    Q (N,D) are the weights as integers, t (N,) their scales, r (D,) how many codes a unit of each input channel takes,
+    and z the code of zero. All are fixed, so that rows do not depend on one another. A `uniform` map has one rate for
+    all channels, so that another map can hand it codes.
+    """
+
+    def __init__(self, n_inputs: int, n_outputs: int, *, bias: bool, uniform: bool) -> None:
+        super().__init__()
+        self.in_features, self.out_features = n_inputs, n_outputs
+        self.codes = nn.Parameter(torch.zeros(n_outputs, n_inputs, dtype=torch.int8), requires_grad=False)
+        self.scales = nn.Parameter(torch.ones(n_outputs), requires_grad=False)
+        self.rates = nn.Parameter(torch.ones(1 if uniform else n_inputs), requires_grad=False)
+        self.zero = nn.Parameter(torch.zeros((), dtype=torch.uint8), requires_grad=False)
+        self.bias = nn.Parameter(torch.zeros(n_outputs), requires_grad=False) if bias else None
+        self._packed: Tensor | None = None
+
+    @property
+    def uniform(self) -> bool:
+        """Whether all channels of the input have one rate."""
+        return len(self.rates) == 1
+
+    @property
+    def weight(self) -> Tensor:
+        """The weights (N,D) that the integers stand for."""
+        return self.integers * self.scales.unsqueeze(1) * self.rates
+
+    def packed(self) -> Tensor:
+        """The integers as oneDNN multiplies them, in place of `codes`, which is empty from then on."""
+        if self._packed is None:
+            self._packed = torch.ops.onednn.qlinear_prepack.default(self.codes.detach(), None)
+            self.codes = nn.Parameter(self.codes.new_empty(0), requires_grad=False)
+        return self._packed
+
+    @property
+    def integers(self) -> Tensor:
+        """Q (N,D)."""
+        return self.codes if self._packed is None else self._packed.to_dense().t().contiguous()
+
+    def forward(self, x: Tensor, random: Randomness | None = None) -> Tensor:
+        """(...,D) -> (...,N); `random` is that of `Projection`, which has no effect here."""
+        scaled = x * self.rates + self.zero
+        codes = scaled + (scaled.round().clamp(0, LEVELS) - scaled).detach()  # the gradient passes through rounding
+        out = F.linear(codes - self.zero, self.integers.to(x.dtype)) * self.scales
+        return out if self.bias is None else out + self.bias
+
+    def _save_to_state_dict(self, destination: dict[str, Tensor], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[f"{prefix}codes"] = self.integers
+
+
+def linear_maps(stack: Stack) -> Iterator[tuple[nn.Module, str]]:
+    """The linear maps of the layers, each as the module that has it and its name there; what layers share, once."""
+    for block in {id(block): block for block in stack.layers}.values():
+        yield from ((block.self_attention, name) for name in ("input", "output"))
+        yield from ((block.feed_forward, name) for name in ("inner", "outer"))
+
+
+def has_int8_weights(network: nn.Module) -> bool:
+    """Whether the linear maps of this network are `Int8Projection`."""
+    return any(isinstance(module, Int8Projection) for module in network.modules())
+
+
+def with_int8_maps(stack: Stack, weights: Mapping[str, Tensor], prefix: str) -> None:
+    """Replace the linear maps of the layers by those that these weights, under names with that prefix, are of."""
+    names = {id(module): name for name, module in stack.named_modules()}
+    for owner, name in linear_maps(stack):
+        linear = getattr(owner, name)
+        rates = weights.get(f"{prefix}{names[id(linear)]}.rates")
+        uniform = rates is None or len(rates) == 1
+        new = Int8Projection(linear.in_features, linear.out_features, bias=linear.bias is not None, uniform=uniform)
+        setattr(owner, name, new)

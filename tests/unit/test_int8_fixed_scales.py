@@ -1,0 +1,266 @@
+"""Encoders in 8 bits with fixed scales: the equation, the products of the processor, the folder, verbs, bad input."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import typer
+from torch import Tensor, nn
+from typer.testing import CliRunner
+
+import atento
+from atento.cli.commands.convert import register
+from atento.config.sections.network import NetworkConfig, changed
+from atento.config.tables.head_kinds import HeadConfig
+from atento.convert.int8_scales import _Inputs, calibrate, int8_map
+from atento.convert.layouts import convert
+from atento.errors import AtentoWarning, CapabilityError, DataError, ModelError, UsageError
+from atento.inference import choose
+from atento.inference.choose import reader
+from atento.inference.encoder_reading import FastReader
+from atento.inference.packed_linear import FixedInt8Linear, has_int8_products
+from atento.model import Model
+from atento.models.initial_model import initial_model
+from atento.networks import Encoder, build_network
+from atento.networks.int8_projection import Int8Projection
+from atento.text import Tokenizer
+from tiny_families import tiny_config
+
+ROWS = torch.randint(5, 40, (60, 12), generator=torch.Generator().manual_seed(7)).tolist()
+WORDS = tuple(f"palavra{number}" for number in range(40))
+KINDS = ("bert-base", "roberta-base", "mpnet-base", "albert-base", "modernbert-base", "electra-small")
+needs_products = pytest.mark.skipif(not has_int8_products(), reason="no products of integers here")
+
+
+def network_of(config: NetworkConfig) -> Encoder:
+    """An encoder whose layers change their input."""
+    torch.manual_seed(1)
+    network = build_network(config)
+    assert isinstance(network, Encoder)
+    with torch.no_grad():
+        for weight in network.parameters():
+            if weight.dim() > 1:
+                weight.normal_(std=weight.shape[-1] ** -0.5)
+            else:
+                weight.add_(torch.randn_like(weight) * 0.2)
+    return network.eval().requires_grad_(False)
+
+
+def model_of(name: str = "bert-base", **changes: Any) -> Model:
+    """A model of random weights over 40 words."""
+    tokenizer = Tokenizer.from_vocabulary("word", WORDS)
+    ids = {role: getattr(tokenizer, f"{role}_id") for role in ("pad", "bos", "eos", "unk", "mask")}
+    ids["start"] = tokenizer.bos_id
+    config = changed(tiny_config(name), vocab_size=tokenizer.vocab_size, max_len=64, ids=ids, **changes)
+    return Model(network_of(config), tokenizer, {"name": "tiny", "task": "embedding"}, None)
+
+
+def sentences(count: int, seed: int = 5) -> list[str]:
+    rng = np.random.default_rng(seed)
+    return [" ".join(WORDS[word] for word in rng.integers(0, 40, rng.integers(1, 25))) for _ in range(count)]
+
+
+def written(folder: Path, text: str = "\n".join(sentences(120, seed=6))) -> Path:
+    file = folder / "texts.txt"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def in_int8(folder: Path, model: Model) -> Path:
+    """A folder of the model in 8 bits."""
+    model.save(folder / "model")
+    convert(folder / "model", folder / "int8", "atento", precision="int8", calibrate=written(folder))
+    return folder / "int8"
+
+
+def distance(vectors: Any, expected: Any) -> float:
+    """The largest distance of a vector from the expected one, relative to the expected norm."""
+    vectors, expected = torch.as_tensor(vectors), torch.as_tensor(expected)
+    return float(((vectors - expected).norm(dim=-1) / expected.norm(dim=-1)).max())
+
+
+def batch(lengths: tuple[int, ...] = (7, 12, 7, 1, 12)) -> dict[str, Tensor]:
+    ids = torch.randint(5, 40, (len(lengths), max(lengths)), generator=torch.Generator().manual_seed(2))
+    return {"ids": ids, "token_mask": torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)}
+
+
+def test_the_equation_by_hand() -> None:
+    """One product with 2 inputs, codes and sums written out; an input beyond the range has the last code."""
+    linear = Int8Projection(2, 1, bias=True, uniform=False)
+    linear.codes.copy_(torch.tensor([[3, -2]]))
+    linear.scales.fill_(0.5)
+    linear.rates.copy_(torch.tensor([10.0, 100.0]))
+    linear.zero.fill_(20)
+    assert linear.bias is not None
+    linear.bias.fill_(1.0)
+    # codes of (1.26, 0.1) are 33 and 30, so (13·3 - 10·2)·0.5 + 1; of (-9, 9) 0 and 255
+    torch.testing.assert_close(linear(torch.tensor([[1.26, 0.1]])), torch.tensor([[10.5]]))
+    torch.testing.assert_close(linear(torch.tensor([[-9.0, 9.0]])), torch.tensor([[(-20 * 3 - 235 * 2) * 0.5 + 1]]))
+    torch.testing.assert_close(linear.weight, torch.tensor([[15.0, -100.0]]))
+
+
+@pytest.mark.parametrize("outlier", [1.0, 300.0])
+def test_a_map_is_near_and_channels_are_made_alike_where_that_helps(outlier: float) -> None:
+    """Without outliers all channels have one rate; with one channel of large numbers, each its own."""
+    torch.manual_seed(3)
+    linear, x = nn.Linear(64, 48), torch.randn(256, 64)
+    x[:, 5] *= outlier
+    linear.weight.data[:, 5] /= outlier
+    inputs = _Inputs(x.amin(dim=0), x.amax(dim=0), [x])
+    with torch.no_grad():
+        near = int8_map(linear, inputs, uniform=False)
+        assert near.uniform == (outlier == 1.0)
+        assert distance(near(x), linear(x)) < 0.06
+        assert int8_map(linear, inputs, uniform=True).uniform
+
+
+@needs_products
+@pytest.mark.parametrize("rates", ["one", "each"])
+def test_products_of_the_processor_are_the_equation(rates: str) -> None:
+    """Also onto a residual, and as codes for the next map after an activation."""
+    torch.manual_seed(4)
+    linear, x = nn.Linear(64, 48), torch.randn(50, 64)
+    inputs = _Inputs(x.amin(dim=0), x.amax(dim=0), [x])
+    with torch.no_grad():
+        plain = int8_map(linear, inputs, uniform=rates == "one")
+        if rates == "each":
+            plain.rates = nn.Parameter(plain.rates * torch.linspace(0.5, 1, 64), requires_grad=False)
+        expected, residual = plain(x), torch.randn(50, 48)
+        inner = torch.nn.functional.gelu(expected)
+        after = int8_map(nn.Linear(48, 8), _Inputs(inner.amin(dim=0), inner.amax(dim=0), [inner]), uniform=True)
+        product = FixedInt8Linear(plain)
+        assert distance(product(x), expected) < 1e-5
+        assert distance(product.plus(x, residual), expected + residual) < 1e-5
+        whole = FixedInt8Linear(after)(FixedInt8Linear(plain, activation="gelu", reader=after)(x))
+        assert distance(whole, after(inner)) < 0.01
+        assert torch.equal(plain(x), expected)  # `integers` are still those, unpacked
+
+
+@needs_products
+@pytest.mark.parametrize("name", KINDS)
+def test_reading_is_the_equation_and_near_float32(name: str) -> None:
+    network, inputs = network_of(changed(tiny_config(name), max_len=64)), batch()
+    real = inputs["token_mask"]
+    expected = network(**inputs, project=False).hidden[real]
+    calibrate(network, ROWS)
+    plain, fast = network(**inputs, project=False).hidden[real], reader(network, "int8")
+    assert isinstance(fast, FastReader)
+    assert distance(fast(**inputs, project=False).hidden[real], plain) < 0.05
+    assert 1e-4 < distance(plain, expected) < 0.3  # networks of 16 channels; their rows differ much
+
+
+@needs_products
+def test_a_row_has_the_same_bits_in_any_company() -> None:
+    model = model_of()
+    network = model.network
+    assert isinstance(network, Encoder)
+    calibrate(network, ROWS)
+    fast, lengths = reader(network, "int8"), tuple(torch.randint(1, 40, (100,)).tolist())
+    inputs = batch(lengths)
+    together = fast(**inputs, project=False).hidden
+    for row, length in enumerate(lengths):
+        alone = {name: value[row : row + 1, :length] for name, value in inputs.items()}
+        assert torch.equal(fast(**alone, project=False).hidden[0], together[row, :length])
+
+
+def test_a_folder_is_small_and_read_at_once(tmp_path: Path) -> None:
+    """`load` without a precision gives 8 bits; what is saved again is the same; verbs and pages of attention run."""
+    model, texts = model_of(), sentences(40)
+    folder = in_int8(tmp_path, model)
+    loaded = atento.load(folder, device="cpu")
+    assert (
+        loaded.precision == "int8" and json.loads((folder / "config.json").read_text())["calibration"]["texts"] == 120
+    )
+    vectors = loaded.embed(texts)
+    assert 1e-4 < distance(vectors, model.embed(texts)) < 0.08
+    assert distance(loaded.embed(texts[::-1], batch_tokens=64)[::-1].copy(), vectors) < 1e-6
+    loaded.save(tmp_path / "again")
+    again = atento.load(tmp_path / "again", precision="int8")
+    assert np.array_equal(again.embed(texts), vectors)
+    states = loaded.network.state_dict()
+    assert states.keys() == again.network.state_dict().keys()
+    assert all(torch.equal(states[name], value) for name, value in again.network.state_dict().items())
+    assert loaded.attend(texts[0]) is not None
+    assert -1.001 < loaded.similarity(texts[0], texts[1]) < 1.001
+
+
+def test_verbs_give_what_float32_gives_and_do_not_depend_on_the_batch(tmp_path: Path) -> None:
+    """Of 500 labels at most 1 differs between batches, and nearly all are those of float32."""
+    heads = (HeadConfig(name="classification", kind="classification", labels=("a", "b", "c")),)
+    model, texts = model_of(heads=heads), sentences(500)
+    model.config["task"] = "classification"
+    loaded = atento.load(in_int8(tmp_path, model))
+
+    def labels(model: Model, texts: list[str]) -> list[str]:
+        return [str(label.name) for label in model.classify(texts)]
+
+    together = labels(loaded, texts)
+    differ = [a != b for a, b in zip(together, labels(model, texts))]
+    assert len(set(together)) > 0 and sum(differ) <= 25
+    for others in (labels(loaded, texts[::-1])[::-1], [labels(loaded, [text])[0] for text in texts[:200]]):
+        assert sum(a != b for a, b in zip(together, others)) <= 1
+
+
+def test_without_products_of_integers_the_equation_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, texts = in_int8(tmp_path, model_of()), sentences(10)
+    vectors = atento.load(folder).embed(texts)
+    monkeypatch.setattr(choose, "has_int8_products", lambda: False)
+    with pytest.warns(AtentoWarning, match="8-bit weights are multiplied in float32"):
+        assert distance(atento.load(folder).embed(texts), vectors) < 0.03
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("", "has no text"),
+        ("\n \n", "has no text"),
+        ("palavra1 palavra2\n", "too little text to fix scales by: 2 tokens, and 1,000 are needed"),
+        ("um dois três quatro\n" * 400, "is not of the kind that model reads: 100% of its tokens are unknown"),
+    ],
+)
+def test_texts_that_fix_no_scales(tmp_path: Path, text: str, message: str) -> None:
+    model_of().save(tmp_path / "model")
+    with pytest.raises(DataError, match=message):
+        convert(tmp_path / "model", tmp_path / "out", "atento", precision="int8", calibrate=written(tmp_path, text))
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_has_no_fixed_scales(tmp_path: Path) -> None:
+    """A missing file, one without int8 or int8 without one, another layout, a decoder, training, other types."""
+    model = model_of()
+    folder = in_int8(tmp_path, model)
+    out, file = tmp_path / "out", tmp_path / "texts.txt"
+    with pytest.raises(UsageError, match="absent"):
+        convert(tmp_path / "model", out, "atento", precision="int8", calibrate=tmp_path / "absent")
+    for precision, calibrating, to in ((None, file, "atento"), ("int8", None, "atento"), ("int8", file, "huggingface")):
+        with pytest.raises(UsageError, match="`--calibrate FILE` go together"):
+            convert(tmp_path / "model", out, to, precision=precision, calibrate=calibrating)
+    with pytest.raises(CapabilityError, match="weights of 8 bits already"):
+        convert(folder, out, "huggingface")
+    with pytest.raises(CapabilityError, match="is for encoders, not for type Decoder"):
+        convert("micro-world-lm", out, "atento", precision="int8", calibrate=file)
+    with pytest.raises(ModelError, match="which are not trained"):
+        initial_model(str(folder), tmp_path)
+    with pytest.raises(UsageError, match="so its precision is int8: got 'bfloat16'"):
+        atento.load(folder, precision="bfloat16")
+    loaded = atento.load(folder)
+    with pytest.raises(UsageError, match="so its precision is int8: got 'float32'"):
+        loaded.to(precision="float32")
+    with pytest.raises(CapabilityError, match="in the layout atento alone"):
+        loaded.save(out, layout="huggingface")
+    assert not out.exists()
+
+
+def test_the_command(tmp_path: Path) -> None:
+    app = typer.Typer()
+    register(app)
+    model_of().save(tmp_path / "model")
+    arguments = [str(tmp_path / "model"), "--out", str(tmp_path / "int8"), "--calibrate", str(written(tmp_path))]
+    refused = CliRunner().invoke(app, [*arguments, "--to", "onnx"])
+    assert "`--calibrate` is for `--to atento --precision int8`" in str(refused.exception)
+    done = CliRunner().invoke(app, [*arguments, "--to", "atento", "--precision", "int8"])
+    assert done.exit_code == 0, done.output
+    assert atento.load(tmp_path / "int8").precision == "int8"
