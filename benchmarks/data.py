@@ -2,10 +2,10 @@
 
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from atento.text.tokenizer_training import train_tokenizer
 from atento.training.step import Updater
 from benchmarks.processes import about
 
+T = TypeVar("T")
 _MEGABYTES = 2  # of text for each second of the measurement
 _LEARNED_FROM = 4_000_000  # bytes that the tokenizer is trained on
 _WORDS, _EXPONENT = 100_000, 1.05  # of the generated language: words, and how their frequencies fall
@@ -46,7 +47,7 @@ def measure_data(seconds: float) -> Iterator[dict[str, object]]:
         yield from chain(_encoding(folder, loaded, size, processes), _reading(loaded, size, processes))
 
 
-def _encoding(folder: Path, loaded: LoadedRecipe, size: int, processes: int) -> Iterator[dict[str, Any]]:
+def _encoding(folder: Path, loaded: LoadedRecipe, size: int, processes: int) -> Iterator[dict[str, object]]:
     """Yield the rates of the parts of making a store, in MB of text a second."""
     source = loaded.recipe.data.train[0]
     texts, duration = _timed(lambda: list(texts_of(source, folder)))
@@ -72,7 +73,7 @@ def _encoding(folder: Path, loaded: LoadedRecipe, size: int, processes: int) -> 
     yield _megabytes(f"encoding by looked-up words, {processes} processes", size, duration)
 
 
-def _reading(loaded: LoadedRecipe, size: int, processes: int) -> Iterator[dict[str, Any]]:
+def _reading(loaded: LoadedRecipe, size: int, processes: int) -> Iterator[dict[str, object]]:
     """Yield the rates of making a store, of reading it and of training on it."""
     stored, duration = _timed(lambda: make_store(loaded, lambda line: None, processes=processes))
     yield _megabytes("text to store", size, duration)
@@ -144,15 +145,15 @@ def _write_text(path: Path, size: int) -> int:
     return written
 
 
-def _timed(work: Any) -> tuple[Any, float]:
+def _timed(work: Callable[[], T]) -> tuple[T, float]:
     begin = time.perf_counter()
     result = work()
     return result, time.perf_counter() - begin
 
 
-def _megabytes(part: str, size: int, duration: float) -> dict[str, Any]:
+def _megabytes(part: str, size: int, duration: float) -> dict[str, object]:
     return {"part": part, "mb_per_second": round(size / 1e6 / duration, 2)}
 
 
-def _tokens(part: str, count: int, duration: float) -> dict[str, Any]:
+def _tokens(part: str, count: int, duration: float) -> dict[str, object]:
     return {"part": part, "tokens_per_second": round(count / duration)}

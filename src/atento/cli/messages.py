@@ -42,7 +42,7 @@ def sentence(error: Exception) -> str:
     return text[:1].lower() + text[1:]
 
 
-def _unknown_option(name: str, context: Any, command: str) -> str:
+def _unknown_option(name: str, context: typer.Context | None, command: str) -> str:
     known = [] if context is None else [option for param in context.command.params for option in param.opts]
     theirs = FLAGS.get(name)
     close = [theirs] if theirs in known else get_close_matches(name, known, n=1, cutoff=0.6)
@@ -53,7 +53,7 @@ def _unknown_option(name: str, context: Any, command: str) -> str:
     return f"`{command}` has no option {name}{hint}"
 
 
-def takes_overrides(context: Any) -> bool:
+def takes_overrides(context: typer.Context | None) -> bool:
     """Whether a command takes keys of a recipe."""
     return context is not None and any(param.name == "overrides" for param in context.command.params)
 
@@ -102,7 +102,7 @@ def _name(param: Any) -> str:
     return str(param.metavar or param.name.upper())
 
 
-def _takes(context: Any) -> str:
+def _takes(context: typer.Context) -> str:
     """The arguments of a command: MODEL [FILE]."""
     words = []
     for param in context.command.params:

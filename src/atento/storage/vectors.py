@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -52,7 +51,7 @@ def write_vectors(path: Path, vectors: Vectors) -> None:
     """
     if not vectors:
         return
-    tensors: dict[str, NDArray[Any]] = {
+    tensors: dict[str, NDArray[np.generic]] = {
         "keys": np.frombuffer(b"".join(vectors), dtype=np.uint8).reshape(len(vectors), -1),
         "lengths": np.array([len(value) for value in vectors.values()], dtype=np.int64),
         "values": np.concatenate(list(vectors.values())),

@@ -1,7 +1,7 @@
 """Texts as vectors by a loaded model: `embed` and `similarity` of `atento.model.Model`."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Unpack, overload
+from typing import Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,7 +92,7 @@ def similarity(
     return numbers[0] if single else numbers
 
 
-def call(model: TaskModel, split: Split, options: Mapping[str, Any]) -> list[NDArray[np.float32]]:
+def call(model: TaskModel, split: Split, options: Mapping[str, object]) -> list[NDArray[np.float32]]:
     """Two vectors (2,D) for each pair of a split, to score a sentence encoder by."""
     refuse_options(options, "vectors: an encoder writes nothing")
     vectors = embed(model, [*split["text"], *split["pair"]])

@@ -328,7 +328,7 @@ def learned_settings(recipe: Recipe, split: Split) -> dict[str, object]:
     return {"stride": recipe.data.stride, "max_answer": recipe.data.max_answer, "unanswerable": unanswerable}
 
 
-def call(model: TaskModel, split: Split, options: Mapping[str, Any]) -> list[str]:
+def call(model: TaskModel, split: Split, options: Mapping[str, object]) -> list[str]:
     """The best answer to each question of a split."""
     refuse_options(options, "answers: they are spans of the context")
     ranked = answers(model, split["question"], split["context"], where=split.where)

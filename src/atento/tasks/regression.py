@@ -1,7 +1,6 @@
 """Regression: a number for each text, or for a pair of texts, such as how similar they are."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from atento.data.objectives.numbers import KIND
 from atento.data.records.splits import Split
@@ -31,7 +30,7 @@ def numbers_of(model: TaskModel, texts: Sequence[str] | Sequence[tuple[str, str]
     return [number for (number,) in outputs]
 
 
-def call(model: TaskModel, split: Split, options: Mapping[str, Any]) -> list[float]:
+def call(model: TaskModel, split: Split, options: Mapping[str, object]) -> list[float]:
     """The number of each record of a split."""
     refuse_options(options, "numbers: a regression model writes nothing")
     texts = split["text"]

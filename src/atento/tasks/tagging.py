@@ -294,7 +294,7 @@ def _begins(starts: Sequence[int], total: int, room: int) -> list[int]:
     return begins
 
 
-def call(model: TaskModel, split: Split, options: Mapping[str, Any]) -> list[list[str]]:
+def call(model: TaskModel, split: Split, options: Mapping[str, object]) -> list[list[str]]:
     """The tags of each record of a split: the most probable legal sequence, where the model has a scheme."""
     refuse_options(options, "tags: a model that tags writes nothing")
     tag_numbers(split, head_of(model, KIND).labels)  # refuses tags that the model does not have

@@ -104,7 +104,7 @@ def per_text(method: Callable[Concatenate[object, Any, P], Sequence[R]]) -> PerT
     return cast(PerText[P, R], call)
 
 
-def with_named_options(function: Callable[..., Any]) -> inspect.Signature:
+def with_named_options(function: Callable[..., object]) -> inspect.Signature:
     """Return the signature of a function with its `**options: Unpack[...]` by name, which notebooks complete.
 
     An option that is not given has the model's value, so its default is shown as `...`.
@@ -123,17 +123,17 @@ def with_named_options(function: Callable[..., Any]) -> inspect.Signature:
     return signature.replace(parameters=[*parameters[:-1], *named])
 
 
-def writes(method: Callable[..., Any]) -> Writes:
+def writes(method: Callable[..., Sequence[object]]) -> Writes:
     """`per_text` for a method of (self, texts, *, n_best, **options) that returns `strings(...)`."""
     return cast(Writes, per_text(method))
 
 
-def translates(method: Callable[..., Any]) -> Translates:
+def translates(method: Callable[..., Sequence[object]]) -> Translates:
     """As `writes`, for a method that also takes `split_sentences`."""
     return cast(Translates, per_text(method))
 
 
-def continues(method: Callable[..., Any]) -> Continues:
+def continues(method: Callable[..., Sequence[object]]) -> Continues:
     """As `writes`, for a method whose texts are prompts."""
     return cast(Continues, per_text(method))
 

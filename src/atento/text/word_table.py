@@ -1,7 +1,7 @@
 """A table of words and their ids that is asked for all words of a text at once."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ _IDS = 1 << 23  # of all words together
 _SLOTS = 20  # binary logarithm of the slots; at most half of them are taken
 _FACTORS = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xFF51AFD7ED558CCD], dtype=np.uint64)
 _MASKS = np.array([(1 << (8 * size)) - 1 for size in range(9)], dtype=np.uint64)  # of the first bytes of a number
+N = TypeVar("N", bound=np.generic)
 Encode = Callable[[Sequence[str]], Sequence[Sequence[int]]]
 
 
@@ -135,7 +136,7 @@ class _Rows:
         return self.ids[places], ends
 
 
-def _grown(values: NDArray[Any], size: int) -> NDArray[Any]:
+def _grown(values: NDArray[N], size: int) -> NDArray[N]:
     """The same values in an array of at least `size`, twice as large as before where it must grow."""
     if size <= len(values):
         return values

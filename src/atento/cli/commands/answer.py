@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
@@ -17,6 +17,16 @@ if TYPE_CHECKING:
     from atento.tasks.question_answering import Answer
 
 _JSONL = (".jsonl", ".jsonl.gz")
+
+
+class _Options(TypedDict):
+    """Of `Model.answers`."""
+
+    n_best: int
+    max_answer: int | None
+    null_threshold: float
+
+
 _Pair = tuple[str, str]  # a question and its context; both are empty for a blank line
 
 
@@ -66,7 +76,7 @@ def answer(
         raise UsageError("--question and --cluster exclude each other")
     if question is not None and shared.file != "-":
         raise UsageError(f"--question and --context replace FILE: got {shared.file}")
-    options: dict[str, Any] = {"n_best": n_best or 1, "max_answer": max_answer, "null_threshold": null_threshold}
+    options: _Options = {"n_best": n_best or 1, "max_answer": max_answer, "null_threshold": null_threshold}
     excluded = {
         "--question": question,
         "--n-best": n_best,
@@ -96,7 +106,7 @@ def _show_answers(
     bad: list[str] | None,
     parse: Callable[[str, str], _Pair],
     shared: ExplainOptions,
-    options: dict[str, object],
+    options: _Options,
     n_best: int | None,
 ) -> None:
     """Print the answers to the questions of some lines; `first` is the number of the first line."""
@@ -108,7 +118,7 @@ def _show_answers(
 
 
 def _answer_one(
-    model: str, question: str, context: str, options: dict[str, Any], n_best: int | None, shared: ExplainOptions
+    model: str, question: str, context: str, options: _Options, n_best: int | None, shared: ExplainOptions
 ) -> None:
     """Answer one question about the whole text of a file."""
     from atento.data.files.source_lines import read_lines
@@ -119,7 +129,7 @@ def _answer_one(
 
 
 def _answers(
-    loaded: "Model", pairs: Sequence[_Pair], positions: Sequence[str], bad: list[str] | None, options: dict[str, Any]
+    loaded: "Model", pairs: Sequence[_Pair], positions: Sequence[str], bad: list[str] | None, options: _Options
 ) -> "list[list[Answer]]":
     """The answers to each question, best first; none to a blank line and, where `bad` takes its message, a bad one."""
     from atento.errors import DataError

@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +17,10 @@ from atento.cli.options import ModelArgument, check_order, with_options
 from atento.cli.output_paths import output_file
 from atento.config.sections.embedding import POOLINGS
 from atento.terminal import echo, write
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 Layer = Annotated[int | None, typer.Option(help="The layer, from 0; -1 is the last; the model's own if not given.")]
 _WORDS = (".txt", ".vec")
@@ -89,19 +93,19 @@ def embed(
     echo(f"wrote {out}: {vectors.shape[0]} x {vectors.shape[1]}", err=True)
 
 
-def _show_numbers(_: Sequence[str], vectors: Any) -> None:
+def _show_numbers(_: Sequence[str], vectors: "NDArray[np.float32]") -> None:
     """Write a line of numbers for each line."""
     for vector in vectors:
         write(" ".join(f"{number:.7g}" for number in vector.tolist()) + "\n")
 
 
-def _show_json(lines: Sequence[str], vectors: Any) -> None:
+def _show_json(lines: Sequence[str], vectors: "NDArray[np.float32]") -> None:
     """Write an object with the text and its vector for each line."""
     for line, vector in zip(lines, vectors):
         write(json.dumps({"text": line, "vector": vector.tolist()}, ensure_ascii=False) + "\n")
 
 
-def _save(lines: Sequence[str], vectors: Any) -> None:
+def _save(lines: Sequence[str], vectors: "NDArray[np.float32]") -> None:
     """Write the vectors (N,D) to standard output as a NumPy file."""
     import numpy as np
 
@@ -129,7 +133,7 @@ def _check_words(out: Path, lines: list[str], name: str) -> None:
         line_of[line] = number
 
 
-def _write(out: Path, lines: list[str], vectors: Any) -> None:
+def _write(out: Path, lines: list[str], vectors: "NDArray[np.float32]") -> None:
     """Write the vectors (N,D) in the format of the file name."""
     import numpy as np
 

@@ -7,6 +7,7 @@ from atento.cli.options import progress
 
 if TYPE_CHECKING:
     from atento.config.reading.loading import LoadedRecipe
+    from atento.data.records.reader import Records
     from atento.text import Tokenizer
 
 _LABELS = 20  # most labels in a line
@@ -104,7 +105,7 @@ def _stored(loaded: "LoadedRecipe") -> list[dict[str, object]]:
     return splits
 
 
-def _mixing(loaded: "LoadedRecipe", read: list[Any], tokenizer: "Tokenizer") -> list[dict[str, object]]:
+def _mixing(loaded: "LoadedRecipe", read: "list[Records]", tokenizer: "Tokenizer") -> list[dict[str, object]]:
     """What training would read of each source: its share of the target tokens, and its epochs."""
     from atento.data.records.splits import joined
     from atento.runs.mixing_preview import planned_sources
@@ -114,7 +115,7 @@ def _mixing(loaded: "LoadedRecipe", read: list[Any], tokenizer: "Tokenizer") -> 
     return planned_sources(loaded, train, tokenizer)
 
 
-def _tokenizer(loaded: "LoadedRecipe", read: list[Any], columns: tuple[str, ...]) -> "Tokenizer":
+def _tokenizer(loaded: "LoadedRecipe", read: "list[Records]", columns: tuple[str, ...]) -> "Tokenizer":
     """The tokenizer that training would use: of the initial model, an existing one, or one trained now."""
     from atento.data.records.values import as_text
     from atento.models.find import find_model
@@ -128,7 +129,7 @@ def _tokenizer(loaded: "LoadedRecipe", read: list[Any], columns: tuple[str, ...]
     return tokenizer_for(loaded.recipe, loaded.home, texts, progress)
 
 
-def _token_counts(tokenizer: "Tokenizer", read: list[Any], side: str) -> list[int]:
+def _token_counts(tokenizer: "Tokenizer", read: "list[Records]", side: str) -> list[int]:
     from atento.data.records.values import as_text
 
     side_of = tokenizer.target if side == "target" else tokenizer

@@ -19,7 +19,7 @@ class Ragged:
         self.flat = np.fromiter(chain.from_iterable(rows), dtype=dtype, count=int(self.starts[-1]))
 
     @classmethod
-    def of_arrays(cls, rows: Sequence[NDArray[Any]]) -> "Ragged":
+    def of_arrays(cls, rows: Sequence[NDArray[np.generic]]) -> "Ragged":
         """Return the same as the constructor, of arrays of one type; much faster."""
         ragged = cls([])
         ragged.lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
@@ -28,7 +28,7 @@ class Ragged:
         return ragged
 
     @classmethod
-    def of_flat(cls, flat: NDArray[Any], lengths: NDArray[np.int64]) -> "Ragged":
+    def of_flat(cls, flat: NDArray[np.generic], lengths: NDArray[np.int64]) -> "Ragged":
         """Return the sequences that stand one after another in `flat`, with these lengths; `flat` is not copied."""
         ragged = cls([])
         ragged.lengths, ragged.starts = lengths, np.concatenate([[0], np.cumsum(lengths)])

@@ -25,7 +25,7 @@ _BARS = 10  # of a histogram
 _SHORT = 10  # characters: of two short texts a ratio says nothing
 
 
-def percentiles(values: Sequence[float] | NDArray[Any]) -> dict[str, float]:
+def percentiles(values: Sequence[float] | NDArray[np.generic]) -> dict[str, float]:
     """`min`, `p1` ... `p99` and `max`, each one of the values; empty without values."""
     if not len(values):
         return {}

@@ -1,7 +1,6 @@
 """Texts of a store that equal other texts, and texts that share a run of tokens with it, in bounded memory."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +11,7 @@ from atento.data.store.token_store import TokenStore
 NGRAM = 13  # tokens: the run that marks a test text as seen in training (Brown et al. 2020, appendix C)
 _PIECE = 1 << 20  # tokens hashed at a time
 _KEY = 33  # keeps these hashes apart from hashes for other purposes
-Ids = NDArray[Any]
+Ids = NDArray[np.generic]
 
 
 def equal_texts(store: TokenStore, texts: Sequence[Ids]) -> list[list[int]]:

@@ -55,14 +55,14 @@ class ShardRecord:
 class _Shard:
     """The arrays of a shard, mapped read-only."""
 
-    def __init__(self, folder: Path, number: int, record: ShardRecord, dtype: np.dtype[Any], first: int) -> None:
+    def __init__(self, folder: Path, number: int, record: ShardRecord, dtype: np.dtype[np.generic], first: int) -> None:
         self.record, self.first = record, first  # the number of its first text
         self._maps: list[mmap.mmap] = []
         self.ids = self._mapped(part_path(folder, "ids", number), dtype, record.tokens)
         self.starts = self._mapped(part_path(folder, "starts", number), np.dtype("<u4"), record.texts + 1)
         self.blocks = self._mapped(part_path(folder, "blocks", number), np.dtype("<u4"), record.blocks + 1)
 
-    def _mapped(self, path: Path, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
+    def _mapped(self, path: Path, dtype: np.dtype[np.generic], count: int) -> NDArray[np.generic]:
         if count == 0:
             return np.empty(0, dtype=dtype)
         try:
@@ -146,7 +146,7 @@ class TokenStore:
         """Return the texts of one data source alone."""
         return TokenStore(self.folder, self.omitted.tolist(), number)
 
-    def rows(self, blocks: Iterable[int]) -> list[NDArray[Any]]:
+    def rows(self, blocks: Iterable[int]) -> list[NDArray[np.generic]]:
         """Return the ids of each text of some blocks, copied into memory."""
         rows = []
         for block in blocks:
@@ -170,7 +170,7 @@ class TokenStore:
         begin, end = np.searchsorted(self.omitted, [low, high]).tolist()
         return frozenset(self.omitted[begin:end].tolist())
 
-    def shards(self) -> Iterable[tuple[int, NDArray[Any], NDArray[Any]]]:
+    def shards(self) -> Iterable[tuple[int, NDArray[np.generic], NDArray[np.generic]]]:
         """Yield each shard: the number of its first text, its ids, and the starts of its texts with the end."""
         for shard in self._shards:
             yield shard.first, shard.ids, shard.starts
