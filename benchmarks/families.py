@@ -23,7 +23,7 @@ def measure_families(seconds: float) -> Iterator[dict[str, object]]:
                     yield from _pair(family, shape, work, precision, seconds / 6)
 
 
-def _pair(family: str, shape: str, work: str, precision: str, seconds: float) -> Iterator[dict[str, Any]]:
+def _pair(family: str, shape: str, work: str, precision: str, seconds: float) -> Iterator[dict[str, object]]:
     case = {"bench": "families", "family": family, "shape": shape, "work": work, "precision": precision}
     results = {}
     for who in ("atento", "transformers"):

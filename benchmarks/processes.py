@@ -207,7 +207,7 @@ def peak_mib(measurements: list[Measurement]) -> int | None:
     return round(max(known)) if known else None
 
 
-def about(bench: str, size: str, packages: Sequence[str]) -> dict[str, Any]:
+def about(bench: str, size: str, packages: Sequence[str]) -> dict[str, object]:
     """Return a row that describes the setup: sizes, threads and versions."""
     versions = {name: importlib.metadata.version(name) for name in packages if importlib.util.find_spec(name)}
     return {"bench": bench, "size": size, "threads": torch.get_num_threads(), "torch": torch.__version__, **versions}

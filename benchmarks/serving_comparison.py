@@ -30,7 +30,7 @@ class Comparison:
         self._expected: list[Answer] = []
         self._loads: dict[str, dict[int, Load]] = {}
 
-    def measure(self, who: str, server: Server, clients: Sequence[int]) -> Iterator[dict[str, Any]]:
+    def measure(self, who: str, server: Server, clients: Sequence[int]) -> Iterator[dict[str, object]]:
         """Yield the share of the first server's answers that this one gives, then a row for each number of clients."""
         requests = [server.request(text) for text in self._texts]
         waiting, compared = list(clients), False
@@ -52,12 +52,12 @@ class Comparison:
                     self._loads.setdefault(who, {})[count] = seen
                     yield {"who": who, "clients": count} | _numbers(seen)
 
-    def ratios(self) -> Iterator[dict[str, Any]]:
+    def ratios(self) -> Iterator[dict[str, object]]:
         """Yield how our servers compare with each peer."""
         yield from ratios(self._loads)
 
 
-def ratios(loads: Mapping[str, Mapping[int, Load]]) -> Iterator[dict[str, Any]]:
+def ratios(loads: Mapping[str, Mapping[int, Load]]) -> Iterator[dict[str, object]]:
     """Yield how many times as many requests a second ours answers as each peer: the fastest, and float32.
 
     Args:
@@ -84,7 +84,7 @@ def _numbers(seen: Load) -> dict[str, object]:
     }
 
 
-def _ratio(who: str, ours: Load, peer: str, theirs: Load, clients: int, goal: float | None) -> dict[str, Any]:
+def _ratio(who: str, ours: Load, peer: str, theirs: Load, clients: int, goal: float | None) -> dict[str, object]:
     row: dict[str, object] = {"who": who, "clients": clients, "ratio_to": peer}
     row["ratio"] = round(ours.rate / theirs.rate, 2) if theirs.rate else None
     row["p99_ratio"] = round(ours.milliseconds(99) / theirs.milliseconds(99), 2) if theirs.rate else None

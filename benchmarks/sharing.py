@@ -169,7 +169,7 @@ def _row(job: str, situation: str, who: str, units: int, runs: Sequence[Measurem
     }
 
 
-def _ratio(job: str, situation: str, rates: Mapping[str, float], goal: float) -> dict[str, Any]:
+def _ratio(job: str, situation: str, rates: Mapping[str, float], goal: float) -> dict[str, object]:
     """How many times as long the default takes as the best setting, and how many times as fast as others it is."""
     best = max(SETTINGS, key=lambda name: rates[name])
     return {

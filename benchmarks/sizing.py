@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from urllib.request import urlopen
 
 import torch
@@ -76,7 +75,7 @@ def measure_sizing(
                     yield row | _needed(patient, work, clients, seconds)
 
 
-def _needed(server: Server, work: Workload, clients: int, seconds: float) -> dict[str, Any]:
+def _needed(server: Server, work: Workload, clients: int, seconds: float) -> dict[str, float]:
     """Start the service and load it; its numbers."""
     requests = [server.request(text) for text in texts_for(work.network, work.words)]
     with running(server) as started:

@@ -257,7 +257,7 @@ class _RoutedAttention(TypedFunction):
     def forward(ctx: Context[_Call], call: _Call, q: Tensor, k: Tensor, v: Tensor, gates: Tensor) -> Tensor:
         ctx.call = call
         ctx.save_for_backward(q, k, v)
-        queries, chosen = _to_blocks(q, call.size, call.front), call.flat_blocks()
+        queries, chosen = _to_blocks(q, call.size, call.front), call.flat_blocks()  # (H,B·Tb,size,K); (H,B·Tb,n)
         keys, values = (_to_blocks(x, call.size, 0) for x in (k, v))
         out = queries.new_empty(*queries.shape[:-1], v.shape[-1])
         for head, strip in call.strips():

@@ -119,7 +119,7 @@ def kept_links(
     distance = distance if distance.dim() == 2 else distance.unsqueeze(1)  # (T,S) or (B,1,T,S)
     bounds = [0, 1] + [1 << n for n in range(1, max(1, int(distance.abs().max())).bit_length() + 1)]
     names = [str(b) if a + 1 == b else f"{a + 1}-{b}" for a, b in zip([-1, *bounds], bounds)]
-    bucket = torch.bucketize(distance.abs(), torch.tensor(bounds, device=weights.device))
+    bucket = torch.bucketize(distance.abs(), torch.tensor(bounds, device=weights.device))  # 0, 1, 2, 3-4, 5-8 ...
     has_weight = weights > 0
 
     def count(links: Tensor) -> Tensor:

@@ -220,7 +220,7 @@ class _Search:
         if promising:
             new = torch.tensor([token for token, _ in promising], device=nodes.tokens.device)
             log_probs = nodes.log_probs[index][new].tolist()
-            rows = torch.full((len(promising),), index, dtype=torch.long, device=new.device)
+            rows = torch.full((len(promising),), index, dtype=torch.long, device=new.device)  # all continue one node
             self._open_all(
                 self._step(
                     [[*nodes.ids[index], token] for token, _ in promising],

@@ -260,7 +260,7 @@ class PackedStack:
                 columns = torch.arange(longest, device=device)
                 is_real = columns < own.unsqueeze(1)
                 firsts = start + own.cumsum(0) - own  # the place of each row's first token in the flat x
-                rows.tokens = (firsts.unsqueeze(1) + columns.where(is_real, 0)).flatten()
+                rows.tokens = (firsts.unsqueeze(1) + columns.where(is_real, 0)).flatten()  # padding: the first token
                 rows.places = is_real.flatten().nonzero().squeeze(1)  # where real tokens stand in the padded group
                 real = padding(own)
             lowered = {

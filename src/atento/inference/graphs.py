@@ -168,7 +168,7 @@ class GraphStepFunction:
         x = self.fast.embed(filled(tokens), state.length, starts)
         of_rows = None if starts is None else starts.unsqueeze(1)
         positions = self.fast.step_positions(state.length, buffers.room, of_rows, buffers.mask)
-        masked = {id(bias): bias + buffers.mask for bias in positions.biases if bias is not None}
+        masked = {id(bias): bias + buffers.mask for bias in positions.biases if bias is not None}  # layers share it
         biases: list[Tensor | None] = [buffers.mask if bias is None else masked[id(bias)] for bias in positions.biases]
         positions = StepPositions(positions.rotations, biases)
         if buffers.x is None or buffers.positions is None:

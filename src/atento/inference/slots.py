@@ -218,7 +218,7 @@ class Slots:
         """One pass over the tokens (R,) of all rows, if given, and over parts of prompts -> hidden (R+T,D)."""
         lengths = self.lengths if tokens is not None else []
         ids = [token for part in parts for token in part.reading.ids[part.reading.length :][: part.count]]
-        positions = [length for length in lengths for _ in range(self.width)]
+        positions = [length for length in lengths for _ in range(self.width)]  # beams of a slot are equally long
         positions += [part.reading.length + number for part in parts for number in range(part.count)]
         read = torch.tensor(ids, dtype=torch.long, device=self.device)
         x = self.steps.embed(
@@ -226,7 +226,7 @@ class Slots:
         )
         attentions = [self._rows_attention()] if lengths else []
         attentions += [self._part_attention(part) for part in parts]
-        sizes = [len(lengths) * self.width] * bool(lengths) + [part.count for part in parts]
+        sizes = [len(lengths) * self.width] * bool(lengths) + [part.count for part in parts]  # rows, then prompts
 
         def attend(layer: int, projected: Tensor) -> Tensor:
             if len(sizes) == 1:

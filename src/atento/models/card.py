@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.tasks import EMBEDDING, verb_of
@@ -39,7 +38,7 @@ _SENTENCES = "from sentence_transformers import SentenceTransformer\n\nprint(Sen
 
 
 def model_card(
-    config: Mapping[str, Any], network: NetworkConfig, *, layout: str = "atento", existing: str = "", usage: str = ""
+    config: Mapping[str, object], network: NetworkConfig, *, layout: str = "atento", existing: str = "", usage: str = ""
 ) -> str:
     """The card of a model: task, sizes, how to use it, and which Atento wrote it.
 
@@ -63,7 +62,7 @@ def model_card(
     return f"{existing.rstrip()}\n\n{section}"
 
 
-def _about(config: Mapping[str, Any], network: NetworkConfig) -> str:
+def _about(config: Mapping[str, object], network: NetworkConfig) -> str:
     family = f" of the family {network.family}" if network.family else ""
     trained = config.get("atento_version")
     depth = str(network.n_layers)
@@ -77,7 +76,7 @@ def _about(config: Mapping[str, Any], network: NetworkConfig) -> str:
     )
 
 
-def _usage(config: Mapping[str, Any], network: NetworkConfig, layout: str) -> str:
+def _usage(config: Mapping[str, object], network: NetworkConfig, layout: str) -> str:
     """Code that uses the model: with Atento and, in the Hugging Face layout, with the libraries that read it."""
     verb = verb_of(config.get("task"))
     example = VERBS[verb].example if verb else ""
@@ -89,7 +88,7 @@ def _usage(config: Mapping[str, Any], network: NetworkConfig, layout: str) -> st
     return "\n".join(f"```python\n{block}```\n" for block in blocks if block)
 
 
-def _transformers_example(config: Mapping[str, Any], network: NetworkConfig) -> str:
+def _transformers_example(config: Mapping[str, object], network: NetworkConfig) -> str:
     if "embedding" in config or config.get("task") == EMBEDDING:
         return _SENTENCES
     if verb_of(config.get("task")) in ("classify", "similarity"):

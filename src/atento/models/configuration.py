@@ -44,7 +44,7 @@ def read_config(file: Path) -> dict[str, Any]:
     return config
 
 
-def network_config(config: Mapping[str, Any], path: Path) -> NetworkConfig:
+def network_config(config: Mapping[str, object], path: Path) -> NetworkConfig:
     """The network of a `config.json`.
 
     Args:
@@ -54,11 +54,12 @@ def network_config(config: Mapping[str, Any], path: Path) -> NetworkConfig:
     Raises:
         ModelError: it is of another layout, has keys that this version does not know, or a value out of range.
     """
-    if config.get("model_type") != "atento" or not isinstance(config.get("network"), dict):
+    network = config.get("network")
+    if config.get("model_type") != "atento" or not isinstance(network, dict):
         raise ModelError(f"{path}: config.json is not Atento's own (model_type {config.get('model_type')!r})")
     if not isinstance(config.get("task"), str | None):
         raise ModelError(f"{path / CONFIG}: `task` must be text: got {config['task']!r:.40}")
-    values = dict(config["network"])
+    values = dict(network)
     unknown = set(values) - {field.name for field in fields(NetworkConfig)}
     if unknown:
         raise ModelError(
@@ -85,7 +86,7 @@ def _large(value: Any, name: str) -> Iterator[str]:
         yield name
 
 
-def decoding_config(config: Mapping[str, Any], path: Path) -> DecodingConfig:
+def decoding_config(config: Mapping[str, object], path: Path) -> DecodingConfig:
     """The decoding of a `config.json`; keys of other versions are ignored.
 
     Missing keys have the defaults of the task: a language model decodes greedily, a model that reads a
@@ -108,7 +109,7 @@ def _decoding_of(values: str, path: Path) -> DecodingConfig:
     return _fitted(json.loads(values), DecodingConfig, "decoding", path)
 
 
-def embedding_config(config: Mapping[str, Any], path: Path) -> EmbeddingConfig:
+def embedding_config(config: Mapping[str, object], path: Path) -> EmbeddingConfig:
     """The embedding of a `config.json`, the defaults where it has none.
 
     Raises:
@@ -117,7 +118,7 @@ def embedding_config(config: Mapping[str, Any], path: Path) -> EmbeddingConfig:
     return _fitted(config.get("embedding", {}), EmbeddingConfig, "embedding", path)
 
 
-def answering_config(config: Mapping[str, Any], path: Path) -> AnsweringConfig:
+def answering_config(config: Mapping[str, object], path: Path) -> AnsweringConfig:
     """The answering of a `config.json`, the defaults where it has none.
 
     Raises:
@@ -126,7 +127,7 @@ def answering_config(config: Mapping[str, Any], path: Path) -> AnsweringConfig:
     return _fitted(config.get("answering", {}), AnsweringConfig, "answering", path)
 
 
-def lora_config(config: Mapping[str, Any], path: Path) -> LoraConfig | None:
+def lora_config(config: Mapping[str, object], path: Path) -> LoraConfig | None:
     """The adapters in the weights of a checkpoint; None: there are none.
 
     Raises:

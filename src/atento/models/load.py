@@ -188,7 +188,7 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
     return ModelFiles(path if has_tokenizer(path) else base, config, weights, load_report)
 
 
-def _verify(path: Path, config: Mapping[str, Any]) -> None:
+def _verify(path: Path, config: Mapping[str, object]) -> None:
     """Verify a model folder by its manifest; warn of a folder of ours that has none.
 
     Raises:
@@ -230,7 +230,7 @@ def without_adapters(
 
 
 def _translated(
-    config: Mapping[str, Any],
+    config: Mapping[str, object],
     generation: Generation,
     path: Path,
     modules: SentenceModules | None,

@@ -53,7 +53,7 @@ _REPLACED = (  # settings that the default decoding states in other keys
 
 def save_model(
     directory: Path,
-    config: Mapping[str, Any],
+    config: Mapping[str, object],
     weights: Mapping[str, Tensor],
     tokenizer: Tokenizer | None,
     *,
@@ -119,7 +119,7 @@ def preserved_files(source: Path | None) -> dict[str, bytes]:
 
 def write_model(
     directory: Path,
-    config: Mapping[str, Any],
+    config: Mapping[str, object],
     weights: Mapping[str, Tensor],
     files: Mapping[str, bytes],
     *,
@@ -165,7 +165,7 @@ def write_model(
 
 
 def exported_layout(
-    folder: Path, config: Mapping[str, Any], tokenizer: Tokenizer | None, source: Path | None
+    folder: Path, config: Mapping[str, object], tokenizer: Tokenizer | None, source: Path | None
 ) -> dict[str, bytes]:
     """The files, by name, that the Hugging Face layout has beside `config.json` and the weights.
 
@@ -216,7 +216,7 @@ def _max_positions(network: NetworkConfig) -> int | None:
 
 
 def _generation_files(
-    network: NetworkConfig, decoding: DecodingConfig | None, source: Mapping[str, Any]
+    network: NetworkConfig, decoding: DecodingConfig | None, source: Mapping[str, object]
 ) -> dict[str, bytes]:
     """`generation_config.json` of a network that writes, so that `generate()` decodes as `atento.load` does.
 

@@ -129,7 +129,7 @@ class AdaptiveSoftmax(Head):
     def forward(self, hidden: Tensor, table: TokenEmbedding | None = None) -> Tensor:
         """hidden (...,D) -> log-probabilities (...,V), of which softmax gives the probabilities; `table` is ignored."""
         first = torch.log_softmax(self.first(hidden), dim=-1)
-        words, clusters = first[..., : self.bounds[0]], first[..., self.bounds[0] :]
+        words, clusters = first[..., : self.bounds[0]], first[..., self.bounds[0] :]  # frequent ones; a place a cluster
         inside = [torch.log_softmax(cluster(hidden), dim=-1) for cluster in self.clusters]  # log p(word | cluster)
         return torch.cat([words, *(clusters[..., i, None] + log_probs for i, log_probs in enumerate(inside))], dim=-1)
 

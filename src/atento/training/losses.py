@@ -175,7 +175,7 @@ def span_loss(network: Network, head: str, forward: Forward, batch: Batch, call:
     logits_float32 = at_least_float32(logits)
     if token_mask is not None:
         logits_float32 = logits_float32.masked_fill(~token_mask.unsqueeze(-1), float("-inf"))
-    ends = torch.stack([batch.labels[head], batch.extras["end"]], dim=1)
+    ends = torch.stack([batch.labels[head], batch.extras["end"]], dim=1)  # (B,2), as the logits' last dimension
     nll = F.cross_entropy(logits_float32, ends, reduction="sum", ignore_index=-1) / 2
     return nll, nll.detach()
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
@@ -32,7 +31,7 @@ def run_events(request: Request, service: Service, process: StudioProcess) -> St
     marks = dict(zip(runs, request.headers.get("last-event-id", "").split(","), strict=False))
 
     async def lines() -> AsyncIterator[str]:
-        before: dict[str, Any] = {"runs": None}
+        before: dict[str, object] = {"runs": None}
         quiet = 0.0
         with service.clients.share(request, key):
             while not service.stopping:
@@ -50,14 +49,14 @@ def run_events(request: Request, service: Service, process: StudioProcess) -> St
 
 
 async def _news(
-    process: StudioProcess, runs: list[str], marks: dict[str, str], before: dict[str, Any]
-) -> dict[str, Any]:
+    process: StudioProcess, runs: list[str], marks: dict[str, str], before: dict[str, object]
+) -> dict[str, object]:
     """What a client has not been told; `marks` and `before`, the list of runs and the errors, then know of it."""
     try:
         told, _ = await process.call("follow", {"runs": runs, "marks": [marks.get(run, "") for run in runs]})
     except ServiceError as error:
         told = {"runs": before["runs"], "changes": {}, "error": error.message}
-    news: dict[str, Any] = {}
+    news: dict[str, object] = {}
     if told["runs"] != before["runs"]:
         news["runs"] = before["runs"] = told["runs"]
     if told.get("error") != before.get("error"):

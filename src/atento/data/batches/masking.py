@@ -98,14 +98,14 @@ class Masking:
             else:
                 is_chosen, first, spans = self._spans(of_rows, rows, draw)
                 chosen = _treated(of_rows, is_chosen, first, rows, draw)
-        flat = chosen.row * may.shape[1] + positions[chosen.row, chosen.index]
+        flat = chosen.row * may.shape[1] + positions[chosen.row, chosen.index]  # in the flat ids, changed in place
         self._replace(ids.view(-1).numpy(), labels.view(-1).numpy(), flat, chosen.treatment, chosen.random)
         return spans
 
     def _tokens(self, counts: NDArray[np.int64], rows: NDArray[np.int64], draw: Draw) -> "_Chosen":
         """Choose among the tokens (B,) of each row; one draw a row gives order, treatment, random token, rounding."""
         most = int(counts.max(initial=0))
-        drawn = grid_hashes(rows, 3 * most + 1, draw.seed, draw.epoch)
+        drawn = grid_hashes(rows, 3 * most + 1, draw.seed, draw.epoch)  # order, treatment, random token, rounding
         ranked, n = self._first(drawn, counts, np.take_along_axis(drawn, 3 * counts[:, np.newaxis], 1))
         row, place = np.nonzero(np.arange(most) < n[:, np.newaxis])  # the first n of each ranking
         treatment, random = drawn[row, counts[row] + place], drawn[row, 2 * counts[row] + place]
@@ -151,7 +151,7 @@ class Masking:
         within = np.arange(most) < counts[:, np.newaxis]
         lengths = np.where(within, lengths, 0)
         filled = np.flatnonzero(counts)
-        lengths[filled, counts[filled] - 1] += hidden[filled] - lengths[filled].sum(axis=1)
+        lengths[filled, counts[filled] - 1] += hidden[filled] - lengths[filled].sum(axis=1)  # the last takes the rest
         order = np.where(within, grid_hashes(rows, most, *key, after=(_UNITS_KEY, 1)), np.uint64(2**64 - 1))
         lengths = np.take_along_axis(lengths, np.argsort(order, axis=1, kind="stable"), axis=1)  # shuffled in each row
         gaps = random_partitions(n - hidden + 2, counts + 1, rows, *key, after=(_GAPS_KEY,))[:, :-1]

@@ -125,7 +125,7 @@ class TokenWriter:
             ends = np.cumsum(encoded.lengths, dtype=np.int64)
             while shard.tokens + int(ends[-1]) - (int(ends[begin - 1]) if begin else 0) >= self.shard_tokens:
                 before = int(ends[begin - 1]) if begin else 0  # tokens of the block in earlier shards
-                cut = 1 + int(np.searchsorted(ends, self.shard_tokens - shard.tokens + before))
+                cut = 1 + int(np.searchsorted(ends, self.shard_tokens - shard.tokens + before))  # the text that fills
                 shard.add(block, encoded, begin, cut, before, int(ends[cut - 1]))
                 self._finish(shard, False, report)
                 shard, begin = _OpenShard(number), cut

@@ -50,7 +50,7 @@ class Automaton:
         numbers, moves, queue = {start: 0}, [], deque([start])
         while queue:
             state = queue.popleft()
-            reached = [((), state[1]), *(after(state, token) for token in alphabet)]
+            reached = [((), state[1]), *(after(state, token) for token in alphabet)]  # other tokens first, then ours
             for next_state in reached:
                 if next_state not in numbers:
                     numbers[next_state] = len(numbers)

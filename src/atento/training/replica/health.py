@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -133,7 +132,7 @@ def examine_folder(processes: Processes, folder: Path) -> tuple[dict[str, float]
     times: dict[str, float] = {}
     faults: list[str] = []
 
-    def step(what: str, work: Callable[[], Any], message: str) -> None:
+    def step(what: str, work: Callable[[], object], message: str) -> None:
         started = time.perf_counter()
         try:
             fault = None if work() else message
