@@ -169,7 +169,7 @@ class Mask:
             raise ValueError(f"the mask {self.name} was made for {self.key_len} keys: got {key_len}")
         device = keys.device
         b = torch.arange(self.batch, device=device) if row is None else torch.tensor([row % self.batch], device=device)
-        h = torch.arange(self.heads, device=device).view(1, -1, 1, 1)
+        h = torch.arange(self.heads, device=device).view(1, -1, 1, 1)  # as the rule broadcasts: (B,H,T,S)
         allowed = self.rule(b.view(-1, 1, 1, 1), h, queries.view(1, 1, -1, 1), keys.view(1, 1, 1, -1))
         return allowed.expand(len(b), self.heads, len(queries), len(keys))
 

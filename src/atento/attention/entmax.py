@@ -94,7 +94,7 @@ def _solve(z: Tensor, gap: Tensor, dim: int) -> Tensor:
     step has not halved the error. A final division makes the sum 1.
     """
     m = torch.ones_like(z.narrow(dim, 0, 1))
-    low, high, last_error = m / z.shape[dim], m, torch.full_like(m, float("inf"))
+    low, high, last_error = m / z.shape[dim], m, torch.full_like(m, float("inf"))  # 1 / n <= m <= 1: the bracket
     share = z  # p / m
     for _ in range(_MAX_ITERATIONS):
         factor = (gap * m.pow(-gap)).clamp_(max=torch.finfo(z.dtype).max)  # inf would make NaN of z = 0
@@ -108,7 +108,7 @@ def _solve(z: Tensor, gap: Tensor, dim: int) -> Tensor:
         moving = step.abs() > 16 * torch.finfo(z.dtype).eps  # False for a row that has converged, and for NaN
         if not bool(moving.any()):
             break
-        low, high = torch.where(error < 0, m, low), torch.where(error > 0, m, high)
+        low, high = torch.where(error < 0, m, low), torch.where(error > 0, m, high)  # the root stays between
         newton = m * torch.exp(-step)
         good = (newton >= low) & (newton <= high) & (error.abs() <= last_error / 2)
         m, last_error = torch.where(moving, torch.where(good, newton, (low * high).sqrt()), m), error.abs()
@@ -132,7 +132,7 @@ class _Entmax(TypedFunction):
         gap = gap.clamp(min=_MIN_GAP)
         top = scores.amax(dim=dim, keepdim=True)
         empty = torch.isneginf(top)
-        p = _solve((scores - top).masked_fill(empty, 0.0), gap, dim).masked_fill(empty, 0.0)
+        p = _solve((scores - top).masked_fill(empty, 0.0), gap, dim).masked_fill(empty, 0.0)  # -inf - -inf is NaN
         ctx.save_for_backward(p, gap)
         ctx.call = dim
         return p

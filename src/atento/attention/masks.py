@@ -159,7 +159,7 @@ def global_tokens(positions: int | Sequence[int]) -> Mask:
         return torch.isin(k, on_device) | torch.isin(q, on_device)
 
     def reachable(first: int, last: int, key_len: int, row: int | None) -> KeyRange:
-        has_global_query = bool(((chosen >= first) & (chosen < last)).any())
+        has_global_query = bool(((chosen >= first) & (chosen < last)).any())  # which may attend to every key
         return (0, key_len) if has_global_query else chosen[chosen < key_len]
 
     return Mask(rule, f"global_tokens({chosen.tolist()})", reachable=reachable)
@@ -317,7 +317,7 @@ def documents(ids: Tensor) -> Mask:
         low, high = key_len, 0
         for row_ids in ids if row is None else ids[row % len(ids)].unsqueeze(0):
             queries = row_ids[max(0, first) : max(0, last)]
-            keys = torch.isin(row_ids, queries[queries != -1]).nonzero().flatten()
+            keys = torch.isin(row_ids, queries[queries != -1]).nonzero().flatten()  # of the same documents, in order
             if len(keys):
                 low, high = min(low, int(keys[0])), max(high, int(keys[-1]) + 1)
         return (low, high) if low < high else (0, 0)

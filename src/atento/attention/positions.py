@@ -133,7 +133,7 @@ class Sinusoidal(nn.Module):
         end = offset + length
         if exact != table.dtype:
             return self._rows(torch.arange(offset, end, device=table.device), exact)
-        return self._grown(table, end)[offset:end]
+        return self._grown(table, end)[offset:end]  # (L,D)
 
     def _rows_at(self, positions: Tensor, table: Tensor, dtype: torch.dtype) -> Tensor:
         """The vectors of positions (...): on a CPU from the table, which is many times faster, where it has them."""

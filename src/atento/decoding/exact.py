@@ -106,7 +106,7 @@ def exact_search(
         search = _Search(step_function, row, request, length_penalty, limit)
         known_output = None if known is None else known[row]
         if known_output is not None and (known_output.finished or not ends):
-            search.best, search.rank = known_output, known_output.score
+            search.best, search.rank = known_output, known_output.score  # a first bound: the beam's output
         results.append(search.run(state, first))
     if trace is not None:
         trace.end([[] if result.best is None else [result.best] for result in results])

@@ -51,7 +51,7 @@ def top_p(scores: Tensor, p: float) -> Tensor:
         return log_probs
     enough = p - _rounding_tolerance(scores)
     ordered, mass = _best_until(log_probs, enough)  # (R,m)
-    count = (mass < enough).sum(dim=-1, keepdim=True).add_(1).clamp_(max=mass.shape[-1])
+    count = (mass < enough).sum(dim=-1, keepdim=True).add_(1).clamp_(max=mass.shape[-1])  # (R,1)
     left_out = ~_first(log_probs, ordered.gather(-1, count - 1), count)
     return log_probs.masked_fill_(left_out, float("-inf")).sub_(mass.gather(-1, count - 1).log_())
 
@@ -177,5 +177,5 @@ def _first(values: Tensor, last: Tensor, count: Tensor) -> Tensor:
     above, level = values > last, values == last
     room = count - above.sum(dim=-1, keepdim=True)
     if bool((level.sum(dim=-1, keepdim=True) > room).any()):  # a tie, and not all of it fits
-        level &= level.cumsum(dim=-1) <= room
+        level &= level.cumsum(dim=-1) <= room  # as many of the tie as fit, lower ids first
     return above | level

@@ -150,7 +150,7 @@ def _score_in_one_call(
     scores: list[list[float]] = [[] for _ in scored_ids]
     tops: list[list[Top]] = [[] for _ in scored_ids]
     for index, (row, values) in enumerate(zip(rows, token_log_probs)):
-        scores[row] = values[: len(scored_ids[row])]
+        scores[row] = values[: len(scored_ids[row])]  # without padding
         tops[row] = [most_probable(log_probs[index, at], top) for at in range(len(scores[row]))] if top else []
         length = next((position for position, score in enumerate(scores[row]) if isnan(score)), None)
         if length is not None:

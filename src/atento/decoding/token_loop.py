@@ -153,7 +153,7 @@ def advance(outputs: Sequence[Output], logits: Tensor) -> tuple[list[Drawn | Non
     _fail_where_not_numbers(outputs, log_probs)
     allowed, changed = _after_rules(outputs, logits)
     live = [row for row, output in enumerate(outputs) if not output.has_ended]
-    tokens = _chosen(outputs, allowed, live)
+    tokens = _chosen(outputs, allowed, live)  # (R), 0 for outputs that have ended
     scores = log_probs.gather(1, tokens.unsqueeze(1)).squeeze(1).tolist()
     trace = outputs[0].request.trace
     before = [list(output.ids) for output in outputs] if trace is not None else []

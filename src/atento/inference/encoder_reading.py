@@ -340,13 +340,13 @@ class _Layer:
         attention = self.attention
         out = torch.zeros(len(projected), attention.n_heads * attention.d_head, dtype=self.attended_type)
         for group in rows:
-            q, k, v = attention.split(group.padded(projected))
+            q, k, v = attention.split(group.padded(projected))  # (B,H,L,K) and (B,Hkv,L,K)
             terms = group.terms[index]
             for rotation in () if terms is None else terms.rotations:
                 q, k = rotation(q), rotation(k)
             relative = None if terms is None else terms.relative
             heads = attend(q, k, v, mask=group.masks[index], scale=attention.scale, relative=relative)
-            out[group.span] = group.real(heads.transpose(1, 2).flatten(2))
+            out[group.span] = group.real(heads.transpose(1, 2).flatten(2))  # without padding, flat again
         return out
 
 

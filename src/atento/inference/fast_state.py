@@ -108,11 +108,11 @@ class FastState:
     def _with_beams(self, rows: Tensor) -> FastState:
         """Before the first token: where each text is repeated w times in a row, its outputs are beams of one cache."""
         first = rows[0]
-        width = int((rows == first).sum())
+        width = int((rows == first).sum())  # how often the first text is repeated
         grouped = len(rows) % width == 0 and width <= SHARED
         if grouped:
             repeated = rows.view(-1, width)
-            grouped = bool((repeated == repeated[:, :1]).all())
+            grouped = bool((repeated == repeated[:, :1]).all())  # all of a group continue one text
         width = width if grouped else 1
         like = self.cache.keys[0]
         shape = (len(rows) // width, like.shape[1], ROOM * width, like.shape[3])

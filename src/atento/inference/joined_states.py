@@ -89,7 +89,7 @@ def _joined_mask(states: Sequence[FastState], length: int, dtype: torch.dtype) -
     text = 0
     for state in states:
         used, count = min(length, state.length) * width, state.rows // width
-        past = mask[text : text + count, :, length * width - used : length * width]
+        past = mask[text : text + count, :, length * width - used : length * width]  # pasts end at the same column
         if state.mask is None:
             past.fill_(0.0)
         else:

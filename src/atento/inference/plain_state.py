@@ -123,7 +123,7 @@ def _joined_pasts(parts: Sequence[KeyValues | None], rows: Sequence[int], length
         for part, count in zip(parts, rows)
     ]
     return KeyValues(
-        torch.cat([F.pad(part.keys, (0, 0, length - part.keys.shape[2], 0)) for part in filled]),
+        torch.cat([F.pad(part.keys, (0, 0, length - part.keys.shape[2], 0)) for part in filled]),  # on the left
         torch.cat([F.pad(part.values, (0, 0, length - part.values.shape[2], 0)) for part in filled]),
     )
 

@@ -95,7 +95,7 @@ class PrefixStepFunction:
         """As `decoding.contract.Rewinding.step_all`."""
         count = tokens.shape[1]
         steps = torch.arange(count, device=tokens.device)
-        is_new = steps < torch.tensor(counts, device=tokens.device).unsqueeze(1)
+        is_new = steps < torch.tensor(counts, device=tokens.device).unsqueeze(1)  # (R,T), no padding
         ids, real = torch.cat([state.ids, tokens], dim=1), torch.cat([state.real, is_new], dim=1)
         with unobserved():
             hidden = self._read(ids, real, state.prefix)

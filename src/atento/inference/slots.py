@@ -167,7 +167,7 @@ class Slots:
         if not taken:
             return
         assert steps.encoder is not None
-        taken.sort(key=lambda reading: -len(reading.ids))
+        taken.sort(key=lambda reading: -len(reading.ids))  # the encoder groups rows of similar length
         layers = list(steps.source_keys_values(steps.encoder.rows([reading.ids for reading in taken])))
         first = 0
         for reading in taken:

@@ -81,7 +81,7 @@ class FastRows:
         old = self.cache.keys[0].shape[2]
         if columns <= old:
             return
-        room = max(columns, old + old // 2)
+        room = max(columns, old + old // 2)  # growing by half: copies stay linear in the columns
         for part in (self.cache.keys, self.cache.values):
             for layer, tensor in enumerate(part):
                 part[layer] = tensor.new_zeros(*tensor.shape[:2], room, tensor.shape[3])

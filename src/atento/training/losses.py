@@ -151,7 +151,7 @@ def set_loss(network: Network, head: str, forward: Forward, batch: Batch, call: 
     right = batch.extras[head][labelled].to(logits.dtype)
     weights = batch.extras.get(f"{head} weights")
     nll = F.binary_cross_entropy_with_logits(logits.detach(), right, reduction="sum") / logits.shape[-1]
-    factors = None if weights is None else torch.where(right > 0, weights[1], weights[0])
+    factors = None if weights is None else torch.where(right > 0, weights[1], weights[0])  # (n,C)
     loss = F.binary_cross_entropy_with_logits(logits, right, factors, reduction="sum") / logits.shape[-1]
     return loss, nll
 

@@ -31,7 +31,7 @@ def trained_weights(
         return all_weights(network)
     levels = levels_of(network, reads_only=reads_only)
     names = _selected(network, init, levels)
-    scales = {name: init.layer_decay ** (levels.layers + 1 - levels.of[name]) for name in names}
+    scales = {name: init.layer_decay ** (levels.layers + 1 - levels.of[name]) for name in names}  # 1 at the head
     present = sorted({levels.of[name] for name in names}, reverse=True)
     if init.unfreeze is None:
         return TrainedWeights(dict.fromkeys(names, 1), scales)
@@ -43,7 +43,7 @@ def trained_weights(
             )
         starts = {level: 1 if level == present[0] else 1 + length for level in present}
     else:
-        starts = {level: 1 + number * length for number, level in enumerate(present)}
+        starts = {level: 1 + number * length for number, level in enumerate(present)}  # from the head down
     return TrainedWeights({name: starts[levels.of[name]] for name in names}, scales)
 
 

@@ -56,7 +56,7 @@ class GradientNoise:
         if not sums:
             return None
         noise = (sums["small"] - sums["large"]) / (sums["small_inverse"] - sums["large_inverse"])
-        gradient = (sums["large"] - noise * sums["large_inverse"]) / sums["updates"]
+        gradient = (sums["large"] - noise * sums["large_inverse"]) / sums["updates"]  # |G|²
         return noise / gradient if gradient > 0 and noise > 0 else None
 
 

@@ -273,5 +273,5 @@ class PlannedBatches:
         for rows in (part for update in self.plan(epoch) for part in update):
             for side in sides:
                 real += int(side[rows].sum())
-                computed += int(side[rows].max()) * len(rows)
+                computed += int(side[rows].max()) * len(rows)  # a part is padded to its longest
         return 1 - real / computed

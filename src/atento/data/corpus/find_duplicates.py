@@ -218,7 +218,7 @@ def shared(
     for position, (_, text) in enumerate(asked):
         equal.setdefault(_digest(text), []).append(position)
         if candidates is not None:
-            candidates.add(position, grams[position])
+            candidates.add(position, grams[position])  # test texts are held, and training texts pass by
     best: list[Duplicate | None] = [None] * len(asked)
     for number, text in train:
         if not text.strip():

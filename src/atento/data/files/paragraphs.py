@@ -71,7 +71,7 @@ def _measured(lines: Iterable[Line]) -> tuple[Counter[int], set[str]]:
         lengths[len(text)] += 1
         if (sides := _broken(last, text)) is not None:
             broken |= {sides[0] + sides[1], f"{sides[0]}-{sides[1]}"}
-        last = text
+        last = text  # a word may go on from this line to the next
     return lengths, broken
 
 

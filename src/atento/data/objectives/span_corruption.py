@@ -99,7 +99,7 @@ def corrupt(ids: Sequence[int], spans: Spans, sentinels: Sequence[int]) -> tuple
         source += [*ids[at:start], sentinel]
         target += [sentinel, *ids[start:end]]
         at = end
-    return [*source, *ids[at:]], [*target, sentinels[len(spans)]]
+    return [*source, *ids[at:]], [*target, sentinels[len(spans)]]  # the last sentinel ends the target
 
 
 def restored(source: Sequence[int], target: Sequence[int], sentinels: Sequence[int]) -> list[int]:

@@ -102,7 +102,7 @@ def label_windows(windows: ContextWindows, answers: Sequence[tuple[int, int] | N
         for window in numbers:
             first, position, size = (int(column[window]) for column in (windows.first, windows.position, windows.size))
             inside = answer is not None and first <= answer[0] and answer[1] < first + size
-            complete = complete or inside
+            complete = complete or inside  # whole in one window at least
             spans.append(
                 (position + answer[0] - first, position + answer[1] - first) if answer and inside else NO_ANSWER
             )

@@ -124,7 +124,7 @@ class TokenStore:
         if source is not None:
             self._shards = [shard for shard in self._shards if shard.record.source == source]
         read = [shard.record for shard in self._shards]
-        self._block_ends = np.cumsum([record.blocks for record in read])
+        self._block_ends = np.cumsum([record.blocks for record in read])  # for binary search
         self.texts, self.tokens = sum(record.texts for record in read), sum(record.tokens for record in read)
         self.characters = sum(record.characters for record in read)
         first = self._shards[0].first if self._shards else 0

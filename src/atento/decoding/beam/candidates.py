@@ -120,7 +120,7 @@ def first_live(dropped: Tensor, width: int) -> Tensor:
 
     Where there are too few, dropped candidates follow.
     """
-    return dropped.byte().argsort(dim=1, stable=True)[:, :width]
+    return dropped.byte().argsort(dim=1, stable=True)[:, :width]  # stable: 0 first, each in its order
 
 
 class DiverseGroups:

@@ -72,7 +72,7 @@ def _distances(moves: list[list[int]], ends: set[int]) -> list[int]:
     backwards: list[list[int]] = [[] for _ in moves]
     for state, reached in enumerate(moves):
         for next_state in reached:
-            backwards[next_state].append(state)
+            backwards[next_state].append(state)  # edges turned round, for a search from the ends
     distance = dict.fromkeys(ends, 0)
     queue = deque(ends)
     while queue:
