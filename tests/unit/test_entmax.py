@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from atento.attention.entmax import AdaptiveSpan, Entmax, entmax, soft_span, softmax, top_k
+from atento.attention.entmax import AdaptiveSpan, Entmax, entmax, soft_span, softmax, softmax_of_top_k, top_k
 from atento.attention.masks import causal
 from atento.attention.relative_terms import QueryKeyPositions
 
@@ -378,3 +378,41 @@ def test_span_refuses_what_cannot_be() -> None:
     for longest, initial, ramp in ((10, 10, 1), (10, 0, 1), (10, 5, 0)):
         with pytest.raises(ValueError, match="a span must begin between 0 and `max_span`"):
             AdaptiveSpan(2, longest, ramp=ramp, initial=initial)
+
+
+@pytest.mark.parametrize("scale", [0.05, 1.0, 4.0])
+@pytest.mark.parametrize("alpha", [1.1, 1.5, 2.0])
+def test_a17_leaving_out_low_scores_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, alpha: float, scale: float
+) -> None:
+    """Long rows, some with many equal scores, some with few that are allowed, one with none; weights and gradients."""
+    scores = scale * draw(2, 3, 5, 700)
+    scores[0, 1, 2] = float("-inf")
+    scores[0, 1, 3, 5:] = float("-inf")
+    scores[1, 0, :, ::3] = 0.0
+    alphas = torch.tensor([alpha, 1.3, 1.9], dtype=torch.float64).view(3, 1, 1)
+    up, found = draw(2, 3, 5, 700), []
+    for long in (128, 1000):
+        monkeypatch.setattr("atento.attention.entmax._LONG", long)
+        leaf, learned = scores.clone().requires_grad_(), alphas.clone().requires_grad_()
+        weights = entmax(leaf, learned)
+        found.append((weights.detach(), *torch.autograd.grad((weights * up).sum(), (leaf, learned))))
+    for few, all_scores in zip(*found):
+        torch.testing.assert_close(few, all_scores, rtol=1e-9, atol=1e-12)
+    assert float(found[0][0][0, 1, 2].abs().max()) == 0
+
+
+@pytest.mark.parametrize("equal", [False, True])
+def test_a17_softmax_of_the_kept_scores_alone_is_that_of_all(equal: bool) -> None:
+    scores = draw(2, 3, 40)
+    scores[0, 0, 5:], scores[0, 1] = float("-inf"), float("-inf")
+    if equal:
+        scores[1] = scores[1].round()
+    up, found = draw(2, 3, 40), []
+    for function in (softmax_of_top_k, lambda scores, k: softmax(top_k(scores, k))):
+        leaf = scores.clone().requires_grad_()
+        weights = function(leaf, 7)
+        found.append((weights.detach(), torch.autograd.grad((weights * up).sum(), leaf)[0]))
+    for few, all_scores in zip(*found):
+        torch.testing.assert_close(few, all_scores, rtol=1e-12, atol=1e-15)
+    assert int((found[0][0][1] > 0).sum(-1).max()) == 7

@@ -11,6 +11,8 @@ from atento.attention.relative_terms import QueryKeyPositions
 
 _MIN_GAP = 1e-12  # smallest α - 1: equal to softmax to the last digit, and still not 0 to divide by
 _UNLIMITED = 1 << 40  # positions, more than any text has
+_LONG = 128  # scores of a row from which on those that get no weight are left out
+_FEW = 2  # times as many must be left as go on
 _MAX_ITERATIONS = 128  # enough to halve a bracket down to the last digit of float64; ten are common
 
 
@@ -43,11 +45,30 @@ def top_k(scores: Tensor, k: int) -> Tensor:
     if k >= scores.shape[-1]:
         return scores
     values = scores.detach()
-    threshold = values.topk(k, dim=-1).values[..., -1:]  # the lowest score that is kept
-    above, equal = values > threshold, values == threshold
-    n_equal = k - above.sum(dim=-1, keepdim=True)  # how many of those equal to the threshold are kept
-    is_kept = above | (equal & (equal.cumsum(dim=-1) <= n_equal))
+    highest = values.topk(k + 1, dim=-1).values
+    threshold = highest[..., k - 1 : k]  # the lowest score that is kept
+    is_kept = values >= threshold
+    if _tied(highest):
+        above, equal = values > threshold, values == threshold
+        n_equal = k - above.sum(dim=-1, keepdim=True)  # how many of those equal to the threshold are kept
+        is_kept = above | (equal & (equal.cumsum(dim=-1) <= n_equal))
     return scores.masked_fill(~is_kept, float("-inf"))
+
+
+def softmax_of_top_k(scores: Tensor, k: int) -> Tensor:
+    """`softmax(top_k(scores, k))`, computed from the kept scores alone unless scores are equal. (...,S) -> (...,S)."""
+    if k >= scores.shape[-1]:
+        return softmax(scores)
+    highest, places = scores.topk(k + 1, dim=-1)
+    if _tied(highest.detach()):
+        return softmax(top_k(scores, k))
+    return torch.zeros_like(scores).scatter(-1, places[..., :k], softmax(highest[..., :k]))
+
+
+def _tied(highest: Tensor) -> bool:
+    """Whether of the k + 1 highest scores of a row the last two are equal, so that it is open which one is kept."""
+    last, next_one = highest[..., -2], highest[..., -1]
+    return bool(((last == next_one) & ~torch.isneginf(last)).any())
 
 
 def entmax(scores: Tensor, alpha: float | Tensor, dim: int = -1) -> Tensor:
@@ -81,38 +102,87 @@ def entmax(scores: Tensor, alpha: float | Tensor, dim: int = -1) -> Tensor:
     gap = (
         alpha - 1.0 if isinstance(alpha, Tensor) else torch.tensor(alpha - 1.0, dtype=wide.dtype, device=scores.device)
     )
-    out: Tensor = _Entmax.apply(wide, gap.to(wide.dtype), dim)
-    return out.to(scores.dtype)
+    moved = wide.movedim(dim, -1)
+    gaps = gap.to(wide.dtype).expand(wide.narrow(dim, 0, 1).shape).movedim(dim, -1)
+    rows: Tensor = _Entmax.apply(moved.reshape(-1, moved.shape[-1]), gaps.reshape(-1, 1))
+    return rows.view(moved.shape).movedim(-1, dim).to(scores.dtype)
 
 
-def _solve(z: Tensor, gap: Tensor, dim: int) -> Tensor:
-    """The weights p of scores z whose highest is 0, with γ = α - 1 = `gap`, by Newton's method in a bracket.
+class _Rows:
+    """Which of the scores (R,S) are computed with: all, as a matrix; or a few, as a vector (N,), row by row."""
+
+    def __init__(self, shape: torch.Size) -> None:
+        self.shape = shape
+        self.places: Tensor | None = None  # (N,), in the scores one row behind the other; None: all
+        self.rows = torch.empty(0)
+
+    def of(self, x: Tensor) -> Tensor:
+        """(R,S) -> the chosen ones."""
+        return x if self.places is None else x.reshape(-1)[self.places]
+
+    def back(self, x: Tensor) -> Tensor:
+        """The chosen ones -> (R,S), 0 elsewhere."""
+        if self.places is None:
+            return x
+        return x.new_zeros(self.shape.numel()).index_copy_(0, self.places, x).view(self.shape)
+
+    def each(self, x: Tensor) -> Tensor:
+        """(R,1) -> the number of its row for each of the chosen ones."""
+        return x if self.places is None else x.view(-1)[self.rows]
+
+    def sum(self, x: Tensor) -> Tensor:
+        """The chosen ones -> their sum by row, (R,1)."""
+        if self.places is None:
+            return x.sum(dim=1, keepdim=True)
+        return x.new_zeros(self.shape[0]).index_add_(0, self.rows, x).unsqueeze(1)
+
+    def choose(self, z: Tensor, chosen: Tensor) -> Tensor:
+        """Leave out the others, if that is worth it; return what is left of z."""
+        if self.places is not None:
+            self.places, self.rows, z = self.places[chosen], self.rows[chosen], z[chosen]
+        elif self.shape[1] >= _LONG and _FEW * int(torch.count_nonzero(chosen)) < chosen.numel():
+            self.places = chosen.view(-1).nonzero().squeeze(1)
+            self.rows = self.places.div(self.shape[1], rounding_mode="floor")
+            z = self.of(z)
+        return z
+
+
+def _solve(z: Tensor, gap: Tensor, rows: _Rows) -> Tensor:
+    """The weights p of scores z (R,S) whose highest is 0, with γ = α - 1 = `gap` (R,1); Newton's method in a bracket.
 
     With m the highest weight, p_i = m (1 + γ z_i / m^γ)₊^(1/γ). This form does not cancel, neither at γ -> 0, where
     p_i = m exp(z_i), nor for small m. The unknown is m, which is between 1/S and 1; log Σ p = 0 is solved in log m, in
     which it is increasing. A step is Newton's, or halves the bracket if Newton's step leaves the bracket or the last
     step has not halved the error. A final division makes the sum 1.
+
+    Only scores above -m^γ / γ have a weight. Those that the upper end of the bracket excludes are left out of `rows`.
     """
-    m = torch.ones_like(z.narrow(dim, 0, 1))
-    low, high, last_error = m / z.shape[dim], m, torch.full_like(m, float("inf"))  # 1 / n <= m <= 1: the bracket
-    share = z  # p / m
-    for _ in range(_MAX_ITERATIONS):
+    m = torch.ones_like(gap)
+    low, high, last_error = m / rows.shape[1], m, torch.full_like(m, float("inf"))  # 1 / S <= m <= 1: the bracket
+    share, gaps = z, gap  # p / m
+    for number in range(_MAX_ITERATIONS):
+        if number in (0, 2, 3, 4):  # the bound falls fast, and not at the first step
+            chosen = z >= rows.each(high.pow(gap) / -gap)
+            z = rows.choose(z, chosen)
+            gaps = rows.each(gap)
         factor = (gap * m.pow(-gap)).clamp_(max=torch.finfo(z.dtype).max)  # inf would make NaN of z = 0
-        share = (z * factor).clamp_(min=-1)
+        share = (z * rows.each(factor)).clamp_(min=-1)
         slope = share + 1  # (p / m)^γ
-        share = share.log1p_().div_(gap).exp_()
-        slope = torch.div(share, slope.clamp_(min=torch.finfo(z.dtype).tiny), out=slope).sum(dim=dim, keepdim=True)
-        total = share.sum(dim=dim, keepdim=True)
+        share = share.log1p_().div_(gaps).exp_()
+        slope = rows.sum(torch.div(share, slope.clamp_(min=torch.finfo(z.dtype).tiny), out=slope))
+        total = rows.sum(share)
         error = torch.log(m * total)
         step = error * total / slope
         moving = step.abs() > 16 * torch.finfo(z.dtype).eps  # False for a row that has converged, and for NaN
         if not bool(moving.any()):
             break
-        low, high = torch.where(error < 0, m, low), torch.where(error > 0, m, high)  # the root stays between
+        # Σ p / m grows with m: at an m that is too high, its inverse is too low, and the other way round
+        above, other = error > 0, 1 / total
+        low, high = torch.where(above, low.maximum(other), m), torch.where(above, m, high.minimum(other))
         newton = m * torch.exp(-step)
         good = (newton >= low) & (newton <= high) & (error.abs() <= last_error / 2)
         m, last_error = torch.where(moving, torch.where(good, newton, (low * high).sqrt()), m), error.abs()
-    return share / share.sum(dim=dim, keepdim=True)
+    return share / rows.each(rows.sum(share))
 
 
 def _exp_remainder(x: Tensor) -> Tensor:
@@ -125,39 +195,43 @@ def _exp_remainder(x: Tensor) -> Tensor:
 
 
 class _Entmax(TypedFunction):
-    """Forward by root finding; backward in closed form from the weights alone."""
+    """Forward by root finding; backward in closed form from the weights alone. Scores (R,S), `gap` (R,1)."""
 
     @staticmethod
-    def forward(ctx: Context[int], scores: Tensor, gap: Tensor, dim: int) -> Tensor:
+    def forward(ctx: Context[_Rows], scores: Tensor, gap: Tensor) -> Tensor:
         gap = gap.clamp(min=_MIN_GAP)
-        top = scores.amax(dim=dim, keepdim=True)
+        top = scores.amax(dim=1, keepdim=True)
         empty = torch.isneginf(top)
-        p = _solve((scores - top).masked_fill(empty, 0.0), gap, dim).masked_fill(empty, 0.0)  # -inf - -inf is NaN
+        if bool(empty.any()):
+            top = top.masked_fill(empty, float("inf"))  # all its scores are too low
+        rows = _Rows(scores.shape)
+        p = _solve(scores - top, gap, rows)
+        p = p.masked_fill(rows.each(empty), 0.0) if rows.places is None else p
+        ctx.call = rows
         ctx.save_for_backward(p, gap)
-        ctx.call = dim
-        return p
+        return rows.back(p)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Context[int], grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Context[_Rows], grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """The gradients of the scores and of α, from the weights p alone.
 
         With s_i = p_i^(2 - α) where p_i > 0, else 0, and s̄ = s / Σ s: dz = s (g - Σ s̄ g) (Peters et al. 2019).
         For α: dp_i = p_i l_i - s̄_i Σ p l, with l_i = -(eˣ - 1 - x) / γ² and x = -γ log p_i. This is proposition 1 of
         Correia et al. 2019, in a form that holds at α = 1 too, where l_i = -(log p_i)² / 2.
         """
-        dim, (p, gap) = ctx.call, ctx.saved_tensors
+        rows, (p, gap) = ctx.call, ctx.saved_tensors
+        grad, gaps = rows.of(grad), rows.each(gap)
         is_positive = p > 0
         log_p = torch.where(is_positive, p, 1.0).log()
-        s = torch.exp((1 - gap) * log_p).masked_fill(~is_positive, 0.0)
-        total = s.sum(dim=dim, keepdim=True)
-        mean = s / total.masked_fill(total == 0, 1.0)
-        dz = s * (grad - (mean * grad).sum(dim=dim, keepdim=True)) if ctx.needs_input_grad[0] else None
+        s = torch.exp((1 - gaps) * log_p).masked_fill(~is_positive, 0.0)
+        total = rows.sum(s)
+        mean = s / rows.each(total.masked_fill(total == 0, 1.0))
+        dz = rows.back(s * (grad - rows.each(rows.sum(mean * grad)))) if ctx.needs_input_grad[0] else None
         if not ctx.needs_input_grad[1]:
-            return dz, None, None
-        pl = -p * log_p.square() * _exp_remainder(-gap * log_p)  # p_i l_i
-        dp_dalpha = pl - mean * pl.sum(dim=dim, keepdim=True)
-        return dz, (grad * dp_dalpha).sum_to_size(gap.shape), None
+            return dz, None
+        pl = -p * log_p.square() * _exp_remainder(-gaps * log_p)  # p_i l_i
+        return dz, rows.sum(grad * (pl - mean * rows.each(rows.sum(pl))))
 
 
 class Entmax(nn.Module):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from atento.attention.entmax import AdaptiveSpan, Entmax, softmax, top_k
+from atento.attention.entmax import AdaptiveSpan, Entmax, softmax, softmax_of_top_k, top_k
 from atento.attention.relative_terms import QueryKeyPositions
 
 
@@ -45,9 +45,10 @@ class SparseAttention(nn.Module):
         """scores (B,H,T,S), -inf for masked keys -> weights (B,H,T,S)."""
         if self.span is not None:
             scores = self.span(scores, positions)
-        if self.top_k is not None:
-            scores = top_k(scores, self.top_k)
-        return softmax(scores) if self.entmax is None else self.entmax(scores)
+        if self.entmax is None:
+            return softmax(scores) if self.top_k is None else softmax_of_top_k(scores, self.top_k)
+        weights: Tensor = self.entmax(scores if self.top_k is None else top_k(scores, self.top_k))
+        return weights
 
     def cost(self) -> Tensor | None:
         """`span_cost` times the mean span; None if there is no span or no cost."""
