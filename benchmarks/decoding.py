@@ -17,6 +17,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.errors import AtentoError, CapabilityError
 from atento.inference.packed_linear import Precision
 from benchmarks.decoding_sides import Conversion, CTranslate2, Ours, Transformers, Work, write_weights
+from benchmarks.devices import device_of, peers_of, precisions_of
 from benchmarks.processes import (
     Contender,
     Measurement,
@@ -47,12 +48,24 @@ COMPARISONS: tuple[Comparison, ...] = (
     ("atento float32", "ctranslate2 float32", (1.2, 1.2)),
 )
 
+# On a GPU: what is reached beside the peer in 16 bits, and graphs beside plain steps, which decides what "auto" takes.
+ON_GPU: tuple[Comparison, ...] = (
+    ("fastest", "transformers bfloat16", None),
+    ("fastest", "transformers flash bfloat16", None),
+    ("fastest", "transformers float16", None),
+    ("atento float32", "transformers float32", None),
+    ("atento float32", "atento plain", None),
+    ("atento bfloat16", "atento plain bfloat16", None),
+)
+
 Contenders = Mapping[str, tuple[type[Contender], tuple[object, ...]]]
+Sides = dict[str, tuple[type[Contender], tuple[object, ...]]]
 
 
 def measure_decoding(
     seconds: float,
     *,
+    device: str = "cpu",
     size: str = "transformer-base",
     cells: Sequence[Work] = CELLS,
     precisions: Sequence[str] = PRECISIONS,
@@ -60,27 +73,45 @@ def measure_decoding(
 ) -> Iterator[dict[str, object]]:
     """Yield rows of tokens per second (of the best and the median round) and peak MiB; the last rows are the ratios.
 
-    Each contender is measured for about `seconds` over all cells, and at least `rounds` rounds.
+    Each contender is measured for about `seconds` over all cells, and at least `rounds` rounds. On a GPU, our plain
+    steps stand beside CUDA graphs, in the place of `precisions`.
     """
-    config = SIZES[size]
+    config, device = SIZES[size], device_of(device)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_weights(folder / "weights", config)
-        sides: dict[str, tuple[type[Contender], tuple[object, ...]]] = {
-            "transformers float32": (Transformers, (folder / "weights",)),
-            "atento plain": (Ours, (folder / "weights", "plain")),
-        }
+        sides = sides_on(device, folder / "weights", precisions)
         if importlib.util.find_spec("ctranslate2") is None:
             yield {"bench": "decoding", "who": "ctranslate2", "skipped": "pip install ctranslate2"}
         else:
             with Side(Conversion) as conversion:
                 for kind in ("float32", "int8"):
                     conversion.run((folder / "weights", folder / kind, kind))
-                    sides[f"ctranslate2 {kind}"] = (CTranslate2, (folder / kind, kind))
-        for precision in precisions:
-            sides[f"atento {precision}"] = (Ours, (folder / "weights", precision))
+                    sides[f"ctranslate2 {kind}"] = (CTranslate2, (folder / kind, kind, device))
+            if device != "cpu":
+                sides["ctranslate2 float16"] = (CTranslate2, (folder / "float32", "float16", device))
         yield about("decoding", size, ("transformers", "ctranslate2"))
-        yield from compare("decoding", sides, cells, seconds / len(cells), rounds, COMPARISONS)
+        comparisons = COMPARISONS if device == "cpu" else (*ON_GPU, ("fastest", "ctranslate2 float16", None))
+        yield from compare("decoding", sides, cells, seconds / len(cells), rounds, comparisons)
+
+
+def sides_on(device: str, weights: Path, precisions: Sequence[str]) -> Sides:
+    """Ours and those of `transformers`: on the CPU our fast steps, on a GPU graphs beside the plain steps that
+    `kind="auto"` takes there."""
+    sides: Sides = {
+        "transformers float32": (Transformers, (weights, device)),
+        "atento plain": (Ours, (weights, "plain", device)),
+    }
+    if device == "cpu":
+        return sides | {f"atento {precision}": (Ours, (weights, precision)) for precision in precisions}
+    for precision in precisions_of(device)[:-1]:
+        for who, attention in peers_of(device, precision):
+            sides[f"{who} {precision}"] = (Transformers, (weights, device, precision, attention))
+    sides["atento float32"] = (Ours, (weights, "float32", device, True))
+    if "bfloat16" in precisions_of(device):
+        sides["atento plain bfloat16"] = (Ours, (weights, "plain bfloat16", device))
+        sides["atento bfloat16"] = (Ours, (weights, "bfloat16", device, True))
+    return sides
 
 
 def compare(
@@ -158,7 +189,7 @@ def _ratios(
     bench: str, work: Work, measurements: Mapping[str, list[Measurement]], comparisons: Sequence[Comparison]
 ) -> Iterator[dict[str, object]]:
     """Yield the ratios of tokens per second to the peer's, by best and by median rounds, with their goals."""
-    fast = [name for name in measurements if name.startswith("atento ") and name != "atento plain"]
+    fast = [name for name in measurements if name.startswith("atento ") and not name.startswith("atento plain")]
     for ours, peer, goals in comparisons:
         name = (
             min(fast, key=lambda contender: best_seconds(measurements[contender]))

@@ -12,6 +12,7 @@ from atento.config.sections.network import NetworkConfig, network_to_dict
 from atento.convert.ctranslate2_engine import write_network
 from atento.convert.token_names import vocabulary_of
 from atento.decoding import Beam, Greedy, generate
+from atento.errors import CapabilityError
 from atento.inference.choose import Kind, step_function
 from atento.inference.packed_linear import Precision
 from atento.model import load
@@ -19,6 +20,7 @@ from atento.models.write import write_model
 from atento.networks import Network, build_network
 from atento.text.lengths import pad_batch
 from atento.training.allocator import keep_freed_memory
+from benchmarks.devices import SDPA, attend_by
 
 _NEVER = -1e4  # a bias that makes a token impossible
 
@@ -75,18 +77,26 @@ class Ours:
     """`atento.decoding.generate` on the network ("plain"), or on its fast step function at a precision."""
 
     def load(
-        self, folder: Path, precision: Precision | Literal["plain"], device: str = "cpu", graphs: bool = False
+        self,
+        folder: Path,
+        precision: Precision | Literal["plain", "plain bfloat16"],
+        device: str = "cpu",
+        graphs: bool = False,
     ) -> None:
-        """Load a folder of `write_weights`; precision is plain, float32, bfloat16 or int8.
+        """Load a folder of `write_weights`; precision is plain (float32), plain bfloat16, or one of the fast steps.
 
         `graphs` uses steps of fixed shapes.
         """
         keep_freed_memory()  # as a loaded model does in decoding
-        network: Any = load(folder, device=device).network
+        stored = "bfloat16" if precision == "plain bfloat16" else "float32"
+        network: Any = load(folder, device=device, precision=stored).network
         self.config: NetworkConfig = network.config
         self.device = device
-        kind: Kind = "plain" if precision == "plain" else "graphs" if graphs else "fast"
-        self.step_function = step_function(network, kind=kind, precision=None if precision == "plain" else precision)
+        if precision == "plain" or precision == "plain bfloat16":
+            self.step_function = step_function(network, kind="plain")
+        else:
+            kind: Kind = "graphs" if graphs else "fast"
+            self.step_function = step_function(network, kind=kind, precision=precision)
 
     def run(self, work: Work) -> list[list[int]]:
         """Return the output ids of each row."""
@@ -116,11 +126,12 @@ class Transformers:
         self.library: Any = transformers
         self.classes: dict[str, Any] = {"marian": transformers.MarianMTModel, "gpt2": transformers.GPT2LMHeadModel}
 
-    def load(self, folder: Path, device: str = "cpu", precision: str = "float32") -> None:
+    def load(self, folder: Path, device: str = "cpu", precision: str = "float32", attention: str = SDPA) -> None:
         """Load a folder of `write_weights`."""
         config = self.library.AutoConfig.from_pretrained(folder)
         model: Any = self.classes[config.model_type].from_pretrained(folder)
         self.model = model.to(device, getattr(torch, precision)).eval()
+        attend_by(self.model, attention)
         self.config, self.device = self.model.config, device
         # the defaults: the folder's decoding configuration (EOS forced at the last step) is ignored
         self.model.generation_config = self.library.GenerationConfig(
@@ -173,11 +184,15 @@ class CTranslate2:
 
         self.library = ctranslate2
 
-    def load(self, folder: Path, compute_type: str) -> None:
-        """Load a folder of `Conversion`; the compute type is float32 or int8."""
-        self.translator = self.library.Translator(
-            str(folder), device="cpu", compute_type=compute_type, inter_threads=1, intra_threads=torch.get_num_threads()
-        )
+    def load(self, folder: Path, compute_type: str, device: str = "cpu") -> None:
+        """Load a folder of `Conversion`; the compute type is float32 or int8, or float16 on a GPU."""
+        threads = torch.get_num_threads()
+        try:
+            self.translator = self.library.Translator(
+                str(folder), device=device, compute_type=compute_type, inter_threads=1, intra_threads=threads
+            )
+        except (RuntimeError, ValueError) as error:  # a build, or a GPU, without it
+            raise CapabilityError(f"CTranslate2 in {compute_type} on {device}: {error}") from None
         self.vocab_size = len(json.loads((folder / "shared_vocabulary.json").read_text(encoding="utf-8")))
 
     def run(self, work: Work) -> list[list[int]]:

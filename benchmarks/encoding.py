@@ -16,17 +16,18 @@ import numpy as np
 from atento.config import presets
 from atento.config.sections.network import NetworkConfig
 from atento.data.files.source_lines import read_lines
-from atento.errors import AtentoError, UsageError
+from atento.errors import AtentoError, CapabilityError, UsageError
 from atento.tasks.grouping import by_length
 from atento.text import Tokenizer
+from benchmarks.devices import device_of, peers_of, precisions_of
 from benchmarks.encoding_sides import (
-    BATCH_TOKENS,
-    PEER_BATCH,
     OnnxExport,
     OnnxRuntime,
     OurEncoder,
     SentenceTransformers,
     Vectors,
+    batch_tokens,
+    peer_batch,
     vocabulary,
     write_encoder,
 )
@@ -56,12 +57,19 @@ _GOALS = (  # ours ("fastest": with no greater error than int8 of ONNX Runtime),
 
 
 def measure_encoding(
-    seconds: float, *, size: str = "bert-base", count: int = 2000, sentences: Path | None = None, rounds: int = 2
+    seconds: float,
+    *,
+    device: str = "cpu",
+    size: str = "bert-base",
+    count: int = 2000,
+    sentences: Path | None = None,
+    rounds: int = 2,
 ) -> Iterator[dict[str, object]]:
     """Yield rows of sentences per second (of the best and the median round), padding and peak MiB; then the ratios.
 
     Args:
         seconds: about how long each contender is measured.
+        device: "auto", "cpu" or "cuda"; on a GPU batches are larger, and the peer is sentence-transformers alone.
         size: a name of `SIZES`.
         count: the number of sentences.
         sentences: a file with one sentence per line, of which the first `count` are used (a word or a sign is a token);
@@ -71,32 +79,48 @@ def measure_encoding(
     Raises:
         UsageError: the file has no sentence. AtentoError: an exact contender gives other vectors.
     """
-    config = SIZES[size]
+    config, device = SIZES[size], device_of(device)
     texts = natural_sentences(count, config) if sentences is None else _read(sentences, count)
     words = [word for text in texts for word in re.findall(r"\w+|[^\w\s]", text.lower())] if sentences else []
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name) / "model"
         write_encoder(folder, config, words)
-        contenders: dict[str, tuple[type[Contender], tuple[object, ...]]] = {
-            "atento float32": (OurEncoder, (folder, "float32")),
-            "atento bfloat16": (OurEncoder, (folder, "bfloat16")),
-            "atento int8": (OurEncoder, (folder, "int8")),
-        }
+        contenders = _on_device(folder, device)
         if importlib.util.find_spec("sentence_transformers") is None:
+            contenders = {who: made for who, made in contenders.items() if who.startswith("atento")}
             yield {"bench": "encoding", "who": _PEER, "skipped": "pip install sentence-transformers"}
-        else:
-            contenders[_PEER] = (SentenceTransformers, (folder,))
-        if any(importlib.util.find_spec(package) is None for package in ("onnx", "onnxruntime", "transformers")):
+        if device != "cpu":
+            yield {"bench": "encoding", "who": "onnxruntime", "skipped": "is measured on the CPU"}
+        elif any(importlib.util.find_spec(package) is None for package in ("onnx", "onnxruntime", "transformers")):
             yield {"bench": "encoding", "who": "onnxruntime", "skipped": "pip install onnx onnxruntime transformers"}
         else:
             with Side(OnnxExport) as export:
                 export.run((folder, config, Path(name) / "onnx"))
-            for kind in ("float32", "int8"):
-                contenders[f"onnxruntime {kind}"] = (OnnxRuntime, (folder, Path(name) / "onnx" / f"{kind}.onnx"))
+            for precision in ("float32", "int8"):
+                file = Path(name) / "onnx" / f"{precision}.onnx"
+                contenders[f"onnxruntime {precision}"] = (OnnxRuntime, (folder, file))
         yield about("encoding", size, ("transformers", "sentence_transformers", "onnxruntime"))
-        sides = {who: stack.enter_context(Side(kind, *arguments)) for who, (kind, arguments) in contenders.items()}
+        sides: dict[str, Side] = {}
+        for who, (kind, arguments) in contenders.items():
+            try:
+                sides[who] = stack.enter_context(Side(kind, *arguments))
+            except CapabilityError as error:
+                yield {"bench": "encoding", "who": who, "skipped": str(error)}
         measurements = alternate(sides, texts, seconds, rounds, warm_up=texts[:32])
-        yield from _rows(measurements, texts, Tokenizer.load(folder))
+        yield from _rows(measurements, texts, Tokenizer.load(folder), device)
+
+
+def _on_device(folder: Path, device: str) -> dict[str, tuple[type[Contender], tuple[object, ...]]]:
+    """Our precisions, and sentence-transformers in float32; on a GPU in its others too."""
+    precisions = ("float32",) if device == "cpu" else precisions_of(device)[::-1]
+    made: dict[str, tuple[type[Contender], tuple[object, ...]]] = {}
+    for precision in ("float32", "bfloat16", "int8"):
+        if device == "cpu" or precision in precisions:
+            made[f"atento {precision}"] = (OurEncoder, (folder, precision, device))
+    for precision in precisions:
+        for who, attention in peers_of(device, precision):
+            made[f"sentence-{who} {precision}"] = (SentenceTransformers, (folder, device, precision, attention))
+    return made
 
 
 def natural_sentences(count: int, config: NetworkConfig, seed: int = 1, *, median: int = 24) -> list[str]:
@@ -127,12 +151,13 @@ def relative_error(vectors: Vectors, expected: Vectors) -> float:
 
 
 def _rows(
-    measurements: Mapping[str, list[Measurement]], texts: Sequence[str], tokenizer: Tokenizer
+    measurements: Mapping[str, list[Measurement]], texts: Sequence[str], tokenizer: Tokenizer, device: str = "cpu"
 ) -> Iterator[dict[str, object]]:
     lengths = [len(tokenizer.with_specials(ids)[0]) for ids in tokenizer.encode_batch(list(texts))]
-    batches = padding(lengths, list(by_length(lengths, BATCH_TOKENS)))
+    batches = padding(lengths, list(by_length(lengths, batch_tokens(device))))
     by_size = sorted(range(len(texts)), key=lambda row: -len(texts[row]))  # sentence-transformers counts letters
-    theirs = padding(lengths, [by_size[at : at + PEER_BATCH] for at in range(0, len(by_size), PEER_BATCH)])
+    size = peer_batch(device)
+    theirs = padding(lengths, [by_size[at : at + size] for at in range(0, len(by_size), size)])
     expected = measurements["atento float32"][0].result
     errors = {who: relative_error(runs[0].result, expected) for who, runs in measurements.items()}
     ours = [who for who in measurements if who.startswith("atento")]
@@ -146,7 +171,7 @@ def _rows(
             "sentences_per_second": round(len(texts) / best_seconds(runs), 1),
             "middle_round": round(len(texts) / median_seconds(runs), 1),
             "real_tokens_per_second": round(sum(lengths) / best_seconds(runs)),
-            "padding": 0.0 if who in ours else round(theirs if who == _PEER else batches, 4),
+            "padding": 0.0 if who in ours and device == "cpu" else round(theirs if "sentence" in who else batches, 4),
             "peak_mib": peak_mib(runs),
             "per_processor_second": round(len(texts) / _processor_seconds(runs), 1),
             "rounds": len(runs),
@@ -158,7 +183,7 @@ def _rows(
                 yield _ratio(who, peer, measurements)
     limit = errors.get("onnxruntime int8", _INT8_ERROR)
     near = [who for who in ours if errors[who] <= limit]
-    for side, peer, goal in _GOALS:
+    for side, peer, goal in _GOALS if device == "cpu" else ():
         if peer in measurements:
             who = min(near, key=lambda name: best_seconds(measurements[name])) if side == "fastest" else side
             yield _ratio(who, peer, measurements) | {"goal": goal, "fastest": side == "fastest"}

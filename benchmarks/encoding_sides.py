@@ -17,9 +17,11 @@ from atento.model import load
 from atento.models.write import write_model
 from atento.networks import build_network
 from atento.tasks.grouping import by_length
+from benchmarks.devices import SDPA, attend_by
 
 BATCH_TOKENS = 1024  # padded tokens per batch, ours and ONNX Runtime's: 2 to 3 % of them are padding
 PEER_BATCH = 32  # sentences per batch of sentence-transformers, its default
+_ON_GPU = 16  # times as many in a batch on a GPU, of either side
 _SPECIALS = {0: "[PAD]", 100: "[UNK]", 101: "[CLS]", 102: "[SEP]", 103: "[MASK]"}
 
 Vectors = NDArray[np.float32]
@@ -45,20 +47,30 @@ def write_encoder(folder: Path, config: NetworkConfig, words: Sequence[str], see
     write_model(folder, about, network.state_dict(), files, layout="huggingface")
 
 
+def batch_tokens(device: str) -> int:
+    """Padded tokens of our batches on a device."""
+    return BATCH_TOKENS if device == "cpu" else _ON_GPU * BATCH_TOKENS
+
+
+def peer_batch(device: str) -> int:
+    """Sentences of a batch of sentence-transformers on a device."""
+    return PEER_BATCH if device == "cpu" else _ON_GPU * PEER_BATCH
+
+
 class OurEncoder:
     """`model.embed`: the mean over each text's last layer, in batches of similar lengths."""
 
-    def load(self, folder: Path, precision: str) -> None:
+    def load(self, folder: Path, precision: str, device: str = "cpu") -> None:
         """Load a folder of `write_encoder`; precision is float32, bfloat16 or int8."""
-        self.model = load(folder, device="cpu", precision=precision)
+        self.model, self.batch_tokens = load(folder, device=device, precision=precision), batch_tokens(device)
 
     def run(self, texts: Sequence[str]) -> Vectors:
         """Return a vector per text (N,D)."""
-        return self.model.embed(texts, pooling="mean", batch_tokens=BATCH_TOKENS)
+        return self.model.embed(texts, pooling="mean", batch_tokens=self.batch_tokens)
 
 
 class SentenceTransformers:
-    """`SentenceTransformer.encode` in float32 with default options."""
+    """`SentenceTransformer.encode` with default options, but for larger batches on a GPU."""
 
     other_library = True
 
@@ -67,14 +79,17 @@ class SentenceTransformers:
 
         self.library = sentence_transformers
 
-    def load(self, folder: Path) -> None:
+    def load(self, folder: Path, device: str = "cpu", precision: str = "float32", attention: str = SDPA) -> None:
         """Load a folder of `write_encoder`; without settings the library also uses the mean."""
-        self.model: Any = self.library.SentenceTransformer(str(folder), device="cpu")
+        self.model: Any = self.library.SentenceTransformer(str(folder), device=device)
+        self.model.to(getattr(torch, precision))
+        attend_by(self.model[0].auto_model, attention)
+        self.batch = peer_batch(device)
 
     def run(self, texts: Sequence[str]) -> Vectors:
         """Return a vector per text (N,D)."""
         vectors: Vectors = self.model.encode(
-            list(texts), batch_size=PEER_BATCH, convert_to_numpy=True, show_progress_bar=False
+            list(texts), batch_size=self.batch, convert_to_numpy=True, show_progress_bar=False
         )
         return vectors
 

@@ -21,6 +21,7 @@ from atento.networks import build_network
 from atento.released import FAMILIES
 from atento.training.allocator import keep_freed_memory
 from atento.training.step import Updater
+from benchmarks.devices import PlainLoop
 
 _CLASSES = HeadConfig("classification", labels=("a", "b"))
 _DROPOUT: dict[str, object] = {"dropout": 0.1, "attention": {"dropout": 0.1}}
@@ -141,15 +142,13 @@ def theirs(config: NetworkConfig, batch: Batch, work: str, precision: str) -> Ca
 
         return forward
     network.train()
-    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-5)
+    loop = PlainLoop(network, 1e-5, precision)
 
     def update() -> None:
-        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+        with loop.autocast():
             logits = network(**inputs, **({"use_cache": False} if config.architecture != "encoder" else {})).logits
-        F.cross_entropy(logits.float().flatten(0, -2), batch.labels.flatten(), ignore_index=-1).backward()
-        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
+        loop.backward(F.cross_entropy(logits.float().flatten(0, -2), batch.labels.flatten(), ignore_index=-1))
+        loop.step()
 
     return update
 

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from atento.precision import best_precision
+from atento.errors import CapabilityError
+from benchmarks.devices import device_of, peers_of, precisions_of
 from benchmarks.finetuning_sides import (
     Operations,
     OurTuning,
@@ -29,12 +30,14 @@ from benchmarks.processes import (
 )
 
 _PARTLY = ("last-2", "lora")  # values of `init.train`
+_SHOWN = ("bert-base", "minilm")
 
 
 def measure_finetuning(
     seconds: float,
     *,
-    sizes: tuple[str, ...] = ("bert-base", "minilm"),
+    device: str = "cpu",
+    size: str | None = None,
     updates: int = 4,
     per_update: int = 32,
     rounds: int = 3,
@@ -43,13 +46,16 @@ def measure_finetuning(
 
     Args:
         seconds: about how long each contender is measured.
-        sizes: names of `SIZES`.
+        device: "auto", "cpu" or "cuda".
+        size: a name of `SIZES`; None: bert-base, then minilm.
         updates: updates in a run.
         per_update: sentences in an update.
         rounds: the minimum number of runs of each contender.
     """
-    best = best_precision("cpu")
-    for size in sizes:
+    device = device_of(device)
+    best = precisions_of(device)[0]
+    shown = _SHOWN if size is None else (size,)
+    for size in shown:
         texts = natural_texts(size, updates, per_update)
         yield about("finetuning", size, ("transformers",)) | {
             "sentences_per_update": per_update,
@@ -58,23 +64,31 @@ def measure_finetuning(
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name) / "model"
             write_classifier(folder, size)
-            for ours, theirs in _pairs(best):
-                contenders: dict[str, tuple[type[Contender], tuple[object, ...]]] = {
-                    f"atento {ours}": (OurTuning, (folder, ours)),
-                    f"transformers {theirs}": (TransformersLoop, (folder, theirs)),
-                }
-                measurements = _alternate(contenders, texts, seconds, rounds)
-                yield from _rows(size, measurements, texts)
-                yield ratio(size, measurements)
-            partly = {f"atento {best} {train}": (OurTuning, (folder, best, train)) for train in ("all", *_PARTLY)}
+            for ours, theirs in _pairs(device):
+                for who, attention in peers_of(device, theirs):
+                    contenders: dict[str, tuple[type[Contender], tuple[object, ...]]] = {
+                        f"atento {ours}": (OurTuning, (folder, ours, "all", device)),
+                        f"{who} {theirs}": (TransformersLoop, (folder, theirs, device, attention)),
+                    }
+                    try:
+                        measurements = _alternate(contenders, texts, seconds, rounds)
+                    except CapabilityError as error:
+                        yield {"bench": "finetuning", "size": size, "who": f"{who} {theirs}", "skipped": str(error)}
+                        continue
+                    yield from _rows(size, measurements, texts)
+                    yield ratio(size, measurements)
+            partly = {
+                f"atento {best} {train}": (OurTuning, (folder, best, train, device)) for train in ("all", *_PARTLY)
+            }
             measurements = _alternate(partly, texts, seconds, rounds)
             yield from _rows(size, measurements, texts)
-            yield from _shares(size, measurements, texts, folder, best)
+            yield from _shares(size, measurements, texts, folder, best, device)
 
 
-def _pairs(best: str) -> Iterable[tuple[str, str]]:
+def _pairs(device: str) -> Iterable[tuple[str, str]]:
     """Our precision and theirs: as both come, then at the same precision. Two at a time, since each needs memory."""
-    return dict.fromkeys([(best, "float32"), (best, best), ("float32", "float32")])
+    best, *others = precisions_of(device)
+    return dict.fromkeys([(best, "float32"), (best, best), *((each, each) for each in others)])
 
 
 def _alternate(
@@ -105,12 +119,12 @@ def ratio(size: str, measurements: Mapping[str, list[Measurement]]) -> dict[str,
 
 
 def _shares(
-    size: str, measurements: Mapping[str, list[Measurement]], texts: Texts, folder: Path, precision: str
+    size: str, measurements: Mapping[str, list[Measurement]], texts: Texts, folder: Path, precision: str, device: str
 ) -> Iterator[dict[str, object]]:
     """Yield the speed of training a part of the weights relative to all, and the share of operations that is left."""
     operations: dict[str, int] = {}
     for train in ("all", *_PARTLY):
-        with Side(Operations, folder, precision, train) as side:
+        with Side(Operations, folder, precision, train, device) as side:
             operations[train] = side.run(texts).result
     for train in _PARTLY:
         share = operations[train] / operations["all"]

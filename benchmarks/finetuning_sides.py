@@ -26,6 +26,7 @@ from atento.precision import threads
 from atento.training.allocator import keep_freed_memory
 from atento.training.selected_weights import trained_weights
 from atento.training.step import Updater
+from benchmarks.devices import SDPA, PlainLoop, attend_by
 
 _HEADS = (HeadConfig(KIND, labels=("a", "b"), dropout=0.1),)
 SIZES: dict[str, NetworkConfig] = {
@@ -80,11 +81,11 @@ def write_classifier(folder: Path, size: str, seed: int = 1) -> None:
 class OurTuning:
     """The updates of `atento train` with `init.train`: all, last-2 or lora."""
 
-    def load(self, folder: Path, precision: str, train: str = "all") -> None:
-        """Load a folder of `write_classifier`; precision is float32 or bfloat16."""
+    def load(self, folder: Path, precision: str, train: str = "all", device: str = "cpu") -> None:
+        """Load a folder of `write_classifier`; precision is float32, bfloat16 or float16."""
         keep_freed_memory()
         torch.manual_seed(1)
-        network, init = load(folder, device="cpu").network.requires_grad_(True), InitConfig(str(folder), train=train)
+        network, init = load(folder, device=device).network.requires_grad_(True), InitConfig(str(folder), train=train)
         if init.adapters is not None:
             adapt(network, init.adapters)
         self.updater = Updater(network, _SETTINGS, precision, trained_weights(network, init, 1.0))
@@ -96,7 +97,8 @@ class OurTuning:
         batches = self.batches(texts)
         for _ in range(batches.updates_per_epoch):
             sums, _ = self.updater.update(batches.parts(self.step), self.step + 1, _SETTINGS.learning_rate)
-            losses.append(sums[KIND].loss / sums[KIND].targets)
+            if sums:  # else the gradient overflowed in float16
+                losses.append(sums[KIND].loss / sums[KIND].targets)
             self.step += 1
         return losses
 
@@ -137,14 +139,14 @@ class TransformersLoop:
 
         self.library: Any = transformers
 
-    def load(self, folder: Path, precision: str) -> None:
-        """Load a folder of `write_classifier`; bfloat16 uses autocast."""
+    def load(self, folder: Path, precision: str, device: str = "cpu", attention: str = SDPA) -> None:
+        """Load a folder of `write_classifier`; bfloat16 and float16 use autocast."""
         torch.manual_seed(1)
         self.library.logging.set_verbosity_error()
         self.library.logging.disable_progress_bar()
-        self.model = self.library.AutoModelForSequenceClassification.from_pretrained(folder).train()
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=_SETTINGS.learning_rate)
-        self.precision = precision
+        model = self.library.AutoModelForSequenceClassification.from_pretrained(folder).train()
+        attend_by(model, attention)
+        self.loop = PlainLoop(model, _SETTINGS.learning_rate, precision, device)
         self.epoch = 0
 
     def run(self, texts: Texts) -> list[float]:
@@ -159,12 +161,10 @@ class TransformersLoop:
             "input_ids": torch.nn.utils.rnn.pad_sequence(ids, batch_first=True),
             "attention_mask": torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in ids], batch_first=True),
         }
-        labels = torch.tensor([texts.labels[row] for row in rows.tolist()])
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.precision == "bfloat16"):
-            logits = self.model(**inputs).logits
+        labels = torch.tensor([texts.labels[row] for row in rows.tolist()]).to(self.loop.device)
+        with self.loop.autocast():
+            logits = self.loop.model(**self.loop.inputs(inputs)).logits
         loss = F.cross_entropy(logits.float(), labels)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        self.loop.backward(loss)
+        self.loop.step()
         return float(loss.detach())

@@ -12,9 +12,10 @@ import numpy as np
 
 from atento.config import presets
 from atento.config.sections.network import NetworkConfig
-from benchmarks.decoding import PRECISIONS, Comparison, compare
-from benchmarks.decoding_sides import Ours, Transformers, Work, write_weights
-from benchmarks.processes import Contender, about
+from benchmarks.decoding import ON_GPU, PRECISIONS, Comparison, compare, sides_on
+from benchmarks.decoding_sides import Work, write_weights
+from benchmarks.devices import device_of
+from benchmarks.processes import about
 
 _TINY_IDS: dict[str, object] = {"ids": {"pad": 199, "unk": 199, "bos": 199, "eos": 199, "start": 199}}
 SIZES: dict[str, NetworkConfig] = {
@@ -40,6 +41,7 @@ CELLS = tuple(Work(prompt_lengths(count), 1, 64) for count in (1, 16))
 def measure_generation(
     seconds: float,
     *,
+    device: str = "cpu",
     size: str = "gpt2",
     cells: Sequence[Work] = CELLS,
     precisions: Sequence[str] = PRECISIONS,
@@ -50,13 +52,11 @@ def measure_generation(
     Prompts have left padding, which `transformers` needs. Each contender is measured for about `seconds` over all
     cells, and at least `rounds` rounds.
     """
+    device = device_of(device)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "weights"
         write_weights(folder, SIZES[size])
-        sides: dict[str, tuple[type[Contender], tuple[object, ...]]] = {
-            "transformers float32": (Transformers, (folder,)),
-            "atento plain": (Ours, (folder, "plain")),
-        }
-        sides |= {f"atento {precision}": (Ours, (folder, precision)) for precision in precisions}
+        sides = sides_on(device, folder, precisions)
         yield about("generation", size, ("transformers",))
-        yield from compare("generation", sides, cells, seconds / len(cells), rounds, _COMPARISONS)
+        comparisons = _COMPARISONS if device == "cpu" else ON_GPU
+        yield from compare("generation", sides, cells, seconds / len(cells), rounds, comparisons)

@@ -17,6 +17,7 @@ from atento.networks import build_network
 from atento.networks.stack.encoder_decoder import EncoderDecoder
 from benchmarks.decoding import CELLS, SIZES, Comparison, compare
 from benchmarks.decoding_sides import Ours, Transformers, Work, write_weights
+from benchmarks.devices import device_of, wait
 from benchmarks.processes import Contender, about
 
 _BYTES = {"float32": 4, "bfloat16": 2}
@@ -30,7 +31,7 @@ _COMPARISONS: tuple[Comparison, ...] = (
 def measure_graphs(
     seconds: float,
     *,
-    device: str = "cuda",
+    device: str = "auto",
     size: str = "transformer-base",
     cells: Sequence[Work] = CELLS,
     rounds: int = 3,
@@ -39,9 +40,10 @@ def measure_graphs(
 
     Without a GPU, yield one row that says so.
     """
-    if device == "cuda" and not torch.cuda.is_available():
+    if device == "auto" and not torch.cuda.is_available():
         yield {"bench": "graphs", "skipped": "needs a CUDA GPU"}
         return
+    device = device_of(device)
     copied = copy_speed(device)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "weights"
@@ -88,15 +90,9 @@ def copy_speed(device: str, mib: int = 256, rounds: int = 20) -> float:
     target = torch.empty_like(source)
     quickest = float("inf")
     for _ in range(rounds):
-        _wait(device)
+        wait()
         start = time.perf_counter()
         target.copy_(source)
-        _wait(device)
+        wait()
         quickest = min(quickest, time.perf_counter() - start)
     return 2 * source.nbytes / quickest
-
-
-def _wait(device: str) -> None:
-    """Wait for the GPU."""
-    if device != "cpu":
-        torch.cuda.synchronize(device)

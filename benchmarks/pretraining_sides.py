@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +21,7 @@ from atento.data.objectives.span_corruption import SpanCorruption
 from atento.networks import build_network
 from atento.training.allocator import keep_freed_memory
 from atento.training.step import Updater
+from benchmarks.devices import SDPA, PlainLoop, attend_by
 from benchmarks.family_side import their_network
 
 _DOCUMENTS = 1500
@@ -104,14 +104,15 @@ def weights_of(network: nn.Module, config: NetworkConfig) -> dict[str, int]:
 class Ours:
     """Batches of like lengths by token budget, or packed rows; one update a run."""
 
-    def load(self, kind: str, size: str, precision: str, packing: str, tokens: int) -> None:
+    def load(self, kind: str, size: str, precision: str, packing: str, tokens: int, device: str = "cpu") -> None:
         """Make the network and its batches."""
         keep_freed_memory()
         torch.manual_seed(1)
         config = SIZES[size][kind]
         network = build_network(config)
         self.weights = weights_of(network, config)
-        self.updater = Updater(network, TrainingConfig(learning_rate=1e-4, label_smoothing=0.0), precision)
+        settings = TrainingConfig(learning_rate=1e-4, label_smoothing=0.0)
+        self.updater = Updater(network.to(device), settings, precision)
         self.batches = batches_of(kind, config, packing, tokens)
         self.update = 0
 
@@ -145,17 +146,20 @@ class Theirs:
     def __init__(self) -> None:
         import transformers  # noqa: F401  its memory is not that of the measurement
 
-    def load(self, kind: str, size: str, precision: str, tokens: int) -> None:
+    def load(
+        self, kind: str, size: str, precision: str, tokens: int, device: str = "cpu", attention: str = SDPA
+    ) -> None:
         """Make the model and its documents."""
         torch.manual_seed(1)
         config = SIZES[size][kind]
-        self.kind, self.precision, self.tokens = kind, precision, tokens
+        self.kind, self.tokens = kind, tokens
         self.vocab_size = config.vocab_size
-        self.model: Any = their_network(config).train()
+        model = their_network(config).train()
+        attend_by(model, attention)
         network = build_network(config)
         self.weights = weights_of(network, config)
         del network
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
+        self.loop = PlainLoop(model, 1e-4, precision, device)
         self.texts = documents(config.vocab_size)
         self.span_corruption = SpanCorruption(
             SequenceToSequence(0, 0, 1), tuple(range(config.vocab_size - _SENTINELS, config.vocab_size))
@@ -171,13 +175,11 @@ class Theirs:
             rows = [self.texts[self.shuffled[(self.at + i) % len(self.texts)]] for i in range(_PEER_ROWS)]
             self.at += _PEER_ROWS
             inputs, done = self._inputs[self.kind](rows)
-            with torch.autocast("cpu", torch.bfloat16, enabled=self.precision == "bfloat16"):
-                loss = self.model(**inputs).loss
-            loss.backward()
+            with self.loop.autocast():
+                loss = self.loop.model(**self.loop.inputs(inputs)).loss
+            self.loop.backward(loss)
             parts.append(done)
-        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        self.loop.step()
         return _sum(parts)
 
     def _bert(self, rows: list[list[int]]) -> tuple[dict[str, Tensor], Work]:

@@ -19,6 +19,7 @@ import torch
 
 from atento.errors import AtentoError, CapabilityError
 from atento.precision import machine_environment
+from benchmarks.devices import peak_of_gpu, wait
 
 _PAUSE = 0.25  # seconds between two runs: OpenMP of some libraries keeps its threads spinning for 0.2 s
 _MAX_ROUNDS = 50
@@ -40,8 +41,8 @@ class Contender(Protocol):
 
 @dataclass(frozen=True)
 class Measurement:
-    """One piece of work: its duration, its result, the peak MiB so far above the imported libraries, and the processor
-    time of all its threads, which other programs on the machine affect less than the duration."""
+    """One piece of work: its duration, its result, the peak MiB so far above the imported libraries (on a GPU: of its
+    tensors there), and the processor time of all its threads, which other programs affect less than the duration."""
 
     seconds: float
     result: Any
@@ -150,12 +151,14 @@ def _serve(pipe: Connection, kind: type[Contender], arguments: tuple[object, ...
             work = pipe.recv()
         except EOFError:
             return
+        wait()
         start, start_processor = time.perf_counter(), time.process_time()
         result = contender.run(work)
+        wait()
         duration, processor = time.perf_counter() - start, time.process_time() - start_processor
-        peak = memory_mib("VmHWM")
+        peak, on_gpu = memory_mib("VmHWM"), peak_of_gpu()
         above = None if peak is None or before is None else max(0.0, peak - before)
-        pipe.send(Measurement(duration, result, above, processor))
+        pipe.send(Measurement(duration, result, above if on_gpu is None else on_gpu, processor))
 
 
 def memory_mib(name: str, process: int | str = "self") -> float | None:

@@ -19,7 +19,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from atento.config.sections.network import NetworkConfig
 from atento.config.sections.parallel import ParallelConfig
 from atento.config.sections.training import TrainingConfig
 from atento.data.objectives.sequence_to_sequence import parallel
@@ -35,7 +34,7 @@ _SENTENCES = 6000
 _WARM_UP = 3  # updates before the measurement, in which kernels are compiled and memory grows
 _PAUSE = 0.2  # seconds after the last update
 _FEWEST = 3  # updates that are measured
-NETWORKS = SIZES | {"tiny": NetworkConfig(vocab_size=200, d_model=32, d_ff=64, n_heads=4, n_layers=1)}
+NETWORKS = SIZES
 Update = Callable[[int], int]  # the number of an update -> the real targets that this process computes
 Trainer = tuple[Update, list[float]]  # and the seconds in which gradients were summed, if they are measured
 

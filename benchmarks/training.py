@@ -13,14 +13,27 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.sections.training import TrainingConfig
 from atento.data.batches.store import Ragged
 from atento.data.objectives.sequence_to_sequence import HEAD, parallel
+from atento.errors import CapabilityError
 from atento.networks import build_network
-from atento.precision import best_precision
 from atento.training.allocator import keep_freed_memory
 from atento.training.step import Updater
+from benchmarks.devices import (
+    SDPA,
+    PlainLoop,
+    attend_by,
+    autocast,
+    device_of,
+    forget_peak,
+    peak_row,
+    peers_of,
+    precisions_of,
+    wait,
+)
 
 SIZES = {
     "transformer-base": NetworkConfig(vocab_size=32000),
     "small": NetworkConfig(vocab_size=8000, d_model=256, d_ff=1024, n_heads=4, n_layers=3),
+    "tiny": NetworkConfig(vocab_size=200, d_model=32, d_ff=64, n_heads=4, n_layers=1),
 }
 _TOKENS = 4096  # real target tokens per update
 _SENTENCES = 6000
@@ -35,51 +48,62 @@ def natural_lengths(count: int, vocab_size: int, seed: int = 1) -> tuple[Ragged,
     return Ragged(ids[0]), Ragged(ids[1])
 
 
-def measure_training(seconds: float) -> Iterator[dict[str, object]]:
-    """Yield rows of tokens per second, ours and theirs, float32 and bfloat16; the last rows are the ratios."""
-    best = best_precision("cpu")
-    for name, config in SIZES.items():
-        rows: dict[tuple[str, str], float] = {}
-        kinds: dict[str, type[OurUpdates | MarianLoop]] = {"atento": OurUpdates, "transformers": MarianLoop}
-        for precision in dict.fromkeys((best, "float32")):
-            for who, kind in kinds.items():
-                contender = kind()
-                contender.load(config, precision)
-                rows[who, precision] = _rate(contender, seconds)
-        for (who, used), rate in rows.items():
-            yield {
-                "bench": "training",
-                "size": name,
-                "who": who,
-                "precision": used,
-                "target_tokens_per_second": round(rate),
-            }
-        ours = rows["atento", best]
+def measure_training(seconds: float, *, device: str = "cpu", size: str | None = None) -> Iterator[dict[str, object]]:
+    """Yield rows of tokens per second, ours and theirs, by precision; the last rows are the ratios.
+
+    Args:
+        seconds: how long each contender is measured.
+        device: "auto", "cpu" or "cuda".
+        size: a name of `SIZES`; None: transformer-base, then small.
+    """
+    device = device_of(device)
+    best, *others = precisions_of(device)
+    for name in ("transformer-base", "small") if size is None else (size,):
+        rates: dict[tuple[str, str], float] = {}
+        for precision in (best, *others):
+            for who, attention in [("atento", ""), *peers_of(device, precision)]:
+                row: dict[str, object] = {"bench": "training", "size": name, "who": who, "precision": precision}
+                contender = MarianLoop(attention) if attention else OurUpdates()
+                forget_peak()
+                try:
+                    contender.load(SIZES[name], precision, device)
+                except CapabilityError as error:
+                    yield row | {"skipped": str(error)}
+                    continue
+                rates[who, precision] = _rate(contender, seconds)
+                yield row | {"target_tokens_per_second": round(rates[who, precision])} | peak_row()
+                del contender
         yield {
             "bench": "training",
             "size": name,
-            "ratio_to_transformers_as_it_comes": round(ours / rows["transformers", "float32"], 2),
-            "ratio_at_the_same_precision": round(ours / rows["transformers", best], 2),
+            "ratio_to_transformers_as_it_comes": round(rates["atento", best] / rates["transformers", "float32"], 2),
+            "ratio_at_the_same_precision": round(rates["atento", best] / rates["transformers", best], 2),
         }
+        for (who, precision), rate in rates.items():
+            if device != "cpu" and who != "atento":
+                ratio = round(rates["atento", precision] / rate, 2)
+                yield {"bench": "training", "size": name, "ratio_to": f"{who} {precision}", "ratio": ratio}
 
 
 def _rate(who: "OurUpdates | MarianLoop", seconds: float) -> float:
     """Return the real target tokens per second of repeated updates, after a warm-up."""
     who.run(1)
+    wait()
     start, tokens = time.perf_counter(), 0
     while time.perf_counter() - start < seconds:
         tokens += who.run(1)
+    wait()
     return tokens / (time.perf_counter() - start)
 
 
 class OurUpdates:
     """The updates of `atento train` for a translator of random sentences with natural lengths."""
 
-    def load(self, config: NetworkConfig, precision: str) -> None:
-        """Build a network with random weights; precision is float32 or bfloat16."""
+    def load(self, config: NetworkConfig, precision: str, device: str = "cpu") -> None:
+        """Build a network with random weights; precision is float32, bfloat16 or float16."""
         keep_freed_memory()
         torch.manual_seed(1)
-        self.updater = Updater(build_network(config), TrainingConfig(learning_rate=1e-4), precision)
+        self.updater = Updater(build_network(config).to(device), TrainingConfig(learning_rate=1e-4), precision)
         source, target = natural_lengths(_SENTENCES, config.vocab_size)
         self.batches = parallel(source, target, budget=_TOKENS, seed=1, pad_id=0, start_id=2, eos_id=3)
         self.number = 0
@@ -89,7 +113,8 @@ class OurUpdates:
         tokens = 0
         for _ in range(updates):
             parts = self.batches.parts(self.number)
-            tokens += self.updater.update(parts, self.number + 1, 1e-4)[0][HEAD].targets
+            sums, _ = self.updater.update(parts, self.number + 1, 1e-4)
+            tokens += sums[HEAD].targets if sums else 0  # none: a skipped update, whose gradient overflowed
             self.number += 1
         return tokens
 
@@ -99,11 +124,15 @@ class MarianLoop:
 
     other_library = True
 
-    def load(self, config: NetworkConfig, precision: str) -> None:
-        """Build Marian with random weights; bfloat16 uses autocast."""
+    def __init__(self, attention: str = SDPA) -> None:
+        self.attention = attention
+
+    def load(self, config: NetworkConfig, precision: str, device: str = "cpu") -> None:
+        """Build Marian with random weights; bfloat16 and float16 use autocast."""
         torch.manual_seed(1)
-        self.model, self.precision = marian(config), precision
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
+        model = marian(config)
+        attend_by(model, self.attention)
+        self.loop = PlainLoop(model, 1e-4, precision, device)
         self.source, self.target = natural_lengths(_SENTENCES, config.vocab_size)
         self.permutation = np.random.default_rng(1).permutation(len(self.source))
         self.size = pairs_of(self.target, _TOKENS)
@@ -117,10 +146,8 @@ class MarianLoop:
         at = (self.number * self.size) % (len(self.permutation) - self.size)
         self.number += 1
         inputs = padded(self.source, self.target, self.permutation[at : at + self.size].astype(np.int64))
-        marian_loss(self.model, inputs, self.precision).backward()
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        self.loop.backward(marian_loss(self.loop.model, self.loop.inputs(inputs), self.loop.precision))
+        self.loop.step()
         return int((inputs["labels"] >= 0).sum())
 
 
@@ -165,8 +192,8 @@ def padded(source: Ragged, target: Ragged, rows: NDArray[np.int64]) -> dict[str,
 
 
 def marian_loss(model: Any, inputs: Mapping[str, Tensor], precision: str) -> Tensor:
-    """Return the mean loss of the real targets, with label smoothing; in bfloat16 by autocast."""
-    with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+    """Return the mean loss of the real targets, with label smoothing; in 16 bits by autocast."""
+    with autocast(inputs["labels"].device.type, precision):
         logits = model(**inputs).logits
     labels = inputs["labels"].flatten()
     return torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), labels, label_smoothing=0.1)

@@ -76,7 +76,7 @@ def test_ratios_are_of_the_fastest_and_of_the_middle_run() -> None:
 @pytest.mark.skipif(not TRANSFORMERS, reason="transformers is not installed (extra dev)")
 def test_rows_say_what_was_measured_ratios_last() -> None:
     """Seven processes, each of which imports its library."""
-    rows = list(measure_finetuning(0.01, sizes=("tiny",), updates=2, per_update=4, rounds=1))
+    rows = list(measure_finetuning(0.01, size="tiny", updates=2, per_update=4, rounds=1))
     assert all(row["bench"] == "finetuning" and row["size"] == "tiny" for row in rows)
     speeds = [row["who"] for row in rows if "real_tokens_per_second" in row]
     assert {"atento float32", "transformers float32"} <= set(speeds)

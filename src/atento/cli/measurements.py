@@ -15,6 +15,7 @@ class Measurement:
     study: bool = False
 
 
+ON_DEVICES = ("training", "pretraining", "finetuning", "decoding", "generation", "encoding", "graphs")  # of `--device`
 MEASUREMENTS = {
     "training": Measurement("training throughput compared with transformers, in target tokens per second", 5),
     "pretraining": Measurement(

@@ -66,6 +66,8 @@ def step_function(
         return PrefixStepFunction(network, prompt)
     weight_dtype = str(weight.dtype).removeprefix("torch.")
     reason = why_not_fast(network)
+    # On a GPU, "auto" takes plain steps. `tools/gpu_session.sh` writes the table that decides: graphs beside plain
+    # steps at the same precision; graphs are to be the choice when each row (1, 16 texts; greedy, beam) is >= 1.1.
     on_cpu = weight.device.type == "cpu"
     if precision == "int8" and (reason is not None or not on_cpu):
         raise CapabilityError(f"int8 is for networks with a fast decoder on the CPU, not for {reason or weight.device}")

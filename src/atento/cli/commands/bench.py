@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from atento.cli.completion import measurements, models
-from atento.cli.measurements import MEASUREMENTS
+from atento.cli.completion import measurements, models, words
+from atento.cli.measurements import MEASUREMENTS, ON_DEVICES
 from atento.cli.options import AsJson, Threads, progress
 from atento.cli.output_paths import output_folder
 from atento.terminal import echo
@@ -35,6 +35,21 @@ PeersPython = Annotated[
 Race = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="For race: the entrants and what they are asked, instead of the shipped ones."),
+]
+
+Quick = Annotated[
+    bool,
+    typer.Option(
+        "--quick",
+        help="To try the command: for transfer few steps and one seed, for a measurement with --device a tiny network.",
+    ),
+]
+MeasuredDevice = Annotated[
+    str,
+    typer.Option(
+        help="auto, cpu or cuda: for training, pretraining, finetuning, decoding, generation, encoding, graphs.",
+        autocompletion=words("auto", "cpu", "cuda"),
+    ),
 ]
 
 
@@ -72,9 +87,8 @@ def bench(
     references: Annotated[
         Path | None, typer.Option(metavar="FILE", help="For agreement: reference translations.")
     ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="For transfer: few steps, one seed, to try the command.")
-    ] = False,
+    quick: Quick = False,
+    device: MeasuredDevice = "auto",
     race: Race = None,
     workload: Workloads = None,
     peers_python: PeersPython = None,
@@ -103,7 +117,10 @@ def bench(
             )
         _agreement(model, sources, references, out, threads, as_json)
         return
+    if device != "auto" and name is not None and name not in ON_DEVICES:
+        raise UsageError(f"--device is for {', '.join(ON_DEVICES)}: got it for {name}")
     options: dict[str, dict[str, object]] = {
+        **{each: {"device": device, **({"size": "tiny"} if quick else {})} for each in ON_DEVICES},
         "transfer": {"model": model, "quick": quick},
         "race": {"race": race},
         "serving": {"workloads": workload, "peers_python": peers_python, "model": model, "sources": sources},

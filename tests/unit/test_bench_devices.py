@@ -1,0 +1,192 @@
+"""The benches on a device: contenders of a GPU, the loops in float16, waiting and memory; what runs is on the CPU."""
+
+import inspect
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from atento.cli.measurements import MEASUREMENTS, ON_DEVICES
+from atento.errors import CapabilityError, UsageError
+from benchmarks import (
+    BENCHES,
+    decoding,
+    devices,
+    encoding,
+    finetuning,
+    finetuning_sides,
+    generation,
+    pretraining_sides,
+    processes,
+    training,
+)
+from benchmarks.decoding_sides import Ours, Transformers
+from benchmarks.devices import FLASH, SDPA, PlainLoop, attend_by, device_of, peers_of, precisions_of
+from benchmarks.finetuning_sides import OurTuning, TransformersLoop, natural_texts, write_classifier
+
+ON_A_GPU = ("bfloat16", "float16", "float32")
+
+
+@pytest.fixture
+def bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU that multiplies bfloat16."""
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
+
+
+def test_measurements_on_devices_take_a_device_and_a_tiny_size() -> None:
+    for name in ON_DEVICES:
+        assert name in MEASUREMENTS and {"device", "size"} <= inspect.signature(BENCHES[name]).parameters.keys()
+    for module in (training, pretraining_sides, decoding, generation, encoding, finetuning_sides):
+        assert "tiny" in module.SIZES
+
+
+def test_a_device_is_auto_cpu_or_cuda() -> None:
+    assert device_of("cpu") == "cpu"
+    with pytest.raises(UsageError, match=r"is auto, cpu or cuda \(.*\): got 'cuda:1'"):
+        device_of("cuda:1")
+    if not torch.cuda.is_available():
+        assert device_of("auto") == "cpu"
+        with pytest.raises(UsageError, match="PyTorch finds no GPU here"):
+            next(BENCHES["training"](1, device="cuda"))
+
+
+def test_precisions_of_a_gpu_with_and_without_bfloat16(monkeypatch: pytest.MonkeyPatch, bf16: None) -> None:
+    assert precisions_of("cuda") == ON_A_GPU
+    assert peers_of("cuda", "bfloat16") == [("transformers", SDPA), ("transformers flash", FLASH)]
+    assert peers_of("cuda", "float16") == peers_of("cpu", "bfloat16") == [("transformers", SDPA)]
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
+    assert precisions_of("cuda") == ("float16", "float32")
+    assert len(peers_of("cuda", "float16")) == 2
+
+
+def test_every_contender_of_a_gpu_can_be_loaded_with_its_arguments(bf16: None) -> None:
+    made = decoding.sides_on("cuda", Path("weights"), ("int8",))
+    read = encoding._on_device(Path("model"), "cuda")
+    for kind, arguments in (*made.values(), *read.values()):
+        bound = inspect.signature(kind.load).bind(None, *arguments)
+        assert bound.arguments["device"] == "cuda"
+    assert [kind for kind, _ in made.values()].count(Ours) == 4 and "atento int8" not in made | read
+    names = {side for ours, peer, _ in decoding.ON_GPU for side in (ours, peer)} - {"fastest"}
+    assert names <= made.keys()
+    expected, *_ = decoding.sides_on("cuda", Path("weights"), ())
+    assert expected == "transformers float32"  # whose tokens are expected
+
+
+def test_without_bfloat16_graphs_and_peers_have_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
+    made = decoding.sides_on("cuda", Path("weights"), ())
+    assert not any("bfloat16" in name for name in made) and "transformers flash float16" in made
+
+
+def test_flash_attention_that_is_missing_is_one_sentence(bf16: None) -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.BertConfig(hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2)
+    model = transformers.BertModel(config)
+    attend_by(model, SDPA)
+    assert model.config._attn_implementation == "sdpa"
+    t5 = transformers.T5Model(transformers.T5Config(d_model=32, d_ff=64, num_layers=1, num_heads=2, d_kv=16))
+    for each in (t5, *([] if transformers.utils.is_flash_attn_2_available() else [model])):
+        with pytest.raises(CapabilityError, match=f"{type(each).__name__} with flash_attention_2: "):
+            attend_by(each, FLASH)
+
+
+def test_a_loop_in_float16_follows_the_one_in_float32() -> None:
+    x, y = torch.randn(64, 8), torch.randn(64, 1)
+    losses = {}
+    for precision in ("float32", "bfloat16", "float16"):
+        torch.manual_seed(1)
+        loop = PlainLoop(nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1)), 1e-2, precision)
+        losses[precision] = []
+        for _ in range(40):
+            with loop.autocast():
+                output = loop.model(*loop.inputs({"x": x}).values())
+            assert output.dtype == getattr(torch, precision)
+            loss = (output.float() - y).square().mean()
+            loop.backward(loss)
+            loop.step()
+            losses[precision].append(float(loss.detach()))
+        assert all(parameter.dtype == torch.float32 for parameter in loop.model.parameters())
+    assert losses["float32"][-1] < 0.9 * losses["float32"][0]
+    for precision in ("bfloat16", "float16"):
+        assert losses[precision] == pytest.approx(losses["float32"], rel=0.03)
+
+
+def test_training_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch, bf16: None) -> None:
+    """All precisions, loops and rows of a GPU, computed here; flash attention is said to be missing."""
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.setattr(training, "precisions_of", lambda device: ON_A_GPU)
+    monkeypatch.setattr(training, "peers_of", lambda device, precision: peers_of("cuda", precision))
+    monkeypatch.setattr(training, "_TOKENS", 200)
+    rows = list(training.measure_training(0.05, device="cpu", size="tiny"))
+    measured = [(row["who"], row["precision"]) for row in rows if "target_tokens_per_second" in row]
+    ours_and_theirs = [(who, precision) for precision in ON_A_GPU for who in ("atento", "transformers")]
+    if not transformers.utils.is_flash_attn_2_available():
+        assert measured == ours_and_theirs
+        assert [row["who"] for row in rows if "skipped" in row] == ["transformers flash"]
+    assert rows[-1]["size"] == "tiny" and rows[-1]["ratio_at_the_same_precision"] > 0
+
+
+def test_both_sides_of_fine_tuning_learn_in_float16(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    write_classifier(tmp_path / "model", "tiny")
+    texts = natural_texts("tiny", updates=1, per_update=24)
+    found = []
+    for kind in (OurTuning, TransformersLoop):
+        side = kind()
+        side.load(tmp_path / "model", "float16")
+        found.append([loss for _ in range(3) for loss in side.run(texts)])
+    assert found[0] == pytest.approx(found[1], abs=2e-3)
+    assert list(finetuning._pairs("cpu"))[-1] == ("float32", "float32")
+
+
+def test_a_side_on_a_gpu_is_waited_for_and_its_memory_is_that_of_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: events.append("wait"))
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 3 * 2**20)
+
+    class Launches:
+        def load(self) -> None:
+            events.append("load")
+
+        def run(self, work: object) -> object:
+            events.append("run")
+            return work
+
+    def received(works: list[str]) -> Any:
+        if not works:
+            raise EOFError
+        return works.pop()
+
+    works, sent = ["work"], []
+    pipe: Any = SimpleNamespace(send=sent.append, recv=lambda: received(works))
+    processes._serve(pipe, Launches, (), torch.get_num_threads())
+    assert events == ["load", "wait", "run", "wait"]
+    assert sent[0] is None and sent[1].peak_mib == 3.0 and sent[1].result == "work"
+
+
+def test_the_memory_of_one_contender_does_not_count_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+    for name in ("empty_cache", "reset_peak_memory_stats"):
+        monkeypatch.setattr(torch.cuda, name, lambda name=name: events.append(name))
+    if not torch.cuda.is_initialized():
+        devices.forget_peak()
+        assert devices.peak_of_gpu() is None and not events
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    devices.forget_peak()
+    assert events == ["empty_cache", "reset_peak_memory_stats"]
+
+
+def test_transformers_writes_in_float16(tmp_path: Path) -> None:
+    """A side of a GPU, here on the CPU."""
+    pytest.importorskip("transformers")
+    decoding.write_weights(tmp_path / "weights", decoding.SIZES["tiny"])
+    work = decoding.Work((5, 5), 1, 4)
+    ours, theirs = Ours(), Transformers()
+    ours.load(tmp_path / "weights", "plain bfloat16")
+    theirs.load(tmp_path / "weights", "cpu", "float16")
+    assert next(ours.step_function.network.parameters()).dtype == torch.bfloat16  # type: ignore[attr-defined]
+    assert [len(row) for row in ours.run(work)] == [len(row) for row in theirs.run(work)] == [4, 4]
