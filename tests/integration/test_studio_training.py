@@ -184,9 +184,9 @@ def test_only_what_the_command_line_named_is_read(tmp_path: Path) -> None:
     assert list(found_runs([str(secret), str(runs), str(runs / "a")])) == ["run", "a", "b"]
     assert found_runs([str(tmp_path), str(tmp_path / "none")]) == {}
     names = ["b", "../secret/run", str(secret), "link", "a/../../secret/run", ""]
-    answered = Follower([str(runs)]).follow(FollowFields(runs=names, marks=[]))
-    assert "leads out of its folder" in answered["changes"]["b"]["error"]
-    assert all("is not there" in answered["changes"][name]["error"] for name in names[1:])
+    (told, data) = Follower([str(runs)]).follow(FollowFields(runs=names, marks=[]))
+    assert "leads out of its folder" in told["errors"]["b"] and data == b"" and told["marks"] == {}
+    assert all("is not there" in told["errors"][name] for name in names[1:])
     with served([str(runs / "a"), "--api-key", "k"], command="studio") as running:
         assert running.get("/studio/api/runs?run=a").status_code == 401
 
@@ -271,8 +271,9 @@ def test_the_stream_beats_tells_an_error_once_and_ends_with_the_service(monkeypa
         asked.append((function, fields))
         if 2 <= len(asked) <= 4:
             raise ServiceError(503, "the process ended", "studio_ended")
-        error = {"a": {"error": "gone"}} if len(asked) > 5 else {"a": {"mark": "1.2.3.4"}} if len(asked) == 1 else {}
-        return {"runs": ["a"], "changes": error}, b""
+        told = {"runs": ["a"], "errors": {"a": "gone"} if len(asked) > 5 else {}, "error": None}
+        first = len(asked) == 1
+        return told | {"marks": {"a": "1.2.3.4"} if first else {}}, b'{"a": {"step": 5}}' if first else b""
 
     service = SimpleNamespace(clients=Clients([], Limits()), stopping=False, check_open=lambda: None)
     headers = [(b"last-event-id", b"7.7.7.7,8.8.8.8")]
@@ -292,10 +293,10 @@ def test_the_stream_beats_tells_an_error_once_and_ends_with_the_service(monkeypa
     events = [json.loads(part.partition("data: ")[2]) for part in found[:-1]]
     assert found[0].startswith("id: 1.2.3.4,8.8.8.8\n") and found[-1] == ": ping\n\n"
     assert events == [
-        {"runs": ["a"], "changes": {"a": {"mark": "1.2.3.4"}}},
+        {"runs": ["a"], "errors": {}, "changes": {"a": {"step": 5}}},
         {"error": "the process ended"},
         {"error": None},
-        {"changes": {"a": {"error": "gone"}}},
+        {"errors": {"a": "gone"}},
     ]
 
 

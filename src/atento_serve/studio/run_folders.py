@@ -17,10 +17,12 @@ def found_runs(given: Sequence[str]) -> Mapping[str, Path]:
         inside_it = [] if is_run(path) else _entries(path)
         folders += [path, *sorted(one for one in inside_it if not one.is_symlink())]
     runs: dict[str, Path] = {}
-    for folder in folders:
-        if is_run(folder) and folder.resolve() not in (one.resolve() for one in runs.values()):
+    seen: set[Path] = set()
+    for folder in filter(is_run, folders):
+        if (place := folder.resolve()) not in seen:
             names = (folder.name, f"{folder.parent.name}/{folder.name}", str(folder))
             runs[next(name for name in names if name not in runs)] = folder
+            seen.add(place)
     return runs
 
 

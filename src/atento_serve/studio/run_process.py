@@ -1,9 +1,11 @@
 """The process that reads the runs that Studio draws; it loads no torch."""
 
+import json
 from collections import OrderedDict
+from collections.abc import Sequence
+from itertools import zip_longest
 
 from atento.errors import UsageError
-from atento_serve.http.errors import ServiceError
 from atento_serve.http.fields import Fields, bounded, read
 from atento_serve.settings import Limits, StudioSettings
 from atento_serve.studio.process_loop import Answer, Answered, answer_all
@@ -23,43 +25,39 @@ class FollowFields(Fields):
 class Follower:
     """The runs below the folders of the command line, each read on when it is asked for; the last ones stay read."""
 
-    def __init__(self, given: list[str]) -> None:
+    def __init__(self, given: Sequence[str]) -> None:
         self._given = given
         self._read: OrderedDict[str, RunCurves] = OrderedDict()
 
-    def follow(self, fields: FollowFields) -> dict[str, object]:
-        """The names of all runs, and what is new of some; a run that cannot be read says why in one sentence."""
+    def follow(self, fields: FollowFields) -> Answered:
+        """The names of all runs, marks, and of runs that cannot be read why not; as JSON, what is new of the others."""
         bounded("runs", len(fields.runs), 0, MOST_RUNS)
         known, changes = found_runs(self._given), dict[str, object]()
-        for name, mark in zip(fields.runs, [*fields.marks, *[""] * len(fields.runs)], strict=False):
-            if name not in known:
-                self._read.pop(name, None)
-                changes[name] = {"error": f"the run {name[:80]!r} is not there: it was removed or moved, or never was"}
-                continue
+        errors, marks = dict[str, str](), dict[str, object]()
+        for name, mark in zip_longest(fields.runs, fields.marks[: len(fields.runs)], fillvalue=""):
             curves = self._read.pop(name, None)
+            if name not in known:
+                errors[name] = f"the run {name[:80]!r} is not there: it was removed or moved, or never was"
+                continue
             self._read[name] = curves if curves and curves.folder == known[name] else RunCurves(known[name])
             try:
                 change = self._read[name].changes(Mark.read(mark))
             except FileNotFoundError:
-                change = {"error": f"the run {name!r} has no metrics.jsonl yet"}
+                errors[name] = f"the run {name!r} has no metrics.jsonl yet"
             except (OSError, UsageError) as error:
-                change = {"error": f"the run {name!r} cannot be read: {getattr(error, 'strerror', None) or error}"}
-            if change is not None:
-                changes[name] = change
+                errors[name] = f"the run {name!r} cannot be read: {getattr(error, 'strerror', None) or error}"
+            else:
+                if change is not None:
+                    changes[name], marks[name] = change, change["mark"]
         while len(self._read) > MOST_RUNS:
             self._read.popitem(last=False)
-        return {"runs": list(known), "changes": changes}
+        told = {"runs": list(known), "errors": errors, "marks": marks, "error": None}
+        return told, json.dumps(changes, allow_nan=False).encode("ascii") if changes else b""
 
 
 def _begin(settings: StudioSettings, _: Limits) -> Answer:
-    follower = Follower(list(settings.runs))
-
-    def answered(function: str, arguments: object) -> Answered:
-        if function != "follow":
-            raise ServiceError(404, f"the runs have no function {function[:80]!r}", "not_found")
-        return follower.follow(read(FollowFields, arguments)), b""
-
-    return answered
+    follower = Follower(settings.runs)
+    return lambda function, arguments: follower.follow(read(FollowFields, arguments))
 
 
 if __name__ == "__main__":

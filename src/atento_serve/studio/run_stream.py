@@ -20,7 +20,7 @@ def run_events(request: Request, service: Service, process: StudioProcess) -> St
     """The events of the runs that a request names (`?run=a&run=b`), until its client or the service goes.
 
     The id of an event says how far each of these runs was sent; a client that was cut off sends the last one as
-    `Last-Event-ID`, also to a service that was started anew.
+    `Last-Event-ID`, also to a service that was started anew. What is new of the runs passes here as it comes.
 
     Raises:
         ServiceError: 401, 503. What fails later is an event with `error`.
@@ -31,14 +31,23 @@ def run_events(request: Request, service: Service, process: StudioProcess) -> St
     marks = dict(zip(runs, request.headers.get("last-event-id", "").split(","), strict=False))
 
     async def lines() -> AsyncIterator[str]:
-        before: dict[str, object] = {"runs": None}
+        before: dict[str, object] = {}
         quiet = 0.0
         with service.clients.share(request, key):
             while not service.stopping:
-                event = await _news(process, runs, marks, before)
-                quiet = 0.0 if event else quiet + PAUSE
-                if event:
-                    yield f"id: {','.join(marks.get(run, '') for run in runs)}\ndata: {json.dumps(event)}\n\n"
+                fields = {"runs": runs, "marks": [marks.get(run, "") for run in runs]}
+                try:
+                    told, changes = await process.call("follow", fields)
+                except ServiceError as error:
+                    told, changes = before | {"error": error.message}, b""
+                marks.update(told.pop("marks", {}))
+                news = {name: value for name, value in told.items() if value != before.get(name)}
+                before, quiet = told, quiet + PAUSE
+                if news or changes:
+                    quiet = 0.0
+                    parts = [json.dumps(news)[1:-1], *([f'"changes": {changes.decode("ascii")}'] if changes else [])]
+                    data = ", ".join(part for part in parts if part)
+                    yield f"id: {','.join(marks.get(run, '') for run in runs)}\ndata: {{{data}}}\n\n"
                 elif quiet >= PING_SECONDS:
                     quiet = 0.0
                     yield ": ping\n\n"
@@ -46,23 +55,3 @@ def run_events(request: Request, service: Service, process: StudioProcess) -> St
 
     note(request, verb="runs")
     return StreamingResponse(lines(), media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
-
-
-async def _news(
-    process: StudioProcess, runs: list[str], marks: dict[str, str], before: dict[str, object]
-) -> dict[str, object]:
-    """What a client has not been told; `marks` and `before`, the list of runs and the errors, then know of it."""
-    try:
-        told, _ = await process.call("follow", {"runs": runs, "marks": [marks.get(run, "") for run in runs]})
-    except ServiceError as error:
-        told = {"runs": before["runs"], "changes": {}, "error": error.message}
-    news: dict[str, object] = {}
-    if told["runs"] != before["runs"]:
-        news["runs"] = before["runs"] = told["runs"]
-    if told.get("error") != before.get("error"):
-        news["error"] = before["error"] = told.get("error")
-    changes = {name: one for name, one in told["changes"].items() if one.get("error", "") != before.get(f"run {name}")}
-    for name, change in changes.items():
-        marks[name] = change.get("mark", "")
-        before[f"run {name}"] = change.get("error")
-    return news | ({"changes": changes} if changes else {})

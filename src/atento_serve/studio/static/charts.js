@@ -26,6 +26,14 @@ function ticks(low, high) {
   return marks;
 }
 
+// Round steps of a logarithmic scale: powers of ten, with 2 and 5 times them where there is room; over less than that, as above.
+function logTicks(low, high) {
+  const tens = Array.from({ length: Math.ceil(Math.log10(high / low)) + 1 }, (_, at) => at + Math.floor(Math.log10(low)));
+  const within = (steps) => tens.flatMap((ten) => steps.map((step) => Number(`${step}e${ten}`))).filter((mark) => mark >= low && mark <= high);
+  const [fine, coarse] = [within([1, 2, 5]), within([1])];
+  return fine.length > 6 ? coarse : fine.length > 1 ? fine : ticks(low, high);
+}
+
 // Curves over whole numbers from `first` on; `series` are [name, values].
 export function curves(title, series, { first = 0, across = "" } = {}) {
   return plot(title, series.map(([name, values], at) => ({ name, at, points: values.map((value, place) => [first + place, value]) })), { across, whole: true, least: 0 });
@@ -40,10 +48,10 @@ export function plot(title, series, { across = "", whole = false, least = Infini
   let [start, end] = ends(shown.flatMap(({ points }) => points.map(([x]) => x)), Infinity, -Infinity);
   let [low, top] = ends(shown.flatMap(({ points }) => points.map(([, y]) => put(y))), log ? Infinity : least, -Infinity);
   [start, end] = start <= end ? [start, Math.max(end, start + 1e-9)] : [0, 1];
-  [low, top] = low <= top ? [low, Math.max(top, low + 1e-9)] : [0, 1];
+  [low, top] = low < top ? [low, top] : low === top ? [low - 0.5, top + 0.5] : [0, 1];
   const x = (at) => left + ((at - start) / (end - start)) * (wide - left - 10), y = (value) => 10 + (1 - (put(value) - low) / (top - low)) * (high - below - 10);
-  const marks = ticks(low, top).map((mark) => (log ? 10 ** mark : mark)), places = ticks(start, end).filter((place) => !whole || Number.isInteger(place));
-  const text = (mark) => String(Number(mark.toPrecision(4)));
+  const marks = log ? logTicks(10 ** low, 10 ** top) : ticks(low, top), places = ticks(start, end).filter((place) => !whole || Number.isInteger(place));
+  const text = (mark) => (mark && Math.abs(mark) < 1e-3 ? mark.toExponential() : String(Number(mark.toPrecision(4))));
   const drawing = svg("svg", { class: "chart wide", viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": title },
     marks.map((mark) => [svg("line", { x1: left, x2: wide - 10, y1: y(mark), y2: y(mark), class: "grid" }),
       svg("text", { x: left - 6, y: y(mark) + 4, "text-anchor": "end", class: "tick" }, text(mark))]).flat(),

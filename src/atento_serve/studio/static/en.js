@@ -359,7 +359,7 @@ export default {
   "about.training": "Runs while they are trained: what their journals say, as it is written. Draw a range on a curve to look closer.",
   "reason.no_runs": "No run was given: start Studio with run folders, or with a folder of runs.",
   "training.runs": "Runs that are shown, sixteen at most",
-  "training.axis": "Along",
+  "training.axis": "Axis",
   "training.steps": "updates",
   "training.tokens": "targets (updates × targets an update, about)",
   "training.time": "seconds of training (about, by the speed)",

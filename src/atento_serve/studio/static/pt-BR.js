@@ -359,7 +359,7 @@ export default {
   "about.training": "Execuções enquanto treinam: o que seus diários dizem, à medida que são escritos. Trace um intervalo sobre uma curva para vê-lo de perto.",
   "reason.no_runs": "Nenhuma execução foi dada: inicie o Studio com pastas de execuções, ou com uma pasta que as contenha.",
   "training.runs": "Execuções mostradas, no máximo dezesseis",
-  "training.axis": "Ao longo de",
+  "training.axis": "Eixo",
   "training.steps": "atualizações",
   "training.tokens": "alvos (atualizações × alvos por atualização, aproximado)",
   "training.time": "segundos de treino (aproximado, pela velocidade)",

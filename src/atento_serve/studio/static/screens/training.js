@@ -15,6 +15,7 @@ class Training {
     this.studio = studio;
     this.runs = new Map();  // what is known of each run that is shown: { curves, samples, mark, ... }
     this.names = [];
+    this.errors = {};  // why a run cannot be read, by its name
     const set = (changes) => studio.state.set(changes);
     this.choice = make("fieldset", { class: "checks", id: "runs" });
     this.line = make("p", { class: "muted", id: "connection", role: "status" });
@@ -68,26 +69,24 @@ class Training {
       const take = (event) => {
         if (signal.aborted) return;
         this.take(event);
-        if (event.changes || event.error || this.chosen.every((name) => this.runs.has(name))) tell();
+        if (event.error || this.chosen.every((name) => this.runs.has(name) || name in this.errors)) tell();
       };
       listen(path, last, { signal, broken, take }).catch((error) => { if (!signal.aborted) this.studio.refuse(error); }).finally(tell);
     });
   }
 
-  take({ runs, changes = {}, error }) {
+  take({ runs, changes = {}, error, errors }) {
+    if (errors) {
+      this.errors = errors;
+      this.studio.say(Object.values(errors).map(refused).join(" "));
+    }
     if (runs) this.names = runs;
     if (this.names.length) this.first ??= this.names.slice(0, 1);
     if (error !== undefined) this.failure = error && refused(error);
     for (const [name, change] of Object.entries(changes)) {
-      const known = this.runs.get(name) ?? { curves: {}, samples: [] };
-      if (change.error) {
-        this.runs.set(name, { ...known, error: refused(change.error) });
-        this.studio.say(refused(change.error));
-      } else {
-        const before = change.reset ? { curves: {}, samples: [] } : known, curves = { ...before.curves };
-        for (const [key, points] of Object.entries(change.curves)) curves[key] = [...(curves[key] ?? []), ...points];
-        this.runs.set(name, { ...change, curves, samples: [...before.samples, ...change.samples].slice(-300) });
-      }
+      const before = (change.reset ? null : this.runs.get(name)) ?? { curves: {}, samples: [] }, curves = { ...before.curves };
+      for (const [key, points] of Object.entries(change.curves)) curves[key] = [...(curves[key] ?? []), ...points];
+      this.runs.set(name, { ...change, curves, samples: [...before.samples, ...change.samples].slice(-300) });
     }
     this.follow();  // once the runs are known
     this.draw();
@@ -103,8 +102,8 @@ class Training {
     });
     if (!this.choice.contains(document.activeElement)) this.choice.replaceChildren(make("legend", { class: "unseen" }, t("training.runs")), ...boxes);
     const shown = [...this.runs].filter(([name]) => chosen.includes(name));
-    this.flags.replaceChildren(...[this.failure, ...shown.flatMap(([name, { error, damaged, step, about, ended }]) => [error,
-      step === undefined ? null : t(ended ? "training.ended" : about.steps ? "training.of" : "training.at", { name, step: said(step), steps: said(about.steps ?? 0) }),
+    this.flags.replaceChildren(...[this.failure, ...chosen.map((name) => this.errors[name]).filter(Boolean).map(refused), ...shown.flatMap(([name, { damaged, step, about, ended }]) => [
+      t(ended ? "training.ended" : about.steps ? "training.of" : "training.at", { name, step: said(step), steps: said(about.steps ?? 0) }),
       damaged ? t("training.damaged", { name, count: said(damaged) }) : null])].filter(Boolean).map((text) => make("li", {}, text)));
     const keys = [...new Set(shown.flatMap(([, { curves }]) => Object.keys(curves)))], titles = [...new Set(keys.map((key) => TOGETHER[key] ?? key))];
     this.drawn = titles.map((title) => [this.title(title), keys.filter((key) => (TOGETHER[key] ?? key) === title).flatMap((key) => shown.filter(([, { curves }]) => curves[key])
