@@ -40,7 +40,7 @@ def test_it_links_reads_and_asks_for_nothing_else(browser: Any, report: Path) ->
     assert len(page.asked) == 2, page.asked  # the two pages
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_it_fits_a_small_window_and_axe_finds_nothing(browser: Any, report: Path, theme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
     files = sorted(report.glob("*.html"))

@@ -112,6 +112,7 @@ def test_failed_trials_are_recorded_and_the_search_goes_on(server: ForkServer, f
     refused(server.run("runs", "show", "s", cwd=folder), "s is not a run; it has ", "such as s/trial-0001")
 
 
+@pytest.mark.slow
 def test_a_recipe_that_refuses_values_together_fails_their_trial_alone(server: ForkServer, folder: Path) -> None:
     """The others have equal scores after two steps, which is counted."""
     (folder / "space.yaml").write_text("network.d_model: [8, 12]\nnetwork.n_heads: [2, 8]\n", encoding="utf-8")

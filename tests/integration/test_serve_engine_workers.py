@@ -63,6 +63,7 @@ def test_workers_share_jobs_and_answer_as_the_model_alone(running: Running, mode
     assert under_load(running, model, 60, 16, seed=3) == []
 
 
+@pytest.mark.slow  # test_serve_http_faults kills one through HTTP
 def test_a_killed_worker_costs_its_own_jobs_alone(running: Running) -> None:
     first, second = running.pids("writer")
     pids = long_jobs(running, 4)
@@ -81,6 +82,7 @@ def test_a_killed_worker_costs_its_own_jobs_alone(running: Running) -> None:
     assert running.engine.stats("writer").restarts == 1 and second in running.pids("writer")
 
 
+@pytest.mark.slow  # test_serve_engine reloads one worker
 def test_a_reload_replaces_all_workers_or_none(running: Running, folder: Path, tmp_path: Path) -> None:
     old = running.pids("writer")
     weights = folder / "model.safetensors"

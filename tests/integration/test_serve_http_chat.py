@@ -167,6 +167,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield running
 
 
+@pytest.mark.slow  # test_chat_rendering has the templates that fail
 def test_a_template_that_fails_is_one_refusal_and_the_service_goes_on(own: Served) -> None:
     good = own.post(H, {"model": "lm", "messages": SAID} | SHARED).json()
     cases = [

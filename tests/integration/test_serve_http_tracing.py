@@ -151,7 +151,7 @@ def test_the_service_sends_spans_where_the_standard_variables_say(tmp_path: Path
     "answers",
     [
         pytest.param(False, id="nobody listens", marks=pytest.mark.slow),
-        pytest.param(True, id="it accepts and never answers"),
+        pytest.param(True, id="it accepts and never answers", marks=pytest.mark.slow),
     ],
 )
 def test_a_dead_collector_does_not_delay_the_end(ranker: Path, answers: bool) -> None:

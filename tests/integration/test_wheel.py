@@ -67,6 +67,7 @@ def test_twine_finds_nothing_to_say(release: tuple[Path, Path]) -> None:
     assert done.returncode == 0 and done.stdout.count("PASSED") == 2, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_release_is_tried_as_make_dist_does(python: Path, wheel: Path, tmp_path: Path) -> None:
     said = tried(python, wheel, tmp_path)
     assert said[0].endswith(f"atento {atento_version}") and len(said) == 3 and "micro-world-en-pt" in said[2]
