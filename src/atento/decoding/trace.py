@@ -290,7 +290,7 @@ def rule_name(rule: Any) -> str:
     return name
 
 
-def _step_dict(step: Step) -> dict[str, Any]:
+def _step_dict(step: Step) -> dict[str, object]:
     return {
         "row": step.row,
         "length": step.length,
@@ -301,7 +301,7 @@ def _step_dict(step: Step) -> dict[str, Any]:
     }
 
 
-def _hypothesis_dict(hypothesis: Hypothesis) -> dict[str, Any]:
+def _hypothesis_dict(hypothesis: Hypothesis) -> dict[str, object]:
     return {
         "ids": hypothesis.ids,
         "score": hypothesis.score,

@@ -3,7 +3,6 @@
 import base64
 from collections.abc import Sequence
 from html import escape
-from typing import Any
 
 import numpy as np
 
@@ -73,7 +72,7 @@ def attention_page(
     )
 
 
-def _start(record: AttentionMaps, layer: int, head: Head, kind: str | None, words: bool) -> dict[str, Any]:
+def _start(record: AttentionMaps, layer: int, head: Head, kind: str | None, words: bool) -> dict[str, object]:
     """The map that the page shows first."""
     kind = record.default_kind if kind is None else kind
     record.weights(layer, head, kind)  # raises if the map does not exist
@@ -105,7 +104,7 @@ def _sentence(record: AttentionMaps, start: dict[str, object], *, exact: bool) -
     }
 
 
-def _side(side: Side) -> dict[str, Any]:
+def _side(side: Side) -> dict[str, object]:
     """Tokens and words, each as [label, start, end, special]."""
     return {
         name: [[group.label, group.start, group.end, group.special] for group in groups]

@@ -76,7 +76,7 @@ def _read(data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> Netwo
     )
 
 
-def _write(config: NetworkConfig) -> dict[str, Any]:
+def _write(config: NetworkConfig) -> dict[str, object]:
     rates = (head_dropout(config), head_dropout(config, ("next-sentence",)))
     rate = next((rate for rate in rates if rate is not None), 0.1)
     return {

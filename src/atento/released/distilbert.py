@@ -53,7 +53,7 @@ def _read(data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> Netwo
     )
 
 
-def _write(config: NetworkConfig) -> dict[str, Any]:
+def _write(config: NetworkConfig) -> dict[str, object]:
     rate, answer_rate = head_dropout(config), head_dropout(config, ("answer",))
     return {
         **write_heads(_HEADS, config),

@@ -225,7 +225,7 @@ def _rope(config: NetworkConfig) -> dict[str, object]:
     }
 
 
-def _write(relative: Relative, config: NetworkConfig) -> dict[str, Any]:
+def _write(relative: Relative, config: NetworkConfig) -> dict[str, object]:
     rope = _rope(config)
     biases = {} if relative.bias else {"attention_bias": config.attention.bias}
     biases |= {"mlp_bias": config.feed_forward.bias} if relative.model_type == "llama" else {}

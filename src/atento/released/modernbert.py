@@ -119,7 +119,7 @@ def _heads(data: Mapping[str, Any], names: frozenset[str]) -> tuple[HeadConfig, 
     return (HeadConfig(kind, labels, pooling=_POOLINGS[pooling], **inside),)
 
 
-def _write(config: NetworkConfig) -> dict[str, Any]:
+def _write(config: NetworkConfig) -> dict[str, object]:
     local = () if config.mask is None else config.mask.layers or ()
     kinds = [_LOCAL if n in local else _GLOBAL for n in range(config.n_layers)]
     ropes = {kinds[scheme.layers[0]]: scheme.base for scheme in config.schemes if scheme.layers}

@@ -67,7 +67,7 @@ def _read(data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> Netwo
     )
 
 
-def _write(config: NetworkConfig) -> dict[str, Any]:
+def _write(config: NetworkConfig) -> dict[str, object]:
     return {
         **write_heads(_HEADS, config),
         "model_type": "mpnet",

@@ -1,7 +1,6 @@
 """The `config.json` of the model that a run trains."""
 
 from dataclasses import asdict
-from typing import Any
 
 from atento.config.recipe import READING, Recipe, SourceConfig
 from atento.config.tables.renamed_keys import VERSION
@@ -70,7 +69,7 @@ def _columns_written(recipe: Recipe) -> dict[str, int | str]:
     return {} if usual else written
 
 
-def _reading(recipe: Recipe) -> dict[str, Any]:
+def _reading(recipe: Recipe) -> dict[str, object]:
     """How the first file of training data was read, where it is not as by default."""
     source = recipe.data.train[0]
     if source.file is None and not isinstance(source.source, str):

@@ -66,7 +66,7 @@ def post_processor(template: Template, names: Mapping[int, str]) -> dict[str, ob
     if not names:
         return None
 
-    def piece(slot: Slot) -> dict[str, Any]:
+    def piece(slot: Slot) -> dict[str, object]:
         content, segment = slot
         if isinstance(content, str):
             return {"Sequence": {"id": content, "type_id": segment}}

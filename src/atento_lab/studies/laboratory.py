@@ -118,7 +118,7 @@ def _row(job: Job, results: list[dict[str, Any]]) -> dict[str, object]:
     }
 
 
-def run(job: Job) -> dict[str, Any]:
+def run(job: Job) -> dict[str, object]:
     """Train and measure a network; return numbers by name, and examples for the report."""
     if job.task == "reorder":
         return _run_reorder(job)

@@ -84,7 +84,7 @@ def measure_recurrence(seconds: float) -> Iterator[dict[str, object]]:
     yield from _quality(seconds)
 
 
-def _row(aspect: str, network: str, **values: object) -> dict[str, Any]:
+def _row(aspect: str, network: str, **values: object) -> dict[str, object]:
     values["value"] = float(f"{values['value']:.4g}") if isinstance(values["value"], float) else values["value"]
     return {"bench": "recurrence", "aspect": aspect, "network": network} | values
 
