@@ -22,10 +22,11 @@ pytestmark = pytest.mark.integration
 HOSTILE = '<img src=x onerror="document.title=1"> </script><b>'
 SCREENS = {
     "models": {},
-    "heads": {"model": "en-pt"},
-    "inside": {"model": "llama"},
+    "heads": {"model": "en-pt", "head": "1", "ablate": "1"},
+    "inside": {"model": "llama", "softness": "0.5", "alpha": "1.5"},
     "masks": {"paint": "0.3,5.2"},
     "positions": {"model": "t5"},
+    "compare": {"model": "lm", "b": "llama"},
     "tokens": {"text": "A menina na\u0303o veˆ <b>"},
     "training": {"smooth": "0.5", "log": 1},
 }

@@ -305,3 +305,12 @@ def test_special_tokens_are_left_out_of_alignments_even_with_a_word_index() -> N
         kinds={"cross": [cross]},
     )
     assert [(source, target) for source, target, _ in record.alignment()] == [(1, 0)]
+
+
+def test_induction_is_the_weight_on_what_followed_the_same_token_before() -> None:
+    """Text "a b a c": the second "a" has one earlier "a", which "b" follows; no other token has an earlier equal."""
+    weights = np.array([[1, 0, 0, 0], [0.5, 0.5, 0, 0], [0.1, 0.6, 0.3, 0], [0.25] * 4], dtype=np.float32)
+    found = AttentionRecord(tokens=["a", "b", "a", "c"], kinds={"decoder": [weights[None]]}).report()[0]
+    assert found.induction == pytest.approx(0.6) and found.own == pytest.approx((1 + 0.5 + 0.3 + 0.25) / 4)
+    other = AttentionRecord(tokens=["a", "b", "d", "c"], kinds={"decoder": [weights[None]]}).report()[0]
+    assert other.induction is None

@@ -188,9 +188,10 @@ class AttentionRecord:
     def report(self, kind: str | None = None) -> list[HeadReport]:
         """Statistics of each head, layer by layer (docs/notes.md#a15)."""
         kind = self.default_kind if kind is None else kind
-        layers, special = self.layers(kind), self.sides(kind)[1].special
+        layers, columns = self.layers(kind), self.sides(kind)[1]
+        about: dict[str, Any] = {"same_text": kind != "cross", "tokens": columns.tokens}
         return [
-            describe_head(heads[head], special, layer=layer, head=head, same_text=kind != "cross")
+            describe_head(heads[head], columns.special, layer=layer, head=head, **about)
             for layer, heads in enumerate(layers)
             for head in range(len(heads))
         ]

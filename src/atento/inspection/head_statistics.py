@@ -1,5 +1,6 @@
 """Statistics of attention heads: entropy, distance, weight on special tokens (docs/notes.md#a15)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,9 @@ class HeadReport:
         special: mean weight on special tokens.
         first: mean weight on the first token.
         previous: mean weight on the previous token; None in cross-attention.
+        own: mean weight of a token on itself; None in cross-attention.
+        induction: mean weight on tokens that follow an earlier token equal to the one that reads, over the tokens that
+            have such an earlier one (Olsson et al. 2022); None in cross-attention, or where no token comes again.
     """
 
     layer: int
@@ -28,10 +32,17 @@ class HeadReport:
     special: float
     first: float
     previous: float | None
+    own: float | None = None
+    induction: float | None = None
 
 
-def describe_head(weights: Matrix, special: list[bool], *, layer: int, head: int, same_text: bool) -> HeadReport:
-    """Statistics of a head with weights (T,S); `special` marks columns; `same_text` is True for self-attention."""
+def describe_head(
+    weights: Matrix, special: list[bool], *, layer: int, head: int, same_text: bool, tokens: Sequence[str] = ()
+) -> HeadReport:
+    """Statistics of a head with weights (T,S); `special` marks columns; `same_text` is True for self-attention.
+
+    `tokens` of the text, if they are given, are what induction is measured by.
+    """
     full = weights.astype(np.float64)
     full = full[full.sum(axis=1) > 0]
     if not len(full):
@@ -52,4 +63,17 @@ def describe_head(weights: Matrix, special: list[bool], *, layer: int, head: int
         special=float(full[:, np.array(special, dtype=bool)].sum(axis=1).mean()),
         first=float(full[:, 0].mean()),
         previous=previous,
+        own=float(np.diagonal(weights).astype(np.float64).mean()) if same_text else None,
+        induction=_induction(weights, tokens) if same_text else None,
     )
+
+
+def _induction(weights: Matrix, tokens: Sequence[str]) -> float | None:
+    """The mean weight on what followed earlier equal tokens, over the rows that have one."""
+    names = np.array(tokens)
+    followed = np.zeros(weights.shape, dtype=bool)
+    if len(names) == len(weights):
+        followed[:, 1:] = names[:, None] == names[None, :-1]
+        followed &= np.arange(len(names))[None, :] <= np.arange(len(names))[:, None]
+    rows = followed.any(axis=1)
+    return float((weights * followed).sum(axis=1)[rows].astype(np.float64).mean()) if rows.any() else None

@@ -44,8 +44,9 @@ function largestOf(view, focus) {
 }
 
 // What was drawn last: of a long text only the part in sight is, so a scroll beyond it draws again.
+const WHOLE = 2400;  // pixels: a drawing that is no higher is drawn whole
 let lastLines = null;
-addEventListener("scroll", () => {
+for (const event of ["scroll", "resize"]) addEventListener(event, () => {
   if (!lastLines || !lastLines[0].isConnected) return;
   const [canvas] = lastLines, { top, bottom } = canvas.getBoundingClientRect(), { from, to, height } = canvas.drawn;
   if ((top > 0 && from > 0) || (bottom < innerHeight && to < height)) drawLines(...lastLines);
@@ -53,6 +54,7 @@ addEventListener("scroll", () => {
 
 // The part of a drawing of `height` that is in sight, with half a window on both sides of it.
 function partInSight(canvas, height) {
+  if (height <= WHOLE) return { from: 0, to: Math.max(1, height), height };
   const top = canvas.getBoundingClientRect().top - (canvas.drawn ? canvas.drawn.from : 0), spare = innerHeight / 2;
   const from = Math.max(0, Math.min(height, Math.floor(-top - spare)));
   return { from, to: Math.max(from + 1, Math.min(height, Math.ceil(innerHeight - top + spare))), height };

@@ -10,6 +10,7 @@ from atento_serve.studio.reasons import Reason
 from atento_serve.studio.screens import (
     answers,
     beam_tree,
+    compare,
     fill_masks,
     heads,
     inside_head,
@@ -19,6 +20,7 @@ from atento_serve.studio.screens import (
     next_token,
     position_plots,
     token_columns,
+    tour,
     translate,
     why,
 )
@@ -32,10 +34,12 @@ class Screen:
     Attributes:
         functions: what its page may ask, by name.
         why_not: why a model cannot feed it; None: it can.
+        why_not_two: why it and the model beside it cannot.
     """
 
     functions: Mapping[str, Function] = field(default_factory=dict)
     why_not: Callable[[Model], Reason | None] = lambda model: None
+    why_not_two: Callable[[Model, Model], Reason | None] = lambda model, beside: None
 
 
 SCREENS: dict[str, Screen] = {
@@ -51,18 +55,24 @@ SCREENS: dict[str, Screen] = {
     "labels": Screen(labels.FUNCTIONS, labels.why_not),
     "answer": Screen(answers.FUNCTIONS, answers.why_not),
     "why": Screen(why.FUNCTIONS, why.why_not),
+    "tour": Screen(tour.FUNCTIONS),
+    "compare": Screen(compare.FUNCTIONS, compare.why_not, compare.why_not_two),
     "tokens": Screen(token_columns.FUNCTIONS),
 }
 
 
 class _ModelFields(Fields):
     model: str
+    b: str = ""
 
 
 def _screens(shelf: Shelf, fields: _ModelFields) -> Values:
     """Why a model cannot feed each screen; null: it can."""
     model = shelf.model(fields.model)
     reasons = {name: screen.why_not(model) for name, screen in SCREENS.items()}
+    if fields.b:
+        beside = shelf.model(fields.b)
+        reasons = {name: reason or SCREENS[name].why_not_two(model, beside) for name, reason in reasons.items()}
     return {name: None if reason is None else reason.shown() for name, reason in reasons.items()}
 
 

@@ -24,18 +24,23 @@ def why_not(model: Model) -> Reason | None:
     return None
 
 
+def masked_text(model: Model, text: str, spans: list[list[int]]) -> str:
+    """A text with a mask of the model in the place of each span [start, end]."""
+    mask = tokenizer_of(model).specials.roles.get("mask")
+    masked, behind = "", 0
+    for number, span in enumerate(sorted(spans)):
+        if len(span) != 2 or not behind <= span[0] < span[1] <= len(text):
+            raise wrong_field("/spans", f"each span must be [start, end] within the text, apart: got {span}")
+        masked += text[behind : span[0]] + (str(mask) if mask else f"<extra_id_{number}>")
+        behind = span[1]
+    return masked + text[behind:]
+
+
 def _fill(shelf: Shelf, fields: MaskFields) -> Values:
     """The masked text and its candidates."""
     model = shelf.model(fields.model)
     bounded("top", fields.top, 1, 50)
-    mask = tokenizer_of(model).specials.roles.get("mask")
-    text, behind = "", 0
-    for number, span in enumerate(sorted(fields.spans)):
-        if len(span) != 2 or not behind <= span[0] < span[1] <= len(fields.text):
-            raise wrong_field("/spans", f"each span must be [start, end] within the text, apart: got {span}")
-        text += fields.text[behind : span[0]] + (str(mask) if mask else f"<extra_id_{number}>")
-        behind = span[1]
-    text += fields.text[behind:]
+    text = masked_text(model, fields.text, fields.spans)
     shelf.check_text(model, text)
     candidates = model.fill(text, top=fields.top)
     return {

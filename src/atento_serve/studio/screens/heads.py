@@ -4,18 +4,28 @@ from typing import Literal, cast
 
 import numpy as np
 
-from atento.errors import CapabilityError
+from atento.errors import CapabilityError, UsageError
 from atento.inspection import AttentionRecord, attention_svg
+from atento.inspection.ablation import ablate
+from atento.inspection.attributions import rolled_out
 from atento.inspection.maps import Head
 from atento.inspection.page import attention_page
-from atento.inspection.word_groups import Matrix
+from atento.inspection.word_groups import Matrix, merge_words
+from atento.tasks.classification import classify_texts
+from atento.tasks.generation import prompt_template
+from atento.tasks.model_outputs import network_for, writing_task
+from atento.tasks.scoring import score_texts
+from atento.tasks.task_model import tokenizer_of
+from atento.tasks.text_outputs import texts_of_model
+from atento_serve.engine.verbs import verbs_of
 from atento_serve.http.errors import wrong_field
 from atento_serve.studio.reasons import why_no_attention as why_not
+from atento_serve.studio.screens.next_token import why_not as why_no_text
 from atento_serve.studio.shelf import Function, Shelf, Values
 from atento_serve.studio.tiles import Format, tile
 from atento_serve.studio.traces import TextFields, trace_of
 
-__all__ = ["FUNCTIONS", "record_of", "why_not"]
+__all__ = ["FUNCTIONS", "map_of", "record_of", "why_not"]
 _THUMB = 32  # squares of a side of a small picture, at most
 
 
@@ -64,19 +74,37 @@ def _trace(shelf: Shelf, fields: TextFields) -> Values:
 
 
 def _weights(shelf: Shelf, fields: WeightFields) -> tuple[Values, bytes]:
-    record, head = record_of(shelf, fields), _head(fields)
+    record = record_of(shelf, fields)
     if fields.head != "each":
-        return tile(_map(record, fields, head), fields.format)
+        return tile(map_of(record, fields), fields.format)
     _map(record, fields, 0)  # refuses a layer that there is not
     heads = range(len(record.layers(fields.kind)[fields.layer]))
     tiles = [tile(_map(record, fields, one), fields.format) for one in heads]
     return {**tiles[0][0], "scales": [about["scale"] for about, _ in tiles]}, b"".join(data for _, data in tiles)
 
 
+def map_of(record: AttentionRecord, fields: MapFields) -> Matrix:
+    """The weights that fields name, which the record checks."""
+    return _map(record, fields, _head(fields))
+
+
 def _map(record: AttentionRecord, fields: MapFields, head: Head) -> Matrix:
+    if fields.head == "rollout":
+        return _rollout(record, fields)
     if fields.words:
         return record.word_weights(fields.layer, head, fields.kind).weights
     return record.weights(fields.layer, head, fields.kind)
+
+
+def _rollout(record: AttentionRecord, fields: MapFields) -> Matrix:
+    """The rollout up to a layer: what each token of it holds of the tokens of the text."""
+    record.weights(fields.layer, "mean", fields.kind)  # refuses a layer that there is not
+    if fields.kind == "cross" or (fields.kind == "decoder" and "cross" in record.kinds):
+        raise UsageError("attention rollout is of the self-attention of a text that is read alone")
+    means = [layer.mean(axis=0, dtype=np.float64) for layer in record.layers(fields.kind)[: fields.layer + 1]]
+    joint = rolled_out(means).astype(np.float32)
+    rows, columns = (side.groups() for side in record.sides(fields.kind))
+    return merge_words(joint, rows, columns) if fields.words else joint
 
 
 def _head(fields: MapFields) -> Head:
@@ -112,12 +140,40 @@ def _overview(shelf: Shelf, fields: KindFields) -> tuple[Values, bytes]:
         top = small.max(axis=(1, 2), keepdims=True)  # of each head
         parts.append(np.round(255 * small / np.where(top > 0, top, 1)).astype(np.uint8).tobytes())
         shape = small.shape[1:]
-    rows = [[one.entropy, one.distance, one.special, one.first, one.previous] for one in record.report(fields.kind)]
-    about = {"heads": [len(layer) for layer in layers], "rows": shape[0], "columns": shape[1], "statistics": rows}
+    names = ("entropy", "distance", "special", "first", "previous", "own", "induction")
+    rows = [[getattr(one, name) for name in names] for one in record.report(fields.kind)]
+    about = {"heads": [len(layer) for layer in layers], "rows": shape[0], "columns": shape[1]}
+    about |= {"names": names, "statistics": rows}
     return about, b"".join(parts)
 
 
+def _ablated(shelf: Shelf, fields: MapFields) -> Values:
+    """What the model says with all heads and without one: [name, before, after], probabilities or a log-probability."""
+    model, trace = shelf.model(fields.model), trace_of(shelf, fields)
+    if not isinstance(fields.head, int) or fields.layer < 0:
+        raise wrong_field("/head", f"one head is switched off: got {fields.head!r} of layer {fields.layer}")
+
+    # by the network itself: fast step functions and readers have read its weights, and pass no head to switch off
+    def measured() -> dict[str, float]:
+        network, tokenizer = model.network, tokenizer_of(model)
+        if "classify" in verbs_of(model):
+            first, second = texts_of_model(model, [fields.text])
+            labels = classify_texts(network, tokenizer, first, second, template=model.config.get("template"))
+            return {one.name: one.probability for one in labels[0]}
+        if why_no_text(model) is not None:
+            raise CapabilityError("a head is switched off where the model classifies or writes: this one does neither")
+        source, written = (fields.text, trace.target) if trace.target else ("", fields.text)
+        writer, template = network_for(model, writing_task(model)), prompt_template(network, model.config)
+        return {written: score_texts(writer, tokenizer, [source], [written], template=template)[0].total}
+
+    before = measured()
+    with ablate(model.network, fields.kind, fields.layer, fields.head):
+        after = measured()
+    return {"rows": [[name, value, after[name]] for name, value in before.items()]}
+
+
 FUNCTIONS: dict[str, Function] = {
+    "ablated": (MapFields, _ablated),
     "trace": (TextFields, _trace),
     "weights": (WeightFields, _weights),
     "picture": (PictureFields, _picture),

@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from atento.attention.entmax import entmax
 from atento.inspection.head_steps import HeadSteps, head_steps
 from atento_serve.http.errors import wrong_field
 from atento_serve.studio.reasons import why_no_queries as why_not
@@ -19,6 +20,8 @@ class PairFields(TextFields):
     head: int
     query: int
     key: int | None = None
+    temperature: float = 1.0
+    alpha: float = 1.0
 
 
 def _inside(shelf: Shelf, fields: PairFields) -> Values:
@@ -37,7 +40,19 @@ def _inside(shelf: Shelf, fields: PairFields) -> Values:
     j = read if fields.key is None else fields.key
     if not 0 <= j < n_keys:
         raise wrong_field("/key", f"`key` must be from 0 to {n_keys - 1}: got {j}")
-    return _numbers(steps, fields.head, fields.query, j)
+    if not (0.05 <= fields.temperature <= 20 and 1 <= fields.alpha <= 4):
+        given = f"{fields.temperature:g} and {fields.alpha:g}"
+        raise wrong_field("/alpha", f"`temperature` must be from 0.05 to 20, `alpha` from 1 to 4: got {given}")
+    changed = (fields.temperature, fields.alpha) != (1, 1)
+    return _numbers(steps, fields.head, fields.query, j) | {"own": _own(steps, fields) if changed else None}
+
+
+def _own(steps: HeadSteps, fields: PairFields) -> Values:
+    """The weights of the row by an entmax and a temperature of one's own, and the mix of values that they give."""
+    h, i = fields.head, fields.query
+    scores = steps.content[h, i] if steps.position is None else steps.content[h, i] + steps.position[h, i]
+    weights = entmax((scores / fields.temperature).masked_fill(~steps.allowed[h, i], float("-inf")), fields.alpha)
+    return {"weight": weights.tolist(), "output": (weights @ steps.values[h]).tolist()}
 
 
 def _within(fields: PairFields, n_heads: int, n_queries: int) -> bool:

@@ -25,5 +25,8 @@ export const REFUSALS = [
   ["this is no code of a mask: {code}; try causal() & window(3, 0)", "isto não é código de uma máscara: {code}; tente causal() & window(3, 0)"],
   ["a mask is one of {names}, joined by &, | and ~: got {code}", "uma máscara é uma de {names}, unidas por &, | e ~: veio {code}"],
   ["cells are painted where there are at least as many keys as queries", "células são pintadas onde há pelo menos tantas chaves quanto consultas"],
+  ["the two models split this text into different tokens: their weights have no cells in common", "os dois modelos dividem este texto em tokens diferentes: os seus pesos não têm células em comum"],
+  ["a head is switched off where the model classifies or writes: this one does neither", "uma cabeça é desligada onde o modelo classifica ou escreve: este não faz nenhum dos dois"],
+  ["attention rollout is of the self-attention of a text that is read alone", "o rollout da atenção é da autoatenção de um texto que é lido sozinho"],
   ["the mask does not fit these lengths: {why}", "a máscara não cabe nestes comprimentos: {why}"],
 ];

@@ -1,6 +1,7 @@
 // The screens, a row each, in the order of the rail. `name` is the backend's; its texts are `screen.NAME` and `about.NAME`.
 import answer from "./screens/answer.js";
 import beam from "./screens/beam.js";
+import compare from "./screens/compare.js";
 import fill from "./screens/fill.js";
 import heads from "./screens/heads.js";
 import inside from "./screens/inside.js";
@@ -10,8 +11,9 @@ import models from "./screens/models.js";
 import next from "./screens/next.js";
 import positions from "./screens/positions.js";
 import tokens from "./screens/tokens.js";
+import tour from "./screens/tour.js";
 import training from "./screens/training.js";
 import translate from "./screens/translate.js";
 import why from "./screens/why.js";
 
-export const SCREENS = [models, heads, inside, masks, positions, next, translate, beam, fill, labels, answer, why, tokens, training];
+export const SCREENS = [models, heads, inside, masks, positions, next, translate, beam, fill, labels, answer, why, tokens, training, compare, tour];

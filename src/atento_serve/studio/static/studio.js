@@ -17,7 +17,7 @@ class Studio {
     this.card = null;   // the chosen model
     this.reasons = {};  // why it cannot feed a screen, by its name
     this.round = 0;     // of updates: an answer that comes after the next one began is dropped
-    this.cards = remembering(16, (model) => Promise.all([call("card", { model }), call("screens", { model })]));
+    this.cards = remembering(16, (model, b) => Promise.all([call("card", { model }), call("screens", { model, b })]));
     this.traces = remembering(8, (model, text, target) => call("trace", { model, text, ...(target ? { target } : {}) }));
     this.state.addEventListener("change", ({ detail }) => this.update(detail));
     document.addEventListener("keydown", (event) => this.key(event));
@@ -152,7 +152,7 @@ class Studio {
   async tell(round) {
     let found, problem;
     try {
-      found = await this.cards(this.model);
+      found = await this.cards(this.model, this.state.get("b"));
     } catch (error) {
       problem = error;
     }
@@ -256,6 +256,7 @@ class Studio {
   }
 
   stepToken(by) {
+    if (this.screen?.turn) return this.screen.turn(by);
     const chips = [...this.strip.chips.querySelectorAll(".chip")];
     if (this.strip.element.hidden || !chips.length) return false;
     const now = chips.indexOf(this.strip.pinned());

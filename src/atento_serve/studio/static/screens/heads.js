@@ -1,16 +1,16 @@
 // Heads: where each token looks. Lines between two columns of tokens, a heat map, or all heads as small pictures.
-import { bytes, matrix, remembering } from "../api.js";
+import { bytes, call, matrix, remembering } from "../api.js";
 import { button, folded, make, menu, fillMenu, number, table } from "../dom.js";
 import { many, t } from "../i18n.js";
 import { css, drawHeat, drawLines, fillTokens, groupsOf, headColour, heatGeometry, heatHit, largest, largestOf, ofHead, rampColours, shadeTokens, sized,
   strongest, viewOf } from "../maps.js";
 
-const VIEWS = ["lines", "heat", "overview"];
+const VIEWS = ["lines", "heat", "overview"], BADGES = ["entropy", "distance", "own", "first", "previous", "special", "induction"];
 
 class Heads {
   constructor(studio) {
     this.studio = studio;
-    this.weights = remembering(64, (fields) => matrix("weights", fields));
+    this.weights = remembering(64, (fields) => matrix("weights", { format: "f32", ...fields }));
     this.overviews = remembering(4, (fields) => bytes("overview", fields));
     this.cell = { row: -1, column: -1 };  // of the heat map, pointed at
     this.near = { row: -1, column: -1 };  // the token pointed at in the columns
@@ -34,11 +34,13 @@ class Heads {
       make("div", {}, make("h2", {}, t("heads.is_read")), this.columnList));
     this.grid = make("div", { class: "window", tabindex: 0, role: "group", "aria-label": t("heads.overview") });
     this.details = make("aside", { class: "panel", "aria-label": t("heads.strongest") });
+    this.ablation = make("section", { class: "panel ablation", "aria-label": t("heads.switch_off") });
+    this.badges = menu(t("heads.badge"), ["", ...BADGES].map((badge) => [badge, t(`heads.badge.${badge || "none"}`)]), "", (badge) => this.set({ badge }), { id: "badge" });
     this.equivalent = folded(t("heads.as_table"), () => this.table());
     this.element = make("div", {}, make("div", { class: "controls" }, this.views, this.kinds, this.layers, this.heads, this.scale,
-      make("label", { class: "field" }, t("heads.least"), " ", this.least)), this.caption,
+      make("label", { class: "field" }, t("heads.least"), " ", this.least), this.badges), this.caption,
     make("div", { class: "panels" }, make("section", { class: "panel wide", "aria-label": t("heads.map") }, this.switches, this.lines, this.window, this.grid, this.tip),
-      this.details), this.equivalent);
+      this.details), this.ablation, this.equivalent);
     this.listen();
   }
 
@@ -76,12 +78,13 @@ class Heads {
     const heads = this.trace?.kinds[this.kind]?.heads;
     if (!heads || !["layer", "head"].includes(name)) return null;
     if (name === "layer") return [...heads.keys()];
-    return ["mean", "max", ...(this.viewName === "lines" ? ["all"] : []), ...Array(heads[this.studio.state.number("layer")] ?? 0).keys()];
+    const alone = this.kind === "encoder" || (this.kind === "decoder" && !this.trace.kinds.cross);
+    return ["mean", "max", ...(alone ? ["rollout"] : []), ...(this.viewName === "lines" ? ["all"] : []), ...Array(heads[this.studio.state.number("layer")] ?? 0).keys()];
   }
 
   fields(head) {
     const { state, input } = this.studio;
-    return { ...input, kind: this.kind, layer: state.number("layer"), head: /^\d+$/.test(head) ? Number(head) : head, words: state.on("words"), format: "f32" };
+    return { ...input, kind: this.kind, layer: state.number("layer"), head: /^\d+$/.test(head) ? Number(head) : head, words: state.on("words") };
   }
 
   async update(trace, changed, current) {
@@ -92,7 +95,9 @@ class Heads {
     const shown = this.switchedOn(kind);
     const several = name === "lines" && this.head === "all" ? await this.weights({ ...this.fields("each"), format: "u8" }) : null;
     const overview = name === "overview" ? await this.overviews({ ...this.studio.input, kind: this.kind }) : null;
+    const off = state.on("ablate") && /^\d+$/.test(this.head) && name !== "overview" ? await call("ablated", this.fields(this.head)).catch((error) => error) : null;
     if (!current()) return;
+    this.ablated = off;
     const [words, hide] = [state.on("words"), state.on("hide")];
     const rows = groupsOf(trace.sides[kind.rows], words, hide), columns = groupsOf(trace.sides[kind.columns], words, hide);
     const about = { least: Math.min(100, state.number("least")) / 100, scale: state.get("scale"), writes: this.kind === "cross" };
@@ -116,20 +121,32 @@ class Heads {
     this.scale.querySelector("select").value = state.get("scale") || "largest";
     if (document.activeElement !== this.least) this.least.value = state.number("least");
     const which = { mean: t("heads.mean_of", { heads: many("heads.count", kind.heads[layer]) }), max: t("heads.max_of", { heads: many("heads.count", kind.heads[layer]) }),
-      all: many("heads.count", this.maps.length) }[this.head] ?? t("heads.one", { head: this.head });
+      all: many("heads.count", this.maps.length), rollout: t("heads.rollout_to", { layer }) }[this.head] ?? t("heads.one", { head: this.head });
     this.text = t("heads.caption", { kind: plain(this.kind), layer, which, mask: kind.mask });
     this.caption.textContent = name === "overview" ? t("heads.overview_caption", { kind: plain(this.kind) })
       : `${this.text} ${t(this.view.writes ? "heads.writes" : "heads.rows_read")}`;
     this.lines.hidden = name !== "lines";
     this.window.hidden = name !== "heat";
-    this.grid.hidden = name !== "overview";
+    this.grid.hidden = this.badges.hidden = name !== "overview";
     this.tip.textContent = "";
     this.drawSwitches(kind);
     if (name === "lines") this.layLines();
     else if (name === "heat") this.layHeat();
     else this.layOverview(overview);
     this.drawDetails();
+    this.drawAblation(name);
     this.equivalent.renew();
+  }
+
+  // One head switched off, and what the model says then.
+  drawAblation(name) {
+    const can = /^\d+$/.test(this.head) && name !== "overview", on = this.studio.state.on("ablate"), rows = this.ablated?.rows ?? [];
+    this.ablation.hidden = !can;
+    if (!can) return;
+    const log = rows.length === 1, shown = (value) => number(value, 6);
+    this.ablation.replaceChildren(button(t("heads.ablate", { head: this.head }), () => this.set({ ablate: !on }), { id: "ablate", "aria-pressed": String(on) }),
+      ...(on && this.ablated?.message ? [make("p", {}, this.ablated.message)] : []), ...(rows.length ? [table(t(log ? "heads.log_prob" : "heads.probability"),
+        [t("fill.text"), t("heads.with"), t("heads.without"), t("heads.change")], rows.map(([text, before, after]) => [text, shown(before), shown(after), `${after > before ? "+" : ""}${shown(after - before)}`]))] : []));
   }
 
   drawSwitches(kind) {
@@ -226,25 +243,32 @@ class Heads {
   // --- all heads ---
 
   layOverview({ about, data }) {
-    const values = new Uint8Array(data), { heads, rows, columns, statistics } = about, ramp = rampColours(), zero = css("--zero");
-    const most = Math.max(...heads), grid = make("div", { class: "thumbs" }, make("span", {}, t("heads.layer")),
-      Array.from({ length: most }, (_, head) => make("span", {}, String(head))));
+    const values = new Uint8Array(data), { heads, rows, columns, names, statistics } = about, ramp = rampColours(), zero = css("--zero");
+    const badge = BADGES.includes(this.studio.state.get("badge")) ? this.studio.state.get("badge") : "";
+    const most = Math.max(...heads), grid = make("div", { class: badge ? "thumbs sorted" : "thumbs" });
+    if (!badge) grid.append(make("span", {}, t("heads.layer")), ...Array.from({ length: most }, (_, head) => make("span", {}, String(head))));
     grid.style.setProperty("--heads", most);
+    this.badges.querySelector("select").value = badge;
     let shown = 0;
+    const made = [];
     heads.forEach((count, layer) => {
-      grid.append(make("span", {}, String(layer)));
+      if (!badge) grid.append(make("span", {}, String(layer)));
       for (let head = 0; head < most; head++) {
-        if (head >= count) { grid.append(make("span")); continue; }
+        if (head >= count) { if (!badge) grid.append(make("span")); continue; }
         const canvas = make("canvas", { width: columns, height: rows }), ctx = canvas.getContext("2d"), from = shown * rows * columns;
         for (let cell = 0; cell < rows * columns; cell++) {
           ctx.fillStyle = values[from + cell] ? ramp[values[from + cell]].fill : zero;
           ctx.fillRect(cell % columns, Math.floor(cell / columns), 1, 1);
         }
-        const [entropy, distance, special] = statistics[shown++], label = t("heads.thumb", { layer, head,
-          entropy: entropy.toFixed(2), distance: distance === null ? "–" : distance.toFixed(1), special: special.toFixed(2) });
-        grid.append(button(canvas, () => this.set({ view: null, layer, head }), { class: "thumb", title: label, "aria-label": label }));
+        const said = Object.fromEntries(names.map((name, at) => [name, statistics[shown][at]])), two = (value) => (value === null ? "–" : value.toFixed(2));
+        const label = t("heads.thumb", { layer, head, ...Object.fromEntries(BADGES.map((name) => [name, two(said[name])])) });
+        const thumb = button(canvas, () => this.set({ view: null, layer, head }), { class: "thumb", title: label, "aria-label": label });
+        if (badge) made.push([said[badge] ?? -1, make("div", {}, thumb, make("span", { class: "badge", "data-head": `${layer}.${head}` }, said[badge] === null ? "–" : number(said[badge], 6)), make("small", {}, `${layer}.${head}`))]);
+        else grid.append(thumb);
+        shown++;
       }
     });
+    grid.append(...made.sort((a, b) => b[0] - a[0]).map(([, one]) => one));
     this.grid.replaceChildren(grid);
   }
 
@@ -288,7 +312,7 @@ class Heads {
     ctx.fillRect(0, 0, whole.width, whole.height);
     const { rows, columns, at } = this.view, head = this.head === "all" ? "mean" : this.head;
     const file = async (format) => {
-      if (!["svg", "html"].includes(format)) return null;
+      if (!["svg", "html"].includes(format) || this.head === "rollout") return null;
       const { data } = await bytes("picture", { ...this.fields(head), format });
       return new Blob([data], { type: format === "svg" ? "image/svg+xml" : "text/html" });
     };

@@ -1,11 +1,13 @@
 // Inside a head: every number from a query and a key to the output of the head.
 import { call } from "../api.js";
 import { strips } from "../charts.js";
+import { slider } from "../bars.js";
 import { fillMenu, folded, make, menu, number, table } from "../dom.js";
 import { t } from "../i18n.js";
+import { sourceOf } from "../source.js";
 
-const VECTORS = { 1: ["query", "key", "rotated_query", "rotated_key", "product"], 3: ["value", "share", "from_positions", "output"] };
-const CODE = { vectors: "MultiHeadAttention.split", rotation: "Rotation.__call__", score: "equation.weigh", mask: "LoweredMask.allowed", mix: "kernels.plain" };
+const VECTORS = { 1: ["query", "key", "rotated_query", "rotated_key", "product"], 3: ["value", "share", "from_positions", "output", "own_output"] };
+const CODE = { vectors: "MultiHeadAttention.split", rotation: "Rotation.__call__", score: "equation.weigh", mask: "LoweredMask.allowed", mix: "kernels.plain", own: "entmax" };
 
 class Inside {
   constructor(studio) {
@@ -18,7 +20,10 @@ class Inside {
     this.keys = menu(t("inside.key"), [], "", set("key"), { id: "key" });
     this.sentence = make("p", { id: "caption", role: "status" });
     this.steps = make("div", {});
-    this.element = make("div", {}, make("div", { class: "controls" }, this.kinds, this.layers, this.heads, this.queries, this.keys), this.sentence, this.steps);
+    this.temperature = slider(studio, "softness", t("inside.temperature"), { min: 0.1, max: 5, step: 0.1, off: 1 });
+    this.alpha = slider(studio, "alpha", t("inside.alpha"), { min: 1, max: 3, step: 0.1, off: 1 });
+    this.sources = Object.fromEntries(Object.values(CODE).map((name) => [name, sourceOf(name)]));
+    this.element = make("div", {}, make("div", { class: "controls" }, this.kinds, this.layers, this.heads, this.queries, this.keys, this.temperature.element, this.alpha.element), this.sentence, this.steps);
   }
 
   get kind() {
@@ -43,12 +48,14 @@ class Inside {
     this.trace = trace;
     const { state, input } = this.studio, key = state.get("key"), query = Math.max(0, this.studio.pinned(this.side("rows")));
     const answer = await call("inside", { ...input, kind: this.kind, layer: state.number("layer"), head: this.head, query,
-      ...(key === "" ? {} : { key: state.number("key") }) });
+      ...(key === "" ? {} : { key: state.number("key") }), temperature: this.temperature.value, alpha: this.alpha.value });
     if (!current()) return;
     const kind = trace.kinds[this.kind], labels = (way) => trace.sides[kind[way]].tokens.map(([label]) => label);
     this.rows = labels("rows");
     this.columns = labels("columns");
     this.answer = answer;
+    this.temperature.show();
+    this.alpha.show();
     const choose = (box, pairs, chosen) => fillMenu(box.querySelector("select"), pairs, chosen);
     choose(this.kinds, Object.keys(trace.kinds).map((one) => [one, t(`kind.${one}`)]), this.kind);
     choose(this.layers, this.choices("layer").map((one) => [one, one]), state.number("layer"));
@@ -61,20 +68,20 @@ class Inside {
   draw() {
     const { answer, rows, columns } = this, { row, vectors, key, query } = answer, names = { query: rows[query], key: columns[key] };
     this.sentence.textContent = t(row.allowed[key] ? "inside.reads" : "inside.closed", { ...names, weight: number(row.weight[key], 6) });
-    const step = (at, code, ...content) => make("section", { class: "panel step", "aria-label": t(`inside.step${at}`) },
-      make("h2", {}, `${at}. ${t(`inside.step${at}`)}`), make("p", { class: "muted" }, t(`inside.about${at}`, { ...names, normaliser: answer.normaliser }), " ",
-        make("code", {}, code)), ...content);
+    const step = (at, codes, ...content) => make("section", { class: "panel step", "aria-label": t(`inside.step${at}`) },
+      make("h2", {}, `${at}. ${t(`inside.step${at}`)}`), make("p", { class: "muted" }, t(`inside.about${at}`, { ...names, normaliser: answer.normaliser })), ...content,
+      ...codes.map((code) => this.sources[code]));
     const strip = (at) => this.vectorStrip(at);
     const [first, third] = [strip(1), strip(3)];
     this.picture = first.querySelector("svg");
     this.steps.replaceChildren(
-      step(1, vectors.rotated_query ? `${CODE.vectors}, ${CODE.rotation}` : CODE.vectors, first),
-      step(2, `${CODE.score}, ${CODE.mask}`, this.sum(), make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": t("inside.row") }, this.rowTable())),
-      step(3, CODE.mix, third));
+      step(1, vectors.rotated_query ? [CODE.vectors, CODE.rotation] : [CODE.vectors], first),
+      step(2, [CODE.score, CODE.mask, ...(answer.own ? [CODE.own] : [])], this.sum(), make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": t("inside.row") }, this.rowTable())),
+      step(3, [CODE.mix], third));
   }
 
   vectorStrip(at) {
-    const { vectors } = this.answer, shown = VECTORS[at].filter((name) => vectors[name]).map((name) => [t(`inside.${name}`), vectors[name]]);
+    const { own } = this.answer, vectors = { ...this.answer.vectors, own_output: own?.output }, shown = VECTORS[at].filter((name) => vectors[name]).map((name) => [t(`inside.${name}`), vectors[name]]);
     const title = t(`inside.step${at}`), width = Math.max(...shown.map(([, values]) => values.length));
     const numbers = () => table(title, ["", ...Array(width).keys()].map(String), shown.map(([label, values]) => [label, ...values.map((value) => number(value, 6))]));
     return make("div", {}, make("div", { class: "window", tabindex: 0, role: "group", "aria-label": title },
@@ -92,9 +99,9 @@ class Inside {
   }
 
   rowTable() {
-    const { row, key, normaliser } = this.answer, heads = ["key", "content", ...(row.position ? ["position"] : []), "score", "mask", "weight"];
+    const { row, key, normaliser, own } = this.answer, heads = ["key", "content", ...(row.position ? ["position"] : []), "score", "mask", ...(own ? ["own"] : []), "weight"];
     const rows = this.columns.map((label, at) => [`${at === key ? "▸ " : ""}${label}`, number(row.content[at], 6), ...(row.position ? [number(row.position[at], 6)] : []),
-      number(row.score[at], 6), t(row.allowed[at] ? "inside.open" : "inside.closed_short"), number(row.weight[at], 6)]);
+      number(row.score[at], 6), t(row.allowed[at] ? "inside.open" : "inside.closed_short"), ...(own ? [number(own.weight[at], 6)] : []), number(row.weight[at], 6)]);
     return table(t("inside.row_of", { query: this.rows[this.answer.query], normaliser }), heads.map((name) => t(`inside.column.${name}`)), rows);
   }
 

@@ -1,0 +1,89 @@
+"""The guided tour in a real browser: ten chapters on the package's models, with their numbers and source lines."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import atento
+from atento_serve.studio.screens.tour import FUNCTIONS_SHOWN
+from http_service import Served, served
+from studio_page import StudioPage
+from test_studio_predictions import shown
+
+pytestmark = pytest.mark.integration
+PACKAGE = Path(atento.__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[Served]:
+    """Studio as it opens with nothing given."""
+    with served([], command="studio") as running:
+        yield running
+
+
+@pytest.mark.parametrize("language", ["en", "pt-BR"])
+def test_the_keys_turn_through_ten_chapters(browser: Any, small: Served, language: str) -> None:
+    seen = StudioPage(browser, small).go("tour", language=language)
+    titles, named = set(), set()
+    for chapter in range(1, 11):
+        assert seen.problem == "" and seen.state.get("chapter", "1") == str(chapter)
+        titles.add(seen.page.locator("#chapter-title").text_content())
+        text = str(seen.page.locator(".tour > p").first.text_content())
+        assert 3 <= len(re.findall(r"[.:?!](?: |$)", text.replace(": ", " "))) <= 6, text
+        assert seen.page.locator(".tour figure").is_visible() and len(shown(seen)) > 2
+        seen.page.locator("#question summary").click()
+        assert seen.page.locator("#question p").is_visible()
+        for box in seen.page.locator(".source").all():
+            box.locator("summary code", has_text=".py").wait_for()
+            file, line, name = re.split(r", |: ", str(box.locator("summary").text_content()))
+            lines = (PACKAGE / file).read_text(encoding="utf-8").splitlines()
+            assert name.rpartition(".")[2] in " ".join(lines[int(line) - 1 : int(line) + 2])
+            text = str(box.locator("pre").text_content())
+            assert lines[int(line) - 1].strip() == text.splitlines()[0] and len(text.splitlines()) > 4
+            named.add(name)
+        seen.page.evaluate("document.activeElement.blur()")
+        seen.page.keyboard.press("ArrowRight" if chapter % 2 else "Space")
+        seen.wait()
+    assert len(titles) == 10 and named < FUNCTIONS_SHOWN.keys() and seen.complaints == []
+    seen.page.keyboard.press("ArrowLeft")
+    assert seen.wait().state["chapter"] == "9"
+
+
+def test_the_figures_are_of_the_package_s_models(browser: Any, small: Served) -> None:
+    seen = StudioPage(browser, small).go("tour", chapter=3)
+    weights = atento.load("micro-world-lm").attend("O gato vê a casa velha.").weights(0, 1)[5, :6]
+    assert np.allclose([float(row[1].split(" ")[0]) for row in shown(seen)], weights, atol=1e-5)
+    found: Any = atento.load("micro-world-mlm").fill("O <mask> vê a casa velha.", top=8)
+    rows = shown(seen.go("tour", chapter=6))
+    assert [row[0] for row in rows] == [one.token for one in found]
+    assert np.allclose([float(row[1].split(" ")[0]) for row in rows], [one.probability for one in found], atol=1e-5)
+    seen.page.locator("#try").click()
+    assert seen.wait().problem == "" and seen.page.locator("#masked").text_content() == "O <mask> vê a casa velha."
+    for chapter in range(1, 11):
+        seen.go("tour", chapter=chapter).page.locator("#try").click()
+        assert seen.wait().problem == "" and seen.state["screen"] != "tour", chapter
+
+
+def test_without_the_small_models_a_chapter_says_how_to_see_its_figure(browser: Any, studio: Served) -> None:
+    seen = StudioPage(browser, studio).go("tour", chapter=99)
+    assert seen.problem == "" and "micro-world-tense" in str(seen.page.locator(".tour figure").text_content())
+    assert seen.page.locator("#try").count() == 0
+    answer = studio.post("/studio/api/source", {"name": "os.system"})
+    assert answer.status_code == 404 and "names no function" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_and_it_fits_and_is_saved(browser: Any, small: Served, theme: str) -> None:
+    pytest.importorskip("axe_playwright_python", reason="axe is not installed")
+    seen = StudioPage(browser, small, color_scheme=theme, bypass_csp=True, width=360)
+    for chapter in (1, 2, 3, 10):
+        assert seen.go("tour", chapter=chapter).axe() == [], chapter
+        assert seen.page.evaluate("document.documentElement.scrollWidth") <= 360
+        seen.page.locator(".save summary").click()
+        with seen.page.expect_download() as file:
+            seen.page.get_by_role("button", name="HTML", exact=True).click()
+        assert file.value.path().stat().st_size > 500
