@@ -1,0 +1,253 @@
+"""Code for CUDA on a twin of that device (`cuda_twin`): kernels, captured steps, training, models; as on the CPU."""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import atento
+from atento.attention import attend
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.parallel import ParallelConfig
+from atento.config.sections.training import TrainingConfig
+from atento.data.batches.batch import Batch, Part
+from atento.decoding import MBR, Beam, Greedy, Sample, generate
+from atento.errors import UsageError
+from atento.inference.graphs import ROOM, WARM_UP, GraphStepFunction
+from atento.networks import build_network
+from atento.training.faults import take_update
+from atento.training.replica import joined
+from atento.training.step import Updater
+from cuda_twin import CudaTensor, cuda_twin
+from test_attention_kernels import MASKS, B, H, S, T
+from test_attention_varlen import MASKS as VARLEN_MASKS
+from test_attention_varlen import outcome, qkv
+from test_networks_fast import DECODERS, ENCODER_DECODERS, SIZES, inputs, network_of
+
+
+@pytest.fixture
+def twin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with cuda_twin(monkeypatch):
+        yield
+
+
+def test_the_twin_tells_devices_apart(twin: None) -> None:
+    x = torch.arange(6.0).view(2, 3).to("cuda:0")
+    assert x.is_cuda and x.device == torch.device("cuda", 0) and torch.ones(2, device=x.device).is_cuda
+    assert (x * 2 + torch.tensor(1.0)).tolist() == [[1, 3, 5], [7, 9, 11]]
+    assert x[torch.tensor([1])].is_cuda  # PyTorch moves indices
+    assert not x.cpu().is_cuda and x.cpu().numpy().sum() == 15
+    with pytest.raises(RuntimeError, match="same device"):
+        x + torch.ones(2, 3)
+    with pytest.raises(RuntimeError, match="same device"):
+        torch.ones(2, 3)[x[0].long()]
+    with pytest.raises(RuntimeError, match="numpy"):
+        x.numpy()
+
+
+@pytest.mark.covering
+@pytest.mark.parametrize("kernel", ["auto", "plain", "fused", "blocked"])
+@pytest.mark.parametrize("name", MASKS)
+def test_kernels_on_a_gpu_give_what_they_give_on_a_cpu(name: str, kernel: str, twin: None) -> None:
+    """Masks are made on the CPU, as those of a recipe, and lowered to the device of the queries."""
+    g = torch.Generator().manual_seed(1)
+    leaves = [torch.randn(B, H, n, 16, generator=g) for n in (T, S, S)]
+    results = []
+    for place in ("cpu", "cuda:0"):
+        q, k, v = (x.to(place, copy=True).requires_grad_() for x in leaves)
+        mask = MASKS[name]
+        out = attend(q, k, v, mask=mask.to(place) if isinstance(mask, Tensor) else mask, kernel=kernel)
+        gradients = torch.autograd.grad(out.square().sum(), (q, k, v))
+        assert all(isinstance(x, CudaTensor) == (place != "cpu") for x in (out, *gradients))
+        results.append([x.detach().cpu() for x in (out, *gradients)])
+    for cpu, cuda in zip(*results):
+        torch.testing.assert_close(cuda, cpu, rtol=0, atol=1e-5)
+
+
+def varlen_attn(query: Tensor, key: Tensor, value: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor, max_q: int, max_k: int,
+                *, scale: float, window_size: tuple[int, int]) -> Tensor:  # fmt: skip
+    """What PyTorch documents for its kernel, sequence by sequence; (-1, 0) sees no later key, (-1, -1) sees all."""
+    assert cu_seq_q.dtype == cu_seq_k.dtype == torch.int32 and query.is_cuda and cu_seq_q.is_cuda
+    q_bounds, k_bounds, outputs = cu_seq_q.tolist(), cu_seq_k.tolist(), []
+    lengths = [np.diff(bounds) for bounds in (q_bounds, k_bounds)]
+    assert (max(lengths[0]), max(lengths[1])) == (max_q, max_k) and len(q_bounds) == len(k_bounds)
+    for (begin, end), (first, last) in zip(pairwise(q_bounds), pairwise(k_bounds)):
+        scores = torch.einsum("qhk,shk->hqs", query[begin:end], key[first:last]) * scale
+        if window_size == (-1, 0):
+            later = torch.ones(end - begin, last - first, dtype=torch.bool, device=query.device).triu(1)
+            scores = scores.masked_fill(later, -torch.inf)
+        weights = scores.softmax(-1) if last > first else scores  # no keys: the kernel leaves numbers of its own
+        outputs.append(torch.einsum("hqs,shk->qhk", weights, value[first:last]) + (0.0 if last > first else 7.0))
+    return torch.cat(outputs)
+
+
+@pytest.mark.parametrize("name", VARLEN_MASKS)
+def test_variable_length_attention_is_given_what_pytorchs_kernel_takes(
+    name: str, twin: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch.nn.attention import varlen
+
+    real = inspect.signature(varlen.varlen_attn)
+    assert inspect.signature(varlen_attn).parameters.keys() <= real.parameters.keys()
+    monkeypatch.setattr(varlen, "varlen_attn", varlen_attn)
+    leaves, mask = qkv(torch.float32), VARLEN_MASKS[name]
+    expected = outcome(leaves, "plain", mask)
+    found = outcome([x.to("cuda:0") for x in leaves], "varlen", mask.to("cuda:0") if isinstance(mask, Tensor) else mask)
+    for got, plain in zip(found, expected):
+        torch.testing.assert_close(got.cpu(), plain, rtol=0, atol=1e-5)
+
+
+ALL = {
+    name: (ENCODER_DECODERS | DECODERS)[name]
+    for name in ("transformer", "t5", "rotary, grouped heads", "llama", "alibi")
+}
+STRATEGIES = [Greedy(), Beam(4, n_best=4), Sample(n=3), MBR("chrf", (Sample(n=4), Beam(3, n_best=3)))]
+
+
+@pytest.mark.covering
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
+@pytest.mark.parametrize("name", ALL)
+def test_plain_and_captured_steps_write_what_the_cpu_writes(name: str, strategy: Any, twin: None) -> None:
+    network = network_of(ALL[name])
+    ids, real = inputs([5, 9, 1, 9], "left" if name in DECODERS else "right")
+    arguments: dict[str, Any] = {"max_new_tokens": [12, 7, 40, 20], "seed": 5}
+    expected = generate(network, ids, strategy, token_mask=real, **arguments)
+    on_gpu = network_of(ALL[name]).to("cuda:0")
+    for source in (on_gpu, GraphStepFunction(on_gpu)):
+        found = generate(source, ids.to("cuda:0"), strategy, token_mask=real.to("cuda:0"), **arguments)
+        assert [[h.ids for h in row] for row in found] == [[h.ids for h in row] for row in expected]
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_graph_is_captured_once_for_each_memory(precision: Any, twin: None) -> None:
+    network = network_of(NetworkConfig(**SIZES | {"max_len": 256}), dtype=torch.float32).to("cuda:0")
+    steps = GraphStepFunction(network, precision)
+    ids, real = inputs([5, 7])
+    state = steps.begin(ids.to("cuda:0"), real.to("cuda:0"))
+    tokens, graphs = torch.tensor([4, 5], device="cuda:0"), []
+    for _ in range(ROOM + 8):
+        logits, state = steps.step(tokens, state)
+        assert logits.is_cuda and logits.dtype == torch.float32 and logits.shape == (2, SIZES["vocab_size"])
+        graphs.append(state.buffers.graph)
+        assert all(part.dtype == getattr(torch, precision) for part in (*state.buffers.keys, *state.buffers.values))
+        tokens = logits.argmax(dim=1)
+    assert graphs[:WARM_UP] == [None] * WARM_UP and graphs[WARM_UP] is not None
+    assert len({id(graph) for graph in graphs if graph is not None}) == 2  # its room has grown once
+
+
+NETWORKS = {
+    "encoder-decoder": NetworkConfig(**SIZES | {"dropout": 0.1}),
+    "decoder": NetworkConfig(**SIZES | {"dropout": 0.1}, architecture="decoder"),
+}
+
+
+def batch_for(name: str) -> Batch:
+    g = torch.Generator().manual_seed(2)
+    ids = torch.randint(4, SIZES["vocab_size"], (6, 9), generator=g)
+    token_mask = torch.arange(9) < torch.tensor([9, 3, 9, 5, 1, 7])[:, None]
+    inputs: dict[str, Tensor] = {"ids": ids, "token_mask": token_mask}
+    if name == "encoder-decoder":
+        inputs = {"source_ids": ids, "target_ids": ids.flip(1), "source_token_mask": token_mask}
+    return Batch(inputs, {"vocabulary": ids.masked_fill(~token_mask, -1)})
+
+
+@pytest.mark.covering
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_updates_on_a_gpu_are_those_of_the_cpu(name: str, precision: str, twin: None) -> None:
+    """Parts are made on the CPU; dropout draws the same masks; the optimizer's state is on the device."""
+    batch = batch_for(name)
+    losses = []
+    for place in ("cpu", "cuda:0"):
+        torch.manual_seed(0)
+        settings = TrainingConfig(learning_rate=1e-2, ema=0.9)
+        updater = Updater(build_network(NETWORKS[name]).to(place), settings, precision)
+        sums = [updater.update([Part(batch), Part(batch)], step, 1e-2)[0]["vocabulary"].loss for step in (1, 2, 3)]
+        weights, _ = updater.checkpoint_tensors()
+        assert all(value.is_cuda == (place != "cpu") for value in weights.values())
+        losses.append(sums)
+    assert losses[0][-1] < losses[0][0]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5 if precision == "float32" else 1e-2)
+
+
+CALLS: dict[str, Callable[[Any], object]] = {
+    "micro-world-en-pt": lambda model: model.translate(["the white cat sleeps .", "a dog sees the cat ."], beam=3),
+    "micro-world-answers": lambda model: model.answer("who sleeps ?", "the white cat sleeps ."),
+    "micro-world-entailment": lambda model: model.classify([("the cat sleeps .", "a cat sleeps .")]),
+    "micro-world-entities": lambda model: model.tag(["Ana sees Rui ."]),
+    "micro-world-lm": lambda model: (
+        model.generate(["the cat"], max_new_tokens=8),
+        model.perplexity(["a cat sleeps ."]),
+    ),
+    "micro-world-mlm": lambda model: (model.fill("the <mask> sleeps ."), model.embed(["a cat", "dogs"]).round(4)),
+    "micro-world-tense": lambda model: model.classify(["the cat sleeps ."]),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_models_on_a_gpu_say_what_they_say_on_a_cpu(name: str, twin: None) -> None:
+    expected = CALLS[name](atento.load(name, device="cpu"))
+    model = atento.load(name, device="cuda:0")
+    assert model.device == torch.device("cuda", 0)
+    texts, numbers = zip(*(_parts(repr(each)) for each in (expected, CALLS[name](model))))
+    assert texts[0] == texts[1]
+    assert numbers[1] == pytest.approx(numbers[0], rel=1e-4, abs=1e-4)
+
+
+def _parts(said: str) -> tuple[str, list[float]]:
+    """What was said without its numbers, and those."""
+    number = r"-?\d+\.\d*(?:e-?\d+)?"
+    return re.sub(r"\s+", " ", re.sub(number, "", said)), [float(each) for each in re.findall(number, said)]
+
+
+def test_memory_that_runs_out_on_a_gpu_is_given_back_and_the_update_is_cut(
+    twin: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    freed: list[str] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: freed.append("cache"))
+    settings, said, asked = TrainingConfig(learning_rate=1e-2), list[str](), list[int]()
+    updater = Updater(build_network(NETWORKS["decoder"]).to("cuda:0"), settings, "float32")
+    real = updater._part_gradients
+
+    def first_fails(*arguments: Any) -> Any:
+        if not freed:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+        return real(*arguments)
+
+    def parts(update: int, pieces: int, ours: object = None) -> Iterator[Part]:
+        asked.append(pieces)
+        return iter([Part(batch_for("decoder"))] * pieces)
+
+    monkeypatch.setattr(updater, "_part_gradients", first_fails)
+    run: Any = SimpleNamespace(
+        config=settings, updater=updater, replica=updater.replica, steps=3,
+        progress=SimpleNamespace(splits=1, skipped_in_row=0), batches=SimpleNamespace(parts=parts),
+        reporter=SimpleNamespace(line=said.append),
+    )  # fmt: skip
+    assert take_update(run, 1, 1e-2)["vocabulary"].targets > 0
+    assert freed == ["cache"] and set(asked) == {1, 2} and run.progress.splits == 2
+    assert len(said) == 1 and "step 1: memory ran out (CUDA out of memory. Tried to allocate 2 GiB)" in said[0]
+
+
+def test_each_process_of_a_machine_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[Any] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    monkeypatch.setattr(joined.dist, "init_process_group", lambda backend, **options: chosen.append(backend))
+    for name, value in {"LOCAL_RANK": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    joined._connect(ParallelConfig(), "cuda", 1, 4)
+    assert chosen == [1, "cpu:gloo,cuda:nccl"]
+    for device, rank in (("cuda", "2"), ("cuda:0", "1")):
+        monkeypatch.setenv("LOCAL_RANK", rank)
+        with pytest.raises(UsageError, match=f"this machine has 2: got device '{device}' and process {rank} "):
+            joined._connect(ParallelConfig(), device, int(rank), 4)
+    assert len(chosen) == 2
