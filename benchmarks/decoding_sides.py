@@ -191,6 +191,8 @@ class CTranslate2:
             self.translator = self.library.Translator(
                 str(folder), device=device, compute_type=compute_type, inter_threads=1, intra_threads=threads
             )
+            if device != "cpu":  # its CUDA libraries are loaded by the first product
+                self.translator.translate_batch([["4"]], max_decoding_length=1)
         except (RuntimeError, ValueError) as error:  # a build, or a GPU, without it
             raise CapabilityError(f"CTranslate2 in {compute_type} on {device}: {error}") from None
         self.vocab_size = len(json.loads((folder / "shared_vocabulary.json").read_text(encoding="utf-8")))

@@ -80,7 +80,8 @@ bench() {
 }
 
 if [ "$device" = cuda ]; then
-  part tests 16 "$python" -m pytest -q -p no:cacheprovider -m gpu tests
+  # the files that have them, those that compile no kernels first
+  part tests 16 "$python" -m pytest -q -p no:cacheprovider -m gpu $(grep -rl "mark\.gpu" tests --include="*.py" | sort -r)
   size=transformer-base
 else
   part tests 16 "$python" -m pytest -q -p no:cacheprovider --collect-only -m gpu tests/unit

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -25,7 +26,9 @@ from benchmarks import (
 )
 from benchmarks.decoding_sides import Ours, Transformers
 from benchmarks.devices import FLASH, SDPA, PlainLoop, attend_by, device_of, peers_of, precisions_of
+from benchmarks.encoding_sides import OurEncoder
 from benchmarks.finetuning_sides import OurTuning, TransformersLoop, natural_texts, write_classifier
+from cuda_twin import cuda_twin
 
 ON_A_GPU = ("bfloat16", "float16", "float32")
 
@@ -178,6 +181,34 @@ def test_the_memory_of_one_contender_does_not_count_for_the_next(monkeypatch: py
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     devices.forget_peak()
     assert events == ["empty_cache", "reset_peak_memory_stats"]
+
+
+def test_our_sides_run_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the twin: the tokens, vectors and losses of the CPU."""
+    write_classifier(tmp_path / "classifier", "tiny")
+    decoding.write_weights(tmp_path / "weights", decoding.SIZES["tiny"])
+    encoding.write_encoder(tmp_path / "encoder", encoding.SIZES["tiny"], ())
+    work, texts = decoding.Work((5, 7), 1, 6), natural_texts("tiny", updates=1, per_update=8)
+    sentences = encoding.natural_sentences(6, encoding.SIZES["tiny"])
+
+    def results(place: str) -> tuple[Any, ...]:
+        sides: list[Any] = [Ours(), Ours(), OurEncoder(), OurTuning(), pretraining_sides.Ours(), training.OurUpdates()]
+        written, captured, encoder, tuning, pretrained, updates = sides
+        written.load(tmp_path / "weights", "plain", place)
+        captured.load(tmp_path / "weights", "float32", place, True)
+        encoder.load(tmp_path / "encoder", "float32", place)
+        tuning.load(tmp_path / "classifier", "bfloat16", "lora", place)
+        pretrained.load("bert", "tiny", "float16", "", 200, place)
+        updates.load(training.SIZES["tiny"], "float16", place)
+        losses = [*tuning.run(texts), pretrained.run(1).real, updates.run(1)]
+        return written.run(work), captured.run(work), encoder.run(sentences), losses
+
+    expected = results("cpu")
+    with cuda_twin(monkeypatch):
+        found = results("cuda:0")
+    assert found[:2] == expected[:2] and found[0] == found[1]
+    assert np.allclose(found[2], expected[2], atol=1e-5)
+    assert found[3] == pytest.approx(expected[3], rel=1e-2)
 
 
 def test_transformers_writes_in_float16(tmp_path: Path) -> None:
