@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import subprocess
+import sys
 from datetime import date
 from itertools import groupby
 from pathlib import Path
@@ -39,7 +40,9 @@ def machine(device: str) -> list[Row]:
             "driver": said("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
             "CUDA of torch": str(torch.version.cuda),
         }
-    found |= {"processor": f"{platform.processor() or platform.machine()}, {len(os.sched_getaffinity(0))} cores"}
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if sys.platform == "linux" else []
+    name = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    found |= {"processor": f"{name}, {os.cpu_count()} cores"}
     found |= {
         "Python": platform.python_version(),
         "torch": torch.__version__,

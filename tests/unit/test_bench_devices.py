@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from atento.cli.commands import bench
 from atento.cli.measurements import MEASUREMENTS, ON_DEVICES
 from atento.errors import CapabilityError, UsageError
 from benchmarks import (
@@ -54,6 +55,11 @@ def test_a_device_is_auto_cpu_or_cuda() -> None:
         assert device_of("auto") == "cpu"
         with pytest.raises(UsageError, match="PyTorch finds no GPU here"):
             next(BENCHES["training"](1, device="cuda"))
+
+
+def test_a_measurement_without_devices_refuses_one() -> None:
+    with pytest.raises(UsageError, match=r"--device is for training, .*, graphs: got it for words"):
+        bench.bench("words", device="cpu")
 
 
 def test_precisions_of_a_gpu_with_and_without_bfloat16(monkeypatch: pytest.MonkeyPatch, bf16: None) -> None:
