@@ -1,4 +1,4 @@
-"""Encoding speed of BERT-base compared with sentence-transformers and ONNX Runtime, run alternately.
+"""Encoding speed of BERT-base compared with sentence-transformers, ONNX Runtime and OpenVINO, run alternately.
 
 2,000 sentences of natural lengths, from text to vectors, with the same random weights; each contender runs in a
 separate process with the same number of threads. The vectors are compared, so all do the same work.
@@ -21,8 +21,11 @@ from atento.tasks.grouping import by_length
 from atento.text import Tokenizer
 from benchmarks.devices import device_of, peers_of, precisions_of
 from benchmarks.encoding_sides import (
+    FixedScales,
     OnnxExport,
     OnnxRuntime,
+    OpenVino,
+    OpenVinoExport,
     OurEncoder,
     SentenceTransformers,
     Vectors,
@@ -47,10 +50,12 @@ SIZES: dict[str, NetworkConfig] = {
     "tiny": presets.bert_base(vocab_size=300, d_model=32, d_ff=64, n_heads=4, n_layers=2, max_len=128),
 }
 _MAX_ERROR = 1e-3  # relative to a vector's norm, for float32
+_SAMPLES = 300  # texts that fix the scales of int8, where they are fixed
 _INT8_ERROR = 0.029  # of ONNX Runtime in int8, where it is not measured
 _PEER = "sentence-transformers float32"
-_GOALS = (  # ours ("fastest": with no greater error than int8 of ONNX Runtime), the peer, times as fast
+_GOALS = (  # ours ("fastest": with no greater error than the int8 peer, or ONNX Runtime's), the peer, times as fast
     ("fastest", "onnxruntime int8", 1.3),
+    ("fastest", "openvino int8", 1.1),
     ("atento float32", "onnxruntime float32", 1.1),
     ("fastest", _PEER, 4.0),
 )
@@ -90,16 +95,11 @@ def measure_encoding(
             contenders = {who: made for who, made in contenders.items() if who.startswith("atento")}
             yield {"bench": "encoding", "who": _PEER, "skipped": "pip install sentence-transformers"}
         if device != "cpu":
-            yield {"bench": "encoding", "who": "onnxruntime", "skipped": "is measured on the CPU"}
-        elif any(importlib.util.find_spec(package) is None for package in ("onnx", "onnxruntime", "transformers")):
-            yield {"bench": "encoding", "who": "onnxruntime", "skipped": "pip install onnx onnxruntime transformers"}
+            yield {"bench": "encoding", "who": "onnxruntime", "skipped": "is measured on the CPU, as OpenVINO is"}
         else:
-            with Side(OnnxExport) as export:
-                export.run((folder, config, Path(name) / "onnx"))
-            for precision in ("float32", "int8"):
-                file = Path(name) / "onnx" / f"{precision}.onnx"
-                contenders[f"onnxruntime {precision}"] = (OnnxRuntime, (folder, file))
-        yield about("encoding", size, ("transformers", "sentence_transformers", "onnxruntime"))
+            samples = texts[:_SAMPLES] if sentences else natural_sentences(_SAMPLES, config, seed=2)
+            yield from _add_converted(contenders, folder, config, samples)
+        yield about("encoding", size, ("transformers", "sentence_transformers", "onnxruntime", "openvino", "nncf"))
         sides: dict[str, Side] = {}
         for who, (kind, arguments) in contenders.items():
             try:
@@ -121,6 +121,36 @@ def _on_device(folder: Path, device: str) -> dict[str, tuple[type[Contender], tu
         for who, attention in peers_of(device, precision):
             made[f"sentence-{who} {precision}"] = (SentenceTransformers, (folder, device, precision, attention))
     return made
+
+
+def _add_converted(
+    contenders: dict[str, tuple[type[Contender], tuple[object, ...]]],
+    folder: Path,
+    config: NetworkConfig,
+    samples: Sequence[str],
+) -> Iterator[dict[str, object]]:
+    """Add those on files that are made of `folder`, beside it; yield a row for each peer that is not installed."""
+    with Side(FixedScales) as export:
+        export.run((folder, samples, folder.parent / "fixed"))
+    contenders["atento int8, fixed scales"] = (OurEncoder, (folder.parent / "fixed", "int8", "cpu"))
+    if _missing("onnx", "onnxruntime", "transformers"):
+        yield {"bench": "encoding", "who": "onnxruntime", "skipped": "pip install onnx onnxruntime transformers"}
+    else:
+        with Side(OnnxExport) as export:
+            export.run((folder, config, folder.parent / "onnx"))
+        for kind in ("float32", "int8"):
+            contenders[f"onnxruntime {kind}"] = (OnnxRuntime, (folder, folder.parent / "onnx" / f"{kind}.onnx"))
+    if _missing("openvino", "nncf", "transformers"):
+        yield {"bench": "encoding", "who": "openvino int8", "skipped": "pip install openvino nncf transformers"}
+    else:
+        file = folder.parent / "openvino.xml"
+        with Side(OpenVinoExport) as export:
+            export.run((folder, samples, file))
+        contenders["openvino int8"] = (OpenVino, (folder, file))
+
+
+def _missing(*packages: str) -> bool:
+    return any(importlib.util.find_spec(package) is None for package in packages)
 
 
 def natural_sentences(count: int, config: NetworkConfig, seed: int = 1, *, median: int = 24) -> list[str]:
@@ -181,10 +211,10 @@ def _rows(
         for peer in measurements:
             if peer not in ours:
                 yield _ratio(who, peer, measurements)
-    limit = errors.get("onnxruntime int8", _INT8_ERROR)
-    near = [who for who in ours if errors[who] <= limit]
     for side, peer, goal in _GOALS if device == "cpu" else ():
         if peer in measurements:
+            limit = errors.get(peer if "int8" in peer else "onnxruntime int8", _INT8_ERROR)
+            near = [who for who in ours if errors[who] <= limit]
             who = min(near, key=lambda name: best_seconds(measurements[name])) if side == "fastest" else side
             yield _ratio(who, peer, measurements) | {"goal": goal, "fastest": side == "fastest"}
 

@@ -1,7 +1,7 @@
-"""The contenders of the encoding benchmark on one BERT folder: Atento, sentence-transformers and ONNX Runtime."""
+"""The contenders of the encoding benchmark on one BERT: Atento, sentence-transformers, ONNX Runtime, OpenVINO."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from atento.config.sections.network import NetworkConfig, network_to_dict
 from atento.config.tables.tasks import EMBEDDING
+from atento.convert.layouts import convert
 from atento.convert.onnx_engine import quantize, write_graph
 from atento.convert.onnx_graphs import graphs_of
 from atento.model import load
@@ -67,6 +68,20 @@ class OurEncoder:
     def run(self, texts: Sequence[str]) -> Vectors:
         """Return a vector per text (N,D)."""
         return self.model.embed(texts, pooling="mean", batch_tokens=self.batch_tokens)
+
+
+class FixedScales:
+    """Makes the folder in 8 bits with fixed scales that `OurEncoder` loads; as `OnnxExport`."""
+
+    def load(self, *arguments: object) -> None:
+        """Do nothing."""
+
+    def run(self, work: tuple[Path, Sequence[str], Path]) -> None:
+        """Convert (folder of `write_encoder`, texts for the scales, folder to write)."""
+        folder, texts, target = work
+        file = target.with_suffix(".txt")
+        file.write_text("".join(text + "\n" for text in texts), encoding="utf-8")
+        convert(folder, target, "atento", precision="int8", calibrate=file)
 
 
 class SentenceTransformers:
@@ -138,17 +153,71 @@ class OnnxRuntime:
 
     def run(self, texts: Sequence[str]) -> Vectors:
         """Return a vector per text (N,D): the mean over real tokens."""
-        rows = self.tokenizer(list(texts), truncation=True)["input_ids"]
-        vectors: list[Vectors] = [np.zeros(0, dtype=np.float32)] * len(rows)
-        for batch in by_length([len(row) for row in rows], BATCH_TOKENS):
-            ids = np.zeros((len(batch), len(rows[batch[0]])), dtype=np.int64)
-            token_mask = np.zeros_like(ids)
-            for index, row in enumerate(batch):
-                ids[index, : len(rows[row])] = rows[row]
-                token_mask[index, : len(rows[row])] = 1
-            inputs = {"input_ids": ids, "attention_mask": token_mask, "token_type_ids": np.zeros_like(ids)}
-            (hidden,) = self.session.run(None, inputs)
-            pooled = (hidden * token_mask[..., None]).sum(axis=1) / token_mask.sum(axis=1, keepdims=True)
-            for index, row in enumerate(batch):
-                vectors[row] = pooled[index].astype(np.float32)
-        return np.stack(vectors)
+        return batched(texts, self.tokenizer, lambda inputs: self.session.run(None, inputs)[0])
+
+
+class OpenVinoExport:
+    """Makes the file of OpenVINO in int8 by NNCF, with its usual settings for Transformers; as `OnnxExport`."""
+
+    other_library = True
+
+    def load(self, *arguments: object) -> None:
+        """Do nothing."""
+
+    def run(self, work: tuple[Path, Sequence[str], Path]) -> None:
+        """Convert and quantise (folder of `write_encoder`, texts for the scales, file for the network)."""
+        import nncf
+        import openvino
+        from transformers import AutoModel, AutoTokenizer
+
+        folder, texts, file = work
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        network = AutoModel.from_pretrained(folder).eval()
+        converted = openvino.convert_model(network, example_input=dict(tokenizer([texts[0]], return_tensors="pt")))
+        names = [tensor.get_any_name() for tensor in converted.inputs]
+
+        def inputs(text: str) -> dict[str, object]:
+            encoded = tokenizer([text], truncation=True, return_tensors="np")
+            return {name: encoded[name] for name in names}
+
+        data = nncf.Dataset(list(texts), inputs)
+        kind = nncf.ModelType.TRANSFORMER
+        quantized = nncf.quantize(converted, data, model_type=kind, subset_size=len(texts))
+        openvino.save_model(quantized, file, compress_to_fp16=False)
+
+
+class OpenVino:
+    """OpenVINO on the CPU, with our batches."""
+
+    other_library = True
+
+    def load(self, folder: Path, file: Path) -> None:
+        """Load the tokenizer's folder and a file of `OpenVinoExport`."""
+        import openvino
+        from transformers import AutoTokenizer
+
+        options = {"INFERENCE_NUM_THREADS": torch.get_num_threads(), "PERFORMANCE_HINT": "LATENCY"}
+        self.network = openvino.Core().compile_model(file, "CPU", options)
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+
+    def run(self, texts: Sequence[str]) -> Vectors:
+        """Return a vector per text (N,D): the mean over real tokens."""
+        return batched(texts, self.tokenizer, lambda inputs: self.network(inputs)[0])
+
+
+def batched(texts: Sequence[str], tokenizer: Any, read: Callable[[dict[str, Any]], Any]) -> Vectors:
+    """The mean over each text's real tokens (N,D), of what `read` gives for batches of similar lengths."""
+    rows = tokenizer(list(texts), truncation=True)["input_ids"]
+    vectors: list[Vectors] = [np.zeros(0, dtype=np.float32)] * len(rows)
+    for batch in by_length([len(row) for row in rows], BATCH_TOKENS):
+        ids = np.zeros((len(batch), len(rows[batch[0]])), dtype=np.int64)
+        token_mask = np.zeros_like(ids)
+        for index, row in enumerate(batch):
+            ids[index, : len(rows[row])] = rows[row]
+            token_mask[index, : len(rows[row])] = 1
+        inputs = {"input_ids": ids, "attention_mask": token_mask, "token_type_ids": np.zeros_like(ids)}
+        hidden = read(inputs)
+        pooled = (hidden * token_mask[..., None]).sum(axis=1) / token_mask.sum(axis=1, keepdims=True)
+        for index, row in enumerate(batch):
+            vectors[row] = pooled[index].astype(np.float32)
+    return np.stack(vectors)

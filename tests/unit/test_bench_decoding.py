@@ -24,8 +24,11 @@ from benchmarks.decoding_parts import measure_parts
 from benchmarks.decoding_sides import Conversion, CTranslate2, Ours, Transformers, Work, write_weights
 from benchmarks.encoding import natural_sentences, padding, relative_error
 from benchmarks.encoding_sides import (
+    FixedScales,
     OnnxExport,
     OnnxRuntime,
+    OpenVino,
+    OpenVinoExport,
     OurEncoder,
     SentenceTransformers,
     vocabulary,
@@ -326,6 +329,24 @@ def test_g8_onnx_runtime_gives_the_same_vectors(encoder: tuple[Path, list[str], 
         side.load(folder, exported / f"{kind}.onnx")
         errors[kind] = relative_error(side.run(texts), vectors)
     assert errors["float32"] < 1e-5 < errors["int8"] < 0.2
+
+
+@pytest.mark.parametrize("side", ["fixed scales", "openvino"])
+def test_g8_int8_with_scales_of_texts_is_near(encoder: tuple[Path, list[str], Any], side: str, tmp_path: Path) -> None:
+    """Ours and OpenVINO's by NNCF: near in float32, and not the same."""
+    folder, texts, vectors = encoder
+    samples, ours = natural_sentences(100, encoding.SIZES["tiny"], seed=2), OurEncoder()
+    if side == "fixed scales":
+        FixedScales().run((folder, samples, tmp_path / "fixed"))
+        ours.load(tmp_path / "fixed", "int8")
+        assert 1e-5 < relative_error(ours.run(texts), vectors) < 0.2
+        return
+    for package in ("openvino", "nncf", "transformers"):
+        pytest.importorskip(package)
+    OpenVinoExport().run((folder, samples, tmp_path / "network.xml"))
+    peer = OpenVino()
+    peer.load(folder, tmp_path / "network.xml")
+    assert 1e-5 < relative_error(peer.run(texts), vectors) < 0.2
 
 
 def test_h12_parts_of_a_step_add_up_to_it(weights: Path) -> None:

@@ -99,9 +99,15 @@ def calibrate(network: Encoder, rows: Sequence[Sequence[int]]) -> None:
         network.features(ids)
     for hook in hooks:
         hook.remove()
+    made: list[Int8Projection] = []
     for owner, name, linear in maps:
         uniform = name == "outer" and not getattr(owner, "gated", False)  # the activation before it hands on codes
-        setattr(owner, name, int8_map(linear, inputs[id(linear)], uniform=uniform))
+        least = 1.0 if name == "output" else _HELPS
+        new = int8_map(linear, inputs[id(linear)], uniform=uniform, least=least)
+        setattr(owner, name, new)
+        if name == "output" and owner.n_kv_heads == owner.n_heads:
+            _join_rates(made[-1], new)
+        made.append(new)
 
 
 def _batches(rows: Sequence[Sequence[int]]) -> Iterator[Tensor]:
@@ -123,8 +129,20 @@ def _record(inputs: dict[int, _Inputs], kept: int, linear: nn.Module, arguments:
     own.rows.append(x[:: math.ceil(len(x) / kept)].clone())
 
 
-def int8_map(linear: nn.Linear, inputs: _Inputs, *, uniform: bool) -> Int8Projection:
-    """The map of 8 bits whose products with the rows are nearest to those of `linear`; `uniform` as there."""
+def _join_rates(values: Int8Projection, output: Int8Projection) -> None:
+    """Let the map whose last outputs are the values also apply the rates of the map that reads the heads' outputs."""
+    step, width = output.rates.max(), output.in_features
+    values.scales[-width:] *= output.rates / step
+    if values.bias is not None:
+        values.bias[-width:] *= output.rates / step
+    output.rates = nn.Parameter(step.reshape(1), requires_grad=False)
+
+
+def int8_map(linear: nn.Linear, inputs: _Inputs, *, uniform: bool, least: float = _HELPS) -> Int8Projection:
+    """The map of 8 bits whose products with the rows are nearest to those of `linear`.
+
+    `uniform` as there. Smoothing must leave less than the share `least` of the squared error.
+    """
     x = inputs.sample()
     expected = F.linear(x, linear.weight, linear.bias)
 
@@ -141,7 +159,7 @@ def int8_map(linear: nn.Linear, inputs: _Inputs, *, uniform: bool) -> Int8Projec
     if uniform:
         return plain[1]
     smooth = min((tried(strength, share) for strength in _STRENGTHS for share in _SHARES[:3]), key=itemgetter(0))
-    return (smooth if smooth[0] < _HELPS * plain[0] else plain)[1]
+    return (smooth if smooth[0] < least * plain[0] else plain)[1]
 
 
 def _rounded(linear: nn.Linear, inputs: _Inputs, strength: float, share: float) -> Int8Projection:

@@ -235,7 +235,7 @@ class PackedStack:
         """The output (N,D) of the first `depth` layers, or of all.
 
         Args:
-            x: (N,D), row after row.
+            x: (N,D), row after row; the pass may write in its memory.
             lengths: (B,) of the rows, descending.
             depth: with fewer than all layers, the output is that without the final norm.
         """
@@ -311,8 +311,8 @@ class _Layer:
             fused = _FUSED.get(feed_forward.activation, "none")
         self.activation = None if fused != "none" else feed_forward.activation
         self.gated = feed_forward.gated
-        fixed = isinstance(attention.output, Int8Projection)
-        self.attended_type = torch.float32 if fixed else attention_type
+        self.in_place = isinstance(attention.output, Int8Projection)
+        self.attended_type = torch.float32 if self.in_place else attention_type
         self.input = _packed(attention.input, precision, dtype=attention_type)
         self.output = _packed(attention.output, precision)
         self.inner = _packed(feed_forward.inner, precision, fused, reader=None if self.gated else feed_forward.outer)
@@ -322,7 +322,10 @@ class _Layer:
         """(N,D) -> (N,D), as layer number `index`."""
         first, second = self.norms
         attended = self._attend(self.input(first(x) if self.pre_norm else x), rows, index)
-        x = self.output.plus(attended, x)
+        if self.in_place:
+            self.output.add_to(x, attended)
+        else:
+            x = self.output.plus(attended, x)
         if not self.pre_norm:
             x = first(x)
         for part in x.split(_CHUNK):
@@ -338,7 +341,8 @@ class _Layer:
     def _attend(self, projected: Tensor, rows: list[_Rows], index: int) -> Tensor:
         """Queries, keys and values (N,(H+2·Hkv)·K) -> the heads' outputs (N,H·K)."""
         attention = self.attention
-        out = torch.zeros(len(projected), attention.n_heads * attention.d_head, dtype=self.attended_type)
+        out = projected.new_empty(len(projected), attention.n_heads * attention.d_head, dtype=self.attended_type)
+        out[rows[-1].span.stop if rows else 0 :] = 0  # below the last token
         for group in rows:
             q, k, v = attention.split(group.padded(projected))  # (B,H,L,K) and (B,Hkv,L,K)
             terms = group.terms[index]
