@@ -18,7 +18,7 @@ from atento.config.tables.renamed_keys import VERSION
 from atento.config.tables.tasks import task_with
 from atento.decoding.trace import Trace
 from atento.errors import CapabilityError, UsageError, path_of
-from atento.inference.choose import NetworkStepFunction, check_int8, reader, step_function
+from atento.inference.choose import NetworkStepFunction, check_int8, hooked, reader, step_function
 from atento.inference.packed_linear import Precision
 from atento.inspection import AttentionRecord
 from atento.models.configuration import CALIBRATION
@@ -174,9 +174,12 @@ class Model(TaskModel):
         return load(name).embed
 
     def _kept(self, kept: dict[Versions, T], make: Callable[[], T]) -> T:
-        """What is kept for the present weights, made if there is none."""
+        """What is kept for the present weights and for whether they are hooked, made if there is none."""
         weights = self.network.parameters()
-        versions = tuple((value.data_ptr(), 0 if value.is_inference() else value._version) for value in weights)
+        versions = (
+            (0, int(hooked(self.network))),
+            *((value.data_ptr(), 0 if value.is_inference() else value._version) for value in weights),
+        )
         with _LOCK:
             if versions not in kept:
                 keep_freed_memory()  # every step allocates the same large blocks again

@@ -1,14 +1,17 @@
 """Heads taken away: the output is as if the head had read nothing, and the loss tells which heads matter (A15)."""
 
 import re
+from collections.abc import Callable
 
 import pytest
 import torch
 
+import atento
 from atento.attention.multihead import MultiHeadAttention
 from atento.config.sections.network import NetworkConfig
 from atento.errors import UsageError
 from atento.inspection.ablation import ablate, ablation_effects, attentions
+from atento.model import Model
 from atento.networks import EncoderDecoder, build_network
 
 SOURCE, TARGET = torch.tensor([[5, 6, 7, 3]]), torch.tensor([[2, 5, 6]])
@@ -72,3 +75,24 @@ def test_a_head_that_is_not_there_is_said(network: EncoderDecoder) -> None:
         pass
     with pytest.raises(UsageError, match="no head 0 in self attention of layer 0"), ablate(network, "self", 0, 0):
         pass
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "call"),
+    [
+        ("micro-world-tense", "encoder", lambda model: model.classify("o gato dormiu .").probability),
+        ("micro-world-en-pt", "cross", lambda model: model.score(["the cats sleep ."], ["Os gatos dormem."])[0].total),
+        ("micro-world-lm", "decoder", lambda model: model.score(["o gato"], ["dorme ."])[0].total),
+    ],
+)
+def test_a15_a_loaded_model_answers_without_the_head(name: str, kind: str, call: Callable[[Model], float]) -> None:
+    """The fast passes have read the weights and call no module: they stand aside while one is hooked."""
+    model = atento.load(name)
+    before = call(model)
+    with ablate(model.network, kind, 0, 0):
+        without = call(model)
+    assert call(model) == before != pytest.approx(without, rel=1e-5)
+    part = attentions(model.network)[kind, 0]
+    with torch.no_grad():
+        part.output.weight[:, : part.d_head] = 0.0  # what the head has computed reaches nothing
+    assert call(model) == pytest.approx(without, rel=1e-5)

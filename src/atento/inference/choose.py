@@ -5,6 +5,7 @@ from copy import deepcopy
 from typing import Literal
 
 import torch
+from torch import nn
 
 from atento.errors import AtentoWarning, CapabilityError
 from atento.inference.encoder_reading import FastReader, why_no_fast_reading
@@ -40,7 +41,8 @@ def step_function(
     Args:
         network: an encoder-decoder or a language model, on the stack or recurrent, in evaluation mode.
         kind: "plain" is the network's own forward pass. "fast" holds a packed copy of the weights. "graphs" is fast
-            with one CUDA graph a step. "auto" is fast on a CPU where the network supports it, else plain.
+            with one CUDA graph a step. "auto" is fast on a CPU where the network supports it, else plain; and plain
+            while a module has a hook, which other passes would not call.
         precision: "float32", "bfloat16", or "int8" (fast on a CPU alone). None: the type of the weights.
         device: None: the device of the weights. Another one: the network is copied to it; the copy is `network` of the
             step function, and the one that `observe` can observe.
@@ -66,6 +68,8 @@ def step_function(
         return PrefixStepFunction(network, prompt)
     weight_dtype = str(weight.dtype).removeprefix("torch.")
     reason = why_not_fast(network)
+    if kind == "auto" and hooked(network):
+        kind, precision = "plain", None
     # On a GPU, "auto" takes plain steps. `tools/gpu_session.sh` writes the table that decides: graphs beside plain
     # steps at the same precision; graphs are to be the choice when each row (1, 16 texts; greedy, beam) is >= 1.1.
     on_cpu = weight.device.type == "cpu"
@@ -84,9 +88,14 @@ def step_function(
     return PlainStepFunction(network)
 
 
+def hooked(network: nn.Module) -> bool:
+    """Whether a module has a hook, such as that of `inspection.ablate`: the fast passes do not call the modules."""
+    return any(module._forward_hooks or module._forward_pre_hooks for module in network.modules())
+
+
 def reader(network: Network, precision: Precision | None = None) -> Network:
     """The network that reads texts for a loaded model: with packed weights and no padding where the network supports
-    it, else the network itself.
+    it, else the network itself; also while a module has a hook.
 
     Args:
         network: any network, in evaluation mode.
@@ -107,7 +116,7 @@ def reader(network: Network, precision: Precision | None = None) -> Network:
         reason = why_no_int8(network) if isinstance(network, Encoder) else type(network).__name__
         if reason is not None:
             raise CapabilityError(f"int8 reading is for encoders on the CPU, not for {reason}")
-    if not isinstance(network, Encoder) or reason is not None:
+    if not isinstance(network, Encoder) or reason is not None or hooked(network):
         return network
     chosen_precision: Precision = "bfloat16" if network.embedding.weight.dtype == torch.bfloat16 else "float32"
     return FastReader(network, precision or chosen_precision).eval()
