@@ -109,7 +109,7 @@ def _stop_signal(run: Run, stop: StopRequest) -> signal.Signals | None:
 def log(run: Run, rate: float, tokens_per_second: float, more: Mapping[str, object] | None = None) -> None:
     """Write a train event: the mean loss per real target since the last train event, summed over heads.
 
-    With several heads, `nll_HEAD` is the mean of each. `more` is added to the event.
+    With several heads, `nll_HEAD` is the mean of each. The norm is of the last update. `more` is added to the event.
     """
     interval = run.progress.interval
     means = {
@@ -122,6 +122,7 @@ def log(run: Run, rate: float, tokens_per_second: float, more: Mapping[str, obje
         "nll": sum(nll for _, nll in means.values()),
         "learning_rate": rate,
         "tokens_per_second": tokens_per_second,
+        "gradient_norm": run.updater.norm,
     }
     if len(means) > 1:
         event |= {f"nll_{head}": nll for head, (_, nll) in means.items()}

@@ -91,6 +91,7 @@ class Updater:
         self.optimizer = Optimizer(network, config, self.trained, self.parameters)
         self.noise = GradientNoise() if config.log_gradient_noise else None
         self.loss_scale = LossScale() if precision == "float16" else None
+        self.norm: float | None = None  # of the gradient of the last update before clipping; None: it is not finite
         # threads that have shared an operation spin before they sleep, and take the cores of a small network's parts
         on_cpu, elements = self.device.type == "cpu", sum(weight.numel() for weight in self.parameters.values())
         self._threads = torch.get_num_threads()  # of the present update
@@ -178,9 +179,11 @@ class Updater:
                 sums[head].add(Sums(*values))
         gradient_sum.finish()
         divisor = max(1, next(iter(counts.values()), 1)) if scales is None else factor
+        self.norm = None
         norm = self._divide_and_clip(divisor, sums, step)
         if not norm < float("inf"):
             return {}, norm
+        self.norm = norm
         if self.noise is not None:
             self.noise.squares = self.replica.exchange(self.noise.squares)
             self.noise.update(norm)
