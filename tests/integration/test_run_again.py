@@ -482,19 +482,19 @@ def test_a_run_taken_elsewhere_is_still_a_model(server: ForkServer, place: Path,
 
 
 def test_metrics_jsonl_has_the_contracts_events(run: Path) -> None:
-    """event, step, loss, nll, learning_rate, tokens_per_second; on valid the scores by name; in their order."""
+    """event, step, loss, nll, learning_rate, tokens_per_second (and ours); on valid the scores by name; in order."""
     found = read_journal(run / "metrics.jsonl")
     assert [(event["event"], event["step"]) for event in found] == [
         *(("train", 4), ("checkpoint", 4), ("train", 8), ("valid", 8), ("checkpoint", 8), ("end", 8))
     ]
     for event in found:
         keys = {
-            "train": {"event", "step", "loss", "nll", "learning_rate", "tokens_per_second"},
+            "train": {"event", "step", "loss", "nll", "learning_rate", "tokens_per_second", "gradient_norm"},
             "valid": {"event", "step", "loss", "nll", "chrf"},
         }.get(event["event"], {"event", "step"})
         assert set(event) == keys
     first, second = events(run, "train")
-    assert second["loss"] < first["loss"] and 0 < second["learning_rate"] <= 5e-3
+    assert 0 < first["gradient_norm"] < 100 and second["loss"] < first["loss"] and 0 < second["learning_rate"] <= 5e-3
     assert first["loss"] != first["nll"]  # smoothing included, and without
 
 

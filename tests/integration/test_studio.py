@@ -235,6 +235,7 @@ def test_the_service_shows_it_only_when_told_and_with_its_key(browser: Any, stud
         assert plain.get("/studio/").status_code == 404
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("screen", SCREENS)
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing(browser: Any, studio: Served, screen: str, theme: str) -> None:
@@ -313,6 +314,7 @@ def test_each_view_of_heads_draws(browser: Any, studio: Served, view: str) -> No
         assert seen.wait().state["head"] == "1" and "view" not in seen.state
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("form", ["png", "svg", "html", "json"])
 @pytest.mark.parametrize("screen", SCREENS)
 def test_what_is_saved_stands_alone(browser: Any, studio: Served, screen: str, form: str, tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_a_screen_is_shown_without_complaint_and_saved(browser: Any, studio: Ser
             assert file.value.path().stat().st_size > 100, (screen, kind)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_axe_finds_nothing(browser: Any, studio: Served, theme: str) -> None:
     seen = StudioPage(browser, studio, bypass_csp=True)
     for screen, state in SCREENS.items():

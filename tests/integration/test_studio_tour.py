@@ -76,7 +76,7 @@ def test_without_the_small_models_a_chapter_says_how_to_see_its_figure(browser: 
     assert answer.status_code == 404 and "names no function" in answer.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_axe_finds_nothing_and_it_fits_and_is_saved(browser: Any, small: Served, theme: str) -> None:
     pytest.importorskip("axe_playwright_python", reason="axe is not installed")
     seen = StudioPage(browser, small, color_scheme=theme, bypass_csp=True, width=360)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -86,11 +87,14 @@ def test_a_training_is_watched_while_it_runs_is_killed_and_goes_on(browser: Any,
         assert seen.problem.startswith("No run was given")
         assert seen.page.locator("[data-screen=training].off").count() == 1
         process = train(runs / "live", log)
-        until(lambda: (runs / "live" / "metrics.jsonl").exists(), 120)
+        journal = runs / "live" / "metrics.jsonl"
+        until(lambda: journal.exists() and len(read_journal(journal)) > 2, 120)
+        process.send_signal(signal.SIGSTOP)  # or it would end before a page that is slow to open shows it
         seen.page.reload()
         seen.wait()
         shows(seen, "of 100")
-        until(lambda: len(read_journal(runs / "live" / "metrics.jsonl")) > 20, 120)
+        process.send_signal(signal.SIGCONT)
+        until(lambda: len(read_journal(journal)) > 20, 120)
         process.kill()
         process.wait()
         killed = read_run(runs / "live")

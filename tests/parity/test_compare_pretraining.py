@@ -73,4 +73,5 @@ def test_both_sides_begin_alike_and_learn(tool: Any, text: Path, objective: str)
     for first, *_, last in (ours, theirs):
         assert (first["updates"], first["seconds"]) == (0, 0.0) and last["seconds"] >= 1.0
         assert last["loss"] < first["loss"] - 0.05 and last["tokens"] / last["updates"] == pytest.approx(400, rel=0.2)
-    assert ours[-1]["padding"] < (0.4 if objective == "elmo" else 0.05) and theirs[-1]["padding"] < 0.5
+    # a slow machine takes few updates in the second, and the share of one of them alone is above that of all
+    assert ours[-1]["padding"] < (0.4 if objective == "elmo" else 0.15) and theirs[-1]["padding"] < 0.5
