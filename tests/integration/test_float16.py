@@ -11,6 +11,7 @@ import atento
 from atento.errors import UsageError
 from atento.training import step
 from atento.training.optimizer import LossScale
+from atento.training.run import Progress
 from runs import differences, events, state
 
 pytestmark = pytest.mark.integration
@@ -68,3 +69,18 @@ def test_a_processor_without_float16_is_told_before_any_work(tmp_path: Path, mon
     with pytest.raises(UsageError, match=r"^`training.precision: float16` needs a GPU, .* auto is \w+ here$"):
         train(tmp_path / "run")
     assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_a_run_in_float16_begins_at_a_checkpoint_that_has_no_scale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of another type, as an earlier version wrote it."""
+    monkeypatch.setattr(torch.cpu, "_is_amx_fp16_supported", lambda: True)
+    whole = Progress.to_dict
+    with monkeypatch.context() as earlier:
+        earlier.setattr(
+            Progress, "to_dict", lambda self: {key: value for key, value in whole(self).items() if key != "loss_scale"}
+        )
+        atento.train(RECIPE, data={"train": PAIRS, "valid": PAIRS[:2]}, out=tmp_path / "a", device="cpu")
+    train(tmp_path / "b", from_=f"{tmp_path / 'a'}@12", overrides={"training.steps": 14})
+    assert state(tmp_path / "b")["loss_scale"]["taken"] + len(events(tmp_path / "b", "overflow")) == 2

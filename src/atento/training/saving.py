@@ -170,7 +170,7 @@ def restore(run: Run, path: Path) -> dict[str, Any]:
     if run.updater.noise is not None:
         run.updater.noise.sums = dict(run.progress.noise)
     if run.updater.loss_scale is not None:
-        run.updater.loss_scale = LossScale(**checkpoint.state["loss_scale"])
+        run.updater.loss_scale = LossScale(**checkpoint.state.get("loss_scale", {}))  # of a run in another type: none
     return checkpoint.state
 
 
