@@ -5,6 +5,7 @@ Requests and answers are one JSON object a line: {"argv": ..., "cwd": ...} -> {"
 function of a test (`conftest.in_small_process`). The server itself uses no thread, so forking it is safe.
 """
 
+import contextlib
 import faulthandler
 import gc
 import hashlib
@@ -38,6 +39,12 @@ def main() -> None:
     import atento.evaluation
     import atento.model
     import atento.runs.train
+
+    with contextlib.suppress(ImportError):  # which every run of labelled data imports at its end
+        import sklearn.feature_extraction.text
+        import sklearn.linear_model
+
+        assert sklearn
 
     atento.cli.main.application()  # imports the module of every command
     assert torch.get_num_threads() == 1 and all(

@@ -24,6 +24,7 @@ COMMANDS = {
     "train": "train",
     "plan": "plan",
     "launch": "launch",
+    "baseline": "baseline",
     "search": "search",
     **{verb: spec.module or verb for verb, spec in VERBS.items()},
     "evaluate": "evaluate",

@@ -1,5 +1,7 @@
 """The end of a run: train to the last step, average checkpoints, score the test data, write the last event."""
 
+from dataclasses import replace
+
 import torch
 
 from atento.config.reading.loading import dump_recipe, recipe_values
@@ -14,6 +16,7 @@ from atento.runs.classifier import classifier_of, fit_classifier
 from atento.runs.folder import end_event, scores_on_test, write_environment, write_outputs
 from atento.runs.run_identity import located
 from atento.runs.setup import Setup
+from atento.runs.simple_baseline import baseline_of, compared
 from atento.storage.average_weights import average_run
 from atento.storage.whole_file import write_whole
 from atento.tasks.split_evaluation import evaluate, evaluation_of
@@ -22,6 +25,7 @@ from atento.training.progress import Reporter
 from atento.training.run import Run
 from atento.training.trackers import TrackedRun, Trackers
 
+_CHARACTERS = 6_000_000  # of training records that a simple learner takes seconds for
 RunResult = tuple[Run, dict[str, float] | None, bool]  # run, test scores, whether it had already finished
 
 
@@ -68,9 +72,23 @@ def _train_and_score(setup: Setup, run: Run) -> RunResult:
     if setup.recipe.training.average > 1:
         _average(setup, run)
     test = None if setup.data.test is None else _test(setup, setup.data.test)
+    _compare(setup, run, test)
     scores = {f"test_{name}": value for name, value in (test or {}).items()}
     run.journal.append({"event": "end", "step": run.progress.step, **scores})
     return run, test, False
+
+
+def _compare(setup: Setup, run: Run, test: dict[str, float] | None) -> None:
+    """Report the best simple learner beside the final score: of the test data, or of the best validation."""
+    recipe, best, name = setup.recipe, run.progress.best, run.score_name
+    scores = test or ({} if best is None else {name: signed(name, best)})
+    if not recipe.training.baseline or name not in recipe.metrics or name not in scores:
+        return
+    split = "valid" if test is None else "test"
+    data = replace(setup.data, valid=None) if split == "test" else replace(setup.data, test=None)
+    result = baseline_of(recipe, data, most=_CHARACTERS)
+    for line in compared(result, split, scores) if result.scores[split] else ():
+        setup.report(line)
 
 
 def _average(setup: Setup, run: Run) -> None:

@@ -30,6 +30,7 @@ MAY_CHANGE = (
     "training.log_every",
     "training.keep",
     "training.average",
+    "training.baseline",
     "training.non_finite",
     "training.async_checkpoints",
     "training.parallel.replicate",

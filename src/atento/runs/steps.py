@@ -40,12 +40,12 @@ from atento.runs.prepare import (
     network_for,
     new_tokenizer,
     training_batches,
-    training_labels,
     with_objective_heads,
     with_task_heads,
 )
 from atento.runs.run_identity import has_begun, identity_of
 from atento.runs.setup import Setup
+from atento.runs.simple_baseline import with_usual_metrics
 from atento.runs.token_data import data_of_run
 from atento.runs.vector_cache import cached_config, frozen_vectors, saved_config
 from atento.storage.catalogue import clean, newest
@@ -54,7 +54,6 @@ from atento.tasks.features import without_dropout
 from atento.tasks.question_answering import readable_questions
 from atento.tasks.samples import samples
 from atento.tasks.split_evaluation import evaluate, held_out_batches
-from atento.tasks.verb_table import usual_metrics
 from atento.text.tokenizer import Tokenizer
 from atento.training.allocator import (
     CAPACITY,
@@ -112,11 +111,7 @@ def choose_sizes(setup: Setup) -> None:
 
 def choose_metrics(setup: Setup) -> None:
     """Choose the metrics by the tags and the scores of the training data, where the recipe names none."""
-    spec, origins = TASKS[setup.recipe.task], setup.loaded.origins
-    if (spec.plain_metrics or spec.scored_metrics) and origins["metrics"].startswith("task "):
-        train = setup.data.train
-        metrics = usual_metrics(spec, training_labels(setup.recipe, train), train.columns)
-        setup.loaded = replace(setup.loaded, recipe=replace(setup.recipe, metrics=metrics))
+    setup.loaded = with_usual_metrics(setup.loaded, setup.data.train)
 
 
 def choose_rates(setup: Setup) -> None:

@@ -1,0 +1,255 @@
+"""The simple learners that a model is compared with: counts, overlaps of words, and TF-IDF with a linear model."""
+
+import re
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from atento.data.records.splits import Split
+from atento.errors import MissingPartError, install_hint
+from atento.metrics.output_kinds import Outputs
+from atento.text.sentences import split_sentences
+
+Predict = Callable[[Split], Sequence[object]]
+
+_WORD = r"(?u)\b\w+\b"
+_FEATURES = 200_000  # words and pairs of words of a TF-IDF table at most
+_OF_VECTORS = 4096  # the same where the vectors are stored without gaps
+_SHORT = 0.5  # targets of less than this share of their sources' words are summaries
+
+
+@dataclass(frozen=True)
+class Learner:
+    """A learner without a network.
+
+    Attributes:
+        name: what it is called in the table of scores.
+        fit: from the training records to a function that gives the outputs for those of another split.
+        applies: whether it says something of such training records.
+    """
+
+    name: str
+    fit: Callable[[Split], Predict]
+    applies: Callable[[Split], bool] = lambda train: True
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text in lower case, without punctuation."""
+    return re.findall(_WORD, text.lower())
+
+
+def overlap(first: str, second: str) -> float:
+    """The share of the words of two texts that both have (Jaccard), 0 to 1."""
+    one, other = set(words_of(first)), set(words_of(second))
+    return len(one & other) / max(1, len(one | other))
+
+
+def _most_frequent(field: str, train: Split) -> Predict:
+    """The most frequent value of a field; the first in order where several are."""
+    counts = Counter(train[field])
+    value = min(counts, key=lambda value: (-counts[value], str(value)))
+    return lambda split: [list(value) if isinstance(value, tuple) else value] * len(split)
+
+
+def _tag_of_word(train: Split) -> Predict:
+    """The most frequent tag of each word, and of all words for an unknown one."""
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for words, tags in zip(train["tokens"], train["tags"]):
+        for word, tag in zip(words, tags):
+            counts[word][tag] += 1
+    every = sum(counts.values(), Counter[str]())
+    best = {word: of_word.most_common(1)[0][0] for word, of_word in counts.items()}
+    usual = every.most_common(1)[0][0]
+    return lambda split: [[best.get(word, usual) for word in words] for words in split["tokens"]]
+
+
+def _overlap_of_pairs(train: Split) -> Predict:
+    return lambda split: [overlap(first, second) for first, second in zip(split["text"], split["pair"])]
+
+
+def _nearest_words(train: Split) -> Predict:
+    """For each question, the longest run of words without the question's own in the sentence nearest to it.
+
+    A word of the question counts by its inverse document frequency among the training contexts.
+    """
+    documents = [set(words_of(context)) for context in dict.fromkeys(train["context"])]
+    frequency = Counter(word for document in documents for word in document)
+    weight = {word: 1 + float(np.log((1 + len(documents)) / (1 + count))) for word, count in frequency.items()}
+    rare = 1 + float(np.log(1 + len(documents)))
+
+    def answer(question: str, context: str) -> str:
+        asked = set(words_of(question))
+        sentences = split_sentences(context) or [context]
+        near = max(sentences, key=lambda text: sum(weight.get(w, rare) for w in asked & set(words_of(text))))
+        spans = [match.span() for match in re.finditer(_WORD, near)]
+        runs: list[list[tuple[int, int]]] = [[]]
+        for begin, end in spans:
+            if near[begin:end].lower() in asked:
+                runs.append([])
+            else:
+                runs[-1].append((begin, end))
+        longest = max(runs, key=len)
+        return near[longest[0][0] : longest[-1][1]] if longest else near
+
+    return lambda split: [answer(question, context) for question, context in zip(split["question"], split["context"])]
+
+
+def _copy(prefixes: Sequence[str], train: Split) -> Predict:
+    return lambda split: [_without(prefixes, source) for source in split["source"]]
+
+
+def _first_words(prefixes: Sequence[str], train: Split) -> Predict:
+    """The first words of each source, as many as training targets have on average."""
+    count = max(1, round(float(np.mean([len(target.split()) for target in train["target"]]))))
+    return lambda split: [" ".join(_without(prefixes, source).split()[:count]) for source in split["source"]]
+
+
+def _without(prefixes: Sequence[str], source: str) -> str:
+    """A source without the longest prefix that the recipe set before it."""
+    longest = max((prefix for prefix in prefixes if source.startswith(prefix)), key=len, default="")
+    return source.removeprefix(longest)
+
+
+def _repeats(train: Split) -> bool:
+    """Whether the targets are few, as labels are."""
+    return 2 * len(set(train["target"])) < len(train)
+
+
+def _shorter(train: Split) -> bool:
+    """Whether the targets are so much shorter than their sources that they are summaries."""
+    lengths = [sum(len(text.split()) for text in train[field]) for field in ("source", "target")]
+    return lengths[1] < _SHORT * lengths[0]
+
+
+class _Table:
+    """Texts, or pairs of them, as sparse rows: TF-IDF of words and pairs of words, logarithmic counts.
+
+    A pair is both rows, their difference without sign, their product, and the overlap of their words.
+    """
+
+    def __init__(self, train: Split) -> None:
+        self.pairs = "pair" in train.columns
+        self.vectors = _scikit_learn().feature_extraction.text.TfidfVectorizer(
+            sublinear_tf=True, ngram_range=(1, 2), token_pattern=_WORD, max_features=_FEATURES, dtype=np.float64
+        )
+        try:
+            self.vectors.fit([*train["text"], *(train["pair"] if self.pairs else ())])
+        except ValueError:  # no text has a word
+            self.vectors.set_params(analyzer="char")
+            self.vectors.fit(train["text"])
+
+    def rows(self, split: Split) -> object:
+        """(N, columns)."""
+        if not self.pairs:
+            return self.vectors.transform(split["text"])
+        from scipy import sparse
+
+        first, second = (self.vectors.transform(split[name]) for name in ("text", "pair"))
+        shared = sparse.csr_matrix(np.array(_overlap_of_pairs(split)(split))[:, None])
+        return sparse.hstack([first, second, abs(first - second), first.multiply(second), shared]).tocsr()
+
+
+def _linear(kind: str, train: Split) -> Predict:
+    """TF-IDF with a linear model: logistic regression of labels or sets of labels, ridge regression of numbers."""
+    sklearn, table = _scikit_learn(), _Table(train)
+    logistic = partial(sklearn.linear_model.LogisticRegression, C=10.0, tol=1e-3, max_iter=200)
+    if kind == "ridge":
+        model = _fitted(sklearn.linear_model.Ridge(alpha=1.0, random_state=1), table.rows(train), train["score"])
+        return lambda split: model.predict(table.rows(split)).tolist()
+    if kind == "logistic":
+        if len(set(train["label"])) < 2:
+            return _most_frequent("label", train)
+        model = _fitted(logistic(), table.rows(train), np.array(train["label"]))
+        return lambda split: [str(label) for label in model.predict(table.rows(split))]
+    sets = sklearn.preprocessing.MultiLabelBinarizer().fit(train["label"])
+    one_by_one = sklearn.multiclass.OneVsRestClassifier(logistic())
+    model = _fitted(one_by_one, table.rows(train), sets.transform(train["label"]))
+
+    def predict(split: Split) -> list[Any]:
+        marks = model.predict(table.rows(split)).reshape(len(split), -1)  # a single label has no second axis
+        return [list(labels) for labels in sets.inverse_transform(marks)]
+
+    return predict
+
+
+def _fitted(model: Any, rows: object, right: object) -> Any:
+    """The model after its fit; a simple learner that has not converged is one all the same."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return model.fit(rows, right)
+
+
+def _vectors(train: Split) -> Predict:
+    """Two TF-IDF vectors of words (2, columns) for each pair of texts."""
+    text = _scikit_learn().feature_extraction.text
+    table = text.TfidfVectorizer(sublinear_tf=True, token_pattern=_WORD, max_features=_OF_VECTORS, dtype=np.float32)
+    table.fit([*train["text"], *train["pair"]])
+
+    def vectors(split: Split) -> Sequence[object]:
+        sides = [table.transform(split[name]).toarray() for name in ("text", "pair")]
+        return list(np.stack(sides, axis=1))
+
+    return vectors
+
+
+def _scikit_learn() -> Any:
+    """The package scikit-learn with the modules that are used here.
+
+    Raises:
+        MissingPartError: it is not installed.
+    """
+    try:
+        import sklearn.feature_extraction.text
+        import sklearn.linear_model
+        import sklearn.multiclass
+        import sklearn.preprocessing
+    except ImportError as error:
+        raise MissingPartError(f"TF-IDF with a linear model needs scikit-learn: {install_hint('eval')}") from error
+    return sklearn
+
+
+def _paired(train: Split) -> bool:
+    return "pair" in train.columns
+
+
+LEARNERS: dict[Outputs, tuple[Learner, ...]] = {
+    "classes": (
+        Learner("majority", partial(_most_frequent, "label")),
+        Learner("TF-IDF, logistic regression", partial(_linear, "logistic")),
+    ),
+    "class sets": (
+        Learner("majority", partial(_most_frequent, "label")),
+        Learner("TF-IDF, logistic regression", partial(_linear, "sets")),
+    ),
+    "numbers": (
+        Learner("overlap of words", _overlap_of_pairs, _paired),
+        Learner("TF-IDF, ridge regression", partial(_linear, "ridge")),
+    ),
+    "vector pairs": (Learner("TF-IDF vectors", _vectors),),
+    "tags": (Learner("most frequent tag of a word", _tag_of_word),),
+    "answers": (
+        Learner("no answer", lambda train: lambda split: [""] * len(split), lambda train: not all(train["answers"])),
+        Learner("overlap of words", _nearest_words),
+    ),
+}
+
+
+def learners_of(outputs: Outputs | None, prefixes: Sequence[str]) -> tuple[Learner, ...]:
+    """The learners for outputs of a kind; none where there is no simple one.
+
+    Args:
+        outputs: those of a task.
+        prefixes: what the recipe sets before sources, which a copy leaves out.
+    """
+    if outputs != "texts":
+        return () if outputs is None else LEARNERS.get(outputs, ())
+    return (
+        Learner("majority", partial(_most_frequent, "target"), _repeats),
+        Learner("copy of the source", partial(_copy, prefixes)),
+        Learner("first words of the source", partial(_first_words, prefixes), _shorter),
+    )

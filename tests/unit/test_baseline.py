@@ -1,0 +1,167 @@
+"""Simple learners beside hand-computed outputs, and how a final score is compared with them."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from atento.cli.main import application
+from atento.data.records.splits import Split
+from atento.errors import MissingPartError, RecipeError
+from atento.metrics import bleu
+from atento.runs.prepare import Data
+from atento.runs.simple_baseline import Baseline, baseline, baseline_of, compared
+from atento.runs.simple_learners import LEARNERS, learners_of
+
+TRAIN = [("um filme bom", "pos"), ("muito bom", "pos"), ("bom e belo", "pos"), ("um filme mau", "neg"), ("mau", "neg")]
+VALID = [("que filme bom", "pos"), ("mau dia", "neg"), ("muito mau", "neg")]
+
+
+def split(**columns: list[Any]) -> Split:
+    return Split(columns, "")
+
+
+def of(outputs: Any, name: str, train: Split, valid: Split) -> Any:
+    """The outputs of the learner of that name."""
+    (learner,) = [one for one in LEARNERS[outputs] if one.name == name]
+    return learner.fit(train)(valid)
+
+
+def fitted(task: str, train: list[Any], valid: list[Any], **keys: Any) -> Baseline:
+    data = {"train": train, "valid": valid}
+    return baseline({"task": task, "data": {name: {"memory": name} for name in data}, **keys}, data=data)
+
+
+def test_the_most_frequent_label_and_tf_idf() -> None:
+    pytest.importorskip("sklearn")
+    result = fitted("classification", TRAIN, VALID, metrics=["accuracy", "f1"])
+    scores = result.scores["valid"]
+    assert scores["majority"]["accuracy"].value == pytest.approx(1 / 3)
+    name, best = result.best("valid")
+    assert name == "TF-IDF, logistic regression" and best["accuracy"].value == 1
+    low, high = best["f1"].interval()
+    assert result.to_dict()["scores"]["valid"][name]["f1"]["interval"] == [low, high]
+    assert f"valid: {name}: accuracy 1.0000 [1.0000, 1.0000]" in str(result)
+
+
+def test_sets_of_labels_and_pairs_of_texts() -> None:
+    pytest.importorskip("sklearn")
+    train = [{"text": text, "label": [label] if label == "pos" else []} for text, label in TRAIN]
+    valid = [{"text": text, "label": [label] if label == "pos" else []} for text, label in VALID]
+    assert fitted("multi-label-classification", train, valid).best("valid")[1]["subset-accuracy"].value == 1
+    pairs = [(f"a {x} b", f"{y} a", "same" if x == y else "other") for x in "cdefg" for y in "cdefg"]
+    scores = fitted("classification", pairs, pairs).scores["valid"]
+    assert scores["majority"]["accuracy"].value == 20 / 25
+    assert scores["TF-IDF, logistic regression"]["accuracy"].value == 1  # the words of either text alone say nothing
+
+
+def test_numbers_by_overlap_and_ridge() -> None:
+    train = split(text=["a b c", "a b"], pair=["a b d", "c d"], score=[1.0, 0.0])
+    assert of("numbers", "overlap of words", train, train) == [2 / 4, 0.0]
+    pytest.importorskip("sklearn")
+    single = split(text=[f"{word} x" for word in "abcd" * 5], score=[1.0, 2.0, 3.0, 4.0] * 5)
+    predicted = of("numbers", "TF-IDF, ridge regression", single, single)
+    assert sorted(predicted[:4]) == predicted[:4]
+    overlap, _ = LEARNERS["numbers"]
+    assert not overlap.applies(single)
+
+
+def test_the_most_frequent_tag_of_a_word() -> None:
+    train = split(tokens=[("a", "casa"), ("a", "A")], tags=[("DET", "NOUN"), ("DET", "X")])
+    again = split(tokens=[("casa", "nova", "A")], tags=[("NOUN", "ADJ", "X")])
+    assert of("tags", "most frequent tag of a word", train, again) == [["NOUN", "DET", "X"]]
+
+
+def test_the_words_of_a_context_nearest_to_a_question() -> None:
+    context = "Lisbon is old. The river Tejo flows into the Atlantic. Trams run."
+    train = split(question=["Where?"], context=[context], answers=[()])
+    asked = split(question=["Which river flows into the Atlantic?"], context=[context], answers=[()])
+    assert of("answers", "overlap of words", train, asked) == ["Tejo"]
+    assert of("answers", "no answer", train, asked) == [""]
+    assert [one.applies(split(answers=[("x",)])) for one in LEARNERS["answers"]] == [False, True]
+
+
+def test_a_copy_of_the_source_without_its_prefix() -> None:
+    texts = [("a b c d e f g h", "a b c"), ("i j k l m n o p", "i j k")]
+    pairs = split(source=["pt: " + source for source, _ in texts], target=[target for _, target in texts])
+    _, copy, first = learners_of("texts", ("pt: ", "pt"))
+    assert copy.fit(pairs)(pairs) == [source for source, _ in texts]
+    assert first.applies(pairs) and first.fit(pairs)(pairs) == [target for _, target in texts]
+    recipe = {"task": "translation", "data": {name: {"memory": name} for name in ("train", "valid")}}
+    scores = baseline(recipe, data={"train": texts, "valid": texts}).scores["valid"]
+    expected = bleu([source for source, _ in texts], [target for _, target in texts])
+    assert scores["copy of the source"]["bleu"].value == pytest.approx(expected.value)
+    repeated = split(source=["x"] * 5, target=["yes", "no", "yes", "yes", "yes"])
+    applying = [learner.name for learner in learners_of("texts", ()) if learner.applies(repeated)]
+    assert applying == ["majority", "copy of the source"]
+
+
+def test_pairs_of_texts_by_tf_idf_vectors() -> None:
+    pytest.importorskip("sklearn")
+    pairs = [("gato preto", "o gato dorme"), ("casa velha", "uma casa"), ("rio largo", "no rio")]
+    assert fitted("embedding", pairs, pairs).best("valid")[1]["mrr"].value == 1
+
+
+def test_a_model_that_does_not_beat_it_is_told() -> None:
+    result = fitted("classification", TRAIN, VALID)
+    learner, scores = result.best("valid")
+    (line,) = compared(result, "valid", {"accuracy": 1.5})
+    assert line.startswith("baseline on valid: accuracy ") and line.endswith(f"({learner}), the model 1.5000")
+    assert "does not beat the baseline" in compared(result, "valid", {"accuracy": scores["accuracy"].value})[1]
+
+
+def test_a_part_of_long_training_data_is_drawn() -> None:
+    from atento.config.reading.loading import load_recipe
+
+    recipe = load_recipe({"task": "translation", "data": {"train": {"memory": "train"}}}, memory=["train"]).recipe
+    train = split(source=["ab"] * 100, target=["c"] * 90 + ["d"] * 10)
+    part = baseline_of(recipe, Data(train, train, None, ""), most=30)
+    assert part.scores["valid"]["copy of the source"]["bleu"].value == 0
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        ("task: language-modeling\ndata: {train: a.txt}\n", r"mine.yaml:1:7: task language-modeling has no simple"),
+        (
+            "task: classification\ndata: {train: {file: a.tsv, text: text, label: label}}\n",
+            r"mine.yaml:1:7: the recipe has no data to score on",
+        ),
+    ],
+)
+def test_recipes_without_a_baseline(tmp_path: Path, keys: str, sentence: str) -> None:
+    (tmp_path / "mine.yaml").write_text(keys, encoding="utf-8")
+    (tmp_path / "a.tsv").write_text("text\tlabel\nx\ta\ny\tb\n", encoding="utf-8")
+    with pytest.raises(RecipeError, match=sentence):
+        baseline(tmp_path / "mine.yaml")
+
+
+def test_without_scikit_learn_the_others_are_scored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("sklearn.feature_extraction.text", "sklearn.linear_model"):
+        monkeypatch.setitem(sys.modules, name, None)
+    result = fitted("classification", TRAIN, VALID)
+    assert list(result.scores["valid"]) == ["majority"]
+    assert (
+        result.missing
+        == "TF-IDF with a linear model needs scikit-learn: pip install -e '.[eval]' in your clone of Atento"
+    )
+    with pytest.raises(MissingPartError, match="needs scikit-learn"):
+        fitted("embedding", [("a", "b"), ("c", "d")], [("a", "b")])
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, records in (("train", TRAIN), ("valid", VALID)):
+        text = "".join(f"{text}\t{label}\n" for text, label in records)
+        Path(f"{name}.tsv").write_text(text, encoding="utf-8")
+    sources = {name: {"file": f"{name}.tsv", "text": 0, "label": 1} for name in ("train", "valid")}
+    Path("mine.yaml").write_text(json.dumps({"task": "classification", "data": sources}), encoding="utf-8")
+    done = CliRunner().invoke(application("baseline"), ["baseline", "mine.yaml", "--json"])
+    record = json.loads(done.stdout)
+    assert done.exit_code == 0 and record["task"] == "classification"
+    assert record["scores"]["valid"]["majority"]["accuracy"]["value"] == pytest.approx(1 / 3)
+    shown = CliRunner().invoke(application("baseline"), ["baseline", "mine.yaml"]).stdout
+    assert shown.startswith("valid: majority: accuracy 0.3333 [")
