@@ -150,6 +150,7 @@ class Description:
         pairs: whether it reads pairs of texts; None: unknown.
         gives_number: whether `similarity` is the number of a regression head, not a cosine.
         mask_token: the token that `fill` replaces.
+        search_prompts: the names of the prompts of a query and of documents; None: it has no such prompt.
         path: where it was loaded from.
     """
 
@@ -170,6 +171,7 @@ class Description:
     pairs: bool | None = None
     gives_number: bool = False
     mask_token: str | None = None
+    search_prompts: tuple[str | None, str | None] = (None, None)
     path: str = ""
 
 

@@ -70,6 +70,7 @@ def write_models(folder: Path) -> dict[str, Path]:
             embedding=InputConfig(segments=2),
         ),
     }
+    made["lm"].config["embedding"] = {"prompts": {"query": "Eu vejo: ", "passage": "Há: "}}
     return {name: model.save(folder / name) for name, model in made.items()}
 
 

@@ -78,6 +78,8 @@ def test_g8_pairs_are_learned_and_ranked(translated: TrainedRun, server: ForkSer
         "prompt": "",
         "pool_prompt": True,
         "lowercase": False,
+        "prompts": {},
+        "field_prompts": {},
     }
     vectors = model.embed([text for pair in PAIRS for text in pair])
     assert np.linalg.norm(vectors, axis=1) == pytest.approx(np.ones(len(vectors)), abs=1e-5)
@@ -115,6 +117,28 @@ def test_g8_scored_pairs_are_learned_as_cosines(tmp_path: Path, server: ForkServ
     assert done.stdout.startswith(f"Spearman {expected:.4f}")
     (tmp_path / "bare.tsv").write_text("".join(lines[1:]), encoding="utf-8")
     refused(server.run("evaluate", "run", "bare.tsv", cwd=tmp_path), "has 3 columns: its first line must name them")
+
+
+def test_g8_vectors_are_cut_to_the_sizes_they_were_trained_for(tmp_path: Path, server: ForkServer) -> None:
+    """The first numbers alone rank as well as all of them; command and Python cut in one way."""
+    records = {"train": PAIRS, "valid": PAIRS}
+    data = {split: {"memory": split} for split in records}
+    objective = {"kind": "multiple-negatives", "matryoshka": [32, 4]}
+    run = atento.train(recipe(data=data, objective=objective), data=records, out=tmp_path / "run", threads=1)
+    model = atento.load(run.folder)
+    texts, pairs = (model.embed(list(side), dimensions=4) for side in zip(*PAIRS))
+    assert texts.shape == (len(PAIRS), 4) and np.linalg.norm(texts, axis=1) == pytest.approx(np.ones(len(PAIRS)))
+    whole = model.embed([text for text, _ in PAIRS])[:, :4]
+    np.testing.assert_allclose(texts, whole / np.linalg.norm(whole, axis=1, keepdims=True), atol=1e-6)
+    assert ((texts @ pairs.T).argmax(axis=1) == np.arange(len(PAIRS))).mean() > 0.8
+    (tmp_path / "texts.txt").write_text(PAIRS[0][0] + "\n", encoding="utf-8")
+    done = server.run("embed", "run", "texts.txt", "--dimensions", "4", cwd=tmp_path)
+    assert [float(number) for number in done.stdout.split()] == pytest.approx(texts[0].tolist(), abs=1e-6)
+    for more, message in (
+        (("--dimensions", "33"), "`dimensions` must lie in 1 to 32, the length of a vector: got 33"),
+        (("--prompt-name", "query"), "unknown prompt 'query': the model has none"),
+    ):
+        refused(server.run("embed", "run", "texts.txt", *more, cwd=tmp_path), message)
 
 
 def test_g8_triples_are_validated_by_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,6 +189,25 @@ def test_g8_equal_second_texts_are_one_document() -> None:
         ([("a", "b", 0.5), ("b", "c", 0.1)], {}, "a score, which objective multiple-negatives does not read"),
         (PAIRS, {"objective": "cosine"}, "objective cosine needs a `score` for each pair"),
         ([("a", "b", 3.0)], {"objective": "cosine"}, r"the score must lie in -1 to 1, as a cosine .*: got 3"),
+        (PAIRS, {"objective": "cosent"}, "objective cosent needs a `score` for each pair"),
+        ([("a", "b", 3.0)] * 2, {"objective": "cosent"}, "which pair has the higher score, and all are 3"),
+        (PAIRS, {"objective": "triplet"}, "triplet needs records of `text`, `pair` and `negative`, .*: got text, pair"),
+        (PAIRS, {"objective": {"kind": "triplet", "margin": 0}}, "`margin` must be finite and above 0: got 0"),
+        (PAIRS, {"objective": {"kind": "cosine", "margin": 1}}, "`margin` has no effect on the objective cosine"),
+        (
+            PAIRS,
+            {"objective": {"kind": "cosine", "distance": "cosine"}},
+            "`distance` has no effect on the objective co",
+        ),
+        (PAIRS, {"objective": {"kind": "multiple-negatives", "matryoshka": [64, 8]}}, "at most 32, that of a vector"),
+        (PAIRS, {"objective": {"kind": "multiple-negatives", "matryoshka": [8, 8]}}, "must name different lengths"),
+        (PAIRS, {"embedding": {"field_prompts": {"pair": "q"}}}, "unknown prompt 'q': the model has none"),
+        (PAIRS, {"embedding": {"field_prompts": {"pare": "q"}}}, "field_prompts: unknown field 'pare'.*pair"),
+        (
+            PAIRS,
+            {"embedding": {"prompts": {"query": "q: "}, "field_prompts": {"pair": "querry"}}},
+            "no prompt is called 'querry'; did you mean 'query'?",
+        ),
         (PAIRS, {"objective": {"kind": "cosine", "scale": 2.0}}, "`scale` has no effect on the objective cosine"),
         (PAIRS, {"embedding": {"pooling": "sum"}}, "unknown embedding.pooling 'sum'"),
         (PAIRS, {"embedding": {"layer": 0}}, "embedding.layer must be -1, the last layer, in training: got 0"),

@@ -154,6 +154,23 @@ def test_embed_of_text_embeddings_inference(service: Served, encoder: Model) -> 
     assert np.abs(ends["left"] - ends["right"]).max() > 1e-4
 
 
+def test_prompts_of_a_folder_are_named_in_requests(service: Served) -> None:
+    """By `/embed`, the payload for vectors, and `/rerank`, which reads queries and documents behind theirs."""
+    model = atento.load(service.folders["lm"])
+    query, *texts = SOURCES[:4]
+    vectors = [model.embed([query], prompt_name="query"), model.embed(texts, prompt_name="passage")]
+    body = {"inputs": query, "model": "lm", "normalize": False, "prompt_name": "query"}
+    found = np.asarray(service.post("/embed", body).json())
+    np.testing.assert_allclose(found, vectors[0], atol=1e-5)
+    assert np.abs(found - model.embed([query])).max() > 1e-3
+    rows = service.post("/rerank", {"query": query, "texts": texts, "model": "lm"}).json()
+    first, others = (side / np.linalg.norm(side, axis=1, keepdims=True) for side in vectors)
+    assert {row["index"]: row["score"] for row in rows} == pytest.approx(dict(enumerate(others @ first[0])), abs=1e-5)
+    refused = service.post("/embed", body | {"prompt_name": "querry"})
+    assert refused.status_code == 422
+    assert refused.json()["error"]["message"].startswith("unknown prompt 'querry'; did you mean 'query'?"), refused.text
+
+
 def test_what_is_wrong_with_a_ranking_is_said(service: Served) -> None:
     for body, message in (
         ({"query": "a"}, "give `documents` or `texts`: got both or none"),

@@ -17,7 +17,7 @@ from atento.data.batches.batch import Batch, Batches
 from atento.data.objectives.multiple_negatives import PairBatches
 from atento.model import Model
 from atento.runs.prepare import read_data, tokenizer_and_network, training_batches
-from atento.training import losses as our_losses
+from atento.training import vector_losses
 from atento.training.losses import Call, losses
 from fine_tuning import their_loop
 from released_folders import write_released
@@ -62,6 +62,7 @@ def batches(folder: Path, records: Sequence[tuple[Any, ...]], **keys: Any) -> Ba
         "data": {"train": {"memory": "train"}},
         "init": str(folder),
         "network": NETWORK,
+        "embedding": {"normalize": True},
         "objective": objective,
         "training": {"batch_tokens": len(records)} | keys,
     }
@@ -102,6 +103,28 @@ CASES: dict[str, tuple[list[Any], Any, Any]] = {
         lambda peer: their_losses.MultipleNegativesSymmetricRankingLoss(peer, scale=7.0),
     ),
     "scored": (SCORED, "cosine", lambda peer: their_losses.CosineSimilarityLoss(peer)),
+    "ordered": (SCORED + SCORED[1:3], "cosent", lambda peer: their_losses.CoSENTLoss(peer)),
+    "triplets": (TRIPLES, "triplet", lambda peer: their_losses.TripletLoss(peer)),
+    "triplets by cosine": (
+        TRIPLES,
+        {"kind": "triplet", "distance": "cosine", "margin": 0.3},
+        lambda peer: their_losses.TripletLoss(
+            peer, distance_metric=their_losses.TripletDistanceMetric.COSINE, triplet_margin=0.3
+        ),
+    ),
+    **{
+        f"{kind}, nested": (
+            records,
+            {"kind": kind, "matryoshka": [16, 5, 8]},
+            lambda peer, inner=inner: their_losses.MatryoshkaLoss(peer, inner(peer), [16, 5, 8]),
+        )
+        for kind, records, inner in (
+            ("multiple-negatives", PAIRS, their_losses.MultipleNegativesRankingLoss),
+            ("cosent", SCORED, their_losses.CoSENTLoss),
+            ("cosine", SCORED, their_losses.CosineSimilarityLoss),
+            ("triplet", TRIPLES, their_losses.TripletLoss),
+        )
+    },
 }
 
 
@@ -111,7 +134,7 @@ def test_g8_losses_and_gradients_are_those_of_sentence_transformers(name: str, f
     if name == "triples":
         objective = {"kind": "multiple-negatives", "mask_duplicates": False}  # theirs has no mask
     peer, model = theirs(folder), encoder(folder)
-    scores = torch.tensor([record[-1] for record in records]) if name == "scored" else None
+    scores = torch.tensor([record[-1] for record in records]) if isinstance(records[0][-1], float) else None
     expected = make(peer)(features(peer, records), scores)
     loss = ours(model, only(batches(folder, records, objective=objective)))
     assert float(loss.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
@@ -164,7 +187,14 @@ def test_g8_a_few_steps_are_those_of_a_plain_loop(folder: Path, tmp_path: Path) 
     their_loop(Loop(), [{"rows": made.rows(update).tolist()} for update in range(6)], 1e-3, warmup=2)
     trained = atento.load(run.folder)
     settings = {"layer": -1, "pooling": "mean", "normalize": True, "max_len": 40}
-    assert trained.config["embedding"] == {**settings, "prompt": "", "pool_prompt": True, "lowercase": False}
+    assert trained.config["embedding"] == {
+        **settings,
+        "prompt": "",
+        "pool_prompt": True,
+        "lowercase": False,
+        "prompts": {},
+        "field_prompts": {},
+    }
     vectors = trained.embed(WORDS)
     assert np.abs(vectors - atento.load(folder).embed(WORDS)).max() > 1e-2
     np.testing.assert_allclose(vectors, peer.eval().encode(WORDS), atol=2e-4)
@@ -184,8 +214,8 @@ def test_g8_micro_batches_change_nothing_but_memory(folder: Path, monkeypatch: p
         torch.testing.assert_close(first, second, rtol=1e-3, atol=1e-5)
 
     batch, in_pieces = only(made, 5), []
-    for compute in (our_losses.checkpoint, lambda read, *arguments, **options: read(*arguments)):
-        monkeypatch.setattr(our_losses, "checkpoint", compute)
+    for compute in (vector_losses.checkpoint, lambda read, *arguments, **options: read(*arguments)):
+        monkeypatch.setattr(vector_losses, "checkpoint", compute)
         model = encoder(folder)
         for module in model.network.modules():
             if isinstance(getattr(module, "dropout", None), float):

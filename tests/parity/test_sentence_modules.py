@@ -119,6 +119,45 @@ def _with_map(folder: Path, dense: Path) -> None:
     (folder / "modules.json").write_text(json.dumps(rows), encoding="utf-8")
 
 
+@pytest.mark.parametrize("pooled", [True, False])
+def test_k2_prompts_by_name_are_trained_used_and_exported(pooled: bool, small: Path, tmp_path: Path) -> None:
+    """Each side behind its own prompt, as theirs encodes them; the recipe writes prompts, the rest is the model's."""
+    folder, prompts = tmp_path / "theirs", {"query": "a avó: ", "passage": "o livro e o sol "}
+    shutil.copytree(small / "theirs", folder)
+    _changed(folder / "config_sentence_transformers.json", prompts=prompts)
+    (pooling,) = folder.glob("*_Pooling/config.json")
+    _changed(pooling, pooling_mode="cls" if pooled else "mean", include_prompt=pooled)
+    peer, texts = library.SentenceTransformer(str(folder), device="cpu"), list(TEXTS[:6])
+    expected = {name: peer.encode(texts, prompt_name=name) for name in prompts}
+    model = atento.load(folder)
+    for name in prompts:
+        np.testing.assert_allclose(model.embed(texts, prompt_name=name), expected[name], atol=5e-6)
+    assert np.abs(expected["query"] - expected["passage"]).max() > 1e-3
+    recipe = {
+        "task": "embedding",
+        "data": {"train": {"memory": "train"}},
+        "init": str(folder),
+        "network": {"dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}},
+        "embedding": {"field_prompts": {"text": "query", "pair": "passage"}},
+        "training": {"steps": 1, "batch_tokens": 3, "learning_rate": 1e-9, "warmup": 0, "precision": "float32"},
+    }
+    pairs = list(zip(texts[:3], texts[3:]))
+    atento.train(recipe, out=tmp_path / "run", data={"train": pairs}, threads=1)
+    first, second = expected["query"][:3], expected["passage"][3:]
+    sides = [torch.nn.functional.normalize(torch.from_numpy(side), dim=1) for side in (first, second)]
+    loss = torch.nn.functional.cross_entropy(20 * sides[0] @ sides[1].T, torch.arange(3)).item()
+    events = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert next(event["loss"] for event in events if event["event"] == "train") == pytest.approx(loss, rel=1e-3)
+    trained = atento.load(tmp_path / "run")
+    assert trained.config["embedding"]["prompts"] == prompts
+    ranks = [1 + int((row > row[n]).sum()) for n, row in enumerate(sides[0] @ sides[1].T)]
+    assert atento.evaluate(trained, pairs)["mrr"].value == pytest.approx(np.mean([1 / rank for rank in ranks]))
+    exported = trained.save(tmp_path / "exported", layout="huggingface")
+    again = library.SentenceTransformer(str(exported), device="cpu")
+    for name in prompts:
+        np.testing.assert_allclose(again.encode(texts, prompt_name=name), expected[name], atol=2e-5)
+
+
 @pytest.mark.parametrize("case", SETTINGS)
 def test_k2_every_setting_gives_their_vectors(case: str, small: Path, tmp_path: Path) -> None:
     """Read, saved in both layouts, and trained on: the settings hold, and theirs reads what we save."""

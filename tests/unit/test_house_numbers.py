@@ -25,7 +25,8 @@ from atento.decoding import Beam, generate
 from test_house_rules import FILES, HOUSES, ROOT, Function, forgotten, length, name_of, room_of, trees  # noqa: F401
 
 MOST: dict[str, float] = {
-    "lines of Python": 116_100,  # issue 37 grants 4,500, 38 grants 1,500, 39 grants 6,500: baselines 300
+    # issue 37 grants 4,500, 38 grants 1,500, 39 grants 6,500: baselines 300; vectors, ranking and few labels 1,300
+    "lines of Python": 117_400,
     "rooms": 37,  # inference, which networks held; processes, the one child process
     "files over 400 lines": 0,
     "functions of over 60 lines of code outside the commands": 0,

@@ -19,7 +19,7 @@ from atento.cli.commands.similarity import similarity as similarity_command
 from atento.cli.commands.train import train as train_command
 from atento.cli.decoding_options import _FLAGS
 from atento.config.sections.decoding import DecodingConfig, DecodingOptions
-from atento.config.sections.embedding import EmbeddingConfig, EmbeddingOptions
+from atento.config.sections.embedding import PROMPTS, EmbeddingConfig, EmbeddingOptions
 from atento.convert.engines import convert_for
 from atento.convert.layouts import convert
 from atento.errors import RecipeError, UsageError
@@ -43,7 +43,9 @@ def test_the_typed_options_are_the_fields_of_the_configurations() -> None:
     }
     assert set(get_args(fields["mbr"])) < set(get_args(options["mbr"]))
     assert {options[name] for name in LISTS} == {str | Sequence[str]}
-    assert get_type_hints(EmbeddingOptions) == get_type_hints(EmbeddingConfig)
+    options, fields = get_type_hints(EmbeddingOptions), get_type_hints(EmbeddingConfig)
+    assert options.keys() - fields.keys() == {"prompt_name", "dimensions"}
+    assert fields.items() - options.items() == {(name, fields[name]) for name in PROMPTS}
 
 
 def test_python_has_every_flag_of_the_commands_under_its_name() -> None:

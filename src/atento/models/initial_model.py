@@ -1,6 +1,7 @@
 """The model that training starts from (`init` in a recipe): read, its network configured, its positions extended."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from torch import nn
 from atento.attention.positions import Learned
 from atento.config.reading.initial_keys import rates_of
 from atento.config.recipe import Recipe
-from atento.config.sections.embedding import EmbeddingConfig, untrainable
+from atento.config.sections.embedding import PROMPTS, EmbeddingConfig, untrainable
 from atento.config.sections.initial import InitConfig
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.network_parts import WritingConfig
@@ -44,19 +45,38 @@ def initial_model(init: str, folder: Path) -> ModelFiles:
     return files
 
 
-def with_embedding(recipe: Recipe, initial: ModelFiles | None) -> Recipe:
+def with_embedding(recipe: Recipe, initial: ModelFiles | None, origins: Mapping[str, str]) -> Recipe:
     """The recipe with `embedding`, if its task trains vectors: its own, else that of the initial model.
 
+    A recipe that writes prompts alone leaves the rest to the initial model, and one that writes none its prompts.
+
+    Args:
+        recipe: the recipe.
+        initial: the initial model.
+        origins: where each key of the recipe comes from.
+
     Raises:
-        UsageError: the initial model makes its vectors of another layer than the last.
+        UsageError: the initial model makes its vectors of another layer than the last, or has no prompt of that name.
     """
     if not TASKS[recipe.task].vectors:
         return recipe
-    if recipe.embedding is not None or initial is None:
-        return replace(recipe, embedding=recipe.embedding or EmbeddingConfig())
-    config = embedding_config(initial.config, initial.path)
+    ours, config = recipe.embedding or EmbeddingConfig(), EmbeddingConfig()
+    theirs = None if initial is None else embedding_config(initial.config, initial.path)
+    written = {key.split(".")[1] for key in origins if key.startswith("embedding.") and origins[key] != "default"}
+    if theirs is None:
+        config = ours
+    elif written <= set(PROMPTS):
+        config = replace(theirs, **{key: getattr(ours, key) for key in written})
+    else:
+        config = ours if "prompts" in written else replace(ours, prompts=theirs.prompts)
     if wrong := untrainable(config):
-        raise UsageError(f"{initial.path}: {wrong[1]}; the recipe's `embedding` may say otherwise")
+        raise UsageError(
+            f"{wrong[1]}"
+            if initial is None
+            else f"{initial.path}: {wrong[1]}; the recipe's `embedding` may say otherwise"
+        )
+    for prompt in config.field_prompts.values():
+        config.named(prompt)
     return replace(recipe, embedding=config)
 
 

@@ -77,17 +77,18 @@ def weighted_mean_token(hidden: Tensor, weights: Tensor) -> Tensor:
     return total / weights.sum(dim=1).clamp_min(1)
 
 
-def pool_text(pooling: str, hidden: Tensor, token_mask: Tensor, skip: int = 0) -> Tensor:
+def pool_text(pooling: str, hidden: Tensor, token_mask: Tensor, skip: int | Tensor = 0) -> Tensor:
     """The vectors of texts (B,P·D) from those of their tokens (B,L,D), by P poolings of `TEXT_POOLINGS` joined by "+".
 
     Args:
         pooling: the poolings, such as "mean" or "first+max".
         hidden: (B,L,D).
         token_mask: (B,L), True = a real token.
-        skip: real tokens at the beginning of each text that are left out; the others keep their positions.
+        skip: real tokens at the beginning of each text that are left out, or of each of them (B,1); the others keep
+            their positions.
     """
     order = token_mask.cumsum(dim=1)  # 1, 2, 3 ... at real tokens
-    real = token_mask & (order > skip) if skip else token_mask
+    real = token_mask if isinstance(skip, int) and not skip else token_mask & (order > skip)
     parts = [
         weighted_mean_token(hidden, order * real) if part == "weighted-mean" else TEXT_POOLINGS[part](hidden, real)
         for part in pooling.split("+")

@@ -122,9 +122,11 @@ def _reading(path: Path, network: Path) -> dict[str, Any]:
     limits = _read_json(network / _LIMITS) if (network / _LIMITS).exists() else None
     config: dict[str, object] = {}
     name = settings.get("default_prompt_name") if isinstance(settings, Mapping) else None
+    named = settings.get("prompts") if isinstance(settings, Mapping) else None
+    prompts = named if isinstance(named, Mapping) else {}
+    config["prompts"] = {name: prompt for name, prompt in prompts.items() if prompt and isinstance(prompt, str)}
     if name is not None:
-        prompts = settings.get("prompts") if isinstance(settings, Mapping) else None
-        prompt = prompts.get(name) if isinstance(prompts, Mapping) else None
+        prompt = prompts.get(name)
         if not isinstance(prompt, str):
             raise ModelError(f"{path / _SETTINGS}: `default_prompt_name` must be one of `prompts`: got {name!r}")
         config["prompt"] = prompt
@@ -234,7 +236,10 @@ def sentence_files(network: NetworkConfig, embedding: EmbeddingConfig, max_len: 
             raise CapabilityError(f"sentence-transformers has no Dense module with {projection.activation}")
     if embedding.layer not in (-1, network.n_layers - 1):
         raise CapabilityError(f"sentence-transformers pools the last layer only: got layer {embedding.layer}")
-    prompts = {"prompts": {"default": embedding.prompt}, "default_prompt_name": "default"}
+    prompts = dict(embedding.prompts)
+    default = next((name for name, prompt in prompts.items() if prompt == embedding.prompt), "default")
+    prompts |= {default: embedding.prompt} if embedding.prompt else {}
+    settings = {"prompts": prompts, "default_prompt_name": default if embedding.prompt else None}
     limits = [limit for limit in (embedding.max_len, max_len) if limit is not None]
     modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
     modules += [("Dense", _dense_folder(number)) for number in range(len(network.projections))]
@@ -247,7 +252,7 @@ def sentence_files(network: NetworkConfig, embedding: EmbeddingConfig, max_len: 
         MODULES: _json_bytes(rows),
         "1_Pooling/config.json": _json_bytes({"word_embedding_dimension": network.d_model, **_modes(embedding)}),
         _LIMITS: _json_bytes({"max_seq_length": min(limits, default=None), "do_lower_case": embedding.lowercase}),
-        **({_SETTINGS: _json_bytes(prompts)} if embedding.prompt else {}),
+        **({_SETTINGS: _json_bytes(settings)} if prompts else {}),
     }
 
 

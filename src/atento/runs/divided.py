@@ -1,13 +1,13 @@
 """What a run of several processes cannot do, and one with divided weights (`training.parallel.shard`)."""
 
 from atento.config.recipe import Recipe
+from atento.config.tables.objective import OBJECTIVES
 from atento.config.tables.tasks import objectives_of
 from atento.errors import RecipeError, UsageError
 from atento.networks.interface import Network
 from atento.runs.branch import BranchPoint
 from atento.training.replica.divided_weights import check_network
 
-_CONTRASTIVE = ("multiple-negatives", "cosine")  # objectives whose pairs are one part, read in several passes
 _OUTSIDE = "it reads weights outside of a pass of the network, for which they are gathered"
 
 
@@ -30,7 +30,11 @@ def check_divided(recipe: Recipe, network: Network, branch: BranchPoint | None) 
             len(kinds) > 1,
             "their parts train different heads, and all processes must sum the same",
         ),
-        (f"the objective {kinds[0]}", kinds[0] in _CONTRASTIVE, "its update is one part, which cannot be dealt out"),
+        (
+            f"the objective {kinds[0]}",
+            OBJECTIVES[kinds[0]].of_vectors,
+            "its update is one part, which cannot be dealt out",
+        ),
         (f"the objective {kinds[0]}", kinds[0] == "replaced-token", _OUTSIDE),
         ("`training.scheduled_sampling`", recipe.training.scheduled_sampling.share > 0, _OUTSIDE),
         ("`init.cache`", init is not None and init.cache is not None, "the frozen blocks are not computed"),

@@ -171,7 +171,7 @@ def find_initial_model(setup: Setup) -> None:
         setup.initial = read_model(checkpoint)
     elif init is not None and setup.initial is None:
         setup.initial = initial_model(init.model, setup.loaded.home)
-    setup.loaded = replace(setup.loaded, recipe=with_embedding(setup.recipe, setup.initial))
+    setup.loaded = replace(setup.loaded, recipe=with_embedding(setup.recipe, setup.initial, setup.loaded.origins))
 
 
 def _load(folder: Path | None, recipe: Recipe) -> Tokenizer:

@@ -58,12 +58,29 @@ def embedding_for(saved: Mapping[str, object], position: str, options: Embedding
     """The embedding of a model's configuration (`saved`, at `position` in messages), changed by the options of a call.
 
     Raises:
-        UsageError: an option that does not exist. RecipeError: a value of the wrong type.
+        UsageError: an option or a prompt that does not exist. RecipeError: a value of the wrong type.
     """
     _check_names(options, [*EmbeddingOptions.__annotations__], "embedding")
     default = Reader().fit(as_node(saved, position), EmbeddingConfig, "embedding")
-    config: EmbeddingConfig = Reader().fit(as_node(options, "options"), EmbeddingConfig, "embedding", default)
+    given = {name: value for name, value in options.items() if name not in ("prompt_name", "dimensions")}
+    if "prompt_name" in options:
+        if "prompt" in options:
+            raise UsageError("`prompt` and `prompt_name` exclude each other")
+        default = default.named(str(options["prompt_name"]))
+    config: EmbeddingConfig = Reader().fit(as_node(given, "options"), EmbeddingConfig, "embedding", default)
     return config
+
+
+def kept_dimensions(options: EmbeddingOptions, width: int) -> int | None:
+    """How many numbers of each vector a call keeps; None: all.
+
+    Raises:
+        UsageError: `dimensions` is no whole number from 1 to the width of a vector.
+    """
+    kept = options.get("dimensions")
+    if kept is not None and not (isinstance(kept, int) and 1 <= kept <= width):
+        raise UsageError(f"`dimensions` must lie in 1 to {width}, the length of a vector: got {kept!r}")
+    return kept
 
 
 def refuse_options(options: Mapping[str, object], why: str) -> None:

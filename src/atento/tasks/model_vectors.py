@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from atento.config.sections.embedding import EmbeddingOptions
 from atento.data.records.splits import Split
 from atento.errors import UsageError
-from atento.tasks.call_options import embedding_for, refuse_options
+from atento.tasks.call_options import embedding_for, kept_dimensions, refuse_options
 from atento.tasks.regression import has_regression_head, numbers_of
 from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.text_embedding import cosine, embed_texts
@@ -27,8 +27,9 @@ def embed(
         text: a text or texts.
         batch_tokens: tokens computed at a time, padding included.
         options: layer (0 first, -1 last), pooling (mean, first, last, max, sqrt-mean, weighted-mean, several joined by
-            +), normalize, max_len, prompt, pool_prompt, lowercase. Where not given: those of a sentence-transformers
-            folder, else the mean over the last layer.
+            +), normalize, max_len, prompt, pool_prompt, lowercase, prompt_name (of a prompt of the model), dimensions
+            (numbers of each vector that are kept; of length 1 again with normalize). Where not given: those of a
+            sentence-transformers folder, else the mean over the last layer.
     """
     texts = listed(text)
     config = embedding_for(model.config.get("embedding", {}), str(model.path), options)
@@ -39,6 +40,12 @@ def embed(
         vectors = embed_texts(
             model.reader(), tokenizer_of(model), texts, config, batch_tokens, template=template, trained=trained
         )
+    kept = kept_dimensions(options, vectors.shape[1])
+    if kept is not None:
+        vectors = vectors[:, :kept]
+        if config.normalize:
+            norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+            vectors = (vectors / np.where(norms == 0, 1, norms)).astype(np.float32)
     return vectors[0] if isinstance(text, str) else vectors
 
 
@@ -95,8 +102,12 @@ def similarity(
 def call(model: TaskModel, split: Split, options: Mapping[str, object]) -> list[NDArray[np.float32]]:
     """Two vectors (2,D) for each pair of a split, to score a sentence encoder by."""
     refuse_options(options, "vectors: an encoder writes nothing")
-    vectors = embed(model, [*split["text"], *split["pair"]])
-    return list(vectors.reshape(2, -1, vectors.shape[1]).swapaxes(0, 1))
+    names = embedding_for(model.config.get("embedding", {}), str(model.path), {}).field_prompts
+    sides = []
+    for field in ("text", "pair"):
+        named: EmbeddingOptions = {"prompt_name": names[field]} if field in names else {}
+        sides.append(embed(model, split[field], **named))
+    return list(np.stack(sides, axis=1))
 
 
 def gold(split: Split) -> Sequence[tuple[str, float | None]]:

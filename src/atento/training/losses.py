@@ -1,25 +1,25 @@
 """Loss functions by kind of head: the loss of a head's output against its labels, summed over its real targets."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from atento.attention.dropout import Randomness
-from atento.data.batches.batch import SIDES, Batch, Contrast
+from atento.data.batches.batch import Batch, Contrast
 from atento.errors import CapabilityError
 from atento.networks.cross_entropy import at_least_float32, cross_entropy
-from atento.networks.heads import SpanBoundaryHead, pool_text
+from atento.networks.heads import SpanBoundaryHead
 from atento.networks.interface import Network, token_mask_of
 from atento.networks.output import Output, Replaced
 from atento.networks.recurrent.elmo import ELMo
 from atento.networks.words.cbow import CBOW
 from atento.training.scheduled_sampling import OwnTokens, mask_of, sampled_forward
+from atento.training.vector_losses import VECTOR_LOSSES, nested_loss, side_vectors
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,6 @@ class Sums:
         """Add other sums in place."""
         self.loss, self.nll, self.targets = self.loss + sums.loss, self.nll + sums.nll, self.targets + sums.targets
 
-
-_GROUP_TOKENS = {"cpu": 2048}  # tokens of texts that are read at a time for their vectors, by type of device
-_MANY_TOKENS = 32768  # of other devices, which are slow at many small products
-_USES = 1 << 20  # masks of dropout that a group may draw
 
 LossAndNll = tuple[Tensor, Tensor]  # summed loss and summed negative log-likelihood, scalars in nats
 Forward = Callable[[], Output]
@@ -210,75 +206,16 @@ def window_loss(network: CBOW, head: str, forward: Forward, batch: Batch, call: 
     return total, total.detach()
 
 
-def ranking_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
-    """Return Σ -log softmax(scale · cosines)[pair] over texts: multiple negatives ranking.
-
-    Each text is compared with the second texts of all pairs of the batch, and with all negatives
-    (`Batch.extras["candidates"]` says which are not). Symmetric: the mean with the same over second texts, each
-    compared with all first texts.
-
-    Papers: Henderson et al. 2017 (Efficient Natural Language Response Suggestion for Smart Reply), 4.4; Reimers &
-    Gurevych 2019 (Sentence-BERT).
-    """
+def vector_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
+    """Return the loss of the vectors of texts that `head` names, a row of `VECTOR_LOSSES`."""
     settings = cast(Contrast, batch.settings[head])
-    texts, *compared = (F.normalize(side, dim=-1) for side in side_vectors(network, batch, settings, call.random))
-    scores = settings.scale * (texts @ torch.cat(compared).T)  # (B, all second texts and negatives)
-    if "candidates" in batch.extras:
-        scores = scores.masked_fill(~batch.extras["candidates"], float("-inf"))
-    labels = batch.labels[head]
-    loss = F.cross_entropy(scores, labels, reduction="sum")
-    if settings.symmetric:
-        loss = (loss + F.cross_entropy(scores[:, : len(texts)].T, labels, reduction="sum")) / 2
+    vectors = side_vectors(network, batch, settings, call.random)
+    loss = nested_loss(VECTOR_LOSSES[head], vectors, head, batch, settings)
     return loss, loss.detach()
-
-
-def cosine_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
-    """Return Σ (cosine - score)² over pairs; `Batch.extras[head]` (B,) has the scores (Reimers & Gurevych 2019)."""
-    texts, pairs = side_vectors(network, batch, cast(Contrast, batch.settings[head]), call.random)
-    loss = F.mse_loss(F.cosine_similarity(texts, pairs), batch.extras[head], reduction="sum")
-    return loss, loss.detach()
-
-
-def side_vectors(network: Network, batch: Batch, settings: Contrast, random: Randomness | None) -> list[Tensor]:
-    """Return the vectors (B,D) of the texts of each side, at least in float32.
-
-    One network reads all sides together, in groups of texts of similar length.
-    """
-    names = [name for name in SIDES.values() if name in batch.inputs]
-    width = max(batch.inputs[name].shape[1] for name in names)  # of the longest side: all are padded to it
-    pad_id = network.config.pad_id
-    ids = torch.cat(
-        [F.pad(batch.inputs[name], (0, width - batch.inputs[name].shape[1]), value=pad_id) for name in names]
-    )
-    real = torch.cat([F.pad(batch.real(name), (0, width - batch.inputs[name].shape[1])) for name in names])
-    lengths = real.sum(dim=1)
-    order = torch.argsort(lengths, stable=True)  # so that a group is padded to its own longest text
-    per_group = _GROUP_TOKENS.get(ids.device.type, _MANY_TOKENS)
-    count = min(len(ids), max(settings.pieces, round(int(lengths.sum()) / per_group)))
-    vectors = []
-    for number, rows in enumerate(torch.tensor_split(order, max(1, count))):
-        longest = int(lengths[rows[-1]])  # the last row of a group, for they are sorted
-        own = None if random is None else replace(random, use=random.use + number * _USES)
-        arguments = (network, ids[rows, :longest], real[rows, :longest], settings, own)
-        if settings.pieces > 1:
-            vectors.append(checkpoint(_read, *arguments, use_reentrant=False, preserve_rng_state=False))
-        else:
-            vectors.append(_read(*arguments))
-    in_order = torch.cat(vectors)[torch.argsort(order)]  # the inverse of `order`
-    return list(in_order.split(len(batch.inputs[names[0]])))
-
-
-def _read(network: Network, ids: Tensor, real: Tensor, settings: Contrast, random: Randomness | None) -> Tensor:
-    """The vectors of texts, ids (B,L) -> (B,D); a second call with the same arguments drops the same elements out."""
-    own = None if random is None else replace(random)  # drawing counts
-    hidden = network(ids=ids, token_mask=real, random=own, project=False).hidden
-    pooled = pool_text(settings.pooling, at_least_float32(hidden), real, settings.skip)
-    pooled = network.text_vectors(pooled)
-    return F.normalize(pooled, dim=-1) if settings.normalize else pooled
 
 
 # Kind of head -> its loss. "bidirectional" and "window" are no heads: ELMo and CBOW compute their own loss. Nor are
-# "multiple-negatives" and "cosine", the losses of the vectors of texts.
+# those of `VECTOR_LOSSES`, which compare the vectors of texts.
 LOSSES: dict[str, HeadLoss] = {
     "vocabulary": vocabulary_loss,
     "boundary": boundary_loss,
@@ -291,8 +228,7 @@ LOSSES: dict[str, HeadLoss] = {
     "set": set_loss,
     "bidirectional": bidirectional_loss,
     "window": window_loss,
-    "multiple-negatives": ranking_loss,
-    "cosine": cosine_loss,
+    **dict.fromkeys(VECTOR_LOSSES, vector_loss),
 }
 
 

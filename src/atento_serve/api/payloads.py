@@ -281,9 +281,8 @@ class _Embed(Fields):
 async def feature_extraction(call: Call) -> object:
     """The vector of each text, pooled as the model does."""
     fields = read(_Embed, call.parameters, "/parameters")
-    unsupported(fields, {"prompt_name": ()})
     texts, _ = inputs_of(call)
-    options = {} if fields.normalize is None else {"normalize": fields.normalize}
+    options = fields.model_dump(include={"normalize", "prompt_name"}, exclude_none=True)
     fit = fit_of(fields.truncate, fields.truncation_direction or "right")
     outcome = await call.work.run(call.model, "embed", texts, options, fit=fit)
     return [vector.tolist() for vector in outcome.values]

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from atento_serve.api.examples import RERANK
 from atento_serve.http.body import read_object
 from atento_serve.http.errors import HUGGING_FACE, wrong_field
-from atento_serve.http.fields import Fields, Texts, bounded, described, listed, read, unsupported
+from atento_serve.http.fields import Fields, Texts, bounded, described, listed, read
 from atento_serve.http.request_jobs import Fit, Pointers, Work, check_texts, fit_of, unless_gone
 from atento_serve.http.routes import accepts
 from atento_serve.http.service import Service
@@ -67,14 +67,12 @@ def add_routes(app: FastAPI, service: Service) -> None:
         key = service.clients.authenticate(request)
         with service.clients.share(request, key):
             fields = read(EmbedFields, await read_object(request, service.limits))
-            unsupported(fields, {"prompt_name": ()})
             model, texts = service.model_for("embed", fields.model), listed(fields.inputs)
             check_texts(service, len(texts), "/inputs")
             bounded("dimensions", fields.dimensions, 1, service.describe(model).width or 0)
             fit = fit_of(fields.truncate, fields.truncation_direction)
-            run = Work(service, request, Pointers("/inputs")).run(
-                model, "embed", texts, {"normalize": fields.normalize}, fit=fit
-            )
+            options = fields.model_dump(include={"normalize", "prompt_name"}, exclude_none=True)
+            run = Work(service, request, Pointers("/inputs")).run(model, "embed", texts, options, fit=fit)
             outcome = await unless_gone(request, run)
             return JSONResponse([_shortened(vector, fields).tolist() for vector in outcome.values])
 
@@ -141,9 +139,15 @@ async def _scores(
 ) -> tuple[list[float], int]:
     """A score for each text, and the number of tokens that were read."""
     if not way:
-        outcome = await work.run(model, "embed", [fields.query, *texts], {"normalize": True}, fit=fit)
-        query, *vectors = (np.asarray(vector, dtype=np.float64) for vector in outcome.values)
-        return [float(query @ vector) for vector in vectors], outcome.prompt_tokens
+        vectors, tokens = list[Any](), 0
+        prompts = work.service.describe(model).search_prompts
+        sides = [([fields.query], prompts[0]), (texts, prompts[1])]
+        for side, name in sides if any(prompts) else [([fields.query, *texts], None)]:
+            options = {"normalize": True} | ({} if name is None else {"prompt_name": name})
+            outcome = await work.run(model, "embed", side, options, fit=fit)
+            vectors, tokens = [*vectors, *outcome.values], tokens + outcome.prompt_tokens
+        query, *documents = (np.asarray(vector, dtype=np.float64) for vector in vectors)
+        return [float(query @ vector) for vector in documents], tokens
     pairs = [[fields.query, text] for text in texts]
     outcome = await work.run(model, "similarity" if way == "number" else "classify", pairs, fit=fit)
     if way != "number":

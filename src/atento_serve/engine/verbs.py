@@ -251,6 +251,7 @@ def describe(model: Model, limits: Mapping[str, int], *, chats: bool = False) ->
     task = str(config.get("task"))
     heads = {head.kind for head in network.heads}
     verb, verbs = verb_of(task) or "embed", verbs_of(model)
+    embedding = embedding_for(config.get("embedding", {}), str(model.path), {})
     positions = (network.position_limit, context_limit(network))
     outputs = [limits["output_tokens"], *(limit for limit in positions if limit is not None)]
     return Description(
@@ -264,13 +265,14 @@ def describe(model: Model, limits: Mapping[str, int], *, chats: bool = False) ->
         vocabulary=None if tokenizer is None else tokenizer.vocab_size,
         parameters=parameter_count(model.network),
         dtype=model.precision,
-        width=embedding_for(config.get("embedding", {}), str(model.path), {}).width(network),
+        width=embedding.width(network),
         has_chat_template=chats and "generate" in verbs,
         labels=sorted(labels_of(network)),
         multi_label=SETS in heads,
         pairs=config.get("pairs"),
         gives_number=has_regression_head(model),
         mask_token=None if tokenizer is None else tokenizer.specials.roles.get("mask"),
+        search_prompts=embedding.search_prompts(),
         path=str(model.path or ""),
     )
 

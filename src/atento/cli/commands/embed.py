@@ -53,6 +53,12 @@ def embed(
     ] = None,
     layer: Layer = None,
     pooling: Pooling = None,
+    prompt_name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A prompt of the model by name, such as query.")
+    ] = None,
+    dimensions: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Keep the first N numbers of each vector.")
+    ] = None,
 ) -> None:
     """Print a vector for each line: numbers separated by spaces.
 
@@ -60,7 +66,7 @@ def embed(
     """
     from atento.data.files.source_lines import display_name, read_lines
 
-    chosen = {"layer": layer, "pooling": pooling}
+    chosen = {"layer": layer, "pooling": pooling, "prompt_name": prompt_name, "dimensions": dimensions}
     options: Any = {name: value for name, value in chosen.items() if value is not None}
     if shared.cluster is not None:
         answer = _show_json if shared.as_json else _save

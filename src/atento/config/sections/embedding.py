@@ -1,11 +1,14 @@
 """How a model turns texts into vectors: the `embedding` of its `config.json`, and the options of `Model.embed`."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TypedDict
 
 from atento.config.sections.network import NetworkConfig
-from atento.errors import nearest
+from atento.errors import UsageError, nearest
 
+QUERY, DOCUMENTS = "query", ("document", "passage", "corpus")  # usual names of prompts of sentence-transformers
+PROMPTS = ("prompts", "field_prompts")  # keys
 POOLINGS = ("mean", "first", "last", "max", "sqrt-mean", "weighted-mean")
 
 
@@ -30,11 +33,40 @@ class EmbeddingConfig:
     """Pool the tokens of the prompt too. false: they are read, but the vector leaves them out."""
     lowercase: bool = False
     """Read each text in lower case, whatever the tokenizer does."""
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    """Prompts by name, of which a call chooses one, such as {query: "query: ", passage: "passage: "}. By default those
+    of the initial model.
+    """
+    field_prompts: Mapping[str, str] = field(default_factory=dict)
+    """The name of the prompt of each field in training and evaluation, such as {text: query, pair: passage}. Fields
+    that are not named have `prompt`; `negative` has that of `pair`.
+    """
 
     def read(self, text: str) -> str:
         """A text as it is read: behind the prompt, and in lower case if the configuration says so."""
         text = self.prompt + text
         return "".join(map(str.lower, text)) if self.lowercase else text
+
+    def named(self, name: str) -> "EmbeddingConfig":
+        """The configuration with the prompt of that name.
+
+        Raises:
+            UsageError: there is none; names those that there are.
+        """
+        if name not in self.prompts:
+            known = nearest(name, list(self.prompts)) if self.prompts else ": the model has none"
+            raise UsageError(f"unknown prompt {name!r}{known}")
+        return replace(self, prompt=self.prompts[name])
+
+    def of_field(self, field: str) -> "EmbeddingConfig":
+        """The configuration with the prompt of a field of the records: text, pair or negative."""
+        name = self.field_prompts.get(field, self.field_prompts.get("pair") if field == "negative" else None)
+        return self if name is None else self.named(name)
+
+    def search_prompts(self) -> tuple[str | None, str | None]:
+        """The names of the prompts of a query and of documents: the usual names, where there are such prompts."""
+        query = QUERY if QUERY in self.prompts else None
+        return query, next((name for name in DOCUMENTS if name in self.prompts), None)
 
     def width(self, network: NetworkConfig) -> int:
         """The number of dimensions of a text's vector."""
@@ -42,7 +74,8 @@ class EmbeddingConfig:
 
 
 class EmbeddingOptions(TypedDict, total=False):
-    """The options of `Model.embed`, for type checkers and completion: the fields of `EmbeddingConfig`."""
+    """The options of `Model.embed`, for type checkers and completion: fields of `EmbeddingConfig`, the name of one of
+    its prompts, and how many numbers of each vector are kept."""
 
     layer: int
     pooling: str
@@ -51,6 +84,11 @@ class EmbeddingOptions(TypedDict, total=False):
     prompt: str
     pool_prompt: bool
     lowercase: bool
+    prompt_name: str
+    dimensions: int
+
+
+_FIELDS = ["text", "pair", "negative"]
 
 
 def untrainable(config: EmbeddingConfig) -> tuple[str, str] | None:
@@ -62,4 +100,10 @@ def untrainable(config: EmbeddingConfig) -> tuple[str, str] | None:
         return "layer", f"embedding.layer must be -1, the last layer, in training: got {config.layer}"
     if config.max_len is not None and config.max_len < 1:
         return "max_len", f"embedding.max_len must be at least 1: got {config.max_len}"
+    for name, prompt in config.field_prompts.items():
+        if name not in _FIELDS:
+            return "field_prompts", f"embedding.field_prompts: unknown field {name!r}{nearest(name, _FIELDS)}"
+        if config.prompts and prompt not in config.prompts:
+            known = nearest(prompt, list(config.prompts))
+            return "field_prompts", f"embedding.field_prompts: no prompt is called {prompt!r}{known}"
     return None

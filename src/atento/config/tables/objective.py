@@ -23,6 +23,7 @@ class ObjectiveSpec:
         weighs_classes: whether it reads `class_weights`.
         contrasts: whether it reads `symmetric` and `mask_duplicates`.
         reads_scores: whether it reads `score_range`.
+        of_vectors: whether it compares the vectors of texts, and reads `matryoshka`.
         masks: whether it reads `unit`.
         teacher_forced: whether a decoder reads the tokens that it learns to predict, as scheduled sampling needs.
         packs: whether it reads `data.pack`.
@@ -38,6 +39,7 @@ class ObjectiveSpec:
     weighs_classes: bool = False
     contrasts: bool = False
     reads_scores: bool = False
+    of_vectors: bool = False
     masks: bool = False
     teacher_forced: bool = False
     packs: bool = False
@@ -133,8 +135,17 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
         "read both ways",
         {"scale": 20.0},
         contrasts=True,
+        of_vectors=True,
     ),
-    "cosine": ObjectiveSpec((("text", "pair", "score"),), ("encoder",), "read both ways", {}, reads_scores=True),
+    "cosine": ObjectiveSpec(
+        (("text", "pair", "score"),), ("encoder",), "read both ways", {}, reads_scores=True, of_vectors=True
+    ),
+    "cosent": ObjectiveSpec(
+        (("text", "pair", "score"),), ("encoder",), "read both ways", {"scale": 20.0}, of_vectors=True
+    ),
+    "triplet": ObjectiveSpec(
+        (("text", "pair", "negative"),), ("encoder",), "read both ways", {"margin": 5.0}, of_vectors=True
+    ),
 }
 
 
@@ -183,8 +194,8 @@ class ObjectiveConfig:
     more. The loss of training is then too small; that of validation is exact.
     """
     scale: float | None = None
-    """Factor of the cosines that multiple-negatives compares. [above 0; null: 20] With a larger one, the most similar
-    negatives count more.
+    """Factor of the cosines that multiple-negatives and cosent compare. [above 0; null: 20] With a larger one, the most
+    similar negatives, or the pairs in the most wrong order, count more.
     """
     symmetric: bool = False
     """For multiple-negatives: also find the first text of a pair by its second one; the loss is the mean of both."""
@@ -194,6 +205,18 @@ class ObjectiveConfig:
     score_range: tuple[float, float] | None = None
     """For cosine: the lowest and the highest score of the data, which become the cosines 0 and 1. [the first below the
     second; null: scores are cosines, -1 to 1] Use [0, 5] for STS-B, [1, 5] for ASSIN.
+    """
+
+    margin: float | None = None
+    """For triplet: how much farther than the pair the negative should be. [above 0; null: 5] Euclidean distances of
+    normalised vectors are at most 2, as those of cosines are: use 0.1 to 1 for them.
+    """
+    distance: Literal["euclidean", "cosine"] = "euclidean"
+    """For triplet: how far two vectors are; cosine: 1 - cosine."""
+    matryoshka: tuple[int, ...] = ()
+    """For objectives of vectors: the sum of the losses of the first N numbers of the vectors, for each N of this list,
+    so that vectors can be cut to these lengths (Kusupati et al. 2022). [none: whole vectors alone] The list should have
+    the whole length too, such as [384, 128, 32].
     """
 
     def __post_init__(self) -> None:
@@ -211,7 +234,7 @@ class ObjectiveConfig:
             raise RecipeError(f"`sampled` must not be negative: got {self.sampled}")
         if self.mean_span is not None and not 1 <= self.mean_span < float("inf"):
             raise RecipeError(f"`mean_span` must be at least 1: got {self.mean_span}")
-        for name in ("scale", "detection"):
+        for name in ("scale", "detection", "margin"):
             factor = getattr(self, name)
             if factor is not None and not 0 < factor < float("inf"):
                 raise RecipeError(f"`{name}` must be finite and above 0: got {factor}")
@@ -222,16 +245,20 @@ class ObjectiveConfig:
         low, high = self.score_range or (0.0, 1.0)
         if not low < high:
             raise RecipeError(f"`score_range` must have its lowest score first: got {[low, high]}")
+        if len(set(self.matryoshka)) < len(self.matryoshka) or any(size < 1 for size in self.matryoshka):
+            raise RecipeError(f"`matryoshka` must name different lengths, each at least 1: got {list(self.matryoshka)}")
         spec = OBJECTIVES[self.kind]
         for name, usual, read in (
             ("symmetric", False, spec.contrasts),
             ("mask_duplicates", True, spec.contrasts),
             ("score_range", None, spec.reads_scores),
             ("unit", "tokens", spec.masks),
+            ("distance", "euclidean", "margin" in spec.options),
+            ("matryoshka", (), spec.of_vectors),
         ):
             if getattr(self, name) != usual and not read:
                 raise RecipeError(f"`{name}` has no effect on the objective {self.kind}")
-        for name in ("rate", "mean_span", "sampled", "scale", "detection", *_NOISE):
+        for name in ("rate", "mean_span", "sampled", "scale", "margin", "detection", *_NOISE):
             if getattr(self, name) is not None and name not in spec.options:
                 raise RecipeError(f"`{name}` has no effect on the objective {self.kind}")
         if _NOISE[0] in spec.options and not any(self.option(name) for name in _NOISE):

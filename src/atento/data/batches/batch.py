@@ -89,7 +89,10 @@ class Contrast:
         symmetric: whether the first texts are also ranked for each second text.
         pieces: number of groups that the texts of a batch are read in, each computed again in the backward pass to save
             memory; 1: as many as are fast, and nothing is computed twice.
-        skip: tokens at the beginning of a text that its vector leaves out: those of a prompt.
+        skip: tokens at the beginning of a text that its vector leaves out, those of a prompt, by the input of its side.
+        margin: how much nearer than the negative the pair should be.
+        distance: how far two vectors are: "euclidean", or "cosine" for 1 - cosine.
+        sizes: the loss is the sum of those of the first N numbers of the vectors, for each of these N; (): of all.
     """
 
     pooling: str = "mean"
@@ -97,7 +100,10 @@ class Contrast:
     scale: float = 1.0
     symmetric: bool = False
     pieces: int = 1
-    skip: int = 0
+    skip: Mapping[str, int] = field(default_factory=dict)
+    margin: float = 0.0
+    distance: str = "euclidean"
+    sizes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

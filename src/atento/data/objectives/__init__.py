@@ -8,6 +8,7 @@ from atento.data.batches.batch import Batches
 from atento.data.batches.mixture import Mixture, Shares
 from atento.data.objectives.bidirectional import bidirectional
 from atento.data.objectives.causal import causal
+from atento.data.objectives.cosent import cosent
 from atento.data.objectives.cosine import cosine
 from atento.data.objectives.denoising import denoising
 from atento.data.objectives.label_sets import label_sets
@@ -24,6 +25,7 @@ from atento.data.objectives.span_boundary import span_boundary
 from atento.data.objectives.span_corruption import span_corruption
 from atento.data.objectives.spans import spans
 from atento.data.objectives.tags import tags
+from atento.data.objectives.triplet import triplet
 from atento.data.objectives.window import window
 from atento.data.store.stored_batches import stored_batches
 
@@ -46,6 +48,8 @@ OBJECTIVES: dict[str, Callable[[Preparation, ObjectiveConfig], Batches]] = {
     "numbers": numbers,
     "multiple-negatives": multiple_negatives,
     "cosine": cosine,
+    "cosent": cosent,
+    "triplet": triplet,
 }
 
 

@@ -9,46 +9,38 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from atento.config.sections.network import NetworkConfig
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.batch import EVERY, Batch, Contrast, Part
+from atento.data.batches.batch import EVERY, Batch, Draw, Part
 from atento.data.batches.planning import Rows
 from atento.data.batches.shuffle import permutation
 from atento.data.batches.store import Store
 from atento.data.objectives.preparation import Preparation
-from atento.data.objectives.text_sides import contrast, side_inputs, sides_as_store, text_numbers
+from atento.data.objectives.text_sides import Sides, contrast, sides_as_store, text_numbers
 from atento.data.records.values import shortened
 from atento.errors import DataError, RecipeError
 
-KIND = "multiple-negatives"  # of the loss
 _ORDER = 3  # keeps these shuffles apart from those of other purposes
 
 
 @dataclass(frozen=True)
-class MultipleNegatives:
+class MultipleNegatives(Sides):
     """Batches of pairs, or of triples with a negative. Columns "ids", "pair_ids" and "negative_ids".
 
     `numbers` (examples, sides) has equal numbers for equal texts; None: equal texts are negatives too.
     """
 
-    network: NetworkConfig
-    settings: Contrast
     numbers: NDArray[np.int64] | None
 
-    def batch(self, store: Store, rows: Rows, pieces: int = 1) -> Batch:
+    def batch(self, store: Store, rows: Rows, draw: Draw | None = None, pieces: int = 1) -> Batch:
         """Return a batch; the label of a row is the number of its pair among the candidates.
 
         The candidates of each row are the pairs of all rows, then the negatives of all rows.
         """
-        inputs, lengths = side_inputs(store, rows, self.network)
-        extras: dict[str, Tensor] = {}
-        if self.numbers is not None:
-            extras["candidates"] = torch.from_numpy(candidates(self.numbers[rows]))
-        labels = {KIND: torch.arange(len(rows))}
-        settings = {KIND: replace(self.settings, pieces=pieces)}
-        return Batch(inputs, labels, extras=extras, lengths=lengths, settings=settings)
+        masks = {} if self.numbers is None else {"candidates": torch.from_numpy(candidates(self.numbers[rows]))}
+        return replace(
+            super().batch(store, rows, draw, pieces), labels={self.kind: torch.arange(len(rows))}, extras=masks
+        )
 
 
 def candidates(numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -70,12 +62,12 @@ def candidates(numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
 class PairBatches:
     """Batches of one update each, of pairs in random order.
 
-    All pairs of an update are in one part, because they are the negatives of each other; a part of an update would have
+    All pairs of an update are in one part, because they are compared with each other; a part of an update would have
     fewer. Micro-batches therefore divide the texts that are read at a time, not the negatives.
     """
 
     def __init__(
-        self, store: Store, objective: MultipleNegatives, *, budget: int, fewest: int, seed: int, weight: float = 1.0
+        self, store: Store, objective: Sides, *, budget: int, fewest: int, seed: int, weight: float = 1.0
     ) -> None:
         """Count the updates of an epoch.
 
@@ -107,8 +99,8 @@ class PairBatches:
     def parts(self, update: int, micro_batches: int = 1, ours: Iterator[bool] = EVERY) -> Iterator[Part]:
         """Yield the one part of an update; its texts are read in `micro_batches` groups, and the loss is the same."""
         if next(ours):
-            batch = self.objective.batch(self.store, self.rows(update), micro_batches)
-            yield Part(batch, {} if self.weight == 1.0 else {KIND: self.weight})
+            batch = self.objective.batch(self.store, self.rows(update), pieces=micro_batches)
+            yield Part(batch, {} if self.weight == 1.0 else {self.objective.kind: self.weight})
 
     def in_order(self, budget: int) -> Iterator[Batch]:
         """Yield every pair once, in batches as large as in training, because the loss depends on their size."""
@@ -141,10 +133,10 @@ def multiple_negatives(preparation: Preparation, config: ObjectiveConfig) -> Pai
             raise DataError(
                 f"{split.where(row)}: the negative must differ from the text and its pair: got {shortened(negative)!r}"
             )
-    settings = contrast(preparation, config.option("scale"), config.symmetric)
+    settings = contrast(preparation, config)
     store = sides_as_store(preparation)
     numbers = text_numbers(preparation) if config.mask_duplicates else None
-    objective = MultipleNegatives(preparation.network, settings, numbers)
+    objective = MultipleNegatives(config.kind, preparation.network, settings, numbers)
     return PairBatches(
         store, objective, budget=training.batch_tokens, fewest=fewest, seed=training.seed, weight=config.weight
     )

@@ -1,5 +1,7 @@
 """Records of two or three texts, each text a sequence of its own, for vectors that are compared."""
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -7,14 +9,49 @@ from torch import Tensor
 
 from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.network import NetworkConfig
-from atento.data.batches.batch import SIDES, Contrast
+from atento.config.tables.objective import OBJECTIVES, ObjectiveConfig
+from atento.data.batches.batch import SIDES, Batch, Contrast, Draw
 from atento.data.batches.planning import Rows, round_length
 from atento.data.batches.special_tokens import prompt_length
-from atento.data.batches.store import MemoryStore, Store
+from atento.data.batches.store import MemoryStore, Ragged, Store
 from atento.data.objectives.labels import cut_warning, texts_as_store
 from atento.data.objectives.masked import with_token_mask
 from atento.data.objectives.preparation import Preparation
-from atento.errors import DataError, counted
+from atento.errors import DataError, RecipeError, counted
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Batches of records whose texts are compared. Columns "ids", "pair_ids", "negative_ids", "value" (one number).
+
+    Attributes:
+        kind: name of the loss.
+        network: configuration of the network.
+        settings: what the loss reads.
+    """
+
+    kind: str
+    network: NetworkConfig
+    settings: Contrast
+
+    def sizes(self, store: Store) -> NDArray[np.float64]:
+        """Return one target for each record."""
+        return np.ones(len(store))
+
+    def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the lengths of the first texts, and of the longest of the others, with their special tokens."""
+        first, *others = (store[name].lengths for name in SIDES.values() if name in store)
+        return first, np.max(others, axis=0)
+
+    def batch(self, store: Store, rows: Rows, draw: Draw | None = None, pieces: int = 1) -> Batch:
+        """Return a batch, the same in every epoch; its texts are read in `pieces` groups."""
+        inputs, lengths = side_inputs(store, rows, self.network)
+        extras: dict[str, Tensor] = {}
+        if "value" in store:
+            extras[self.kind] = torch.from_numpy(np.concatenate([store["value"][row] for row in rows.tolist()]))
+        labels = {self.kind: torch.zeros(len(rows), dtype=torch.long)}
+        settings = {self.kind: replace(self.settings, pieces=pieces)}
+        return Batch(inputs, labels, extras=extras, lengths=lengths, settings=settings)
 
 
 def sides_as_store(preparation: Preparation) -> MemoryStore:
@@ -24,12 +61,13 @@ def sides_as_store(preparation: Preparation) -> MemoryStore:
         DataError: every text equals its pair and nothing drops out, so that there is nothing to learn.
     """
     split, columns = preparation.split, {}
-    limits = [preparation.longest, _embedding(preparation).max_len]
+    embedding = _embedding(preparation)
+    limits = [preparation.longest, embedding.max_len]
     longest = min(limit for limit in limits if limit is not None)
     sides = [field for field in SIDES if field in split.columns]
     cut = 0
     for field in sides:
-        texts = list(map(_embedding(preparation).read, split[field]))
+        texts = list(map(embedding.of_field(field).read, split[field]))
         encoded, n_cut = texts_as_store(
             preparation.tokenizer, preparation.text_template(), texts, None, longest, preparation.network
         )
@@ -42,11 +80,46 @@ def sides_as_store(preparation: Preparation) -> MemoryStore:
     return MemoryStore(columns)
 
 
-def contrast(preparation: Preparation, scale: float = 1.0, symmetric: bool = False) -> Contrast:
-    """Return what the losses read: how the recipe makes the vector of a text, and these options."""
-    embedding = _embedding(preparation)
-    skip = prompt_length(embedding, preparation.tokenizer, preparation.text_template())
-    return Contrast(embedding.pooling, embedding.normalize, scale, symmetric, skip=skip)
+def scored_pairs(preparation: Preparation, config: ObjectiveConfig, values: list[float]) -> MemoryStore:
+    """Return the encoded sides of the records of a split, with a value for the score of each.
+
+    Raises:
+        DataError: the records have no score, or a negative.
+    """
+    split = preparation.split
+    if "score" not in split.columns:
+        raise DataError(f"objective {config.kind} needs a `score` for each pair, and the records have none")
+    if "negative" in split.columns:
+        raise DataError(f"objective {config.kind} does not read the `negative` of the records: leave the column out")
+    store = sides_as_store(preparation)
+    store.columns["value"] = Ragged([[value] for value in values], np.float32)
+    return store
+
+
+def contrast(preparation: Preparation, config: ObjectiveConfig) -> Contrast:
+    """Return what the losses read: how the recipe makes the vector of a text, and the options of the objective.
+
+    Raises:
+        RecipeError: `matryoshka` names more numbers than a vector has.
+    """
+    embedding, options = _embedding(preparation), OBJECTIVES[config.kind].options
+    width = embedding.width(preparation.network)
+    if max(config.matryoshka, default=0) > width:
+        raise RecipeError(
+            f"`matryoshka` must name lengths of at most {width}, that of a vector: got {config.matryoshka}"
+        )
+    tokenizer, template = preparation.tokenizer, preparation.text_template()
+    skip = {side: prompt_length(embedding.of_field(field), tokenizer, template) for field, side in SIDES.items()}
+    return Contrast(
+        embedding.pooling,
+        embedding.normalize,
+        config.option("scale") if "scale" in options else 1.0,
+        config.symmetric,
+        skip=skip,
+        margin=config.option("margin") if "margin" in options else 0.0,
+        distance=config.distance,
+        sizes=config.matryoshka,
+    )
 
 
 def _embedding(preparation: Preparation) -> EmbeddingConfig:
