@@ -291,13 +291,37 @@ def test_lines_of_a_long_text_are_drawn_where_they_are_in_sight(browser: Any, st
         seen.page.evaluate("share => scrollTo(0, share * document.documentElement.scrollHeight)", share)
         seen.page.wait_for_function(inked)
     assert "links are drawn" in str(seen.page.locator(".tip").text_content())
-    fields = {"model": "llama", "text": TEXT, "kind": "decoder", "layer": 1, "format": "u8"}
-    every = studio.post("/studio/api/weights", {**fields, "head": "each"})
-    about, single = json.loads(every.headers["x-atento-about"]), range(2)
-    one = [studio.post("/studio/api/weights", {**fields, "head": head}) for head in single]
-    assert every.content == b"".join(answer.content for answer in one)
-    assert about["scales"] == [json.loads(answer.headers["x-atento-about"])["scale"] for answer in one]
-    assert studio.post("/studio/api/weights", {**fields, "head": "each", "layer": 9}).status_code == 422
+
+
+def test_links_of_all_heads_are_the_strongest_weights(studio: Served) -> None:
+    record = atento.load(studio.folders["llama"]).attend(TEXT)
+    fields = {"model": "llama", "text": TEXT, "kind": "decoder", "layer": 1, "head": "each"}
+    open_ = ~np.array(record.special)
+    for asked, shown in (
+        ({"most": 5}, np.ones((len(open_), len(open_)), dtype=bool)),
+        ({"most": 5, "least": 0.2, "hide": True}, np.logical_and.outer(open_, open_)),
+        ({"row": 2}, np.arange(len(open_))[:, None] == 2),
+        ({"column": 1}, np.arange(len(open_))[None] == 1),
+    ):
+        answer = studio.post("/studio/api/links", fields | asked)
+        about = json.loads(answer.headers["x-atento-about"])
+        total = sum(about["counts"])
+        places, values = (
+            np.frombuffer(answer.content, "<u4", 2 * total).reshape(2, -1),
+            np.frombuffer(answer.content, "<f4")[2 * total :],
+        )
+        for head, count in enumerate(about["counts"]):
+            weights = np.where(shown, record.weights(1, head), 0)
+            cells = np.flatnonzero(weights > asked.get("least", 0))
+            expected = np.sort(weights.reshape(-1)[cells])[-asked.get("most", len(cells)) :]
+            (rows, columns), places = places[:, :count], places[:, count:]
+            mine, values = values[:count], values[count:]
+            assert np.array_equal(weights[rows, columns], mine) and np.array_equal(np.sort(mine), expected)
+            assert sorted(zip(rows, columns)) == list(zip(rows, columns)) and (
+                "row" in asked or "column" in asked or about["largest"][head] == weights.max()
+            )
+    for wrong in ({"layer": 9}, {"row": len(open_)}, {"column": -1}):
+        assert studio.post("/studio/api/links", fields | wrong).status_code == 422
 
 
 @pytest.mark.parametrize("view", ["lines", "heat", "overview"])

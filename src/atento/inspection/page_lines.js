@@ -38,6 +38,7 @@ function shadeTokens(list, shares) {
 // The largest weight among the links of the token in focus, so that its lines stand out however small they are.
 function largestOf(view, focus) {
   let top = 0;
+  if (view.links) return view.links.reduce((most, [, , weight]) => Math.max(most, weight), 0) || 1;
   if (focus.row >= 0) view.columns.forEach((_, c) => { top = Math.max(top, view.at(focus.row, c)); });
   if (focus.column >= 0) view.rows.forEach((_, r) => { top = Math.max(top, view.at(r, focus.column)); });
   return top || 1;
@@ -62,6 +63,7 @@ function partInSight(canvas, height) {
 
 // `maps` are [view, colour] pairs, drawn over one another; `focus` is {row} or {column}, the token whose links alone are
 // drawn; both -1 for all of them. Without a focus, links that hold little more than even attention, or less, are left out.
+// A view may have `links`, [row, column, weight], instead of all its weights: strong ones, or those of the focus.
 // Returns how many links there are to draw, in sight or not.
 function drawLines(canvas, maps, rowHeight, focus) {
   lastLines = [canvas, maps, rowHeight, focus];
@@ -82,23 +84,23 @@ function drawLinks(ctx, view, colour, width, rowHeight, focus, part) {
   const top = focused ? largestOf(view, focus) : view.top;
   const least = Math.max(view.least, focused ? 0.005 * top : 1.2 * view.even);
   let count = 0;
-  for (let r = 0; r < view.rows.length; r++) {
+  const draw = (r, c, weight) => {
+    if (weight <= least) return;
+    count++;
+    const start = (r + 0.5) * rowHeight, end = (c + 0.5) * rowHeight;
+    if (Math.max(start, end) < part.from - 4 || Math.min(start, end) > part.to + 4) return;
+    const share = Math.min(1, weight / top);
+    ctx.globalAlpha = focused ? 0.25 + 0.75 * share : 0.12 + 0.8 * share * share;
+    ctx.lineWidth = 0.7 + 3.3 * share;
+    ctx.beginPath();
+    ctx.moveTo(0, start);
+    ctx.bezierCurveTo(width * 0.45, start, width * 0.55, end, width, end);
+    ctx.stroke();
+  };
+  if (view.links) view.links.forEach((link) => draw(...link));
+  else for (let r = 0; r < view.rows.length; r++) {
     if (focus.row >= 0 && r !== focus.row) continue;
-    for (let c = 0; c < view.columns.length; c++) {
-      if (focus.column >= 0 && c !== focus.column) continue;
-      const weight = view.at(r, c);
-      if (weight <= least) continue;
-      count++;
-      const start = (r + 0.5) * rowHeight, end = (c + 0.5) * rowHeight;
-      if (Math.max(start, end) < part.from - 4 || Math.min(start, end) > part.to + 4) continue;
-      const share = Math.min(1, weight / top);
-      ctx.globalAlpha = focused ? 0.25 + 0.75 * share : 0.12 + 0.8 * share * share;
-      ctx.lineWidth = 0.7 + 3.3 * share;
-      ctx.beginPath();
-      ctx.moveTo(0, start);
-      ctx.bezierCurveTo(width * 0.45, start, width * 0.55, end, width, end);
-      ctx.stroke();
-    }
+    for (let c = 0; c < view.columns.length; c++) if (focus.column < 0 || c === focus.column) draw(r, c, view.at(r, c));
   }
   return count;
 }

@@ -19,6 +19,7 @@ from atento.tasks.task_model import tokenizer_of
 from atento.tasks.text_outputs import texts_of_model
 from atento_serve.engine.verbs import verbs_of
 from atento_serve.http.errors import wrong_field
+from atento_serve.http.fields import bounded
 from atento_serve.studio.reasons import why_no_attention as why_not
 from atento_serve.studio.screens.next_token import why_not as why_no_text
 from atento_serve.studio.shelf import Function, Shelf, Values
@@ -39,9 +40,22 @@ class MapFields(TextFields):
 
 
 class WeightFields(MapFields):
-    """A map as numbers; head "each": the maps of all heads, one behind the other, with the scale of each."""
+    """A map as numbers."""
 
     format: Format = "f32"
+
+
+class LinkFields(MapFields):
+    """Links of all heads of a layer (`head` is "each"): of each head the `most` strongest of those above `least`.
+
+    `hide` leaves out special tokens; `row` or `column` asks for the links of that place alone.
+    """
+
+    hide: bool = False
+    least: float = 0.0
+    most: int = 1 << 20
+    row: int | None = None
+    column: int | None = None
 
 
 class PictureFields(MapFields):
@@ -74,13 +88,33 @@ def _trace(shelf: Shelf, fields: TextFields) -> Values:
 
 
 def _weights(shelf: Shelf, fields: WeightFields) -> tuple[Values, bytes]:
+    return tile(map_of(record_of(shelf, fields), fields), fields.format)
+
+
+def _links(shelf: Shelf, fields: LinkFields) -> tuple[Values, bytes]:
+    """Of each head its largest weight and how many links; the rows of all links, their columns, their weights."""
     record = record_of(shelf, fields)
-    if fields.head != "each":
-        return tile(map_of(record, fields), fields.format)
     _map(record, fields, 0)  # refuses a layer that there is not
-    heads = range(len(record.layers(fields.kind)[fields.layer]))
-    tiles = [tile(_map(record, fields, one), fields.format) for one in heads]
-    return {**tiles[0][0], "scales": [about["scale"] for about, _ in tiles]}, b"".join(data for _, data in tiles)
+    sides = [side.groups() if fields.words else side.single_groups() for side in record.sides(fields.kind)]
+    bounded("row", fields.row, 0, len(sides[0]) - 1)
+    bounded("column", fields.column, 0, len(sides[1]) - 1)
+    shown = np.logical_and.outer(*([not (fields.hide and one.special) for one in side] for side in sides))
+    wanted = tuple(slice(at, None if at is None else at + 1) for at in (fields.row, fields.column))
+    largest, links = list[float](), list[list[Matrix]]()
+    for head in range(len(record.layers(fields.kind)[fields.layer])):
+        weights = _map(record, fields, head)
+        weights = np.where(shown, weights, 0) if fields.hide else weights
+        largest.append(float(weights.max(initial=0.0)))
+        part = weights[wanted]
+        cells = np.flatnonzero(part > fields.least)
+        values = part.reshape(-1)[cells]
+        if len(cells) > fields.most:
+            kept = np.sort(np.argpartition(values, -fields.most)[-fields.most :])
+            cells, values = cells[kept], values[kept]
+        rows, columns = np.divmod(cells, max(1, part.shape[1]))
+        links.append([rows + (fields.row or 0), columns + (fields.column or 0), values])
+    parts = [np.concatenate(part).astype(form).tobytes() for part, form in zip(zip(*links), ("<u4", "<u4", "<f4"))]
+    return {"largest": largest, "counts": [len(values) for *_, values in links]}, b"".join(parts)
 
 
 def map_of(record: AttentionRecord, fields: MapFields) -> Matrix:
@@ -176,6 +210,7 @@ FUNCTIONS: dict[str, Function] = {
     "ablated": (MapFields, _ablated),
     "trace": (TextFields, _trace),
     "weights": (WeightFields, _weights),
+    "links": (LinkFields, _links),
     "picture": (PictureFields, _picture),
     "overview": (KindFields, _overview),
 }

@@ -1,7 +1,7 @@
 // Attention maps: the tokens of a kind and the weights of a head as the drawings of the attention page take them
 // (`page_heat.js` and `page_lines.js`, which are plain scripts: their functions are global).
 export const { css, drawHeat, drawLines, fillTokens, headColour, heatGeometry, heatHit, largestOf, rampColours, shadeTokens } = globalThis;
-const MOST_LINKS = 1000;  // lines that are drawn at a time: more would hide one another
+export const MOST_LINKS = 1000;  // lines that are drawn at a time: more would hide one another
 
 // The tokens or words of a side that are shown, each with its place in the map.
 export function groupsOf(side, words, hide) {
@@ -9,15 +9,27 @@ export function groupsOf(side, words, hide) {
     .filter((group) => !hide || !group.special);
 }
 
-// One of the maps of an answer that has all heads of a layer, one behind the other.
-export function ofHead(all, head) {
-  const size = all.rows * all.columns;
-  return { ...all, scale: all.scales[head], values: all.values.subarray(head * size, (head + 1) * size) };
+// What drawings know of a map besides its weights; `least` is a share of the largest weight below which links are hidden.
+function shownAs(rows, columns, largest, { least, scale, writes }) {
+  const even = 1 / Math.max(1, columns.length);
+  // four times even attention is the least that gets the strongest colour: a map of even weights stays pale
+  const top = scale === "one" ? 1 : Math.max(largest, Math.min(1, 4 * even)) || 1;
+  return { rows, columns, largest, even, top, writes, least: least * (largest || 1) };
 }
 
-// A map as shown. `weights` is a matrix of the service; `least` a share of the largest weight below which links are hidden;
-// `maps` how many are drawn over one another.
-export function viewOf(weights, rows, columns, { least, scale, writes, maps = 1 }) {
+// The maps of all heads of a layer by the links that the service names: [row, column, weight], strong ones or those of a token.
+export function linkViews({ about: { counts, largest }, data }, rows, columns, about) {
+  const total = data.byteLength / 12, [from, to] = [0, 1].map((part) => new Uint32Array(data, 4 * part * total, total)), weights = new Float32Array(data, 8 * total);
+  const [rowAt, columnAt] = [rows, columns].map((groups) => new Map(groups.map(({ place }, at) => [place, at])));
+  let next = 0;
+  return counts.map((count, head) => {
+    const links = Array.from({ length: count }, () => [rowAt.get(from[next]), columnAt.get(to[next]), weights[next++]]);
+    return { ...shownAs(rows, columns, largest[head], about), links };
+  });
+}
+
+// A map as shown. `weights` is a matrix of the service.
+export function viewOf(weights, rows, columns, about) {
   const { scale: unit } = weights, width = columns.length, whole = rows.length * width === weights.values.length;
   const values = whole ? weights.values : new Float32Array(rows.length * width);
   if (!whole) rows.forEach((row, r) => columns.forEach((column, c) => { values[r * width + c] = weights.values[row.place * weights.columns + column.place]; }));
@@ -30,13 +42,9 @@ export function viewOf(weights, rows, columns, { least, scale, writes, maps = 1 
     if (weight === 0) zeros = true;
     steps[Math.min(1023, Math.floor(weight * 1024))] += 1;
   }
-  const even = 1 / Math.max(1, columns.length);
   let count = 0, step = 1023;
-  while (step > 0 && count + steps[step] <= MOST_LINKS / maps) count += steps[step--];
-  // four times even attention is the least that gets the strongest colour: a map of even weights stays pale
-  const top = scale === "one" ? 1 : Math.max(largest, Math.min(1, 4 * even)) || 1;
-  return { rows, columns, at, largest, zeros, even, top, writes, least: least * (largest || 1),
-    lines: step > 0 ? (step + 1) / 1024 : 0 };
+  while (step > 0 && count + steps[step] <= MOST_LINKS) count += steps[step--];
+  return { ...shownAs(rows, columns, largest, about), at, zeros, lines: step > 0 ? (step + 1) / 1024 : 0 };
 }
 
 // The `count` largest of [label, weight] pairs, largest first.

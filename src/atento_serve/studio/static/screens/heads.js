@@ -2,8 +2,8 @@
 import { bytes, call, matrix, remembering } from "../api.js";
 import { button, folded, make, menu, fillMenu, number, table } from "../dom.js";
 import { many, t } from "../i18n.js";
-import { css, drawHeat, drawLines, fillTokens, groupsOf, headColour, heatGeometry, heatHit, largest, largestOf, ofHead, rampColours, shadeTokens, sized,
-  strongest, viewOf } from "../maps.js";
+import { css, drawHeat, drawLines, fillTokens, groupsOf, headColour, heatGeometry, heatHit, largest, largestOf, linkViews, MOST_LINKS, rampColours, shadeTokens,
+  sized, strongest, viewOf } from "../maps.js";
 
 const VIEWS = ["lines", "heat", "overview"], BADGES = ["entropy", "distance", "own", "first", "previous", "special", "induction"];
 
@@ -11,6 +11,7 @@ class Heads {
   constructor(studio) {
     this.studio = studio;
     this.weights = remembering(64, (fields) => matrix("weights", { format: "f32", ...fields }));
+    this.strong = remembering(64, (fields) => bytes("links", fields));
     this.overviews = remembering(4, (fields) => bytes("overview", fields));
     this.cell = { row: -1, column: -1 };  // of the heat map, pointed at
     this.near = { row: -1, column: -1 };  // the token pointed at in the columns
@@ -91,20 +92,25 @@ class Heads {
     this.trace = trace;
     const { state } = this.studio, kind = trace.kinds[this.kind], name = this.viewName;
     const joined = this.head === "all" ? "mean" : this.head;
-    const weights = await this.weights(this.fields(joined));  // refuses a kind, layer or head that there is not
-    const shown = this.switchedOn(kind);
-    const several = name === "lines" && this.head === "all" ? await this.weights({ ...this.fields("each"), format: "u8" }) : null;
+    const shown = this.switchedOn(kind), [words, hide] = [state.on("words"), state.on("hide")];
+    const [rows, columns] = kind ? [kind.rows, kind.columns].map((side) => groupsOf(trace.sides[side], words, hide)) : [[], []];
+    this.several = name === "lines" && this.head === "all";
+    const [weights, links] = await Promise.all([  // refused are a kind, layer or head that there is not
+      this.weights(this.fields(joined)), this.several ? this.linksFrom({ least: 1.2 / Math.max(1, columns.length), most: Math.floor(MOST_LINKS / Math.max(1, shown.length)) }) : null]);
     const overview = name === "overview" ? await this.overviews({ ...this.studio.input, kind: this.kind }) : null;
     const off = state.on("ablate") && /^\d+$/.test(this.head) && name !== "overview" ? await call("ablated", this.fields(this.head)).catch((error) => error) : null;
     if (!current()) return;
     this.ablated = off;
-    const [words, hide] = [state.on("words"), state.on("hide")];
-    const rows = groupsOf(trace.sides[kind.rows], words, hide), columns = groupsOf(trace.sides[kind.columns], words, hide);
     const about = { least: Math.min(100, state.number("least")) / 100, scale: state.get("scale"), writes: this.kind === "cross" };
     this.view = viewOf(weights, rows, columns, about);
-    this.maps = several ? shown.map((head) => [viewOf(ofHead(several, head), rows, columns, { ...about, maps: shown.length }), headColour(head)]) : [[this.view, css("--accent")]];
+    this.mapsOf = (found) => { const views = linkViews(found, rows, columns, about); return shown.map((head) => [views[head], headColour(head)]); };
+    this.maps = links ? this.mapsOf(links) : [[this.view, css("--accent")]];
     this.draw(kind, overview);
+    await this.drawing;
   }
+
+  // The links of all heads of the layer that fields ask for.
+  linksFrom(fields) { return this.strong({ ...this.fields("each"), hide: this.studio.state.on("hide"), ...fields }); }
 
   switchedOn(kind) {
     const off = this.studio.state.get("off").split(",").filter(Boolean).map(Number);
@@ -209,10 +215,15 @@ class Heads {
     const focus = pointed ? this.near : { row: this.place("row"), column: this.place("column") }, top = largestOf(this.view, focus);
     shadeTokens(this.columnList, focus.row >= 0 ? (c) => this.view.at(focus.row, c) / top : null);
     shadeTokens(this.rowList, focus.column >= 0 ? (r) => this.view.at(r, focus.column) / top : null);
-    const free = focus.row < 0 && focus.column < 0;
-    const maps = this.maps.map(([view, colour]) => [free ? { ...view, least: Math.max(view.least, view.lines) } : view, colour]);
-    const count = drawLines(this.links, maps.length ? maps : [[{ ...this.view, rows: [] }, ""]], height, focus);
-    this.tip.textContent = free ? many("heads.links", count) : "";
+    const free = focus.row < 0 && focus.column < 0, [side, at] = focus.row >= 0 ? ["row", focus.row] : ["column", focus.column];
+    const paint = (maps) => drawLines(this.links, maps.length ? maps : [[{ ...this.view, rows: [] }, ""]], height, focus);
+    this.tip.textContent = "";
+    this.drawing = null;
+    if (this.several && !free) {
+      const place = this.view[`${side}s`][at].place;
+      const drawing = this.drawing = this.linksFrom({ [side]: place }).then((found) => { if (this.drawing === drawing) paint(this.mapsOf(found)); }, (error) => this.studio.refuse(error));
+    } else if (free) this.tip.textContent = many("heads.links", paint(this.maps.map(([view, colour]) => [{ ...view, least: Math.max(view.least, view.lines ?? 0) }, colour])));
+    else paint(this.maps);
   }
 
   // --- heat map ---
