@@ -18,7 +18,7 @@ from atento.config.tables.renamed_keys import VERSION
 from atento.config.tables.tasks import task_with
 from atento.decoding.trace import Trace
 from atento.errors import CapabilityError, UsageError, path_of
-from atento.inference.choose import NetworkStepFunction, check_int8, hooked, reader, step_function
+from atento.inference.choose import NetworkStepFunction, check_int8, hooked, pack_weights, reader, step_function
 from atento.inference.packed_linear import Precision
 from atento.inspection import AttentionRecord
 from atento.models.configuration import CALIBRATION
@@ -35,12 +35,7 @@ from atento.tasks.explain_predictions import explain
 from atento.tasks.features import features
 from atento.tasks.filling import fill
 from atento.tasks.generation import prompt_mode
-from atento.tasks.model_outputs import (
-    score,
-    stream_output,
-    writer_of,
-    writing_task,
-)
+from atento.tasks.model_outputs import score, stream_output, writer_of, writing_task
 from atento.tasks.model_vectors import embed, similarity
 from atento.tasks.question_answering import answer, answers
 from atento.tasks.tagging import tag, tag_words
@@ -51,7 +46,7 @@ from atento.tasks.translation_languages import TranslationOptions
 from atento.tasks.verb_calls import check_texts, continues, strings, translates, writes
 from atento.text import Tokenizer
 from atento.text import split_sentences as sentences_of
-from atento.training.allocator import keep_freed_memory
+from atento.training.allocator import keep_freed_memory, return_freed_memory
 
 T = TypeVar("T")
 Versions = tuple[tuple[int, int], ...]
@@ -74,8 +69,8 @@ def load(
             of the package (`micro-world-en-pt`), a hub name (`owner/name`), an ELMo folder, or word2vec (.bin, .vec).
         device: "auto", "cpu", "cuda" ...
         precision: "float32", "float64", "bfloat16", "int8" or "auto". int8: on the CPU, the linear maps in the layers
-            of a decoder or an encoder have weights and activations of 8 bits; all else is float32. "auto" is the widest
-            type in the file.
+            of a decoder or an encoder have weights and activations of 8 bits, and no others are kept; all else is
+            float32. "auto" is the widest type in the file.
         allow_missing: weights that the file of another layout lacks keep their initial values.
         allow_unused: weights of such a file that the network does not have are ignored.
 
@@ -86,7 +81,7 @@ def load(
         UsageError, ModelError: nothing that can be loaded. CheckpointError: truncated or altered; names the file.
     """
     loaded = load_model(model, device, precision, allow_missing=allow_missing, allow_unused=allow_unused)
-    return Model(**vars(loaded))
+    return Model(**vars(loaded)).to(precision="int8" if loaded.precision == "int8" else None)
 
 
 class Model(TaskModel):
@@ -133,10 +128,13 @@ class Model(TaskModel):
         """
         target_device = None if device is None else resolve_device(str(device))
         dtype = None if precision is None else precision_type(precision)
-        if precision not in (None, "int8") and CALIBRATION in self.config:
+        if self.precision == "int8" and precision not in (None, "int8"):
             raise UsageError(f"the model has weights of 8 bits, so its precision is int8: got {precision!r}")
         check_int8(self.network, precision)
         self.network.to(device=target_device, dtype=dtype)
+        if precision == "int8":
+            pack_weights(self.network, "int8")
+            return_freed_memory()  # that of the weights
         self.precision = self.precision if precision is None else precision
         self._step_function, self._reader, self._drafting = {}, {}, {}
         return self
@@ -364,6 +362,8 @@ class Model(TaskModel):
         folder = path_of(directory, "directory", "a folder")
         if self.words is not None and self.tokenizer is None:
             raise CapabilityError("word models stay as published; `atento.text.word_vectors` writes word vectors")
+        if self.precision == "int8" and CALIBRATION not in self.config:
+            raise UsageError("the weights were rounded to 8 bits: load the model in another precision to save it")
         config = (
             {"model_type": "atento"}
             | self.config

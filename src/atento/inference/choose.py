@@ -8,13 +8,20 @@ import torch
 from torch import nn
 
 from atento.errors import AtentoWarning, CapabilityError
-from atento.inference.encoder_reading import FastReader, why_no_fast_reading
-from atento.inference.fast import FastStepFunction, why_not_fast
+from atento.inference.encoder_reading import (
+    FastReader,
+    attention_type_of,
+    pack_stack,
+    why_no_fast_reading,
+    why_not_packed,
+)
+from atento.inference.fast import FastStepFunction, precision_of_sources, why_not_fast
 from atento.inference.graphs import GraphStepFunction
 from atento.inference.packed_linear import Precision, has_int8_products, has_packed_products
+from atento.inference.packed_modules import pack_decoder
 from atento.inference.plain import PlainStepFunction
 from atento.inference.prefix_steps import PrefixStepFunction, Prompt
-from atento.networks.int8_projection import has_int8_weights
+from atento.networks.int8_projection import has_int8_weights, linear_maps
 from atento.networks.interface import Network
 from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
@@ -120,6 +127,29 @@ def reader(network: Network, precision: Precision | None = None) -> Network:
         return network
     chosen_precision: Precision = "bfloat16" if network.embedding.weight.dtype == torch.bfloat16 else "float32"
     return FastReader(network, precision or chosen_precision).eval()
+
+
+def pack_weights(network: Network, precision: Precision | None = None) -> None:
+    """Let a network on the CPU hold the weights of its layers in packed form alone, where it has fast passes, so that
+    its step function and its reader hold no other copy.
+
+    What asks for such a weight, or for gradients of inputs, gets it unpacked: in int8 the numbers that 8 bits stand
+    for, else the same numbers.
+    """
+    weight = next(network.parameters())
+    if weight.device.type != "cpu":
+        return
+    precision = precision or ("bfloat16" if weight.dtype == torch.bfloat16 else "float32")
+    if isinstance(network, Encoder):
+        if why_no_fast_reading(network) is None:
+            pack_stack(network.stack, precision, attention_type_of(network, precision))
+    elif isinstance(network, Decoder | EncoderDecoder) and why_not_fast(network) is None:
+        pack_decoder(network.decoder if isinstance(network, EncoderDecoder) else network.stack, precision)
+        if isinstance(network, EncoderDecoder) and why_not_packed(network.encoder) is None:
+            precision = precision_of_sources(precision)
+            for owner, name in linear_maps(network.encoder) if precision == "bfloat16" else ():
+                getattr(owner, name).to(torch.bfloat16)
+            pack_stack(network.encoder, precision, network.embedding.weight.dtype)
 
 
 def why_no_int8(network: object) -> str | None:

@@ -29,8 +29,9 @@ from atento.inference.packed_linear import (
     pack,
     with_round_number,
 )
+from atento.inference.packed_modules import PackedModule
 from atento.networks.frozen import current
-from atento.networks.int8_projection import Int8Projection, has_int8_weights
+from atento.networks.int8_projection import Int8Projection, has_int8_weights, linear_maps
 from atento.networks.interface import Network, layer_count
 from atento.networks.layers import TokenEmbedding
 from atento.networks.output import Output
@@ -65,7 +66,7 @@ def why_not_packed(stack: Stack) -> str | None:
     for block in stack.layers:
         attention, feed_forward = block.self_attention, block.feed_forward
         if any(
-            type(linear) not in (Projection, Int8Projection)
+            type(linear) not in (Projection, Int8Projection, PackedModule)
             for linear in (attention.input, attention.output, feed_forward.inner, feed_forward.outer)
         ):
             return "adapters"
@@ -121,7 +122,7 @@ class FastReader(Network):
         if reason is not None:
             raise CapabilityError(f"no fast reading for {reason}")
         self.network, self.config, self.heads = network, network.config, network.heads
-        attention_type = _attention_type(network, precision)
+        attention_type = attention_type_of(network, precision)
         self.packed = PackedStack(network.stack, network.config.norm == "pre", precision, attention_type)
 
     @property
@@ -354,18 +355,31 @@ class _Layer:
         return out
 
 
-def _attention_type(network: Encoder, precision: Precision) -> torch.dtype:
+def attention_type_of(network: Encoder, precision: Precision) -> torch.dtype:
     """The type of queries, keys and values: with int8 products bfloat16 where the processor multiplies it natively."""
     rounds = precision == "int8" and best_precision("cpu") == "bfloat16" and not network.config.attention.norm
     return torch.bfloat16 if rounds else network.embedding.weight.dtype
 
 
+def pack_stack(stack: Stack, precision: Precision, attention_type: torch.dtype) -> None:
+    """Replace the linear maps of the layers by packed ones, which `PackedStack` takes as they are."""
+    for owner, name in linear_maps(stack):
+        linear = getattr(owner, name)
+        if type(linear) is not Projection:
+            continue
+        if precision == "int8":
+            dtype = attention_type if name == "input" else torch.float32
+            setattr(owner, name, PackedModule(linear, RowInt8Linear(linear.weight, linear.bias, dtype=dtype)))
+        else:
+            setattr(owner, name, PackedModule(linear, pack(linear.weight, linear.bias, precision)))
+
+
 def _packed(
-    linear: nn.Linear | Int8Projection,
+    linear: nn.Linear | Int8Projection | PackedModule,
     precision: Precision,
     activation: Activation = "none",
     dtype: torch.dtype = torch.float32,
-    reader: nn.Linear | Int8Projection | None = None,
+    reader: nn.Linear | Int8Projection | PackedModule | None = None,
 ) -> PackedLinear:
     """A packed copy of a linear map and its activation.
 
@@ -377,6 +391,8 @@ def _packed(
         if activation != "none" and isinstance(reader, Int8Projection) and reader.uniform:
             codes_for = reader
         return FixedInt8Linear(linear, activation=activation, dtype=dtype, reader=codes_for)
+    if isinstance(linear, PackedModule):
+        return linear.parts[0].followed_by(activation)
     if precision == "int8":
         return RowInt8Linear(linear.weight, linear.bias, activation=activation, dtype=dtype)
     return pack(linear.weight, linear.bias, precision, activation=activation)

@@ -26,7 +26,8 @@ from atento.errors import CapabilityError
 from atento.inference.fast_layer import FastLayer
 from atento.inference.fast_state import ROOM, Cache, FastState
 from atento.inference.joined_states import joined
-from atento.inference.packed_linear import Precision, copy_sharing_weights, pack, pack_modules, with_round_number
+from atento.inference.packed_linear import Precision, pack, with_round_number
+from atento.inference.packed_modules import copy_sharing_weights, pack_decoder, pack_modules
 from atento.inference.plain import (
     ROUNDING,
     ROUNDING_INT8,
@@ -80,6 +81,11 @@ class StepPositions:
     biases: list[Tensor | None]
 
 
+def precision_of_sources(precision: Precision) -> Precision:
+    """Of the encoder's products; a source is read once, so that for int8 half precision is enough there."""
+    return best_precision("cpu") if precision == "int8" else precision
+
+
 def _with_mask(bias: Tensor, mask: Tensor | None, width: int) -> Tensor:
     """A bias (N or 1,H,1,t), which all w beams share, plus the mask of each beam (N,1,w,t·w) -> (N,H,w,t·w)."""
     bias = bias if width == 1 else bias.repeat_interleave(width, dim=-1)
@@ -119,6 +125,7 @@ class FastStepFunction:
         self.encoder: SourceReader | None = None
         self.reader = pack_modules(copy, precision) if isinstance(copy, Decoder) else None
         stack = copy.decoder if isinstance(copy, EncoderDecoder) else copy.stack
+        pack_decoder(stack, precision)
         self.embedding = copy.table
         self.inputs = copy.target_inputs if isinstance(copy, EncoderDecoder) else copy.inputs
         self.pre_norm = config.norm == "pre"
@@ -127,7 +134,7 @@ class FastStepFunction:
         self.kv_heads = config.kv_heads
         self.d_head = config.head_width
         self.scale = self.d_head**-0.5 if config.attention.scale is None else config.attention.scale
-        self.layers = [FastLayer.of(block, precision) for block in stack.layers]
+        self.layers = [FastLayer.of(block) for block in stack.layers]
         self.read_output = copy.vocabulary_head.read
         if isinstance(copy, EncoderDecoder):
             self._set_encoder(copy)
@@ -135,9 +142,8 @@ class FastStepFunction:
     def _set_encoder(self, copy: EncoderDecoder) -> None:
         """Set `encoder` to the packed copy without its decoder."""
         copy.decoder = nn.Module()  # type: ignore[assignment]
-        precision = self.precision
-        if precision == "int8":  # the source is read once, so half precision is enough there
-            precision = best_precision("cpu")
+        precision = precision_of_sources(self.precision)
+        if self.precision == "int8":
             self.embedding, self.inputs = deepcopy((self.embedding, self.inputs))
             copy = copy.to(torch.bfloat16 if precision == "bfloat16" else self.dtype)
         self.encoder = SourceReader(copy, precision)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from atento.inference.packed_linear import PackedLinear, PackedModule, Precision, pack
+from atento.inference.packed_linear import PackedLinear, WeightLinear
+from atento.inference.packed_modules import PackedModule
 from atento.networks.stack.block import Block
 
 
@@ -38,39 +39,30 @@ class FastLayer:
         return self.activation(x) * gate
 
     @staticmethod
-    def of(block: Block, precision: Precision) -> FastLayer:
-        """The parts of a block, packed if they are not yet."""
+    def of(block: Block) -> FastLayer:
+        """The parts of a block that is packed (`pack_decoder`)."""
         self_attention, cross_attention, feed_forward = block.self_attention, block.cross_attention, block.feed_forward
 
-        def packed(linear: nn.Module, relu: bool = False) -> PackedLinear:
-            if isinstance(linear, PackedModule):
-                return linear.linear
-            assert isinstance(linear, nn.Linear)
-            return pack(linear.weight, linear.bias, precision, activation="relu" if relu else "none")
+        def parts(linear: nn.Module) -> Sequence[WeightLinear]:
+            assert isinstance(linear, PackedModule)
+            return linear.parts
 
         norms = [block.self_attention_residual.norm, block.feed_forward_residual.norm]
-        relu = (
-            feed_forward.activation is F.relu and not feed_forward.gated and isinstance(feed_forward.inner, nn.Linear)
-        )
+        relu = feed_forward.activation is F.relu and not feed_forward.gated
         layer = FastLayer(
             norms,
-            packed(self_attention.input),
-            packed(self_attention.output),
+            parts(self_attention.input)[0],
+            parts(self_attention.output)[0],
             None,
             None,
             None,
-            packed(feed_forward.inner, relu),
-            packed(feed_forward.outer),
+            parts(feed_forward.inner)[0].followed_by("relu" if relu else "none"),
+            parts(feed_forward.outer)[0],
             None if relu else feed_forward.activation,
             feed_forward.gated,
         )
         if cross_attention is not None and block.cross_attention_residual is not None:
             norms.insert(1, block.cross_attention_residual.norm)
-            queries = cross_attention.n_heads * cross_attention.d_head
-            weight, bias = cross_attention.input.weight, cross_attention.input.bias
-            layer.cross_queries = pack(weight[:queries], None if bias is None else bias[:queries], precision)
-            # the source's keys and values are computed once
-            source_precision: Precision = "float32" if precision == "int8" else precision
-            layer.cross_keys_values = pack(weight[queries:], None if bias is None else bias[queries:], source_precision)
-            layer.cross_output = packed(cross_attention.output)
+            layer.cross_queries, layer.cross_keys_values = parts(cross_attention.input)
+            layer.cross_output = parts(cross_attention.output)[0]
         return layer

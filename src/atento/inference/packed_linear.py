@@ -1,19 +1,20 @@
 """Linear layers with weights packed for the CPU: float32 and bfloat16 with oneDNN, int8; and the plain equation."""
 
 import warnings
-from copy import deepcopy
-from typing import Any, Literal, Protocol, TypeVar
+from collections.abc import Callable
+from copy import copy
+from typing import Any, Literal, Protocol, Self, TypeVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from atento.networks.int8_projection import Int8Projection
 from atento.precision import cpu_features
 
 Precision = Literal["float32", "bfloat16", "int8"]
 Activation = Literal["none", "relu", "gelu"]  # what a product can apply to its output
-ModuleT = TypeVar("ModuleT", bound=nn.Module)
+LinearT = TypeVar("LinearT")
 
 
 class PackedLinear(Protocol):
@@ -27,6 +28,18 @@ class PackedLinear(Protocol):
 
     def add_to(self, residual: Tensor, x: Tensor) -> None:
         """Add x Wᵀ + b, for x (R,D), to residual (R,N) in its memory."""
+
+
+class WeightLinear(PackedLinear, Protocol):
+    """One that holds the weight in packed form and can give it back."""
+
+    bias: Tensor | None
+
+    def unpacked(self) -> Tensor:
+        """The weight (N,D) that the products are of, in new memory."""
+
+    def followed_by(self, activation: Activation) -> Self:
+        """One of the same memory, with that activation."""
 
 
 def has_packed_products() -> bool:
@@ -44,7 +57,7 @@ def has_bfloat16_products() -> bool:
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-def pack(weight: Tensor, bias: Tensor | None, precision: Precision, *, activation: Activation = "none") -> PackedLinear:
+def pack(weight: Tensor, bias: Tensor | None, precision: Precision, *, activation: Activation = "none") -> WeightLinear:
     """A linear layer with its weight (N,D) packed once for products in that precision, and its activation."""
     if weight.device.type != "cpu" or weight.dtype == torch.float64 or not has_packed_products():
         return PlainLinear(weight, bias, activation=activation)
@@ -53,14 +66,6 @@ def pack(weight: Tensor, bias: Tensor | None, precision: Precision, *, activatio
     if weight.dtype == torch.bfloat16 and not has_bfloat16_products():
         return WidenedLinear(weight, bias, activation=activation)
     return OneDnnLinear(weight, bias, activation=activation)
-
-
-def copy_sharing_weights(network: ModuleT) -> ModuleT:
-    """A copy of the modules that shares the memory of the weights, until they are packed or change their dtype."""
-    weights: dict[int, nn.Parameter] = {
-        id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in network.parameters()
-    }
-    return deepcopy(network, weights)
 
 
 def with_round_number(x: Tensor) -> Tensor:
@@ -81,6 +86,13 @@ def _activated(x: Tensor, activation: Activation) -> Tensor:
     return x.relu_() if activation == "relu" else x
 
 
+def _with(linear: LinearT, **attributes: object) -> LinearT:
+    """A copy with other attributes; the weights are shared."""
+    changed = copy(linear)
+    vars(changed).update(attributes)
+    return changed
+
+
 class PlainLinear:
     """The equation as PyTorch computes it."""
 
@@ -99,20 +111,27 @@ class PlainLinear:
         """(R,N), (R,D)."""
         residual.add_(self(x))
 
+    def unpacked(self) -> Tensor:
+        """(N,D)."""
+        return self.weight.detach()
+
+    def followed_by(self, activation: Activation) -> Self:
+        """As in `WeightLinear`."""
+        return _with(self, activation=activation)
+
 
 class OneDnnLinear:
     """oneDNN's product with a weight in the memory layout that the processor prefers; float32 stays float32."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, *, activation: Activation = "none") -> None:
         self.weight = torch.ops.mkldnn._reorder_linear_weight.default(weight.detach().contiguous())
-        self.bias = bias
-        self.activation = activation
-        self.formula = "none" if activation == "gelu" else ""  # gelu by the error function, not by tanh
+        self.bias, self.activation = bias, activation
 
     def __call__(self, x: Tensor) -> Tensor:
         """(...,D) -> (...,N)."""
+        formula = "none" if self.activation == "gelu" else ""  # gelu by the error function, not by tanh
         out: Tensor = torch.ops.mkldnn._linear_pointwise.default(
-            x, self.weight, self.bias, self.activation, [], self.formula
+            x, self.weight, self.bias, self.activation, [], formula
         )
         return out
 
@@ -125,6 +144,15 @@ class OneDnnLinear:
         """(R,N), (R,D)."""
         residual.copy_(self.plus(x, residual))
 
+    def unpacked(self) -> Tensor:
+        """(N,D)."""
+        weight: Tensor = self.weight.to_dense()
+        return weight
+
+    def followed_by(self, activation: Activation) -> Self:
+        """As in `WeightLinear`."""
+        return _with(self, activation=activation)
+
 
 class WidenedLinear:
     """Weights and activations of bfloat16 on a processor without such products: float32 multiplies them, which is
@@ -133,7 +161,7 @@ class WidenedLinear:
 
     def __init__(self, weight: Tensor, bias: Tensor | None, *, activation: Activation = "none") -> None:
         self.inner = OneDnnLinear(weight.float(), None if bias is None else bias.float(), activation=activation)
-        self.dtype = weight.dtype
+        self.bias, self.dtype = bias, weight.dtype
 
     def __call__(self, x: Tensor) -> Tensor:
         """(...,D) -> (...,N)."""
@@ -146,6 +174,14 @@ class WidenedLinear:
     def add_to(self, residual: Tensor, x: Tensor) -> None:
         """(R,N), (R,D)."""
         residual.copy_(self.plus(x, residual))
+
+    def unpacked(self) -> Tensor:
+        """(N,D)."""
+        return self.inner.unpacked().to(self.dtype)
+
+    def followed_by(self, activation: Activation) -> Self:
+        """As in `WeightLinear`."""
+        return _with(self, inner=self.inner.followed_by(activation))
 
 
 class Int8Linear:
@@ -163,16 +199,15 @@ class Int8Linear:
             warnings.simplefilter("ignore")  # PyTorch announces another way to make such a tensor
             ints = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
         self.packed = torch.ops.quantized.linear_prepack(ints, None if bias is None else bias.detach().float())
-        relu = activation == "relu"
-        self.product = (torch.ops.quantized.linear_relu_dynamic if relu else torch.ops.quantized.linear_dynamic).default
-        self.activation: Activation = "none" if relu else activation
+        self.bias = bias
+        self.product, self.activation = _int8_product(activation)
         self.narrow = not cpu_features()["vnni"]  # without VNNI, sums of 8-bit products overflow, so activations have 7
 
     def __call__(self, x: Tensor) -> Tensor:
         """(R,D) -> (R,N)."""
         # else PyTorch asks the packed weight, which is no tensor, for a method of its own, by two C++ exceptions a call
         with torch._C.DisableTorchFunctionSubclass():
-            out = self.product(x, self.packed, self.narrow)
+            out: Tensor = self.product(x, self.packed, self.narrow)
         return _activated(out, self.activation)
 
     def plus(self, x: Tensor, residual: Tensor) -> Tensor:
@@ -182,6 +217,23 @@ class Int8Linear:
     def add_to(self, residual: Tensor, x: Tensor) -> None:
         """(R,N), (R,D)."""
         residual.add_(self(x))
+
+    def unpacked(self) -> Tensor:
+        """(N,D)."""
+        weight: Tensor = torch.ops.quantized.linear_unpack(self.packed)[0].dequantize()
+        return weight
+
+    def followed_by(self, activation: Activation) -> Self:
+        """As in `WeightLinear`."""
+        product, rest = _int8_product(activation)
+        return _with(self, product=product, activation=rest)
+
+
+def _int8_product(activation: Activation) -> tuple[Callable[..., Tensor], Activation]:
+    """PyTorch's product with that activation, and the activation that it leaves out."""
+    if activation == "relu":
+        return torch.ops.quantized.linear_relu_dynamic.default, "none"
+    return torch.ops.quantized.linear_dynamic.default, activation
 
 
 class RowInt8Linear:
@@ -208,7 +260,16 @@ class RowInt8Linear:
         sums = ints.sum(dim=1) * self.scales  # (N,), W 1ᵀ
         self.added = torch.stack([sums, torch.zeros_like(sums) if bias is None else bias.detach()]).to(dtype)  # (2,N)
         self.zeros = torch.zeros(len(ints), dtype=torch.int64)
-        self.activation, self.dtype = activation, dtype
+        self.bias, self.activation, self.dtype = bias, activation, dtype
+
+    def unpacked(self) -> Tensor:
+        """(N,D)."""
+        integers: Tensor = self.weight.to_dense().t()
+        return integers * self.scales.unsqueeze(1)
+
+    def followed_by(self, activation: Activation) -> Self:
+        """As in `WeightLinear`."""
+        return _with(self, activation=activation)
 
     def __call__(self, x: Tensor) -> Tensor:
         """(R,D) -> (R,N)."""
@@ -292,26 +353,3 @@ class FixedInt8Linear:
             x = x * self.rates
         coded = torch.quantize_per_tensor(x.float(), self.step or 1.0, self.zero, torch.quint8)
         return torch.empty(0, dtype=torch.uint8).set_(coded.untyped_storage(), 0, coded.shape, coded.stride())
-
-
-class PackedModule(nn.Module):
-    """Replaces an `nn.Linear` in modules that run their own forward pass."""
-
-    def __init__(self, linear: nn.Linear, precision: Precision) -> None:
-        super().__init__()
-        self.linear = pack(linear.weight, linear.bias, precision)
-
-    def forward(self, x: Tensor, random: object = None) -> Tensor:
-        """(...,D) -> (...,N); `random` is that of `Projection`, which has no effect here."""
-        out: Tensor = self.linear(x.flatten(0, -2)).unflatten(0, x.shape[:-1])
-        return out
-
-
-def pack_modules(module: ModuleT, precision: Precision) -> ModuleT:
-    """The module itself, with a `PackedModule` in place of every `nn.Linear` inside it."""
-    for name, child in list(module.named_children()):
-        if isinstance(child, nn.Linear):
-            setattr(module, name, PackedModule(child, precision))
-        else:
-            pack_modules(child, precision)
-    return module

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from atento.inference.encoder_reading import PackedStack, Unpadded, why_not_packed
-from atento.inference.packed_linear import Precision, pack_modules
+from atento.inference.encoder_reading import PackedStack, Unpadded, pack_stack, why_not_packed
+from atento.inference.packed_linear import Precision
+from atento.inference.packed_modules import pack_modules
 from atento.inference.plain import moved_to_front, padded
 from atento.networks.stack.encoder_decoder import EncoderDecoder
 
@@ -17,7 +18,7 @@ class SourceReader:
     """The encoder of an encoder-decoder on packed products.
 
     Args:
-        network: a copy, whose encoder is packed or dropped.
+        network: a copy, whose encoder is packed.
         precision: of the products.
     """
 
@@ -25,6 +26,7 @@ class SourceReader:
         self.device, dtype = network.embedding.weight.device, network.embedding.weight.dtype
         self._network, self._packed = network, None
         if self.device.type == "cpu" and why_not_packed(network.encoder) is None:
+            pack_stack(network.encoder, precision, dtype)
             self._packed = PackedStack(network.encoder, network.config.norm == "pre", precision, dtype)
         else:
             pack_modules(network, precision)

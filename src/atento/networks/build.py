@@ -45,5 +45,6 @@ def build_seq2seq(config: NetworkConfig) -> Seq2Seq:
 
 
 def parameter_count(network: nn.Module) -> int:
-    """The number of parameters of the network; shared ones count once."""
-    return sum(parameter.numel() for parameter in network.parameters())
+    """The number of parameters of the network; shared ones count once, packed ones as what they stand for."""
+    held = sum(getattr(module, "held", 0) for module in network.modules())
+    return held + sum(parameter.numel() for parameter in network.parameters())

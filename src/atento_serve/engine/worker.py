@@ -17,6 +17,7 @@ import torch
 from atento.config.tables.verbs import WRITING
 from atento.decoding.contract import AnyStepFunction
 from atento.errors import AtentoError, ModelError
+from atento.inference.choose import pack_weights
 from atento.inference.plain import WritingNetwork
 from atento.model import Model, load
 from atento.training.allocator import keep_kernels, return_freed_memory
@@ -149,6 +150,7 @@ def main() -> None:
         if model.tokenizer is None and model.words is None:
             raise ModelError(f"{settings['path']} has no tokenizer: the service reads texts")
         seed_decoding(model, settings["seed"])
+        pack_weights(model.network, "int8" if model.precision == "int8" else None)  # nobody asks for them here
         worker = Worker(model, first["limits"], Inbox(stream), outbox)
         with torch.inference_mode():
             worker.model_works()

@@ -1,0 +1,112 @@
+"""Modules that hold the weights of linear maps in packed form alone, and put them in place of others."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from itertools import accumulate
+from typing import TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from atento.attention.multihead import MultiHeadAttention
+from atento.inference.packed_linear import Precision, WeightLinear, pack
+from atento.networks.stack.stack import Stack
+
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
+
+
+class PackedModule(nn.Module):
+    """Replaces an `nn.Linear`: packed products of its weight, which is unpacked where someone asks for it.
+
+    Each part computes some of the outputs, one after the other, in a precision of its own.
+    """
+
+    def __init__(self, linear: nn.Linear, *parts: WeightLinear, sizes: tuple[int, ...] = ()) -> None:
+        """`sizes`: the outputs of each of several parts."""
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.parts, self.dtype = parts, linear.weight.dtype
+        self.ends = list(accumulate(sizes or (self.out_features,)))
+        self.held = sum(parameter.numel() for parameter in linear.parameters())
+
+    @property
+    def weight(self) -> Tensor:
+        """(N,D), in new memory; of 8 bits, the numbers that they stand for."""
+        return torch.cat([part.unpacked() for part in self.parts]) if len(self.parts) > 1 else self.parts[0].unpacked()
+
+    @property
+    def bias(self) -> Tensor | None:
+        """(N,)."""
+        biases = [part.bias.detach() for part in self.parts if part.bias is not None]
+        return torch.cat(biases) if biases else None
+
+    def forward(self, x: Tensor, random: object = None) -> Tensor:
+        """(...,D) -> (...,N); `random` is that of `Projection`, which has no effect here."""
+        return self.rows(x, 0, self.out_features)
+
+    def rows(self, x: Tensor, start: int, stop: int, random: object = None) -> Tensor:
+        """(...,D) -> (...,stop - start), the outputs from `start` to before `stop`."""
+        if x.requires_grad and torch.is_grad_enabled():  # packed products have no gradient
+            bias = self.bias
+            return F.linear(x, self.weight[start:stop].to(x.dtype), None if bias is None else bias[start:stop])
+        flat = x.flatten(0, -2).to(self.dtype)
+        outputs, first = [], 0
+        for part, last in zip(self.parts, self.ends):
+            if first < stop and last > start:
+                outputs.append(part(flat)[:, max(start - first, 0) : stop - first])
+            first = last
+        out = torch.cat(outputs, dim=1) if len(outputs) > 1 else outputs[0]
+        rows: Tensor = out.to(x.dtype).unflatten(0, x.shape[:-1])
+        return rows
+
+    def __deepcopy__(self, memo: object) -> PackedModule:
+        """The module itself, which never changes."""
+        return self
+
+    def _save_to_state_dict(self, destination: dict[str, Tensor], prefix: str, keep_vars: bool) -> None:
+        destination[f"{prefix}weight"] = self.weight
+        if self.bias is not None:
+            destination[f"{prefix}bias"] = self.bias
+
+
+def pack_modules(module: ModuleT, precision: Precision) -> ModuleT:
+    """The module itself, with a `PackedModule` in place of every `nn.Linear` inside it."""
+    for name, child in list(module.named_children()):
+        if isinstance(child, nn.Linear):
+            setattr(module, name, PackedModule(child, pack(child.weight, child.bias, precision)))
+        else:
+            pack_modules(child, precision)
+    return module
+
+
+def pack_decoder(stack: Stack, precision: Precision) -> None:
+    """Replace the linear maps of a decoder's layers by packed ones; what is read of a source, once, is not int8."""
+    for block in stack.layers:
+        if block.cross_attention is not None:
+            _pack_cross_attention(block.cross_attention, precision)
+        pack_modules(block, precision)
+
+
+def _pack_cross_attention(attention: MultiHeadAttention, precision: Precision) -> None:
+    linear: nn.Module = attention.input
+    if not isinstance(linear, nn.Linear):
+        return
+    queries = attention.n_heads * attention.d_head
+    weight, bias = linear.weight, linear.bias
+    once: Precision = "float32" if precision == "int8" else precision
+    parts = (
+        pack(weight[:queries], None if bias is None else bias[:queries], precision),
+        pack(weight[queries:], None if bias is None else bias[queries:], once),
+    )
+    packed = PackedModule(linear, *parts, sizes=(queries, linear.out_features - queries))
+    setattr(attention, "input", packed)  # noqa: B010 - the attribute has the type of what is replaced
+
+
+def copy_sharing_weights(network: ModuleT) -> ModuleT:
+    """A copy of the modules that shares the memory of the weights, until they are packed or change their dtype."""
+    weights: dict[int, nn.Parameter] = {
+        id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in network.parameters()
+    }
+    return deepcopy(network, weights)
