@@ -1,0 +1,162 @@
+"""Networks that hold their weights in packed form alone: the bytes they reach, the same outputs, what is refused."""
+
+import gc
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from types import FunctionType, ModuleType
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import atento
+from atento.config.sections.network import NetworkConfig, OutputConfig, changed, network_to_dict
+from atento.errors import UsageError
+from atento.inference.choose import pack_weights, reader, step_function
+from atento.inference.packed_linear import Precision, has_packed_products
+from atento.inference.packed_modules import PackedModule
+from atento.model import Model
+from atento.networks import Network, build_network, parameter_count
+from atento.text import Tokenizer
+
+pytestmark = pytest.mark.skipif(not has_packed_products(), reason="no packed products here")
+_CONFIG = NetworkConfig(
+    vocab_size=20, max_len=16, d_model=128, d_ff=512, n_heads=2, n_layers=2, dropout=0.0, output=OutputConfig(tied=True)
+)
+_ARCHITECTURES = ("encoder", "decoder", "encoder-decoder")
+
+
+def network_in(architecture: str, precision: Precision = "float32") -> Network:
+    torch.manual_seed(3)
+    activation = {"encoder": "gelu"}.get(architecture, "relu")
+    network = build_network(
+        changed(replace(_CONFIG, architecture=architecture), feed_forward={"activation": activation})
+    )
+    with torch.no_grad():
+        for weight in network.parameters():
+            weight.normal_(std=0.2)
+    return network.to(torch.bfloat16 if precision == "bfloat16" else torch.float32).eval().requires_grad_(False)
+
+
+def user_of(network: Network, precision: Precision) -> object:
+    """What reads or decodes with the network."""
+    chosen: Precision | None = "int8" if precision == "int8" else None
+    return (
+        reader(network, chosen)
+        if network.config.architecture == "encoder"
+        else step_function(network, precision=chosen)
+    )
+
+
+def outputs(network: Network, user: object) -> Tensor:
+    ids = torch.tensor([[5, 6, 7, 8, 9], [9, 4, 4, 12, 3]])
+    if network.config.architecture == "encoder":
+        hidden: Tensor = user(ids, project=False).hidden  # type: ignore[operator]
+        return hidden
+    logits, _ = user.step(ids[:, :3], user.begin(ids, None))  # type: ignore[attr-defined]
+    return torch.as_tensor(logits).clone()
+
+
+def held_bytes(*roots: object) -> int:
+    """The bytes of all tensors that these objects reach, shared memory once; int8 weights of PyTorch's own type too."""
+    sizes: dict[object, int] = {}
+    seen, ahead = set(), list(roots)
+    while ahead:
+        one = ahead.pop()
+        if id(one) in seen or isinstance(one, type | FunctionType | ModuleType):
+            continue
+        seen.add(id(one))
+        if isinstance(one, Tensor) and one.layout == torch.strided:
+            sizes[one.untyped_storage().data_ptr()] = one.untyped_storage().nbytes()
+        elif isinstance(one, Tensor):
+            sizes[id(one)] = one.numel() * one.element_size()
+        elif isinstance(one, torch.ScriptObject):
+            sizes[id(one)] = torch.ops.quantized.linear_unpack(one)[0].numel()
+        ahead += gc.get_referents(one)
+    return sum(sizes.values())
+
+
+def in_layers(network: nn.Module) -> int:
+    """How many weights the linear maps have that are packed."""
+    return sum(module.weight.numel() for module in network.modules() if isinstance(module, nn.Linear | PackedModule))
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("architecture", _ARCHITECTURES)
+def test_weights_are_held_once(architecture: str, precision: Precision) -> None:
+    """Packed, a network and what decodes or reads with it reach the weights of its layers once, in their type."""
+    twice, once = network_in(architecture, precision), network_in(architecture, precision)
+    alone, weights, slack = held_bytes(once), in_layers(once), 300_000  # a second table of positions, scales
+    pack_weights(once, precision)
+    before, after = (held_bytes(network, user_of(network, precision)) for network in (twice, once))
+    width = {"float32": 4, "bfloat16": 2, "int8": 1}[precision]
+    assert before >= alone + width * weights
+    if precision != "int8":
+        assert after <= alone + slack
+    elif architecture == "encoder-decoder":  # what is read of a source, once, has 2 or 4 bytes a weight
+        assert after <= alone
+    else:
+        assert after <= alone - 3 * weights + slack
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("architecture", _ARCHITECTURES)
+def test_outputs_are_those_of_packed_copies(architecture: str, precision: Precision) -> None:
+    """To the bit; the network's own pass is near its earlier one."""
+    network = network_in(architecture, precision)
+    packed, ids = deepcopy(network), torch.tensor([[5, 6, 7, 8, 9]])
+    pack_weights(packed, precision)
+    assert torch.equal(outputs(packed, user_of(packed, precision)), outputs(network, user_of(network, precision)))
+
+    def call(one: Network) -> Tensor:
+        values: Tensor = one(ids, ids).logits if architecture == "encoder-decoder" else one(ids, project=False).hidden
+        return values
+
+    expected, own = call(network).float(), call(packed).float()
+    error = float((own - expected).norm() / expected.norm())
+    assert error < {"float32": 1e-5, "bfloat16": 0.03, "int8": 0.05}[precision]
+    assert parameter_count(packed) == parameter_count(network)
+    weights, names = packed.state_dict(), network.state_dict()
+    assert weights.keys() == names.keys()
+    for name, value in weights.items():
+        spread = 0.0 if precision != "int8" else 0.01 * float(names[name].abs().max())
+        assert float((value.float() - names[name].float()).abs().max()) <= spread, name
+
+
+def test_gradients_of_inputs_pass_through_packed_maps() -> None:
+    """As explanations ask for them: those of the weights that the integers stand for."""
+    network = network_in("encoder")
+    pack_weights(network, "int8")
+    module = next(module for module in network.modules() if isinstance(module, PackedModule))
+    x = torch.randn(2, 3, 128, requires_grad=True)
+    module(x).sum().backward()
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad, module.weight.sum(dim=0).expand(2, 3, 128))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A decoder's folder."""
+    tokenizer = Tokenizer.from_vocabulary("word", tuple(f"p{number}" for number in range(14)))
+    ids = {role: getattr(tokenizer, f"{role}_id") for role in ("pad", "bos", "eos", "unk")} | {
+        "start": tokenizer.bos_id
+    }
+    network = network_in("decoder")
+    config = changed(network.config, vocab_size=tokenizer.vocab_size, ids=ids)
+    network = build_network(config).eval()
+    about = {"name": "tiny", "task": "language-modeling", "network": network_to_dict(config)}
+    return Model(network, tokenizer, about, None).save(tmp_path_factory.mktemp("packed") / "model")
+
+
+def test_a_loaded_int8_model_has_its_8_bits_alone(folder: Path) -> None:
+    """It writes, and gives what 8 bits say; other digits are gone, so it is not saved, and stays int8."""
+    model, exact = atento.load(folder, precision="int8"), atento.load(folder)
+    assert any(isinstance(module, PackedModule) for module in model.network.modules())
+    assert not any(isinstance(module, nn.Linear) for module in model.network.stack.modules())  # type: ignore[union-attr]
+    assert model.generate("p1 p2", max_new_tokens=3) is not None
+    with pytest.raises(UsageError, match="rounded to 8 bits: load the model in another precision to save it"):
+        model.save(folder.parent / "again")
+    with pytest.raises(UsageError, match="has weights of 8 bits, so its precision is int8: got 'float32'"):
+        model.to(precision="float32")
+    assert repr(model).replace("int8", "float32") == repr(exact)
