@@ -25,8 +25,9 @@ from atento.decoding import Beam, generate
 from test_house_rules import FILES, HOUSES, ROOT, Function, forgotten, length, name_of, room_of, trees  # noqa: F401
 
 MOST: dict[str, float] = {
-    # issue 37 grants 4,500, 38 grants 1,500, 39 grants 6,500: baselines 300; vectors, ranking and few labels 1,300
-    "lines of Python": 117_400,
+    # issue 37 grants 4,500, 38 grants 1,500, 39 grants 6,500: baselines 300; vectors, ranking and few labels 1,300;
+    # weights that are held once 400
+    "lines of Python": 117_800,
     "rooms": 37,  # inference, which networks held; processes, the one child process
     "files over 400 lines": 0,
     "functions of over 60 lines of code outside the commands": 0,
@@ -37,8 +38,8 @@ MOST: dict[str, float] = {
     "files of attention": 3,
     "files of a step of a beam search": 4,
     "files of an update": 37,
-    "files of a training run": 104,  # validation goes the way of `evaluate`, and enters its files
-    "files of an evaluation": 74,  # one makes the step function, and one holds splits
+    "files of a training run": 106,  # validation goes the way of `evaluate`, and enters its files; packed modules, linear maps
+    "files of an evaluation": 76,  # one makes the step function, one holds splits; packed modules, linear maps
     "files that load a folder of BERT": 55,  # what training and a loaded model share of it, and 8 bits
     "files that save one": 28,
 }
