@@ -33,6 +33,7 @@ async def answer_until(
     limits: Limits,
     settings: ServerSettings,
     bound: socket.socket,
+    studio: Studio | None,
 ) -> None:
     """Answer requests until the event, then let those that run end.
 
@@ -41,6 +42,7 @@ async def answer_until(
         engine: started.
         models, limits, settings: of the service.
         bound: the socket of its address.
+        studio: what Studio shows; None: there is none.
     """
     log = Log(texts=settings.log_text, quiet=settings.quiet)
     engine.on_change(log.event)
@@ -54,7 +56,6 @@ async def answer_until(
     )
     tracing = None if settings.tracing is None else settings.tracing(log.event)
     hosts = Hosts(settings.host, settings.allowed_hosts)
-    studio = None if settings.studio is None else Studio(settings.studio, limits)
     if studio is not None:
         studio.models.start()
     app = application(service, origins=settings.origins, tracing=tracing, hosts=hosts, studio=studio)
@@ -76,8 +77,6 @@ async def answer_until(
     for server, _ in servers:
         server.should_exit = True
     await asyncio.gather(*running)
-    if studio is not None:
-        studio.close()
     exported = tracing is None or await asyncio.to_thread(tracing.close)
     seconds, cut = round(time.monotonic() - began, 3), service.metrics.running or None
     service.log.event("stopped", seconds=seconds, cut=cut, spans_lost=None if exported else True)

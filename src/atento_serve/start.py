@@ -13,6 +13,7 @@ from atento.errors import AtentoError, UsageError
 from atento_serve.engine.engine import Engine
 from atento_serve.http.hosts import is_loopback
 from atento_serve.settings import Limits, ModelSettings, StudioSettings
+from atento_serve.studio.studio_process import Studio
 
 if TYPE_CHECKING:
     from atento_serve.http.clients import Key
@@ -79,7 +80,9 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
 
 Models = Mapping[str, ModelSettings]
-Answer = Callable[[asyncio.Event, Engine, Models, Limits, ServerSettings, socket.socket], Awaitable[None]]
+Answer = Callable[
+    [asyncio.Event, Engine, Models, Limits, ServerSettings, socket.socket, Studio | None], Awaitable[None]
+]
 """Answers requests until an event: `atento_serve.server.answer_until`."""
 
 
@@ -108,6 +111,9 @@ async def _serve(
     bound: socket.socket,
 ) -> None:
     engine = Engine(models, limits)
+    studio = None if settings.studio is None else Studio(settings.studio, limits)
+    if studio is not None and not models:  # else the models of the service are loaded first
+        studio.models.start()
     stop = asyncio.Event()
     with _signals(stop):
         starting = asyncio.ensure_future(engine.start())
@@ -117,8 +123,10 @@ async def _serve(
             await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if starting.done():
                 starting.result()
-                await answer(stop, engine, models, limits, settings, bound)
+                await answer(stop, engine, models, limits, settings, bound, studio)
         finally:
+            if studio is not None:
+                studio.close()
             for future in (starting, stopping):
                 future.cancel()
             with suppress(asyncio.CancelledError, AtentoError):

@@ -182,6 +182,18 @@ def test_a_wrong_address_is_answered_by_one_sentence(
     assert seen.go("heads", model="en-pt").problem == ""
 
 
+def test_a_model_that_failed_is_asked_for_again_by_hand_alone(browser: Any, studio: Served) -> None:
+    seen = StudioPage(browser, studio).go("tour", model="none")
+    for screen in ("masks", "heads", "inside"):
+        seen.go(screen, model="none")
+    assert seen.problem.startswith("there is no model 'none'")
+    asked = [url.rpartition("/")[2] for url in seen.requests if "/studio/api/" in url]
+    assert asked.count("card") == 1 and "screens" not in asked
+    seen.page.get_by_role("button", name="Try again").click()
+    seen.wait()
+    assert sum(url.endswith("/card") for url in seen.requests) == 2 and seen.problem
+
+
 def test_a_process_that_is_killed_is_told_and_started_again(browser: Any, studio: Served) -> None:
     seen = StudioPage(browser, studio).go("heads", model="lm")
     (number,) = children(studio)

@@ -304,13 +304,28 @@ def test_the_stream_beats_tells_an_error_once_and_ends_with_the_service(monkeypa
     ]
 
 
-def test_a_long_journal_is_shown_before_it_is_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("atento_serve.studio.run_curves._AT_ONCE", 5_000)
-    curves, mark, shown = RunCurves(write_run(tmp_path / "a", 100)), Mark(), list[list[float]]()
-    while change := curves.changes(mark):
-        shown, mark = [*shown, *curve(change)], Mark.read(change["mark"])
-        assert change["reset"] == (len(shown) == len(curve(change)))
-    assert [step for step, _, _ in shown] == list(range(1, 101))
+def test_of_a_long_journal_one_in_so_many_lines_of_training_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = write_run(tmp_path / "a", 400)
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"event": "train", "step": 401, "loss": 0.25}\n{"event": "end", "step": 401}\n{"event": "tra')
+    size = (run / "metrics.jsonl").stat().st_size
+    monkeypatch.setattr("atento_serve.studio.run_curves._WHOLE", size // 8)
+    monkeypatch.setattr("atento_serve.studio.run_curves._BLOCK", size // 3)
+    curves, shown = RunCurves(run), dict[str, list[list[float]]]()
+    change: Any = curves.changes(Mark())
+    shown = change["curves"]
+    assert change["every"] == 9 and change["step"] == 401 and change["ended"] and change["damaged"] == 0
+    assert [step for step, _, _ in shown["valid.chrf"]] == list(range(20, 401, 20))
+    steps = [step for step, _, _ in shown["train.loss"]]
+    assert 40 < len(steps) < 60 and max(np.diff(steps)) <= 9 and steps[0] == 1
+    values = {step: value for step, value, _ in shown["train.loss"]}
+    assert all(value == pytest.approx(5 / step + 0.1) for step, value in values.items() if step <= 400)
+    append(run, 'in", "step": 402, "loss": 0.5}\n')  # what comes is read whole
+    news: Any = curves.changes(Mark.read(change["mark"]))
+    assert [point[:2] for point in news["curves"]["train.loss"]] == [[402, 0.5]]
+    assert not news["reset"] and news["every"] == 9 and news["damaged"] == 0
 
 
 def test_reading_on_costs_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

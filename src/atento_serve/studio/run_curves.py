@@ -25,7 +25,9 @@ _MOST_CURVES = 64
 _MOST_SAMPLES = 300
 _SAMPLE = 2_000  # characters
 _LONGEST = 1 << 20  # bytes of a line
-_AT_ONCE = 16 << 20  # bytes that are read before what they say is shown
+_WHOLE = 8 << 20  # bytes of lines that are all taken; of more, as many lines of training
+_BLOCK, _BLOCKS = 16 << 20, 32  # bytes that are held at once, and how many times before what they say is shown
+_TRAIN = b'{"event": "train"'  # as a journal writes it
 _TAIL = 512  # bytes before a mark by which it is known again
 _NO_CURVES = ("step", "number", "seconds")
 
@@ -87,6 +89,19 @@ def thinned(values: NDArray[np.float64], most: int) -> NDArray[np.int64]:
     return np.unique(kept)
 
 
+def some_lines(data: bytes, every: int) -> list[tuple[int, int]]:
+    """Where lines of a part of a journal begin and end: one in `every` of training, the last one, and all others."""
+    signs = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(signs == ord("\n")) + 1
+    starts = np.concatenate([[0], ends[:-1]]) if len(ends) else ends
+    others = np.zeros(len(starts), dtype=bool)
+    for place, sign in enumerate(_TRAIN):
+        others |= signs[np.minimum(starts + place, len(signs) - 1)] != sign
+    others[-1:] = True
+    others[np.flatnonzero(~others)[::every]] = True
+    return list(zip(starts[others].tolist(), ends[others].tolist()))
+
+
 class RunCurves:
     """What was read of one run; `changes` reads on.
 
@@ -101,7 +116,7 @@ class RunCurves:
     def _begin(self) -> None:
         self._curves: dict[str, _Curve] = {}
         self._samples: deque[tuple[int, dict[str, object]]] = deque(maxlen=_MOST_SAMPLES)
-        self._mark, self._damaged, self._has_ended = Mark(), 0, False
+        self._mark, self._damaged, self._has_ended, self._every = Mark(), 0, False, 1
         self._step, self._trained, self._seconds = 0.0, 0.0, 0.0  # the last step, that of the last train event
         self._about: dict[str, object] = {}
 
@@ -133,6 +148,7 @@ class RunCurves:
             "curves": points,
             "samples": [sample for end, sample in self._samples if end > after],
             "damaged": self._damaged,
+            "every": self._every,
             "step": self._step,
             "ended": self._has_ended,
             "about": self._about,
@@ -140,13 +156,31 @@ class RunCurves:
 
     def _read_on(self, file: IO[bytes]) -> None:
         offset = self._mark.offset
+        every = -(-(os.fstat(file.fileno()).st_size - offset) // _WHOLE)
+        if every > 1:
+            offset = self._take_some(file, offset, every)
+        most = offset + _WHOLE if offset == self._mark.offset else offset
         file.seek(offset)
-        while offset < self._mark.offset + _AT_ONCE and (line := file.readline(_LONGEST)):
+        while offset < most and (line := file.readline(_LONGEST)):
             if not line.endswith(b"\n") and len(line) < _LONGEST:
                 break  # it is being written
             offset += len(line)
             self._take(line, offset)
         self._mark = Mark(os.fstat(file.fileno()).st_ino, offset, _tail(file, offset))
+
+    def _take_some(self, file: IO[bytes], offset: int, every: int) -> int:
+        """Take one in so many lines of training, and all others; return the end of what was read."""
+        self._every = max(self._every, every)
+        for _ in range(_BLOCKS):
+            file.seek(offset)
+            data = file.read(_BLOCK)
+            data = data[: data.rfind(b"\n") + 1]
+            for start, end in some_lines(data, every):
+                self._take(data[start:end], offset + end)
+            offset += len(data)
+            if not data:
+                break
+        return offset
 
     def _take(self, line: bytes, end: int) -> None:
         event = parse_event(line)

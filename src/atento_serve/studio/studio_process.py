@@ -49,7 +49,7 @@ class StudioProcess:
 
     def start(self) -> None:
         """Start the process now, so that it is ready when the page is opened."""
-        self._thread.submit(self._started)
+        self._thread.submit(lambda: self._child or self._started())
 
     async def call(self, function: str, arguments: object) -> Answered:
         """What a function of a screen answers: plain data, and bytes.

@@ -498,6 +498,7 @@ export default {
   "training.ended": "{name}: {step} updates, ended.",
   "training.of": "{name}: update {step} of {steps}.",
   "training.at": "{name}: update {step}.",
+  "training.every": "{name}: metrics.jsonl is long, so of the lines of training read at first one in {every} is drawn; validation is whole.",
   "training.damaged": "{name}: {count} damaged lines of metrics.jsonl are left out.",
   "training.validation": "validation",
   "training.training": "training",

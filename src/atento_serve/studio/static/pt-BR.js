@@ -498,6 +498,7 @@ export default {
   "training.ended": "{name}: {step} atualizações, terminou.",
   "training.of": "{name}: atualização {step} de {steps}.",
   "training.at": "{name}: atualização {step}.",
+  "training.every": "{name}: metrics.jsonl é longo, por isso, das linhas de treino lidas no início, uma em cada {every} é desenhada; a validação está inteira.",
   "training.damaged": "{name}: {count} linhas danificadas de metrics.jsonl ficam de fora.",
   "training.validation": "validação",
   "training.training": "treino",

@@ -17,7 +17,8 @@ class Studio {
     this.card = null;   // the chosen model
     this.reasons = {};  // why it cannot feed a screen, by its name
     this.round = 0;     // of updates: an answer that comes after the next one began is dropped
-    this.cards = remembering(16, (model, b) => Promise.all([call("card", { model }), call("screens", { model, b })]));
+    this.failed = new Map();  // models that could not be loaded, and why: they are asked for again by hand alone
+    this.cards = remembering(16, async (model, b) => [await call("card", { model }), await call("screens", { model, b })]);
     this.traces = remembering(8, (model, text, target) => call("trace", { model, text, ...(target ? { target } : {}) }));
     this.state.addEventListener("change", ({ detail }) => this.update(detail));
     document.addEventListener("keydown", (event) => this.key(event));
@@ -150,11 +151,13 @@ class Studio {
 
   // Shows what the chosen model is and feeds; where it cannot be loaded, the screens that need one say why.
   async tell(round) {
-    let found, problem;
+    const asked = [this.model, this.state.get("b")], key = JSON.stringify(asked);
+    let found, problem = this.failed.get(key);
     try {
-      found = await this.cards(this.model, this.state.get("b"));
+      if (!problem) found = await this.cards(...asked);
     } catch (error) {
       problem = error;
+      if ([404, 422].includes(error.status)) this.failed.set(key, error);
     }
     if (round !== this.round) return;
     const [card, reasons] = found ?? [null, Object.fromEntries(SCREENS.filter(({ free }) => !free).map(({ name }) => [name, { text: problem.message }]))];
@@ -207,7 +210,7 @@ class Studio {
       const key = make("input", { type: "password", autocomplete: "off", "aria-label": t("error.key") });
       parts.push(make("p", {}, key, " ", button(t("error.send"), () => { setKey(key.value); this.update(new Set()); })));
     } else if (error.code !== "cannot_feed") {
-      parts.push(button(t("error.again"), () => this.update(new Set())), " ",
+      parts.push(button(t("error.again"), () => { this.failed.clear(); this.update(new Set()); }), " ",
         make("small", {}, [error.code, error.number].filter(Boolean).join(" · ")));
     }
     this.problem.replaceChildren(...parts);

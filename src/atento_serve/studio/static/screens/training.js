@@ -102,9 +102,9 @@ class Training {
     });
     if (!this.choice.contains(document.activeElement)) this.choice.replaceChildren(make("legend", { class: "unseen" }, t("training.runs")), ...boxes);
     const shown = [...this.runs].filter(([name]) => chosen.includes(name));
-    this.flags.replaceChildren(...[this.failure, ...chosen.map((name) => this.errors[name]).filter(Boolean).map(refused), ...shown.flatMap(([name, { damaged, step, about, ended }]) => [
+    this.flags.replaceChildren(...[this.failure, ...chosen.map((name) => this.errors[name]).filter(Boolean).map(refused), ...shown.flatMap(([name, { damaged, every, step, about, ended }]) => [
       t(ended ? "training.ended" : about.steps ? "training.of" : "training.at", { name, step: said(step), steps: said(about.steps ?? 0) }),
-      damaged ? t("training.damaged", { name, count: said(damaged) }) : null])].filter(Boolean).map((text) => make("li", {}, text)));
+      every > 1 ? t("training.every", { name, every: said(every) }) : null, damaged ? t("training.damaged", { name, count: said(damaged) }) : null])].filter(Boolean).map((text) => make("li", {}, text)));
     const keys = [...new Set(shown.flatMap(([, { curves }]) => Object.keys(curves)))], titles = [...new Set(keys.map((key) => TOGETHER[key] ?? key))];
     this.drawn = titles.map((title) => [this.title(title), keys.filter((key) => (TOGETHER[key] ?? key) === title).flatMap((key) => shown.filter(([, { curves }]) => curves[key])
       .map(([name, run]) => ({ name: `${name}: ${this.title(key)}`, at: colour(name), points: this.placed(run, key), dashed: title === "loss" && key !== "train.loss" })))]);
