@@ -20,7 +20,7 @@ from torch import Tensor
 
 from atento.precision import best_precision
 from atento.training.allocator import keep_freed_memory
-from benchmarks.attention_layers import KERNELS, PEERS, SETTINGS, Case, Inputs, chosen, contenders, results
+from benchmarks.attention_layers import DENSE, KERNELS, PEERS, SETTINGS, Case, Inputs, chosen, contenders, results
 
 LENGTHS = (128, 512, 2048, 4096, 8192, 16384, 65536)
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.03}  # relative to the norm, between any two contenders
@@ -260,7 +260,8 @@ def _rows(case: Case, forecast: Forecast) -> Iterator[dict[str, object]]:
         forecast.record(contender, case.batch, case.length, duration / 1000)
     if not measurements:
         return
-    check_agreement({name: measurement.sample for name, measurement in measurements.items()}, TOLERANCE[case.precision])
+    same = {name: measurement.sample for name, measurement in measurements.items() if name != DENSE}
+    check_agreement(same, TOLERANCE[case.precision])
     for direction in next(iter(measurements.values())).ms:
         for contender, measurement in measurements.items():
             peak = measurement.peak_mib[direction]
@@ -274,8 +275,12 @@ def _rows(case: Case, forecast: Forecast) -> Iterator[dict[str, object]]:
 
 
 def _ratios(case: Case, direction: str, measurements: dict[str, Measured]) -> Iterator[dict[str, object]]:
-    """Yield time and memory of the automatic kernel relative to the best peer, and its time to our best kernel."""
+    """Yield time and memory of the automatic kernel relative to the best peer, and its time to our best kernel; where
+    there is no peer, its time to dense attention."""
     kernel = chosen(case)
+    if {kernel, DENSE} <= measurements.keys():
+        ratio = measurements[kernel].ms[direction] / measurements[DENSE].ms[direction]
+        yield case.row(chosen=kernel, direction=direction, time_to_dense=round(ratio, 2))
     peers = [measurement for name, measurement in measurements.items() if name in PEERS]
     if kernel not in measurements or not peers:
         return

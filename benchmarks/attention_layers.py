@@ -6,7 +6,7 @@ Each includes the input and output projections, because `torch.nn.MultiheadAtten
 import importlib.util
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,12 +15,14 @@ from torch import Tensor, nn
 
 from atento.attention.block_router import BlockRouter
 from atento.attention.dropout import Randomness
+from atento.attention.entmax import Entmax
 from atento.attention.equation import AttentionArgs
 from atento.attention.kernels import attend, choose
 from atento.attention.lowering import LoweredMask, lower
 from atento.attention.masks import Mask, blocks, causal, documents, padding, prefix, window
 from atento.attention.positions import T5Bias
 from atento.attention.relative_terms import QueryKeyPositions, RelativeTerms
+from atento.attention.sparse import SparseAttention
 
 N_HEADS, D_HEAD = 4, 64
 D_MODEL = N_HEADS * D_HEAD
@@ -36,6 +38,7 @@ class Setting:
     dropout: float = 0.0
     t5: bool = False
     chosen_blocks: int | None = None  # blocks of keys that each block of queries chooses; no peer supports it
+    weights: Callable[[], SparseAttention] | None = None  # in place of softmax; no peer supports it
 
 
 def _squares(length: int, size: int = 64) -> Tensor:
@@ -59,6 +62,10 @@ SETTINGS: dict[str, Setting] = {
     "causal, dropout 0.1": Setting(lambda b, t: causal(), dropout=0.1),
     "none, T5 bias": Setting(lambda b, t: None, t5=True),
     "8 chosen blocks of 64": Setting(lambda b, t: None, chosen_blocks=8),
+    "none, top 32": Setting(lambda b, t: None, weights=lambda: SparseAttention(top_k=32)),
+    "none, 1.5-entmax": Setting(
+        lambda b, t: None, weights=lambda: SparseAttention(entmax=Entmax(N_HEADS, learned=False))
+    ),
 }
 
 
@@ -90,12 +97,15 @@ class Case:
         return lower(self.options.mask(self.batch, self.length), self.length, self.length, torch.device(self.device))
 
     def relative(self, weight: Tensor | None) -> RelativeTerms | None:
-        """Return our T5 bias with the case's weights (32,H), or None if the setting has none."""
+        """Return our T5 bias with weights (32,H), or what replaces softmax; None: the setting has neither."""
+        positions = QueryKeyPositions.arange(self.length, self.length, self.device)
+        if self.options.weights is not None:
+            return RelativeTerms((), positions, self.options.weights())
         if weight is None:
             return None
         scheme = T5Bias(N_HEADS)
         scheme.weight = nn.Parameter(weight.detach())
-        return RelativeTerms((scheme,), QueryKeyPositions.arange(self.length, self.length, self.device))
+        return RelativeTerms((scheme,), positions)
 
     def row(self, **more: Any) -> dict[str, Any]:
         """Return a row of the table."""
@@ -148,10 +158,11 @@ def _by_head(x: Tensor) -> Tensor:
     return x.view(*x.shape[:-1], N_HEADS, D_HEAD).transpose(1, 2)  # (B,T,D) -> (B,H,T,K)
 
 
-def ours(kernel: str) -> Build:
-    """Return a builder of our layer with this kernel."""
+def ours(kernel: str, setting: str | None = None) -> Build:
+    """Return a builder of our layer with this kernel, and in that setting if one is given."""
 
     def build(case: Case, inputs: Inputs) -> Layer:
+        case = case if setting is None else replace(case, setting=setting)
         mask, relative = case.lowered(), case.relative(inputs.t5)
         input, output = (weight.clone().requires_grad_() for weight in (inputs.input, inputs.output))
 
@@ -245,6 +256,8 @@ def x_transformers_layer(case: Case, inputs: Inputs) -> Layer:
 
 KERNELS: dict[str, Build] = {name: ours(name) for name in ("plain", "fused", "blocked", "flex")}
 KERNELS["chosen"] = choosing
+DENSE = "dense"  # by the fused kernel with softmax, beside settings that no peer supports: it computes something else
+KERNELS[DENSE] = ours("fused", "none")
 PEERS: dict[str, Build] = {_TORCH: torch_layer, _X_TRANSFORMERS: x_transformers_layer}
 
 
@@ -253,12 +266,15 @@ def contenders(case: Case) -> list[str]:
     options = case.options
     if options.chosen_blocks is not None:
         return ["chosen"]
+    if options.weights is not None:
+        return [*(["plain"] if case.length <= PLAIN_UP_TO else []), "blocked", DENSE]
     able = {
         "plain": case.length <= PLAIN_UP_TO,
         "fused": not options.dropout,
         "blocked": True,
         "flex": case.device == "cuda" and not options.dropout and not options.t5,
         "chosen": False,
+        DENSE: False,
         _TORCH: True,
         _X_TRANSFORMERS: importlib.util.find_spec("x_transformers") is not None,
     }

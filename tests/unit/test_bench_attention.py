@@ -9,6 +9,8 @@ import torch
 from benchmarks.attention import (
     TOLERANCE,
     Forecast,
+    Measured,
+    _ratios,
     check_agreement,
     in_own_process,
     measure,
@@ -25,7 +27,10 @@ def case(setting: str, length: int = 300, precision: str = "float32") -> Case:
     return Case(setting, length, 2, precision, "cpu")
 
 
-SHARED = [name for name, setting in SETTINGS.items() if setting.chosen_blocks is None]  # what peers can do too
+OWN = [name for name, setting in SETTINGS.items() if setting.weights is not None]
+SHARED = [
+    name for name, setting in SETTINGS.items() if setting.chosen_blocks is None and name not in OWN
+]  # what peers can do too
 
 
 @pytest.mark.parametrize(("setting", "precision"), [*((name, "float32") for name in SHARED), ("causal", "bfloat16")])
@@ -49,6 +54,23 @@ def test_a19_chosen_blocks_are_dense_where_all_are_chosen() -> None:
         one = results(KERNELS["chosen"](own, given), given, False)[:3]
         other = results(KERNELS["plain"](dense, given), given, False)
         assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(one, other)) == same
+
+
+@pytest.mark.parametrize("setting", OWN)
+def test_other_weights_than_softmax_are_timed_beside_dense_attention(setting: str) -> None:
+    """Both kernels give the same, most weights are 0, and the last row of a direction has the ratio."""
+    own = case(setting)
+    given = Inputs.of(own)
+    found = {who: results(KERNELS[who](own, given), given, False) for who in contenders(own)}
+    assert list(found) == ["plain", "blocked", "dense"] and chosen(own) in found
+    for one, other in zip(found["plain"], found["blocked"]):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+    assert not torch.allclose(found["plain"][0], found["dense"][0], atol=1e-2)
+    measured = {
+        name: Measured({"forward": time}, {"forward": None}, []) for name, time in (("blocked", 6.0), ("dense", 2.0))
+    }
+    (row,) = _ratios(Case(setting, 8192, 1, "float32", "cpu"), "forward", measured)
+    assert row["chosen"] == "blocked" and row["time_to_dense"] == 3.0
 
 
 @pytest.mark.parametrize("setting", SHARED)
