@@ -35,6 +35,7 @@ from atento.tasks.explain_predictions import explain
 from atento.tasks.features import features
 from atento.tasks.filling import fill
 from atento.tasks.generation import prompt_mode
+from atento.tasks.kept_translation import translate_keeping
 from atento.tasks.model_outputs import score, stream_output, writer_of, writing_task
 from atento.tasks.model_vectors import embed, similarity
 from atento.tasks.question_answering import answer, answers
@@ -201,14 +202,13 @@ class Model(TaskModel):
             n_best: return a list of that many translations for each text.
             split_sentences: translate each sentence of a text by itself, and join the outputs with spaces; not with
                 `n_best`.
-            options: the fields of `atento.config.sections.decoding.DecodingConfig`, the recipe's where not given, and
-                `greedy`. `mbr` also takes a function of two lists of texts that returns the matrix of their utilities.
-                For a multilingual model also `source_language` and `target_language`, by the names of its tokenizer.
+            options: the fields of `atento.config.sections.decoding.DecodingConfig`, the recipe's by default; `greedy`;
+                `mbr` as a function of two lists of texts that returns their utilities; `source_language` and
+                `target_language`; `glossary`, a file or mapping of terms to keep; `protect`, as `--protect`.
 
         Raises:
-            UsageError: an option or a language that does not exist, or options that exclude each other.
-                CapabilityError: the model does not translate, or is not multilingual. RecipeError: an option's value
-                is out of range. DataError: a text has a NUL character.
+            UsageError: a wrong option or language. CapabilityError: the model does not translate, or is not
+                multilingual. RecipeError: a value out of range. DataError: a NUL character, or a wrong glossary.
         """
         if not split_sentences:
             return strings(self.translations(text, n_best=n_best, **options), n_best)
@@ -257,7 +257,7 @@ class Model(TaskModel):
 
         `row` is the number of the first text, if these are part of a longer input; random seeds depend on it.
         """
-        return self._write("translate", texts, n_best, row, options)
+        return translate_keeping(self, texts, self._write, n_best, row, options)
 
     def summaries(
         self, texts: Sequence[str], *, n_best: int | None = None, row: int = 0, **options: Unpack[DecodingOptions]

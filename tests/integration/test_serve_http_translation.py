@@ -160,3 +160,22 @@ def test_errors_are_texts_as_the_clients_of_libretranslate_read_them(service: Se
     ):
         done = service.post(path, fields)
         assert done.status_code == status and isinstance(done.json()["error"], str)
+
+
+def test_terms_and_spans_are_kept(service: Served) -> None:
+    """The model is random: what it writes is of no language, and has what must be in it."""
+    glossary = {"dog": "cão", "house": ["casa", "casas"]}
+    text = f"{FIRST} {SECOND} <b>%1$s</b> me@x.pt 🙂 3.5"
+    done = translated(service, text, glossary=glossary, protect=True)
+    assert done["terms"] == {"dog": True, "house": True}
+    assert all(done["translatedText"].count(span) == 1 for span in ("<b>", "%1$s", "</b>", "me@x.pt", "🙂", "3.5"))
+    both = translated(service, [FIRST, "Nothing."], glossary=glossary)
+    assert both["terms"] == [{"dog": True}, {}]
+    for wrong, said in (
+        ({"Dog": "x", "dog": "y"}, "/glossary/dog: the term 'dog' also stands at /glossary/Dog"),
+        ({"dog": " "}, "/glossary/dog: the target term is empty"),
+    ):
+        refused = service.post("/translate", {"q": FIRST, "source": "en", "target": "pt", "glossary": wrong})
+        assert refused.status_code == 422 and said in refused.text
+    fields = {"q": FIRST, "source": "en", "target": "pt", "glossary": glossary, "alternatives": 1}
+    assert "exclude each other" in service.post("/translate", fields).text

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from atento.config.sections.decoding import FILTERS, DecodingConfig
 from atento.config.sections.network_parts import WritingConfig
@@ -26,6 +27,7 @@ from atento.text.tokenizer import Tokenizer
 Ids = tuple[int, ...]
 ToText = Callable[[list[int]], str]
 Utility = Callable[[list[str], list[str]], object]  # candidates, evidence -> (N,M) in 0-1
+_CONTINUING = WeakKeyDictionary[Tokenizer, Ids]()  # `_continuing` reads the whole vocabulary
 _ANCHOR = "a"  # a word before another one, which shows how the tokenizer cuts that inside a text
 
 
@@ -38,12 +40,14 @@ class Constraints:
         required: sequences that every output must contain.
         prefix: the ids that every output begins with.
         stop_ids: ids that end an output in addition to EOS.
+        continuing: ids that would go on with the last word of the prefix, where that is over.
     """
 
     banned: tuple[Ids, ...] = ()
     required: tuple[Ids, ...] = ()
     prefix: Ids = ()
     stop_ids: Ids = ()
+    continuing: Ids = ()
 
     @property
     def length(self) -> int:
@@ -132,6 +136,8 @@ def rules_of(
         rules.append(Banned(banned))
     if own.suppressed_first:
         rules.append(SuppressedAt(len(constraints.prefix), own.suppressed_first))
+    if constraints.continuing:
+        rules.append(SuppressedAt(len(constraints.prefix), constraints.continuing))
     if config.forced_eos:
         rules.append(ForcedLast(eos_id, max_new_tokens))
     elif own.last is not None and not config.ignore_eos:
@@ -172,7 +178,17 @@ def constraints_of(config: DecodingConfig, tokenizer: Tokenizer, writing: Writin
                     f"`{name}` must not contain banned words or tokens: got {text!r} in {tokenizer.decode(ids)!r}"
                 )
     stop_ids = tuple(_token(name, tokenizer, "stop_tokens") for name in config.stop_tokens)
-    return Constraints(tuple(dict.fromkeys(banned)), required, prefix, stop_ids)
+    continuing = _continuing(tokenizer) if config.prefix.strip() and config.prefix[-1].isspace() else ()
+    return Constraints(tuple(dict.fromkeys(banned)), required, prefix, stop_ids, continuing)
+
+
+def _continuing(tokenizer: Tokenizer) -> Ids:
+    """The ids of pieces that go on with a word."""
+    if tokenizer not in _CONTINUING:
+        spellings = map(tokenizer.spelling, range(tokenizer.vocab_size))
+        texts = (text.decode("latin-1") if isinstance(text, bytes) else text or "" for text in spellings)
+        _CONTINUING[tokenizer] = tuple(token for token, text in enumerate(texts) if text[:1].isalnum())
+    return _CONTINUING[tokenizer]
 
 
 def ids_inside(word: str, tokenizer: Tokenizer) -> Ids:

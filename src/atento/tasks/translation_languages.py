@@ -7,6 +7,7 @@ from atento.config.sections.decoding import DecodingOptions
 from atento.config.sections.network import NetworkConfig
 from atento.data.batches.special_tokens import WITH_SOURCE, special_tokens_of
 from atento.errors import CapabilityError, UsageError, nearest
+from atento.text.glossary import GlossaryLike
 from atento.text.languages import chooses_by_source, languages_of
 from atento.text.templates import Slot, Template
 from atento.text.tokenizer import Tokenizer
@@ -15,10 +16,12 @@ KEYS = ("source_language", "target_language")
 
 
 class TranslationOptions(DecodingOptions, total=False):
-    """The options of `Model.translate`: those of decoding, and the languages of a multilingual model."""
+    """The options of `Model.translate`: those of decoding, the languages of a multilingual model, and what is kept."""
 
     source_language: str | None
     target_language: str | None
+    glossary: GlossaryLike | None
+    protect: bool
 
 
 def in_languages(

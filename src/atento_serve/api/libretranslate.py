@@ -3,19 +3,23 @@
 import asyncio
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from atento.config.tables.tasks import verb_of
+from atento.errors import DataError
+from atento.text.glossary import Glossary, glossary_of_rows
+from atento.text.keeping import Asking, Output, Outputs, Translate, keeping
+from atento.text.kept_spans import Link
 from atento_serve.api.detection import Detected, detect
 from atento_serve.api.language_codes import NAMES, code_of, pair_in
 from atento_serve.api.passages import Passages, Piece, joined
 from atento_serve.http.body import FORMS, content_type, read_object
 from atento_serve.http.clients import Key
-from atento_serve.http.errors import LIBRETRANSLATE, ServiceError
+from atento_serve.http.errors import LIBRETRANSLATE, ServiceError, wrong_field
 from atento_serve.http.fields import F, Fields, Texts, bounded, listed, read
 from atento_serve.http.request_jobs import Pointers, Work, check_texts, unless_gone
 from atento_serve.http.routes import accepts
@@ -25,7 +29,10 @@ _VERB = "translate"
 
 
 class TranslateFields(Fields):
-    """The body of `POST /translate`; `secret` is of the page of LibreTranslate, and has no effect."""
+    """The body of `POST /translate`; `secret` is of the page of LibreTranslate, and has no effect.
+
+    `glossary` (source term -> target term, or a list of allowed forms) and `protect` are ours.
+    """
 
     q: Texts
     source: str = "auto"
@@ -34,6 +41,8 @@ class TranslateFields(Fields):
     alternatives: int = 0
     api_key: str | None = None
     secret: str | None = None
+    glossary: dict[str, str | list[str]] | None = None
+    protect: bool = False
 
 
 class DetectFields(Fields):
@@ -141,19 +150,39 @@ async def _translate(service: Service, request: Request, fields: TranslateFields
     bounded("alternatives", fields.alternatives, 0, service.limits.n - 1)
     served = dict.fromkeys(known.source for known in directions(service))
     passages, pieces, languages = await asyncio.to_thread(_read, texts, fields, served)
+    glossary = await asyncio.to_thread(_glossary, fields)
     sources = [language.code if language else code_of(fields.source) for language in languages]
-    work = Work(service, request, Pointers("/q"))
+    work = Work(service, request, Pointers("/q", names=dict.fromkeys(("prefix", "required_words"), "glossary")))
     written: list[list[str]] = [[] for _ in passages.sentences]
     for source in dict.fromkeys(sources):
         direction = _direction(service, source, fields.target)
         rows = [row for row, code in zip(pieces, sources) if code == source]
         numbers = [piece for row in rows for piece in row if isinstance(piece, int)]
         sentences = [passages.sentences[number] for number in numbers]
-        outputs = await unless_gone(request, _written(work, direction, sentences, fields.alternatives))
+        steps = keeping(sentences, glossary, protect=fields.protect)
+        outputs = await unless_gone(request, _written(work, direction, steps, fields.alternatives))
         for number, texts_of_sentence in zip(numbers, outputs):
             written[number] = texts_of_sentence
     choices = [_choices(row, written, fields) for row in pieces]
-    return _body(fields, choices, languages)
+    body = _body(fields, choices, languages)
+    if glossary is not None:
+        whole = zip(texts, (texts_of_one[0] for texts_of_one in choices))
+        reports = [glossary.report(source, output) for source, output in whole]
+        body["terms"] = reports[0] if isinstance(fields.q, str) else reports
+    return body
+
+
+def _glossary(fields: TranslateFields) -> Glossary | None:
+    """The glossary of a request. Raises ServiceError: 422, it is wrong; says where."""
+    if not fields.glossary:
+        return None
+    if fields.alternatives:
+        raise wrong_field("/glossary", "`glossary` and `alternatives` exclude each other: terms are kept in one output")
+    rows = [[source, *([forms] if isinstance(forms, str) else forms)] for source, forms in fields.glossary.items()]
+    try:
+        return glossary_of_rows((f"/glossary/{row[0]}", row) for row in rows)
+    except DataError as error:
+        raise wrong_field("/glossary", str(error)) from None
 
 
 def _read(
@@ -171,13 +200,23 @@ def _read(
     return passages, pieces, languages
 
 
-async def _written(work: Work, direction: Direction, sentences: list[str], alternatives: int) -> list[list[str]]:
+async def _written(work: Work, direction: Direction, steps: Asking[Outputs], alternatives: int) -> list[list[str]]:
     """The translation of each sentence and its alternatives."""
-    options = direction.options
+    options, answer = direction.options, cast(object, None)
     if alternatives:
         options |= {"n_best": alternatives + 1, "beam": max(4, alternatives + 1)}
-    outcome = await work.run_in_parts(direction.model, _VERB, sentences, options)
-    return [[output["text"] for output in value] for value in outcome.values]
+    while True:
+        try:
+            asked = steps.send(answer)
+        except StopIteration as end:
+            outputs: Outputs = end.value
+            return [[output.text for output in rows] for rows in outputs]
+        if isinstance(asked, Translate):
+            outcome = await work.run_in_parts(direction.model, _VERB, asked.texts, options | asked.options)
+            answer = [[Output(output["text"], output["score"]) for output in value] for value in outcome.values]
+        else:
+            outcome = await work.run_in_parts(direction.model, "align", asked.pairs)
+            answer = [[Link(**link) for link in links] for links in outcome.values]
 
 
 def _words(pieces: Sequence[Piece], sentences: Sequence[str]) -> str:

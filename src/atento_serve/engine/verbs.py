@@ -18,6 +18,7 @@ from atento.tasks.length_warnings import context_limit
 from atento.tasks.regression import has_regression_head
 from atento.tasks.task_model import tokenizer_of
 from atento.tasks.verb_table import labels_of
+from atento.tasks.word_links import word_links
 from atento.text.languages import languages_of
 from atento.text.tokenizer import Tokenizer
 from atento_serve.engine.log_probs import scored_entries
@@ -108,6 +109,10 @@ def _detokenize(model: Model, items: Sequence[Any], options: Mapping[str, object
     return [tokenizer_of(model).decode(ids) for ids in items]
 
 
+def _align(model: Model, items: Sequence[Any], options: Mapping[str, object]) -> list[object]:
+    return [word_links(model, *pair) for pair in items]
+
+
 _CALLS: dict[str, Callable[[Model, Sequence[object], Mapping[str, object]], list[object]]] = {
     "classify": _classify,
     "tag": _tag,
@@ -116,6 +121,7 @@ _CALLS: dict[str, Callable[[Model, Sequence[object], Mapping[str, object]], list
     "similarity": _paired("similarity"),
     "score": _score,
     "tokenize": _tokenize,
+    "align": _align,
     "detokenize": _detokenize,
 }
 

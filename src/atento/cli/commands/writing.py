@@ -33,6 +33,17 @@ SourceLanguage = Annotated[
 TargetLanguage = Annotated[
     str | None, typer.Option("--target-language", metavar="NAME", help="Language to write, of multilingual models.")
 ]
+GlossaryFile = Annotated[
+    str | None,
+    typer.Option(
+        "--glossary",
+        metavar="FILE",
+        help="Terms that translations keep: source term, TAB, target term, and further columns of allowed forms.",
+    ),
+]
+Protect = Annotated[
+    bool, typer.Option("--protect", help="Keep tags, placeholders, addresses, numbers and emoji as they are.")
+]
 Stream = Annotated[bool, typer.Option("--stream", help="Print each output token by token.")]
 TracePage = Annotated[
     str | None,
@@ -73,12 +84,20 @@ def translate(
     source_language: SourceLanguage = None,
     target_language: TargetLanguage = None,
     split_sentences: SplitSentences = False,
+    glossary: GlossaryFile = None,
+    protect: Protect = False,
     stream: Stream = False,
     trace: TracePage = None,
 ) -> None:
     """Translate a text line by line. Empty lines stay empty."""
     languages = {"source_language": source_language, "target_language": target_language}
-    named = {key: name for key, name in languages.items() if name is not None}
+    named: dict[str, Any] = {key: name for key, name in languages.items() if name is not None}
+    if glossary is not None:
+        from atento.data.files.term_files import glossary_of
+
+        named["glossary"] = glossary_of(glossary)
+    if protect:
+        named["protect"] = True
     _run(_Request(model, "translate", shared, decoding, stream, trace, named, split_sentences))
 
 
@@ -116,8 +135,9 @@ class _Request:
     decoding: dict[str, Any]
     stream: bool
     trace: str | None
-    languages: dict[str, str] = field(default_factory=dict)
+    languages: dict[str, Any] = field(default_factory=dict)  # and what a translation keeps
     split_sentences: bool = False
+    terms: dict[bool, int] = field(default_factory=lambda: {True: 0, False: 0})  # of the glossary: kept, lost
 
     @property
     def options(self) -> dict[str, Any]:
@@ -142,11 +162,16 @@ def _run(request: _Request) -> None:
         "--trace": request.trace,
         "--split-sentences": request.split_sentences,
         "--n-best": request.options.get("n_best"),
+        "--glossary": request.options.get("glossary"),
+        "--protect": request.options.get("protect"),
     }
     if shared.explains(request.command, request.model, str, excluded=excluded, **request.options):
         return
     if request.stream and (shared.as_json or "n_best" in request.options):
         raise UsageError("--stream prints one output as text: it excludes --json and --n-best")
+    for option in ("glossary", "protect"):
+        if option in request.options and (request.stream or request.trace is not None):
+            raise UsageError(f"--{option} and {'--stream' if request.stream else '--trace'} exclude each other")
     if request.split_sentences and "n_best" in request.options:
         raise UsageError("--n-best and --split-sentences exclude each other")
     if shared.cluster is not None:
@@ -165,6 +190,9 @@ def _run(request: _Request) -> None:
             with show_batches(request.command):
                 outputs = _outputs(loaded, list(lines), request)
             _show(outputs, request)
+    if "glossary" in request.options:
+        kept, lost = request.terms[True], request.terms[False]
+        progress(f"terms of the glossary: {kept + lost} met, {kept} kept")
 
 
 def _work(request: _Request) -> Work:
@@ -271,10 +299,21 @@ def _draft_counts(hypothesis: "Hypothesis", request: _Request) -> dict[str, int]
     return {"proposed": hypothesis.proposed, "accepted": hypothesis.accepted}
 
 
+def _terms(line: str, parts: Sequence[Sequence["WrittenText"]], request: _Request) -> dict[str, Any]:
+    """The terms of a line as its object has them, which are counted; empty without a glossary."""
+    if "glossary" not in request.options:
+        return {}
+    report = request.options["glossary"].report(line, " ".join(part[0].text for part in parts))
+    for kept in report.values():
+        request.terms[kept] += 1
+    return {"terms": report}
+
+
 def _show(outputs: Sequence[tuple[str, list[list["WrittenText"]]]], request: _Request) -> None:
     """Write one line to standard output for each line of the input."""
     key = "outputs" if request.command == "generate" else _OUTPUTS[request.command]  # in JSON
     for line, parts in outputs:
+        terms = _terms(line, parts, request)
         if request.shared.as_json:
             hypotheses = [
                 {
@@ -287,7 +326,7 @@ def _show(outputs: Sequence[tuple[str, list[list["WrittenText"]]]], request: _Re
                 for part in parts
                 for output in part
             ]
-            write(json.dumps({"source": line, key: hypotheses}, ensure_ascii=False) + "\n")
+            write(json.dumps({"source": line, key: hypotheses} | terms, ensure_ascii=False) + "\n")
         elif "n_best" in request.options:
             write("\t".join(one_line(output.text).replace("\t", " ") for output in parts[0]) + "\n")
         else:

@@ -163,7 +163,7 @@ class DecodingConfig:
     number of words that they lack (Post and Vilar 2018). [at most 10, not empty] A wider beam gives better outputs.
     """
     prefix: str = of.words("", "Text that every output begins with.")
-    """Text that every output begins with: whole words. ["": none]"""
+    """Text that every output begins with: whole words. ["": none] A space at its end ends its last word."""
     forced_bos: str | None = of.words(None, "Token of the vocabulary that every output begins with.", metavar="TOKEN")
     """The first token of every output, by its name in the vocabulary, such as the tag of a language. [null: none]"""
     forced_eos: bool = of.words(False, "End with EOS at --max-new-tokens.")

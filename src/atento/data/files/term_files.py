@@ -1,0 +1,39 @@
+"""Glossaries in files of TAB-separated columns, or as rows."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypeGuard
+
+from atento.data.files.source_lines import read_lines
+from atento.errors import UsageError
+from atento.text.glossary import Glossary, GlossaryLike, glossary_of_rows
+
+
+def glossary_of(value: GlossaryLike) -> Glossary:
+    """A glossary of a file of TAB-separated columns (source term, target term, other allowed forms), or of such rows.
+
+    Args:
+        value: a glossary; a path; a mapping of source terms to target terms, or to lists of allowed forms; or rows.
+
+    Raises:
+        DataError: a term stands twice, or a row lacks its target term; says the file and line, or the row. UsageError:
+            something else.
+    """
+    if isinstance(value, Glossary):
+        return value
+    if isinstance(value, str | Path):
+        lines = [(f"{value}:{number}", line.split("\t")) for number, line in enumerate(read_lines(value), 1)]
+        return glossary_of_rows((place, cells) for place, cells in lines if any(cell.strip() for cell in cells))
+    rows: list[object] = []
+    if isinstance(value, Mapping):
+        rows = [[source, *([forms] if isinstance(forms, str) else forms)] for source, forms in value.items()]
+    elif isinstance(value, Sequence):
+        rows = list(value)
+    checked = [row for row in rows if _is_row(row)]
+    if not rows or len(checked) < len(rows):
+        raise UsageError("`glossary` is a file, a mapping of terms, or rows of a source term and target terms")
+    return glossary_of_rows((f"`glossary` row {number}", row) for number, row in enumerate(checked))
+
+
+def _is_row(row: object) -> TypeGuard[Sequence[str]]:
+    return isinstance(row, Sequence) and not isinstance(row, str) and all(isinstance(cell, str) for cell in row)

@@ -1,0 +1,65 @@
+"""Translations by a model that keep the terms of a glossary, and what must not change."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import cast
+
+from atento.data.files.term_files import glossary_of
+from atento.errors import DataError, UsageError
+from atento.tasks.task_model import TaskModel, tokenizer_of
+from atento.tasks.text_writing import WrittenText
+from atento.tasks.translation_languages import TranslationOptions
+from atento.tasks.word_links import word_links
+from atento.text.glossary import Glossary, Term
+from atento.text.keeping import Output, Outputs, Translate, keeping
+
+
+def translate_keeping(
+    model: TaskModel,
+    texts: Sequence[str],
+    write: Callable[[str, Sequence[str], int | None, int, TranslationOptions], list[list[WrittenText]]],
+    n_best: int | None,
+    row: int,
+    options: TranslationOptions,
+) -> list[list[WrittenText]]:
+    """The translations of texts by a model, which keep what the options `glossary` and `protect` name.
+
+    Args:
+        write: gives the outputs of a verb for texts, by the options that are left, and `prefix` and `required_words`.
+        n_best, row, options: as in `Model.translations`.
+
+    Raises:
+        DataError: a glossary that is wrong, or has a term that the vocabulary cannot write; says where. UsageError:
+            several outputs with a glossary.
+    """
+    glossary, protect = options.pop("glossary", None), options.pop("protect", False)
+    if glossary is None and not protect:
+        return write("translate", texts, n_best, row, options)
+    if glossary is not None and (n_best or 1) > 1:
+        raise UsageError("`glossary` and `n_best` exclude each other: terms are kept in the best output")
+    terms = None if glossary is None else glossary_of(glossary)
+    _check_writable(model, texts, terms)
+    steps, answer = keeping(texts, terms, protect=protect), cast(object, None)
+    while True:
+        try:
+            asked = steps.send(answer)
+        except StopIteration as end:
+            outputs: Outputs = end.value
+            return [[replace(cast(WrittenText, one.made), text=one.text) for one in rows] for rows in outputs]
+        if isinstance(asked, Translate):
+            written = write("translate", asked.texts, n_best, row, cast(TranslationOptions, options | asked.options))
+            answer = [[Output(one.text, one.hypothesis.score, one) for one in rows] for rows in written]
+        else:
+            answer = [word_links(model, source, output) for source, output in asked.pairs]
+
+
+def _check_writable(model: TaskModel, texts: Sequence[str], glossary: Glossary | None) -> None:
+    """Raises DataError: the vocabulary cannot write a term of the texts; before any work."""
+    tokenizer, checked = tokenizer_of(model).target, set[Term]()
+    for text in texts if glossary is not None else ():
+        for met in glossary.find(text) if glossary is not None else ():
+            for form in met.term.forms if met.term not in checked else ():
+                ids = tokenizer.encode(form)
+                if not ids or tokenizer.specials.get("unk") in ids:
+                    raise DataError(f"{met.term.place}: the model's vocabulary cannot write {form!r}")
+            checked.add(met.term)

@@ -1,0 +1,120 @@
+"""Glossaries: terms of a source language, what they must be in the target language, and where they occur in a text."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from atento.errors import DataError
+
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"  # words run together
+_LETTER = f"[^\\W{_UNSPACED}]"
+
+
+@dataclass(frozen=True)
+class Term:
+    """A term.
+
+    Attributes:
+        source: as a source text has it, in any case.
+        forms: what an output may have for it, in any case; the first is the usual one.
+        place: file and line, for messages.
+    """
+
+    source: str
+    forms: tuple[str, ...]
+    place: str = ""
+
+    def is_in(self, output: str) -> bool:
+        """Whether an output has one of the forms, as whole words."""
+        return _any_of(tuple(_key(form) for form in self.forms)).search(output) is not None
+
+
+@dataclass(frozen=True)
+class Met:
+    """A term where it first occurs in a text: the characters `start` ... `end` - 1."""
+
+    term: Term
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Glossary:
+    """Terms. Raises DataError: two of them have the same source."""
+
+    terms: Sequence[Term]
+    _starts: dict[str, re.Pattern[str]] = field(init=False, repr=False, compare=False)
+    _by_source: dict[str, Term] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        by_source, starts = dict[str, Term](), defaultdict[str, list[str]](list)
+        for term in self.terms:
+            key = _key(term.source)
+            if key in by_source:
+                raise DataError(f"{term.place}: the term {term.source!r} also stands at {by_source[key].place}")
+            by_source[key] = term
+            starts[key[:2]].append(key)
+        object.__setattr__(self, "_starts", {start: _any_of(tuple(keys)) for start, keys in starts.items()})
+        object.__setattr__(self, "_by_source", by_source)
+
+    def find(self, text: str) -> list[Met]:
+        """The terms whose words stand in a text as whole words, in any case; where two overlap, the longer one."""
+        found, at = dict[str, Met](), 0
+        while at < len(text):
+            starts = (self._starts.get(text[at : at + size].lower()) for size in (2, 1))
+            match = next(filter(None, (start.match(text, at) for start in starts if start is not None)), None)
+            if match is not None:
+                key = _key(match[0])
+                found.setdefault(key, Met(self._by_source[key], match.start(), match.end()))
+            at = match.end() if match else at + 1
+        return list(found.values())
+
+    def report(self, source: str, output: str) -> dict[str, bool]:
+        """The terms of a source, and whether its output has a form of each."""
+        return {met.term.source: met.term.is_in(output) for met in self.find(source)}
+
+
+GlossaryLike = Glossary | str | Path | Mapping[str, str | Sequence[str]] | Sequence[Sequence[str]]
+"""What a glossary is given as: itself, a file, target terms by source terms, or rows."""
+
+
+def glossary_of_rows(rows: Iterable[tuple[str, Sequence[str]]]) -> Glossary:
+    """A glossary of (place, columns): a source term, its target term, and other allowed forms of that.
+
+    Raises:
+        DataError: a row has fewer than two columns, or an empty one; a term stands twice. Says the place.
+    """
+    terms = []
+    for place, columns in rows:
+        cells = [cell.strip() for cell in columns]
+        if len(cells) < 2:
+            raise DataError(f"{place}: a row must have a source term and, after a TAB, a target term: got 1 column")
+        if not cells[0] or not cells[1]:
+            raise DataError(f"{place}: the {'target' if cells[0] else 'source'} term is empty")
+        terms.append(Term(cells[0], tuple(dict.fromkeys(filter(None, cells[1:]))), place))
+    return Glossary(terms)
+
+
+def has_spaces(letter: str) -> bool:
+    """Whether a letter is of a script that has spaces between words."""
+    return re.match(_LETTER, letter) is not None
+
+
+def _key(words: str) -> str:
+    return " ".join(words.lower().split())
+
+
+@lru_cache(maxsize=4096)
+def _any_of(keys: tuple[str, ...]) -> re.Pattern[str]:
+    """An expression for any of some terms, the longest first, in any case."""
+    return re.compile("|".join(map(_whole_words, sorted(keys, key=len, reverse=True))), re.IGNORECASE)
+
+
+def _whole_words(key: str) -> str:
+    """The expression of a term whose ends are ends of words, in scripts that have spaces between words."""
+    before = f"(?<!{_LETTER})" if has_spaces(key) else ""
+    after = f"(?!{_LETTER})" if has_spaces(key[-1]) else ""
+    return before + "\\s+".join(map(re.escape, key.split())) + after

@@ -1,0 +1,188 @@
+"""What a translation must not change: tags, placeholders, addresses, numbers, emoji; found, taken out, set again."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
+
+_KINDS = {
+    "tag": r"</?+[A-Za-z0-9][\w:.-]*+(?:\s++[^<>=]++=[^<>]*+|\s*+)/?+>",
+    "address": r"(?:https?|ftp)://[^\s<>]*[^\s<>.,;:!?)\"'»”\]]|www\.[^\s<>]*[^\s<>.,;:!?)\"'»”\]]"
+    r"|(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)++",
+    "placeholder": r"\{\{[^{}]*+\}\}|[$%#]?\{[^{}\s]*+\}|%(?:\d++\$|\([\w.]++\))?[-+0]*\d*(?:\.\d++)?(?:ll|l|h|z)?"
+    r"[sdiufFgGeExXcpr@](?![A-Za-z])|&(?:[A-Za-z]++|#\d++|#x[0-9A-Fa-f]++);",
+    "emoji": "(?:[\U0001f000-\U0001faff\u2600-\u27bf\u2b00-\u2bff\u23e9-\u23fa][\ufe0f\u200d\U0001f3fb-\U0001f3ff]*+)+",
+    "number": r"(?<![\w.,])\d++(?:[.,:/-]\d++)*+(?!\w)",
+}
+_SPANS = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in _KINDS.items()))
+_AROUND = ("()", "[]", "«»", "“”", "‘’", '""', "''")
+_CLOSING = ".,;:!?)»”…]"
+
+
+@dataclass(frozen=True)
+class Span:
+    """Something in a text that its translation must have too.
+
+    Attributes:
+        kind: "tag", "address", "placeholder", "emoji" or "number".
+        text: as it stands.
+        at: where it was in the text without the spans.
+        before, after: whether a space, or nothing, stood there.
+    """
+
+    kind: str
+    text: str
+    at: int
+    before: bool
+    after: bool
+
+
+@dataclass(frozen=True)
+class Link:
+    """A word of an output and the word of the source that it comes from, by their first and past their last letter.
+
+    `weight` is the attention between them.
+    """
+
+    start: int
+    end: int
+    source_start: int
+    source_end: int
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A text and its spans.
+
+    Attributes:
+        text: the text.
+        spans: those that are taken out, with the brackets and quotation marks around them.
+        bare: the text without them.
+    """
+
+    text: str
+    spans: tuple[Span, ...]
+    bare: str
+
+    @classmethod
+    def of(cls, text: str, *, tags_only: bool = False) -> "Kept":
+        """Take the spans out of a text, or its tags alone."""
+        spans, bare, at = list[Span](), "", 0
+        for match in _SPANS.finditer(text):
+            kind = str(match.lastgroup)
+            if tags_only and kind != "tag":
+                continue
+            start, end = match.span()
+            while kind != "tag" and at < start and text[start - 1 : start] + text[end : end + 1] in _AROUND:
+                start, end = start - 1, end + 1
+            bare += text[at:start]
+            before = start == 0 or text[start - 1].isspace()
+            after = end == len(text) or text[end].isspace()
+            spans.append(Span(kind, text[start:end], len(bare), before, after))
+            at = end
+            gap = bare[-1:].isspace() or not bare
+            if gap and (after or text[at : at + 1] in _CLOSING) and kind != "tag":
+                if after:
+                    at += len(text[at:]) - len(text[at:].lstrip())
+                elif bare:
+                    bare = bare[:-1]
+                    spans[-1] = replace(spans[-1], at=len(bare))
+        bare += text[at:]
+        lead = len(bare) - len(bare.lstrip()) if spans and spans[0].before else 0
+        return cls(text, tuple(replace(span, at=max(0, span.at - lead)) for span in spans), bare[lead:])
+
+    @cached_property
+    def items(self) -> Counter[str]:
+        """How often each span that is no tag stands in the text."""
+        return Counter(match[0] for match in _SPANS.finditer(self.text) if match.lastgroup != "tag")
+
+    def is_whole(self, output: str) -> bool:
+        """Whether an output has every span that is no tag, as often as the text."""
+        return all(Counter(_all_of(output))[item] == count for item, count in self.items.items())
+
+    def joined(self, output: str, links: Sequence[Link]) -> str:
+        """A translation of `bare` with the spans set by its alignment.
+
+        A span that is no tag, or a tag without its other half, stands beside the word that it stood beside: before the
+        translation of the next word, else behind that of the word before it. A pair of tags stands around the
+        translation of all that it stood around.
+
+        Args:
+            output: the translation.
+            links: its words.
+        """
+        places = [self._place(span, output, links) for span in self.spans]
+        order = [(place, 1, number) for number, place in enumerate(places)]
+        for first, last in self._pairs():
+            inside = [link for link in links if self._holds(first, last, link)]
+            within = [order[number][0] for number in range(first + 1, last)]
+            if not inside and not within:
+                continue
+            start = min([link.start for link in inside] + within)
+            end = max([link.end for link in inside] + within)
+            order[first], order[last] = (start, 1, first), (end, int(start == end), last)
+            for number in range(first + 1, last):  # what stands in the pair stays in it, at its end too
+                if order[number][0] == end > start:
+                    order[number] = (end, 0, number)
+        return _set(output, [(place, self.spans[number]) for place, _, number in sorted(order)])
+
+    def _pairs(self) -> list[tuple[int, int]]:
+        """The numbers of the spans that are an opening tag and its closing one, the inner pairs first."""
+        pairs, opened = list[tuple[int, int]](), list[int]()
+        for number, span in enumerate(self.spans):
+            name = re.match(r"</?([\w:.-]+)", span.text) if span.kind == "tag" else None
+            if name is None or span.text.endswith("/>"):
+                continue
+            if not span.text.startswith("</"):
+                opened.append(number)
+                continue
+            same = [
+                n for n, other in enumerate(opened) if re.match(rf"<{re.escape(name[1])}\b", self.spans[other].text)
+            ]
+            if same:
+                pairs.append((opened[same[-1]], number))
+                del opened[same[-1] :]
+        return pairs
+
+    def _holds(self, first: int, last: int, link: Link) -> bool:
+        return self.spans[first].at <= link.source_start and link.source_end <= self.spans[last].at
+
+    def _place(self, span: Span, output: str, links: Sequence[Link]) -> int:
+        """Where a span stands in an output, by the words beside it."""
+        if not self.bare[: span.at].strip():
+            return 0
+        if not self.bare[span.at :].strip():
+            return len(output)
+        after = [link for link in links if link.source_start >= span.at]
+        before = [link for link in links if link.source_end <= span.at]
+        nearest_after = min((link.source_start for link in after), default=None)
+        nearest_before = max((link.source_end for link in before), default=None)
+        touches_word = nearest_after is not None and not self.bare[span.at : nearest_after].strip()
+        if touches_word or (nearest_before is None and nearest_after is not None):
+            return min(link.start for link in after if link.source_start == nearest_after)
+        if nearest_before is not None:
+            return max(link.end for link in before if link.source_end == nearest_before)
+        return round(len(output) * span.at / len(self.bare))
+
+
+def _all_of(text: str) -> list[str]:
+    return [match[0] for match in _SPANS.finditer(text)]
+
+
+def _set(output: str, spans: Sequence[tuple[int, Span]]) -> str:
+    """An output with spans at places, which are in order, and with the spaces that they had."""
+    parts, at = "", 0
+    for place, group in groupby(spans, key=lambda found: found[0]):
+        found = [span for _, span in group]
+        parts, rest = parts + output[at:place], output[place:]
+        has_item = any(span.kind != "tag" for span in found)
+        text = "".join(" " * (n > 0 and found[n - 1].after) + span.text for n, span in enumerate(found))
+        if parts and not parts[-1].isspace() and (found[0].before or (has_item and parts[-1].isalnum())):
+            text = " " + text
+        if rest and not rest[0].isspace() and (found[-1].after or (has_item and rest[0].isalnum())):
+            text += " " * (rest[0] not in _CLOSING)
+        parts, at = parts + text, place
+    return parts + output[at:]

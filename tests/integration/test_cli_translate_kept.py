@@ -1,0 +1,81 @@
+"""Terms kept and spans protected, by the micro-world's translator: command line, Python, wrong glossaries."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import atento
+from atento.errors import DataError, UsageError
+from atento.model import Model
+from atento.tasks.word_links import word_links
+from conftest import ForkServer, refused
+
+pytestmark = pytest.mark.integration
+
+MODEL = "micro-world-en-pt"
+LINES = ["the cat jumped high", "", "the dog sees the big cat", "the boy saw the dog."]
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return atento.load(MODEL, device="cpu")
+
+
+def test_words_are_linked_with_those_that_they_come_from(model: Model) -> None:
+    source, output = "the girl sees the big cat", "A menina vê o gato grande"
+    pairs = [
+        (output[one.start : one.end], source[one.source_start : one.source_end])
+        for one in word_links(model, source, output)
+    ]
+    assert [pair for pair in pairs if pair[1] != "the"] == [
+        ("menina", "girl"),
+        ("vê", "sees"),
+        ("gato", "cat"),
+        ("grande", "big"),
+    ]
+    assert word_links(model, "", "x") == word_links(model, "the cat", "") == []
+
+
+def test_terms_stand_in_the_place_of_the_usual_word(model: Model) -> None:
+    glossary = {"cat": ["bichano"], "dog": ["cachorro", "cachorros"], "girl": ["guria"]}
+    plain = model.translate(LINES)
+    kept = model.translate(LINES, glossary=glossary)
+    assert plain[0] == "O gato pulou alto"
+    assert kept == ["O bichano pulou alto", "", plain[2].replace("gato", "bichano"), plain[3]]
+    assert model.translate(LINES[0], glossary=glossary, greedy=True) == kept[0]
+    with pytest.raises(UsageError, match="`glossary` and `n_best` exclude each other"):
+        model.translate(LINES[0], glossary=glossary, n_best=2)
+
+
+def test_spans_stay(model: Model) -> None:
+    text = 'The girl sees <b>the big cat</b> 😀 in the garden of {{name}}, <a href="x?y=1">here</a>: '
+    text += "https://a.b/c?d=1 (%1$s, 12:30)."
+    plain, kept = model.translate([text, "12:30 — 😀"], protect=True)
+    for span in ("<b>", "</b>", "😀", "{{name}}", '<a href="x?y=1">', "</a>", "https://a.b/c?d=1", "%1$s", "12:30"):
+        assert plain.count(span) == 1, plain
+    assert kept == "12:30 — 😀"
+    assert model.translate("The girl sees <b>the big cat</b>.", protect=True) == "A menina vê <b>o gato grande</b>."
+    assert model.translate(LINES, protect=True) == model.translate(LINES)  # nothing to keep: nothing changes
+
+
+def test_the_command_reports_terms(server: ForkServer, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("\n".join(LINES) + "\n")
+    (tmp_path / "terms.tsv").write_text("cat\tbichano\ndog\tcachorro\tcachorros\n")
+    arguments = ["translate", MODEL, "in.txt", "--glossary", "terms.tsv"]
+    done = server.run(*arguments, "--json", cwd=tmp_path)
+    assert done.status == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["terms"] for row in rows] == [{"cat": True}, {}, {"dog": True, "cat": True}, {"dog": True}]
+    assert "terms of the glossary: 4 met, 4 kept" in done.stderr
+    refused(server.run(*arguments, "--stream", cwd=tmp_path), "--glossary and --stream exclude each other")
+    refused(server.run(*arguments, "--trace", "x.html", cwd=tmp_path), "--glossary and --trace exclude each other")
+    (tmp_path / "terms.tsv").write_text("cat\tbichano\nCat\tgato\n")
+    refused(server.run(*arguments, cwd=tmp_path), "terms.tsv:2: the term 'Cat' also stands at terms.tsv:1")
+
+
+def test_a_term_that_the_vocabulary_cannot_write_is_named(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert model.tokenizer is not None
+    monkeypatch.setattr(model.tokenizer.target, "encode", lambda text: [model.tokenizer.specials.ids["<unk>"]])
+    with pytest.raises(DataError, match="`glossary` row 0: the model's vocabulary cannot write 'x'"):
+        model.translate("the cat", glossary=[["cat", "x"]])

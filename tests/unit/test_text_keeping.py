@@ -1,0 +1,163 @@
+"""Glossaries and what a translation must not change, without a model: terms found, spans taken out and set again."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from atento.data.files.term_files import glossary_of
+from atento.errors import DataError, UsageError
+from atento.text.glossary import Glossary
+from atento.text.keeping import Align, Output, Translate, keeping
+from atento.text.kept_spans import Kept, Link
+
+
+def found(glossary: Glossary, text: str) -> list[str]:
+    return [met.term.source for met in glossary.find(text)]
+
+
+def test_terms_are_whole_words_in_any_case_and_the_longest_wins() -> None:
+    glossary = glossary_of({"house": "casa", "White  House": ["Casa Branca"], "C++": "C++", "猫": "gato", "u": "tu"})
+    assert found(glossary, "The white\thouse, a HOUSE; a household of houses.") == ["White  House", "house"]
+    assert found(glossary, "C++ and C+, xC++ C++x") == ["C++"]
+    assert found(glossary, "C++x") == ["C++"]  # its end is no letter
+    assert found(glossary, "白猫也 U") == ["猫", "u"]
+    assert found(glossary, "") == found(glossary, "chouse unu") == []
+    assert glossary.report("the house and C++", "As CASAS e c++") == {"house": False, "C++": True}
+
+
+def test_a_file_of_terms(tmp_path: Path) -> None:
+    file = tmp_path / "terms.tsv"
+    file.write_text("cat\tgato\tgata\t\n\nhouse \t casa\n", encoding="utf-8")
+    assert [(term.source, term.forms) for term in glossary_of(file).terms] == [
+        ("cat", ("gato", "gata")),
+        ("house", ("casa",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("cat\tgato\ndog\tcão\nCat\tgata\n", "terms.tsv:3: the term 'Cat' also stands at .*terms.tsv:1"),
+        ("cat\tgato\n\ndog\n", "terms.tsv:3: a row must have a source term and, after a TAB, a target term: got 1"),
+        ("cat\t \n", "terms.tsv:1: the target term is empty"),
+        ("\tgato\n", "terms.tsv:1: the source term is empty"),
+    ],
+)
+def test_a_wrong_glossary_names_its_line(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "terms.tsv"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match=message):
+        glossary_of(file)
+
+
+def test_other_glossaries_are_refused() -> None:
+    for wrong in ({}, [["a", 1]], [("a",)], 3):
+        with pytest.raises((UsageError, DataError), match="glossary"):
+            glossary_of(wrong)  # type: ignore[arg-type]
+
+
+SPANS = [
+    ("%1$s of %d, %s and %(name)s; 100% sure", ["%1$s", "%d", "%s", "%(name)s", "100"]),
+    ("Hi {{ name }} {0} {} ${x} %{y} {a b}", ["{{ name }}", "{0}", "{}", "${x}", "%{y}"]),
+    ("See https://a.b/c?d=1, www.x.pt. or (me.you+x@y.com).", ["https://a.b/c?d=1", "www.x.pt", "me.you+x@y.com"]),
+    (
+        '<0>a</0> <b class="x">c</b> <br/> 1 < 2 > 1 x<y and z>w',
+        ["<0>", "</0>", '<b class="x">', "</b>", "<br/>", "1", "2", "1"],
+    ),
+    ("3.5 1,000 2024-01-02 10:30 B2B v2 x3", ["3.5", "1,000", "2024-01-02", "10:30"]),
+    ("a 👍🏽👩‍👩‍👧 ☀️ &nbsp; & x", ["👍🏽👩‍👩‍👧", "☀️", "&nbsp;"]),
+]
+
+
+@pytest.mark.parametrize(("text", "spans"), SPANS)
+def test_spans_are_found_and_the_rest_has_none(text: str, spans: list[str]) -> None:
+    kept = Kept.of(text)
+    assert [span.text.strip("()") for span in kept.spans] == spans
+    assert not Kept.of(kept.bare).spans
+    assert kept.is_whole(text)
+
+
+def test_spans_are_found_in_linear_time() -> None:
+    for piece in ("a.", "<a ", "{{", "%1$", "1.", "http://", "&a", "👍", "<a b=", "a@b."):
+        assert Kept.of(piece * 20_000).bare is not None
+
+
+def words(text: str) -> list[tuple[int, int]]:
+    return [(match.start(), match.end()) for match in re.finditer(r"\w+", text)]
+
+
+def links(source: str, output: str, order: list[int]) -> list[Link]:
+    """Links of words: the n-th word of the output comes from word `order[n]` of the source."""
+    sources = words(source)
+    return [Link(*place, *sources[word]) for place, word in zip(words(output), order, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("text", "output", "order", "joined"),
+    [
+        ("a <b>big dog</b> ran", "um cão grande correu", [0, 2, 1, 3], "um <b>cão grande</b> correu"),
+        ("<i>red</i> <b>house</b>", "casa vermelha", [1, 0], "<b>casa</b> <i>vermelha</i>"),
+        ("hello {{name}}, go", "olá, vai", [0, 1], "olá {{name}}, vai"),
+        ("%d files", "ficheiros", [0], "%d ficheiros"),
+        ("see https://x.y now", "veja agora", [0, 1], "veja https://x.y agora"),
+        ("go (%s)!", "vai!", [0], "vai (%s)!"),
+        ("<b>%s</b> is big", "é grande", [0, 1], "<b>%s</b> é grande"),
+        ("<a>x <b>y</b></a> z", "Z y x", [2, 1, 0], "Z <a><b>y</b> x</a>"),
+        ("end 🙂", "fim", [0], "fim 🙂"),
+        ("open <b>it", "abre isto", [0, 1], "abre <b>isto"),
+    ],
+)
+def test_spans_are_set_where_their_neighbours_went(text: str, output: str, order: list[int], joined: str) -> None:
+    kept = Kept.of(text)
+    assert kept.joined(output, links(kept.bare, output, order)) == joined
+    assert kept.is_whole(joined)
+    assert kept.joined(kept.bare, links(kept.bare, kept.bare, list(range(len(words(kept.bare)))))) == text
+
+
+def run(texts: list[str], glossary: Glossary | None, translate: Any, *, protect: bool = False) -> list[str]:
+    """`keeping` over a toy translator, whose words come from the words in the same place."""
+    steps, answer = keeping(texts, glossary, protect=protect), None
+    while True:
+        try:
+            asked = steps.send(answer)
+        except StopIteration as end:
+            return [rows[0].text for rows in end.value]
+        if isinstance(asked, Translate):
+            answer = [[Output(*translate(text, **asked.options))] for text in asked.texts]
+        else:
+            assert isinstance(asked, Align)
+            answer = [links(source, output, list(range(len(words(output))))) for source, output in asked.pairs]
+
+
+def upper(text: str, prefix: str = "", required_words: tuple[str, ...] = ()) -> tuple[str, float]:
+    rest = " ".join(text.split()[len(prefix.split()) :]).upper()
+    return " ".join([*prefix.split(), rest, *required_words]).strip(), -float(len(prefix))
+
+
+def test_a_lost_term_is_forced_where_its_words_went_in_the_best_form() -> None:
+    glossary = glossary_of({"cat": ["felino", "gato"], "dog": "cão", "tea": "CHÁ"})
+    assert run(["the cat saw the dog", "no terms", "tea"], glossary, upper) == [
+        "THE Gato SAW THE Cão",  # the score is higher, the shorter the form
+        "NO TERMS",
+        "TEA".replace("TEA", "CHÁ"),
+    ]
+
+
+def test_a_term_without_aligned_words_is_required() -> None:
+    def silent(text: str, required_words: tuple[str, ...] = (), **_: object) -> tuple[str, float]:
+        return " ".join(["?", *required_words]), 0.0
+
+    assert run(["saw the cat"], glossary_of({"cat": "gato"}), silent) == ["? gato"]
+
+
+def test_spans_that_the_model_copies_stay_where_it_puts_them() -> None:
+    asked = []
+
+    def copies(text: str) -> tuple[str, float]:
+        asked.append(text)
+        return " ".join(reversed(text.split())), 0.0
+
+    assert run(["a %s b", "<b>c</b> d"], None, copies, protect=True) == ["b %s a", "<b>d</b> c"]
+    assert asked == ["a %s b", "c d"]
