@@ -242,9 +242,33 @@ def refused(done: Done, *said: str, status: int = 2) -> None:
         assert text in done.stderr, done.stderr
 
 
+class Chromium:
+    """A browser in which contexts of equal options are one, whose blank page stays: a page then costs a third.
+
+    Each page is new, with a session storage of its own; what they share is the cache and the process that draws.
+    """
+
+    def __init__(self, opened: Any) -> None:
+        self.opened, self.contexts = opened, dict[str, Any]()
+
+    def new_page(self, **options: Any) -> Any:
+        """A page of the context with these options."""
+        context = self.contexts.get(repr(sorted(options.items())))
+        if context is None:
+            context = self.contexts[repr(sorted(options.items()))] = self.opened.new_context(**options)
+            context.new_page()
+        return context.new_page()
+
+    def tidy(self) -> None:
+        """Close all pages but the blank ones."""
+        for context in self.contexts.values():
+            for page in context.pages[1:]:
+                page.close()
+
+
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Chromium, for pages as a reader sees them."""
+def chromium() -> Iterator[Chromium]:
+    """Chromium, for the tests of a file."""
     playwright = pytest.importorskip(
         "playwright.sync_api", reason="needs Chromium and playwright: playwright is missing"
     )
@@ -252,8 +276,15 @@ def browser() -> Iterator[Any]:
         pytest.skip(f"needs Chromium at {CHROMIUM}")
     with playwright.sync_playwright() as started:
         opened = started.chromium.launch(executable_path=str(CHROMIUM), args=SWITCHES)
-        yield opened
+        yield Chromium(opened)
         opened.close()
+
+
+@pytest.fixture
+def browser(chromium: Chromium) -> Iterator[Chromium]:
+    """Chromium, for pages as a reader sees them; they are closed behind the test."""
+    yield chromium
+    chromium.tidy()
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 """The attention page in a real browser: offline, quiet, exact, and usable by mouse, by keys and on a phone."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -90,17 +89,13 @@ class Opened:
 
 
 @pytest.fixture
-def opened(browser: Any, tmp_path: Path) -> Iterator[Any]:
-    contexts = []
-
+def opened(browser: Any, tmp_path: Path) -> Any:
     def open_page(record: AttentionRecord, fragment: str = "", width: int = 1200, **context: Any) -> Opened:
         record.save(tmp_path / "page.html")
-        contexts.append(browser.new_context(viewport={"width": width, "height": 760}, **context))
-        return Opened(contexts[-1].new_page(), (tmp_path / "page.html").as_uri() + fragment)
+        page = browser.new_page(viewport={"width": width, "height": 760}, **context)
+        return Opened(page, (tmp_path / "page.html").as_uri() + fragment)
 
-    yield open_page
-    for context in contexts:
-        context.close()
+    return open_page
 
 
 def test_the_page_asks_nothing_of_the_network_and_complains_of_nothing(opened: Any) -> None:
@@ -409,15 +404,14 @@ def test_a_long_title_is_folded(opened: Any) -> None:
 def test_a_page_of_several_sentences_shows_each(browser: Any, tmp_path: Path) -> None:
     records = [pair(*SHORT, title="first"), pair(SHORT[0][:3], SHORT[1][:2], title="second")]
     (tmp_path / "page.html").write_text(attention_page(records), encoding="utf-8")
-    context = browser.new_context(viewport={"width": 1200, "height": 760})
-    seen = Opened(context.new_page(), (tmp_path / "page.html").as_uri())
+    page = browser.new_page(viewport={"width": 1200, "height": 760})
+    seen = Opened(page, (tmp_path / "page.html").as_uri())
     assert seen.page.locator("#title").text_content() == "first"
     seen.page.select_option("#sentence", "1")
     assert seen.page.locator("#title").text_content() == "second"
     np.testing.assert_allclose(seen.table()[2], records[1].weights(1, "mean", "cross"), atol=5e-5)
     seen.page.reload()
     assert seen.page.locator("#title").text_content() == "second" and seen.complaints == []
-    context.close()
 
 
 @pytest.mark.parametrize("width", [360, 1280])
@@ -432,8 +426,8 @@ def test_the_decoding_page_opens_on_the_root_and_cuts_no_number(browser: Any, tm
     trace = Trace(name=lambda token: f"palavra{token}")
     generate(network, torch.tensor([[1, 2]]), Beam(6, n_best=6), max_new_tokens=12, eos_id=(), trace=trace)
     (tmp_path / "page.html").write_text(decoding_page(trace, title="uma frase"), encoding="utf-8")
-    context = browser.new_context(viewport={"width": width, "height": 800})
-    seen = Opened(context.new_page(), (tmp_path / "page.html").as_uri())
+    page = browser.new_page(viewport={"width": width, "height": 800})
+    seen = Opened(page, (tmp_path / "page.html").as_uri())
     inside = """(selector) => {
         const box = document.querySelector(selector).getBoundingClientRect();
         const frame = document.querySelector(".trees").getBoundingClientRect();
@@ -456,4 +450,3 @@ def test_the_decoding_page_opens_on_the_root_and_cuts_no_number(browser: Any, tm
         return box.right > frame.right + 1 || cell.scrollWidth > cell.clientWidth;
     }).length"""
     assert seen.page.locator("td.number").count() > 10 and seen.page.evaluate(cut) == 0
-    context.close()

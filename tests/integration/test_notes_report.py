@@ -21,8 +21,7 @@ def report(server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 def opened(browser: Any, file: Path, width: int = 1100, theme: str = "light") -> Any:
     """A page of the report; whatever it asked for, or said on the console, is in `asked`."""
-    context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=theme, bypass_csp=True)
-    page = context.new_page()
+    page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=theme, bypass_csp=True)
     page.asked = []
     page.on("request", lambda request: page.asked.append(request.url))
     page.on("console", lambda message: page.asked.append(message.text))

@@ -160,9 +160,9 @@ def test_no_text_becomes_markup(browser: Any, studio: Served) -> None:
     assert seen.page.title() != "1" and seen.page.locator("main b, select b").count() == 0
 
 
-@pytest.mark.parametrize(
-    ("state", "said"),
-    [
+def test_a_wrong_address_is_answered_by_one_sentence(browser: Any, studio: Served) -> None:
+    seen = StudioPage(browser, studio)
+    wrong: list[tuple[dict[str, str], str]] = [
         ({"text": "a " * 600}, "text 0 has 6"),
         ({"text": " "}, "give a text to look at: got an empty one"),
         ({"model": "none"}, "there is no model 'none': Studio has lm, en-pt, encoder"),
@@ -172,14 +172,12 @@ def test_no_text_becomes_markup(browser: Any, studio: Served) -> None:
         ({"kind": "encode"}, "no 'encode' attention was recorded"),
         ({"screen": "attics"}, "There is no screen attics: choose one on the left."),
         ({"text": "a\0b"}, "NUL"),
-    ],
-)
-def test_a_wrong_address_is_answered_by_one_sentence(
-    browser: Any, studio: Served, state: dict[str, str], said: str
-) -> None:
-    seen = StudioPage(browser, studio).go(**({"screen": "heads", "model": "en-pt"} | state))
-    assert said in seen.problem and "\n" not in seen.problem and not seen.page.locator("#screen").is_visible()
-    assert seen.go("heads", model="en-pt").problem == ""
+    ]
+    for state, said in wrong:
+        seen.go(**({"screen": "heads", "model": "en-pt"} | state))
+        assert said in seen.problem and "\n" not in seen.problem, state
+        assert not seen.page.locator("#screen").is_visible()
+        assert seen.go("heads", model="en-pt").problem == ""
 
 
 def test_a_model_that_failed_is_asked_for_again_by_hand_alone(browser: Any, studio: Served) -> None:
@@ -207,13 +205,6 @@ def test_a_process_that_is_killed_is_told_and_started_again(browser: Any, studio
     assert seen.wait().problem == "" and children(studio) != [number]
 
 
-def test_a_service_that_has_stopped_is_told(browser: Any, studio: Served, tmp_path: Path) -> None:
-    with served([str(studio.folders["lm"])], command="studio") as short:
-        seen = StudioPage(browser, short).go("models")
-    seen.page.locator("[data-screen=heads]").click()
-    assert seen.wait().problem.startswith("The service does not answer")
-
-
 def test_what_the_routes_refuse(studio: Served) -> None:
     def code(path: str, body: Any, **headers: str) -> tuple[int, str]:
         answer = studio.post(f"/studio/api/{path}", body, headers=headers)
@@ -234,17 +225,19 @@ def test_what_the_routes_refuse(studio: Served) -> None:
     assert studio.get("/studio/studio.js", headers={"If-None-Match": page.headers["etag"]}).status_code == 304
 
 
-def test_the_service_shows_it_only_when_told_and_with_its_key(browser: Any, studio: Served) -> None:
-    folder = str(studio.folders["lm"])
-    with served([folder, "--studio", "--api-key", "secret"]) as keyed:
+def test_the_service_shows_it_only_when_told_and_with_its_key_until_it_stops(
+    browser: Any, studio: Served, service: Served
+) -> None:
+    with served([str(studio.folders["lm"]), "--studio", "--api-key", "secret"]) as keyed:
         assert keyed.post("/studio/api/card", {"model": "lm"}).status_code == 401
         seen = StudioPage(browser, keyed).go("models")
         assert seen.problem == "the API key is missing or wrong: send `Authorization: Bearer KEY`"
         seen.page.locator(".problem input").fill("secret")
         seen.page.get_by_role("button", name="Use this key").click()
         assert seen.wait().problem == "" and seen.page.locator("img.diagram").is_visible()
-    with served([folder]) as plain:
-        assert plain.get("/studio/").status_code == 404
+    seen.page.locator("[data-screen=heads]").click()
+    assert seen.wait().problem.startswith("The service does not answer")
+    assert service.get("/studio/").status_code == 404
 
 
 @pytest.mark.covering
@@ -254,13 +247,20 @@ def test_axe_finds_nothing(browser: Any, studio: Served, screen: str, theme: str
     pytest.importorskip("axe_playwright_python", reason="axe is not installed")
     seen = StudioPage(browser, studio, color_scheme=theme, bypass_csp=True).go(screen, **SCREENS[screen])
     assert seen.axe() == []
-    assert seen.go("models", model="rnn-lm").axe() == []  # with a screen that cannot be fed
 
 
-@pytest.mark.parametrize("screen", SCREENS)
-def test_it_fits_a_small_window(browser: Any, studio: Served, screen: str) -> None:
-    seen = StudioPage(browser, studio, width=360).go(screen, **SCREENS[screen])
-    assert seen.page.evaluate("document.documentElement.scrollWidth") <= 360
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_where_a_screen_cannot_be_fed(browser: Any, studio: Served, theme: str) -> None:
+    pytest.importorskip("axe_playwright_python", reason="axe is not installed")
+    seen = StudioPage(browser, studio, color_scheme=theme, bypass_csp=True)
+    assert seen.go("models", model="rnn-lm").axe() == []
+
+
+def test_it_fits_a_small_window(browser: Any, studio: Served) -> None:
+    seen = StudioPage(browser, studio, width=360)
+    for screen, state in SCREENS.items():
+        seen.go(screen, **state)
+        assert seen.page.evaluate("document.documentElement.scrollWidth") <= 360, screen
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
@@ -336,18 +336,17 @@ def test_links_of_all_heads_are_the_strongest_weights(studio: Served) -> None:
         assert studio.post("/studio/api/links", fields | wrong).status_code == 422
 
 
-@pytest.mark.parametrize("view", ["lines", "heat", "overview"])
-def test_each_view_of_heads_draws(browser: Any, studio: Served, view: str) -> None:
-    seen = StudioPage(browser, studio).go("heads", model="encoder", view=view, head="all")
-    canvas = {"lines": "#lines-canvas", "heat": "#heat-canvas", "overview": ".thumb canvas"}[view]
-    colours = seen.page.locator(canvas).first.evaluate(
-        "canvas => new Set(new Uint32Array(canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height)"
-        ".data.buffer)).size"
-    )
-    assert colours > 3 and seen.complaints == []
-    if view == "overview":
-        seen.page.locator(".thumb").nth(1).click()
-        assert seen.wait().state["head"] == "1" and "view" not in seen.state
+def test_each_view_of_heads_draws(browser: Any, studio: Served) -> None:
+    seen = StudioPage(browser, studio)
+    for view, canvas in {"lines": "#lines-canvas", "heat": "#heat-canvas", "overview": ".thumb canvas"}.items():
+        seen.go("heads", model="encoder", view=view, head="all")
+        colours = seen.page.locator(canvas).first.evaluate(
+            "canvas => new Set(new Uint32Array(canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height)"
+            ".data.buffer)).size"
+        )
+        assert colours > 3 and seen.complaints == [], view
+    seen.page.locator(".thumb").nth(1).click()
+    assert seen.wait().state["head"] == "1" and "view" not in seen.state
 
 
 @pytest.mark.covering
@@ -369,10 +368,3 @@ def test_what_is_saved_stands_alone(browser: Any, studio: Served, screen: str, f
         page.goto((tmp_path / f"saved.{form}").as_uri())
         assert all(url.startswith(("file:", "data:")) for url in asked)
         page.close()
-
-
-def test_with_nothing_given_it_opens_on_the_small_models() -> None:
-    with served([], command="studio") as small:
-        names = small.get("/studio/api/about").json()["models"]
-        assert len(names) == 7 and all(name.startswith("micro-world-") for name in names)
-        assert small.post("/studio/api/card", {"model": "micro-world-lm"}).json()["verbs"][0] == "generate"

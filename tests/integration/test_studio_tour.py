@@ -25,7 +25,13 @@ def small() -> Iterator[Served]:
         yield running
 
 
-@pytest.mark.parametrize("language", ["en", "pt-BR"])
+def test_with_nothing_given_it_opens_on_the_small_models(small: Served) -> None:
+    names = small.get("/studio/api/about").json()["models"]
+    assert len(names) == 7 and all(name.startswith("micro-world-") for name in names)
+    assert small.post("/studio/api/card", {"model": "micro-world-lm"}).json()["verbs"][0] == "generate"
+
+
+@pytest.mark.parametrize("language", ["en", pytest.param("pt-BR", marks=pytest.mark.slow)])  # its texts: test_studio.py
 def test_the_keys_turn_through_ten_chapters(browser: Any, small: Served, language: str) -> None:
     seen = StudioPage(browser, small).go("tour", language=language)
     titles, named = set(), set()
