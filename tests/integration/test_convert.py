@@ -70,7 +70,7 @@ def older(folder: Path, out: Path, shards: int = 1) -> Path:
     return out
 
 
-@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_c16_older_weights_in(run: Command, released: Path, tmp_path: Path, shards: int) -> None:
     folder = older(released, tmp_path / "older", shards)
     done = run("convert", str(folder), "--to", "atento", "--out", str(tmp_path / "ours"))
@@ -164,9 +164,17 @@ def test_c16_a_hostile_file_runs_nothing(run: Command, released: Path, tmp_path:
     assert "pytorch_model.bin cannot be read" in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.mark.covering
-@pytest.mark.parametrize("cut", [0.05, 0.5, 0.99])
-@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize(
+    ("zipped", "cut"),
+    [
+        (True, 0.99),
+        (False, 0.5),
+        *(
+            pytest.param(zipped, cut, marks=pytest.mark.slow)
+            for zipped, cut in ((True, 0.05), (True, 0.5), (False, 0.05), (False, 0.99))
+        ),
+    ],
+)
 def test_c16_a_truncated_file_is_called_that(
     run: Command, released: Path, tmp_path: Path, zipped: bool, cut: float
 ) -> None:

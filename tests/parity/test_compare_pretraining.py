@@ -61,7 +61,9 @@ def test_the_class_of_transformers_has_the_loss_that_atento_computes(tool: Any, 
     assert theirs == pytest.approx(sum(mean_losses(side.weights().eval(), [batch]).values()), abs=2e-5)
 
 
-@pytest.mark.parametrize("objective", ["masked-next", "span", "elmo"])
+@pytest.mark.parametrize(
+    "objective", ["masked-next", *(pytest.param(name, marks=pytest.mark.slow) for name in ("span", "elmo"))]
+)
 def test_both_sides_begin_alike_and_learn(tool: Any, text: Path, objective: str) -> None:
     rows = {}
     for name in ("atento", "transformers"):

@@ -146,6 +146,7 @@ def batches_of(folder: Path, objective: Any) -> Iterator[Batch]:
         yield from (part.batch for part in batches.parts(update))
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("family", MODELS)
 def test_e2_words_are_hidden_and_words_replace_them(family: str, change: str, released: Any) -> None:

@@ -56,6 +56,7 @@ def test_k2_every_case_as_published_gives_their_outputs(number: int, name: str, 
     _compare_published(name, _FORMS[number % (len(_FORMS) - 1)], tmp_path / "theirs")
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("model_type", ["bert", "gpt2", "marian"])
 @pytest.mark.parametrize("form", FORMS)
 def test_k2_every_form_of_a_folder(model_type: str, form: str, tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def same(one: list[Hypothesis], other: list[Hypothesis]) -> None:
 company = st.lists(st.integers(0, len(PROMPTS) - 1), min_size=1, max_size=6)
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(
     family=st.sampled_from(list(FAMILIES)),
     number=st.integers(0, len(STRATEGIES) - 1),

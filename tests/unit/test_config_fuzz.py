@@ -154,7 +154,7 @@ JUNK = st.recursive(
 KEYS = st.sampled_from([*LEAVES, *filter(None, SECTIONS), "data.train", "network.preset"]) | st.text(max_size=12)
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(st.dictionaries(KEYS, JUNK, min_size=1, max_size=3))
 @example({"network": True})
 @example({"network": [[]]})

@@ -185,7 +185,7 @@ def whole_characters(pieces: list[str], text: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(text=TEXTS)
 @example(text='um guarda-chuva, d\'água (não) "sim"')
 @example(text="👩\u200d👩\u200d👧")
@@ -197,7 +197,7 @@ def test_pieces_joined_are_the_text(kind: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "byte"])
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_pieces_joined_are_the_text_of_any_ids(kind: str, data: st.DataObject) -> None:
     """Ids that no text has: broken characters, special tokens, pieces that continue nothing."""

@@ -100,6 +100,12 @@ def parameters(node: Function) -> list[ast.arg]:
     ]
 
 
+@cache
+def of_atento(path: str) -> str | None:
+    """The name of a file of Atento; None: another file. The profiler asks at each call."""
+    return name_of(Path(path)) if path.startswith(str(ROOT)) else None
+
+
 def entered(call: Callable[[], Any], begin: str = "") -> tuple[set[str], Any]:
     """The files of Atento in which a function is entered during a call, and its result.
 
@@ -109,10 +115,9 @@ def entered(call: Callable[[], Any], begin: str = "") -> tuple[set[str], Any]:
     inside: list[FrameType] = []
 
     def seen(frame: FrameType, event: str, argument: object) -> None:
-        path = frame.f_code.co_filename
-        if not path.startswith(str(ROOT)) or frame.f_code.co_name == "<module>":
+        name = of_atento(frame.f_code.co_filename)
+        if name is None or frame.f_code.co_name == "<module>":
             return
-        name = name_of(Path(path))
         if event == "call" and begin and f"{name}:{frame.f_code.co_name}" == begin:
             inside.append(frame)
         if event == "call" and (inside or not begin):

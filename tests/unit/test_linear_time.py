@@ -245,7 +245,8 @@ def check(name: str, size: int) -> None:
     "name", [pytest.param(name, marks=[pytest.mark.slow] if name.endswith("offsets") else []) for name in READERS]
 )
 def test_work_grows_as_the_text(name: str) -> None:
-    check(name, 5_000 if name.partition(":")[0] in (*KINDS, *RELEASED) else 20_000)
+    sizes = dict.fromkeys((*KINDS, *RELEASED), 5_000) | {"html": 10_000}
+    check(name, sizes.get(name.partition(":")[0], 20_000))
 
 
 @pytest.mark.slow

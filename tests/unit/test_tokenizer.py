@@ -48,7 +48,7 @@ TRICKY = st.lists(
 
 
 @pytest.mark.parametrize("kind", EXACT)
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(text=TRICKY)
 @example(text="")
 @example(text=" \t\x00")
@@ -104,7 +104,7 @@ def test_lowercase_is_an_option() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(text=TRICKY)
 @example(text="<s> </s> <pad> <mask> [MASK] <unk>")
 @example(text="<s></s><unk>日<mask>")
@@ -209,7 +209,7 @@ def test_vocabularies_that_cannot_be(kind: str, pieces: list[str], more: dict, m
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(text=TRICKY)
 @example(text="e\u0301a\u0303b\u0301\u0316 x")
 def test_offsets_are_exact_in_the_users_text(kind: str, text: str) -> None:
