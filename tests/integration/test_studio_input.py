@@ -14,7 +14,7 @@ from http_service import Served, served
 from studio_page import TEXT, StudioPage
 
 pytestmark = pytest.mark.integration
-SHIPPED = ("micro-world-en-pt", "micro-world-tense", "micro-world-entailment", "micro-world-answers")
+SHIPPED = tuple(f"micro-world-{name}" for name in ("en-pt", "tense", "entailment", "answers", "entities", "mlm"))
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +50,39 @@ def test_a_token_that_is_pointed_at_lights_up_in_every_panel(browser: Any, studi
     assert lit.count() == 0
     chip.focus()
     assert lit.count() == 3
+
+
+POINTED = {  # screen -> its state, what is pointed at, the word that lights up with its tokens
+    "translate": ({"model": "micro-world-en-pt"}, "#source-words .word >> nth=1", "cat"),
+    "why": ({"model": "micro-world-tense", "method": "gradient-input"}, ".why li >> nth=2", "cat"),
+    "fill": ({"model": "micro-world-mlm", "text": "O gato vê a casa velha."}, "#fill-words .word >> nth=1", "gato"),
+    "labels": ({"model": "micro-world-entities", "text": "Ana mora em Lisboa."}, "mark >> nth=0", "Ana"),
+    "answer": (
+        {"model": "micro-world-answers", "text": "Ana mora em Lisboa.", "question": "Quem mora em Lisboa?"},
+        "#context mark",
+        "",
+    ),
+    "compare": (
+        {"model": "micro-world-entities", "b": "micro-world-entities", "text": "Ana mora em Lisboa."},
+        ".chips .plain >> nth=0",
+        "Ana",
+    ),
+}
+
+
+@pytest.mark.parametrize("screen", POINTED)
+def test_a_word_that_is_pointed_at_lights_up_with_its_tokens(browser: Any, shipped: Served, screen: str) -> None:
+    state, place, word = POINTED[screen]
+    seen = StudioPage(browser, shipped).go(screen, **state)
+    own, chips = seen.page.locator(f"#screen {place}"), seen.page.locator(".strip .chip.pointed")
+    own.hover()
+    lit = "".join(chips.all_text_contents()).replace("▁", "").replace("##", "")
+    said = str(own.evaluate("one => (one.querySelector('.name') ?? one).firstChild.textContent")).strip(".")
+    assert said and lit.strip(".") == said and (not word or said == word)
+    chips.first.hover()  # and the other way round
+    assert "pointed" in str(own.get_attribute("class")) and chips.count() == 1
+    seen.page.mouse.move(0, 0)
+    assert seen.page.locator(".pointed").count() == 0 and seen.complaints == []
 
 
 @pytest.mark.parametrize(

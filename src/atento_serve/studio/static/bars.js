@@ -1,13 +1,13 @@
 // Lists of values as bars, and the words of a text, which several screens share.
 import { button, make, number, svg } from "./dom.js";
 
-// A list of [name, share from 0 to 1, value as text, what a press does, classes].
+// A list of [name, share from 0 to 1, value as text, what a press does, attributes].
 export function bars(title, rows) {
   return make("ol", { class: "links", "aria-label": title }, rows.map(([name, share, value, press, about]) => {
     const fill = make("i", {});
     fill.style.setProperty("width", `${100 * Math.max(0, Math.min(1, share))}%`);
     const label = press ? button(name, press, { class: "link name" }) : make("span", { class: "name" }, name);
-    return make("li", { class: about ?? null }, label, make("span", { class: "track", "aria-hidden": "true" }, fill), make("span", { class: "value" }, value));
+    return make("li", about ?? {}, label, make("span", { class: "track", "aria-hidden": "true" }, fill), make("span", { class: "value" }, value));
   }));
 }
 
@@ -22,13 +22,34 @@ export function wordSpans(text) {
 export const points = (text, place) => [...text.slice(0, place)].length;
 export const units = (text, place) => [...text].slice(0, place).join("").length;
 
-// A text with some of its spans marked: [start, end, label, title] in Python's places, apart and in their order.
+// Attributes by which a word lights up together with its tokens, which are those of a side from one place to another ...
+export const tokensAt = (side, start, end) => ({ "data-token": `${side}-${start}`, "data-end": end });
+
+// ... those of some characters of the text, in Python's places ...
+export function tokensOf(trace, from, to) {
+  const inside = trace.sides.source.spans.flatMap((span, at) => (span && span[0] < to && from < span[1] ? [at] : []));
+  return inside.length ? tokensAt("source", inside[0], inside.at(-1) + 1) : {};
+}
+
+// ... or those of each of some words, which are among the words of the sides in their order; `sides` has the side of each.
+export function tokensOfWords(trace, words, sides = []) {
+  const next = {};
+  return words.map((word, at) => {
+    const side = sides[at] ?? "source", groups = trace.sides[side]?.words ?? [];
+    const found = groups.findIndex(([label], place) => place >= (next[side] ?? 0) && label === word);
+    if (found < 0) return {};
+    next[side] = found + 1;
+    return tokensAt(side, groups[found][1], groups[found][2]);
+  });
+}
+
+// A text with some of its spans marked: [start, end, label, title, attributes] in Python's places, apart and in their order.
 export function markedText(text, spans) {
   const letters = [...text], parts = [];
   let behind = 0;
-  for (const [start, end, label, title] of spans) {
+  for (const [start, end, label, title, about] of spans) {
     parts.push(letters.slice(behind, start).join(""));
-    parts.push(make("mark", { title: title ?? null }, letters.slice(start, end).join(""), label ? make("small", {}, ` ${label}`) : null));
+    parts.push(make("mark", { title: title ?? null, ...about }, letters.slice(start, end).join(""), label ? make("small", {}, ` ${label}`) : null));
     behind = end;
   }
   return make("p", { class: "marked" }, ...parts, letters.slice(behind).join(""));

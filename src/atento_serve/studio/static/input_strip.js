@@ -10,8 +10,7 @@ export class InputStrip {
     this.studio = studio;
     this.text = this.area("text");
     this.target = this.area("target");
-    const point = (event) => studio.point(event.target.closest(".chip")?.dataset.token ?? ""), none = () => studio.point("");
-    this.chips = make("div", { class: "sides", on: { pointerover: point, focusin: point, pointerleave: none, focusout: none } });
+    this.chips = make("div", { class: "sides" });
     this.search = make("input", { type: "search", placeholder: t("input.find"), "aria-label": t("input.find"),
       on: { keydown: (event) => { if (event.key === "Enter") this.find(); } } });
     this.examples = menu(t("input.examples"), [], "", (at) => {

@@ -21,6 +21,8 @@ class Studio {
     this.cards = remembering(16, async (model, b) => [await call("card", { model }), await call("screens", { model, b })]);
     this.traces = remembering(8, (model, text, target) => call("trace", { model, text, ...(target ? { target } : {}) }));
     this.state.addEventListener("change", ({ detail }) => this.update(detail));
+    for (const name of ["pointerover", "focusin"]) document.addEventListener(name, (event) => this.point(event.target.closest?.("[data-token]")));
+    for (const name of ["pointerleave", "focusout"]) document.documentElement.addEventListener(name, () => this.point(null));
     document.addEventListener("keydown", (event) => this.key(event));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.update(new Set(["theme"])));
     let width = innerWidth;
@@ -228,10 +230,18 @@ class Studio {
 
   pin(token) { this.state.set({ pin: token }); }
 
-  // Lights up, in all panels, what stands for the token that is pointed at (its `data-token`): "source-3", or "" for none.
-  point(token) {
-    for (const one of document.querySelectorAll(".pointed[data-token]")) one.classList.remove("pointed");
-    for (const one of document.querySelectorAll(`[data-token="${CSS.escape(token)}"]`)) one.classList.add("pointed");
+  // Lights up, in all panels, what stands for the tokens of the element that is pointed at; null: there is none. `data-token` has the
+  // first of them ("source-3"), `data-end` the place behind the last one.
+  point(pointed) {
+    const place = ({ dataset: { token, end } }) => {
+      const [side, start] = token.split("-");
+      return [side, Number(start), Number(end ?? Number(start) + 1)];
+    };
+    const [side, start, end] = pointed ? place(pointed) : [""];
+    for (const one of document.querySelectorAll("[data-token]")) {
+      const [own, from, to] = place(one);
+      one.classList.toggle("pointed", own === side && from < end && start < to);
+    }
   }
 
   // --- keys and files ---

@@ -1,6 +1,6 @@
 // Answer: the span of the text that answers a question, and the others that were considered.
 import { call } from "../api.js";
-import { barFigure, bars, markedText, percent } from "../bars.js";
+import { barFigure, bars, markedText, percent, tokensOf } from "../bars.js";
 import { folded, make, table } from "../dom.js";
 import { t } from "../i18n.js";
 import { secondText } from "../second_text.js";
@@ -22,9 +22,9 @@ class Answer {
     if (!current()) return;
     this.answers = answers;
     const at = Math.min(state.number("at"), answers.length - 1), chosen = answers[at];
-    this.text.replaceChildren(markedText(text, chosen && chosen[0] ? [[chosen[1], chosen[2], "", percent(chosen[3])]] : []),
+    this.text.replaceChildren(markedText(text, chosen && chosen[0] ? [[chosen[1], chosen[2], "", percent(chosen[3]), tokensOf(trace, chosen[1], chosen[2])]] : []),
       make("p", { class: "muted" }, question.trim() ? "" : t("answer.ask")));
-    this.list.replaceChildren(bars(t("answer.answers"), answers.map(([name, , , p], number) => [name || t("answer.none"), p, percent(p), () => state.set({ at: number })])));
+    this.list.replaceChildren(bars(t("answer.answers"), answers.map(([name, start, end, p], number) => [name || t("answer.none"), p, percent(p), () => state.set({ at: number }), name ? tokensOf(trace, start, end) : {}])));
     this.equivalent.renew();
   }
 

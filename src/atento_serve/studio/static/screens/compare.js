@@ -1,6 +1,6 @@
 // Compare: what two models say of the same text, where they part, and over which of many texts they disagree most.
 import { Refusal, call, matrix } from "../api.js";
-import { barFigure, percent, points, wordSpans } from "../bars.js";
+import { barFigure, percent, points, tokensOfWords, wordSpans } from "../bars.js";
 import { button, fillMenu, folded, make, menu, number, table } from "../dom.js";
 import { pixels } from "../charts.js";
 import { fitting } from "../examples.js";
@@ -135,7 +135,8 @@ class Compare {
   }
 
   tags() {
-    return make("ol", { class: "chips" }, this.found.rows.map(([word, a, b]) => make("li", { class: a === b ? null : "differs" }, make("span", { class: "chip plain" }, word), make("small", {}, a === b ? a : `${a} / ${b}`))));
+    const places = tokensOfWords(this.trace, this.found.rows.map(([word]) => word));
+    return make("ol", { class: "chips" }, this.found.rows.map(([word, a, b], at) => make("li", { class: a === b ? null : "differs" }, make("span", { class: "chip plain", ...places[at] }, word), make("small", {}, a === b ? a : `${a} / ${b}`))));
   }
 
   // The two outputs, and from which word on they differ.

@@ -200,7 +200,7 @@ class Heads {
       fillTokens(this.rowList, this.view.rows, "row", -1, (side, at) => this.pin(side, at), near);
       fillTokens(this.columnList, this.view.columns, "column", -1, (side, at) => this.pin(side, at), near);
       for (const [list, way, groups] of [[this.rowList, "row", this.view.rows], [this.columnList, "column", this.view.columns]])
-        [...list.children].forEach((item, at) => { item.firstChild.dataset.token = `${this.sideOf(way)}-${groups[at].start}`; });
+        [...list.children].forEach((item, at) => { Object.assign(item.firstChild.dataset, { token: `${this.sideOf(way)}-${groups[at].start}`, end: groups[at].end }); });
       this.listed = key;
     }
     for (const [list, way] of [[this.rowList, "row"], [this.columnList, "column"]]) {

@@ -1,6 +1,6 @@
 // Classify and tag: the labels of a text or of a pair, and those of its words.
 import { call } from "../api.js";
-import { barFigure, bars, markedText, percent } from "../bars.js";
+import { barFigure, bars, markedText, percent, tokensOf } from "../bars.js";
 import { folded, make, table } from "../dom.js";
 import { t } from "../i18n.js";
 import { secondText } from "../second_text.js";
@@ -22,7 +22,7 @@ class Labels {
     if (!current()) return;
     this.found = found;
     this.list.replaceChildren(...(found.labels ? [bars(t("labels.labels"), found.labels.map(([name, p]) => [name, p, percent(p)]))] : []));
-    this.text.replaceChildren(...(found.entities ? [markedText(text, found.entities.map(([label, , start, end, p]) => [start, end, label, percent(p)]))] : []));
+    this.text.replaceChildren(...(found.entities ? [markedText(text, found.entities.map(([label, , start, end, p]) => [start, end, label, percent(p), tokensOf(trace, start, end)]))] : []));
     this.second.element.hidden = !found.labels;
     this.equivalent.renew();
   }

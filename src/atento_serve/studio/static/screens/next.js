@@ -47,7 +47,7 @@ class Next {
     const last = found.stages.at(-1).probabilities, first = found.stages[0].probabilities;
     const top = Math.max(...first, ...last);
     this.list.replaceChildren(bars(t("next.most"), found.tokens.slice(0, 20).map((token, at) =>
-      [token, last[at] / top, percent(last[at]), () => this.take(found.written[at]), last[at] > 0 ? null : "cut"])));
+      [token, last[at] / top, percent(last[at]), () => this.take(found.written[at]), last[at] > 0 ? null : { class: "cut" }])));
     this.stages.replaceChildren(table(t("next.stages"), [t("next.filter"), t("next.entropy"), t("next.left")], found.stages.map((stage) =>
       [stage.name === "model" ? t("next.model") : stage.name, number(stage.entropy), String(stage.left)])),
     make("p", { class: "muted" }, t("next.would", { token: found.drawn.token })));

@@ -1,6 +1,6 @@
 // Translate: an output word by word: what it reads in the source, what was as probable there, and the output that begins otherwise.
 import { call, matrix } from "../api.js";
-import { barFigure, bars, percent } from "../bars.js";
+import { barFigure, bars, percent, tokensAt } from "../bars.js";
 import { button, folded, make, number, table } from "../dom.js";
 import { t } from "../i18n.js";
 
@@ -30,8 +30,8 @@ class Translate {
       Object.assign(this, { trace, weights, scores });
     }
     const words = trace.sides.output.words, at = Math.min(state.number("at"), words.length - 1);
-    this.source.replaceChildren(...trace.sides.source.words.map(([label]) => make("span", { class: "word" }, label)));
-    this.output.replaceChildren(...words.map(([label], number) => button(label, () => state.set({ at: number }), { class: "word", "aria-pressed": String(number === at) })));
+    this.source.replaceChildren(...trace.sides.source.words.map(([label, start, end]) => make("span", { class: "word", ...tokensAt("source", start, end) }, label)));
+    this.output.replaceChildren(...words.map(([label, start, end], number) => button(label, () => state.set({ at: number }), { class: "word", "aria-pressed": String(number === at), ...tokensAt("output", start, end) })));
     [...this.output.children].forEach((word, number) => {
       word.addEventListener("pointerenter", () => this.light(number));
       word.addEventListener("pointerleave", () => this.light(at));

@@ -1,6 +1,6 @@
 // Why: how much each word adds to the number that is predicted, by four methods, on one scale.
 import { call } from "../api.js";
-import { barFigure } from "../bars.js";
+import { barFigure, tokensOfWords } from "../bars.js";
 import { button, folded, make, menu, number, table } from "../dom.js";
 import { t } from "../i18n.js";
 import { secondText } from "../second_text.js";
@@ -34,10 +34,11 @@ class Why {
     this.said.textContent = t("why.said", { target: part.target, quantity: found.quantity, value: number(part.value), total: number(part.total) }) +
       (found.baseline ? ` ${t("why.baseline", { baseline: found.baseline })}` : "");
     const most = Math.max(...part.scores.map(Math.abs)) || 1;
+    const sides = found.sides.map((side) => ({ second: "", question: "", output: "output" }[side] ?? "source")), places = tokensOfWords(trace, found.words, sides);
     this.list.replaceChildren(...found.words.map((word, place) => {
       const score = part.scores[place], fill = make("i", { class: score < 0 ? "lowers" : "raises" });
       fill.style.setProperty("width", `${50 * Math.abs(score) / most}%`);
-      return make("li", { class: found.special[place] ? "special" : null }, make("span", { class: "name" }, word),
+      return make("li", { class: found.special[place] ? "special" : null, ...places[place] }, make("span", { class: "name" }, word),
         make("span", { class: "track both", "aria-hidden": "true" }, fill), make("span", { class: "value" }, `${score > 0 ? "+" : ""}${number(score)}`));
     }));
     this.equivalent.renew();
