@@ -11,6 +11,7 @@ from atento.config.sections.initial import InitConfig
 from atento.config.sections.mixing import MixingConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.training import TrainingConfig
+from atento.config.tables.head_kinds import Windows
 from atento.config.tables.objective import ObjectiveConfig
 from atento.config.tables.tasks import TASKS
 from atento.errors import RecipeError
@@ -190,9 +191,16 @@ class DataConfig:
     are split, those with a label cut; contexts of questions are read in windows of this length. [at least 1] Raise it
     for documents; memory grows with it.
     """
-    truncate: Literal["none", "source", "both"] = "none"
+    truncate: Literal["none", "source", "both", "head-tail"] = "none"
     """Which sides of a training pair are cut to `max_len` tokens; a warning counts them. A pair that is still too long
-    is left out. Use source for summarization, where the end of a document matters least.
+    is left out. Use source for summarization, where the end of a document matters least. head-tail is for texts that
+    get labels, numbers or vectors: a long one keeps its first quarter of `max_len` tokens, and its last three.
+    """
+    windows: Windows | None = None
+    """For texts that get labels, numbers or vectors: a text of more than `max_len` tokens is read in windows of that
+    length, and their vectors become one: their mean, their maximum, their mean by learned weights (attention), or the
+    mean of the first and the last window, which alone are read (first-last). [null: long texts are cut] Use it for
+    documents.
     """
     pack: Literal["none", "isolated", "stream"] = "none"
     """How language modelling fills its rows of `max_len` tokens. none: one text per row. isolated: several texts per
@@ -200,8 +208,9 @@ class DataConfig:
     in the row; for books.
     """
     stride: int = 128
-    """For question answering: number of tokens that neighbouring windows of a long context share, at most half of a
-    window's context. [at least 0] Raise it for long answers, which must stand whole in a window.
+    """Number of tokens that neighbouring windows share, at most half of a window: of a long context of questions, or of
+    a long text with `windows`. [at least 0; at least 1 with `windows`] Raise it for long answers, which must stand
+    whole in a window.
     """
     max_answer: int = 30
     """For question answering: maximum length in tokens of the answers that a model gives. [at least 1] Raise it for
@@ -222,6 +231,16 @@ class DataConfig:
             raise RecipeError(f"`data.max_len` must be at least 1: got {self.max_len}")
         if self.stride < 0:
             raise RecipeError(f"`data.stride` must be at least 0: got {self.stride}")
+        if self.windows is not None and self.stride < 1:
+            raise RecipeError(
+                f"`data.stride` is the tokens that neighbouring windows share: `data.windows` {self.windows} needs at "
+                f"least 1, got {self.stride}"
+            )
+        if self.windows is not None and self.truncate != "none":
+            raise RecipeError(
+                f"`data.truncate` {self.truncate} cuts what `data.windows` {self.windows} reads whole: give one of the "
+                "two"
+            )
         if self.max_answer < 1:
             raise RecipeError(f"`data.max_answer` must be at least 1: got {self.max_answer}")
         if self.held_out < 0:

@@ -12,6 +12,7 @@ from atento.config.sections.answering import AnsweringConfig
 from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.initial import LoraConfig
+from atento.config.sections.long_texts import LongTextConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.tasks import TASKS
 from atento.errors import CheckpointError, ModelError, RecipeError
@@ -23,7 +24,7 @@ LORA = "lora"  # the key of adapters that are still beside the weights
 CALIBRATION = "calibration"  # the key of a model whose linear maps have 8 bits and fixed scales
 OUR_KEYS = (  # what the Hugging Face layout has no place for; it is kept there under "atento"
     *("name", "task", "objectives", "decoding", "embedding"),
-    *("max_len", "pairs", "prefixes", "columns", "reading", "tag_scheme", "answering"),
+    *("max_len", "pairs", "prefixes", "columns", "reading", "tag_scheme", "answering", "long_texts"),
 )
 
 
@@ -125,6 +126,15 @@ def answering_config(config: Mapping[str, object], path: Path) -> AnsweringConfi
         ModelError: an unknown key, or a value of the wrong type or out of range.
     """
     return _fitted(config.get("answering", {}), AnsweringConfig, "answering", path)
+
+
+def long_text_config(config: Mapping[str, object], path: Path) -> LongTextConfig:
+    """How a `config.json` says that long texts are read; cut at their end where it says nothing.
+
+    Raises:
+        ModelError: an unknown key, or a value of the wrong type or out of range.
+    """
+    return _fitted(config.get("long_texts", {}), LongTextConfig, "long_texts", path)
 
 
 def lora_config(config: Mapping[str, object], path: Path) -> LoraConfig | None:

@@ -1,6 +1,7 @@
 """The heads of networks: vocabulary, classes, tags, spans, next sentence, a number (docs/notes.md#e2)."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness, dropout, fresh
 from atento.config.sections.network import NetworkConfig
-from atento.config.tables.head_kinds import HEAD_KINDS, HeadConfig, Pooling
+from atento.config.tables.head_kinds import HEAD_KINDS, HeadConfig, Pooling, Windows
 from atento.errors import CapabilityError, RecipeError, nearest
 from atento.networks.layers import ACTIVATIONS, OutputMatrix, TokenEmbedding, make_norm
 from atento.networks.output import Output
@@ -155,6 +156,37 @@ class SpanBoundaryHead(Head):
         return out
 
 
+@dataclass(frozen=True)
+class TextWindows:
+    """Which text each row of a batch is a window of, and how the windows of a text become one.
+
+    Attributes:
+        pooling: mean, max, attention or first-last; of first-last, the rows are the first and the last window alone.
+        texts: (W,) the number of the text of each row, from 0; no text is left out.
+    """
+
+    pooling: Windows
+    texts: Tensor
+
+
+def pool_windows(windows: TextWindows, vectors: Tensor, query: Tensor | None = None) -> Tensor:
+    """The vectors of texts (N,D) from those of their windows (W,D).
+
+    Args:
+        windows: the text of each window, and the pooling.
+        vectors: (W,D).
+        query: (D,) of attention: window w of a text has the weight softmax(vector · query); None: equal weights.
+    """
+    texts = windows.texts.to(vectors.device)
+    member = texts == torch.arange(int(texts.max()) + 1, device=texts.device).unsqueeze(1)  # (N,W)
+    if windows.pooling == "max":
+        apart = vectors.unsqueeze(0).masked_fill(~member.unsqueeze(-1), float("-inf"))  # (N,W,D)
+        return apart.amax(dim=1)
+    scores = vectors.new_zeros(len(vectors)) if query is None else vectors @ query.to(vectors.dtype)
+    weights = scores.expand(member.shape).masked_fill(~member, float("-inf")).softmax(dim=1)  # (N,W)
+    return weights @ vectors
+
+
 class LinearHead(Head):
     """Dropout, an optional dense layer with an activation, and a linear map: classes, tags, answers, a number."""
 
@@ -171,6 +203,7 @@ class LinearHead(Head):
         self.norm = norm
         self.activation = ACTIVATIONS[config.activation or "tanh"]
         self.out = nn.Linear(d_model, config.outputs, bias=config.out_bias)
+        self.window_query = nn.Parameter(torch.zeros(d_model)) if config.window_query else None
 
     def pooled(self, output: Output, token_mask: Tensor | None) -> Tensor:
         """The input of the head, from an output: (B,D), or (B,L,D) without pooling; `token_mask` (B,L) of that text."""
@@ -186,6 +219,10 @@ class LinearHead(Head):
             )  # `NetworkConfig` refuses a head that reads a pooler that the network does not have
             return output.pooled
         return POOLINGS[self.pooling](hidden, token_mask)
+
+    def of_texts(self, x: Tensor, windows: TextWindows | None) -> Tensor:
+        """The vectors of texts (N,D) from those of their windows (W,D); the same if rows are whole texts."""
+        return x if windows is None else pool_windows(windows, x, self.window_query)
 
     def forward(self, x: Tensor, random: Randomness | None = None) -> Tensor:
         """(...,D) -> (...,C)."""
@@ -232,6 +269,7 @@ class Heads(nn.ModuleDict):
         table: TokenEmbedding | None,
         token_mask: Tensor | None,
         random: Randomness | None,
+        windows: TextWindows | None = None,
     ) -> Tensor:
         """As `Network.read`; `table` is the embedding of a tied vocabulary head."""
         head = self[name]
@@ -240,7 +278,7 @@ class Heads(nn.ModuleDict):
             return logits
         if not isinstance(head, LinearHead):
             raise CapabilityError(f"the {name} head reads chosen positions: call `network.heads[{name!r}]`")
-        out: Tensor = head(head.pooled(output, token_mask), random)
+        out: Tensor = head(head.of_texts(head.pooled(output, token_mask), windows), random)
         return out
 
 

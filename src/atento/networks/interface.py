@@ -12,7 +12,7 @@ from atento.attention.algebra import Mask
 from atento.attention.dropout import Randomness
 from atento.config.sections.network import NetworkConfig
 from atento.errors import CapabilityError, UsageError
-from atento.networks.heads import Heads
+from atento.networks.heads import Heads, TextWindows
 from atento.networks.layers import TokenEmbedding
 from atento.networks.output import Output
 from atento.networks.vocabulary import VocabularyHead
@@ -103,7 +103,12 @@ class Network(nn.Module, ABC):
         return logits
 
     def read(
-        self, name: str, output: Output, token_mask: Tensor | None = None, random: Randomness | None = None
+        self,
+        name: str,
+        output: Output,
+        token_mask: Tensor | None = None,
+        random: Randomness | None = None,
+        windows: TextWindows | None = None,
     ) -> Tensor:
         """The prediction of the head of that name for an output of this network: (B,L,V), (B,L,C) or (B,C).
 
@@ -112,11 +117,12 @@ class Network(nn.Module, ABC):
             output: the result of `forward`.
             token_mask: boolean (B,L), True = a real token, of the text that the head reads.
             random: the random numbers of dropout in training.
+            windows: the text of each row, where rows are windows of longer texts; the head then gives (N,C).
 
         Raises:
             CapabilityError: there is no such head; or it reads chosen positions: call `network.heads[name]` instead.
         """
-        return self.heads.read(name, output, self.table, token_mask, random)
+        return self.heads.read(name, output, self.table, token_mask, random, windows)
 
 
 class BlockStack(Protocol):

@@ -16,6 +16,7 @@ from atento.errors import DataError, MissingPartError, UsageError, install_hint
 from atento.networks.heads import LinearHead
 from atento.networks.interface import Network, token_mask_of
 from atento.training.loop import validate
+from atento.training.losses import windows_of
 from atento.training.run import Run
 from atento.training.saving import save
 
@@ -84,7 +85,8 @@ def training_vectors(
         output = network(**inputs, project=False)
         of_batch = batch.labels[head.config.name]
         labelled = of_batch >= 0
-        vectors.append(head.pooled(output, token_mask)[labelled.to(device)].float().cpu().numpy())
+        of_texts = head.of_texts(head.pooled(output, token_mask), windows_of(batch, head.config.name))
+        vectors.append(of_texts[labelled.to(device)].float().cpu().numpy())
         labels.append(of_batch[labelled].numpy())
     network.train(was_training)
     return np.concatenate(vectors), np.concatenate(labels)

@@ -3,8 +3,10 @@
 from dataclasses import asdict
 
 from atento.config.recipe import READING, Recipe, SourceConfig
+from atento.config.sections.long_texts import LongTextConfig
 from atento.config.tables.renamed_keys import VERSION
 from atento.config.tables.tasks import TASKS
+from atento.data.objectives.preparation import long_texts_of
 from atento.data.records.splits import Split
 from atento.metrics.tag_schemes import scheme_of
 from atento.models.configuration import LORA
@@ -35,6 +37,8 @@ def model_config(recipe: Recipe, network: dict[str, object], template: str | Non
         config["objectives"] = [objective.kind for objective in recipe.objective]
     if recipe.embedding is not None:
         config["embedding"] = asdict(recipe.embedding)
+    if (long_texts := long_texts_of(recipe.data)) != LongTextConfig(stride=long_texts.stride):
+        config["long_texts"] = asdict(long_texts)
     return config if template is None else config | {"template": template}
 
 

@@ -250,6 +250,8 @@ def with_task_heads(network: NetworkConfig, recipe: Recipe, train: Split) -> Net
             continue
         options = _head_options(network, kind, classifier)
         heads.append(replace(before or HeadConfig(kind, names, **options), labels=names))
+    if recipe.data.windows == "attention":
+        heads = [replace(head, window_query=HEAD_KINDS[head.kind] in OF_TEXT) for head in heads]
     if not head_kinds:
         return replace(network, heads=tuple(heads))
     pooled = any(HEAD_KINDS[head.kind] in OF_TEXT for head in heads)

@@ -20,6 +20,7 @@ Predict = Callable[[Split], Sequence[object]]
 _WORD = r"(?u)\b\w+\b"
 _FEATURES = 200_000  # words and pairs of words of a TF-IDF table at most
 _OF_VECTORS = 4096  # the same where the vectors are stored without gaps
+_MANY = 1000  # training records
 _SHORT = 0.5  # targets of less than this share of their sources' words are summaries
 
 
@@ -134,13 +135,14 @@ class _Table:
 
     def __init__(self, train: Split) -> None:
         self.pairs = "pair" in train.columns
+        least = 2 if len(train) >= _MANY else 1  # a word of one text among many says nothing of others
         self.vectors = _scikit_learn().feature_extraction.text.TfidfVectorizer(
-            sublinear_tf=True, ngram_range=(1, 2), token_pattern=_WORD, max_features=_FEATURES, dtype=np.float64
+            sublinear_tf=True, ngram_range=(1, 2), token_pattern=_WORD, min_df=least, max_features=_FEATURES
         )
         try:
             self.vectors.fit([*train["text"], *(train["pair"] if self.pairs else ())])
         except ValueError:  # no text has a word
-            self.vectors.set_params(analyzer="char")
+            self.vectors.set_params(analyzer="char", min_df=1)
             self.vectors.fit(train["text"])
 
     def rows(self, split: Split) -> object:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, Unpack, overload
 
 import torch
 
@@ -16,7 +16,7 @@ from atento.networks.interface import Network
 from atento.tasks.call_options import refuse_options
 from atento.tasks.required_head import head_of
 from atento.tasks.task_model import TaskModel, tokenizer_of
-from atento.tasks.text_outputs import text_outputs, texts_of_model
+from atento.tasks.text_outputs import TextOptions, text_outputs, texts_of_model
 from atento.text.tokenizer import Tokenizer
 
 THRESHOLD = 0.5  # least probability of a predicted label, of models of several labels
@@ -35,9 +35,7 @@ def classify_texts(
     tokenizer: Tokenizer,
     texts: Sequence[str],
     pairs: Sequence[str] | None = None,
-    *,
-    template: str | None = None,
-    longest: int | None = None,
+    **options: Unpack[TextOptions],
 ) -> list[list[Label]]:
     """All labels of each text, or of each text with the one of `pairs` beside it, the most probable first.
 
@@ -45,14 +43,13 @@ def classify_texts(
 
     Args:
         network: one with a classification or multi-label head, in evaluation mode.
-        template: the special tokens around a text; None: the tokenizer's own.
-        longest: most tokens of a text, special ones with them; longer ones are cut, with one warning that counts them.
+        options: how texts are read; there is one warning that counts those that are cut.
 
     Raises:
         CapabilityError: the network has no such head.
     """
     head = label_head(network)
-    outputs = text_outputs(network, tokenizer, head, texts, pairs, template=template, longest=longest)
+    outputs = text_outputs(network, tokenizer, head, texts, pairs, **options)
     logits = torch.tensor(outputs, dtype=torch.float64).reshape(len(outputs), len(head.labels))
     shares = torch.sigmoid(logits) if head.kind == SETS else torch.softmax(logits, dim=-1)
     rows = [[Label(name, share) for name, share in zip(head.labels, row)] for row in shares.tolist()]
@@ -135,8 +132,15 @@ def classifications(model: TaskModel, texts: Sequence[str] | Sequence[tuple[str,
     """As `classify`, with all labels of each text, the most probable first."""
     _checked_head(model)
     first, second = texts_of_model(model, texts)
-    template, longest = model.config.get("template"), model.trained_length
-    return classify_texts(model.reader(), tokenizer_of(model), first, second, template=template, longest=longest)
+    return classify_texts(
+        model.reader(),
+        tokenizer_of(model),
+        first,
+        second,
+        template=model.config.get("template"),
+        longest=model.trained_length,
+        long_texts=model.long_texts,
+    )
 
 
 def call(model: TaskModel, split: Split, options: Mapping[str, object]) -> list[object]:

@@ -10,14 +10,15 @@ from torch import Tensor
 
 from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches.store import MemoryStore, Ragged
+from atento.data.batches.text_windows import cut_text
 from atento.data.batches.whole_words import CHARACTERS, characters_of_words, reads_words, row_characters, word_ids
 from atento.data.objectives.labels import inputs_of
+from atento.errors import CapabilityError
 from atento.inspection.attributions import Inputs, Reading, Scores
 from atento.networks.heads import POOLINGS, LinearHead
 from atento.networks.interface import Network
 from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.text.encoded import Encoded
-from atento.text.lengths import truncate
 from atento.text.templates import Template
 from atento.text.tokenizer import Tokenizer
 from atento.text.words import word_spans
@@ -155,13 +156,23 @@ def head_inputs(
 
 
 def cut_to(model: TaskModel, template: Template, longest: int | None, *texts: TextTokens) -> list[TextTokens]:
-    """One text or two, cut as the model cuts them: to `longest` tokens, special ones included."""
+    """One text or two, cut as the model cuts them: to `longest` tokens, special ones included.
+
+    Raises:
+        CapabilityError: the model reads a text of so many tokens in windows.
+    """
     if longest is None:
         return list(texts)
     ranges = [list(range(len(text.ids))) for text in texts]
     room = max(0, longest - template.added(len(texts) > 1))
     side = "right" if reads_words(model.network.config) else tokenizer_of(model).truncation_side
-    first, second, _ = truncate(ranges[0], ranges[1] if len(texts) > 1 else None, room, side=side)
+    pair = ranges[1] if len(texts) > 1 else None
+    first, second, lost = cut_text(ranges[0], pair, room, side, model.long_texts)
+    if lost and model.long_texts.windows is not None:
+        raise CapabilityError(
+            f"an explanation is of one window: got a text of {len(ranges[0])} tokens, and a window has {room} beside "
+            "the special ones"
+        )
     return [text.part(positions) for text, positions in zip(texts, (first, second or []))]
 
 

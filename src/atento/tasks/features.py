@@ -4,6 +4,7 @@ See docs/notes.md#f6.
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, overload
 
@@ -21,7 +22,7 @@ from atento.networks.weight_levels import levels_of
 from atento.storage.vectors import fingerprint_of, read_vectors, write_vectors
 from atento.tasks.grouping import by_length
 from atento.tasks.task_model import TaskModel, tokenizer_of
-from atento.tasks.text_embedding import text_pooling, token_rows
+from atento.tasks.text_embedding import text_means, text_pooling, token_windows
 from atento.tasks.verb_calls import Texts, listed
 from atento.text.lengths import pad_batch
 
@@ -129,8 +130,11 @@ def features(
         depth = None if mix is None and count == network.config.n_layers - 1 else count
     path = None if cache is None else vectors_path(path_of(cache, "cache", "a folder"), network, pooling, depth)
     vectors = FrozenVectors(pooling, {} if path is None else read_vectors(path))
-    rows = token_rows(
-        network, tokenizer_of(model), texts, template=model.config.get("template"), trained=model.trained_length
+    template, long_texts = model.config.get("template"), model.long_texts
+    if pooling is None:  # the vectors of tokens are those of a text that is cut
+        long_texts = replace(long_texts, windows=None)
+    rows, numbers = token_windows(
+        network, tokenizer_of(model), texts, long_texts, template=template, trained=model.trained_length
     )
     results: list[Vectors] = [np.zeros(0, dtype=np.float32)] * len(rows)
     for batch in by_length([len(row) for row in rows], batch_tokens):
@@ -138,9 +142,11 @@ def features(
             results[number] = vector
     if path is not None and vectors.computed:
         write_vectors(path, vectors.rows)
+    if numbers is not None and pooling is not None:
+        results = list(text_means(np.array(results).reshape(len(rows), -1), numbers, long_texts))
     if isinstance(text, str):
         return results[0]
-    return results if pooling is None else np.array(results).reshape(len(rows), -1)
+    return results if pooling is None else np.array(results).reshape(len(texts), -1)
 
 
 @torch.inference_mode()

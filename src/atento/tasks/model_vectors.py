@@ -38,7 +38,14 @@ def embed(
     else:
         template, trained = model.config.get("template"), model.trained_length
         vectors = embed_texts(
-            model.reader(), tokenizer_of(model), texts, config, batch_tokens, template=template, trained=trained
+            model.reader(),
+            tokenizer_of(model),
+            texts,
+            config,
+            batch_tokens,
+            template=template,
+            trained=trained,
+            long_texts=model.long_texts,
         )
     kept = kept_dimensions(options, vectors.shape[1])
     if kept is not None:

@@ -7,7 +7,7 @@ from atento.data.records.splits import Split
 from atento.tasks.call_options import refuse_options
 from atento.tasks.required_head import head_of
 from atento.tasks.task_model import TaskModel, tokenizer_of
-from atento.tasks.text_outputs import text_outputs, texts_of_model
+from atento.tasks.text_outputs import TextOptions, text_outputs, texts_of_model
 
 
 def has_regression_head(model: TaskModel) -> bool:
@@ -26,7 +26,8 @@ def numbers_of(model: TaskModel, texts: Sequence[str] | Sequence[tuple[str, str]
     first, second = texts_of_model(model, texts)
     template, longest = model.config.get("template"), model.trained_length
     reader, tokenizer = model.reader(), tokenizer_of(model)
-    outputs = text_outputs(reader, tokenizer, head, first, second, template=template, longest=longest)
+    options: TextOptions = {"template": template, "longest": longest, "long_texts": model.long_texts}
+    outputs = text_outputs(reader, tokenizer, head, first, second, **options)
     return [number for (number,) in outputs]
 
 

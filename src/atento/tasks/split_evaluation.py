@@ -19,7 +19,7 @@ from atento.config.tables.tasks import TASKS, objectives_of
 from atento.data.batches.batch import Batch, Batches
 from atento.data.batches.special_tokens import template_for
 from atento.data.objectives import batches_for
-from atento.data.objectives.preparation import Preparation
+from atento.data.objectives.preparation import Preparation, long_texts_of
 from atento.data.records.splits import Split
 from atento.errors import AtentoWarning
 from atento.metrics import METRICS, Score, metric_named
@@ -74,6 +74,7 @@ class ModelInTraining(TaskModel):
             "template": template_for(recipe.task, tokenizer),
             "decoding": asdict(replace(recipe.decoding, draft=())),
             "max_len": recipe.data.max_len,
+            "long_texts": asdict(long_texts_of(recipe.data)),
             "prefixes": prefixes_of(recipe),
             "tag_scheme": scheme_of_labels(labels_of(network.config)),
         }

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atento.config.sections.decoding import DecodingConfig
+from atento.config.sections.long_texts import LongTextConfig
 from atento.errors import TokenizerError, UsageError
 from atento.inference.choose import NetworkStepFunction, step_function
-from atento.models.configuration import decoding_config
+from atento.models.configuration import decoding_config, long_text_config
 from atento.models.word_models import WordModel
 from atento.networks import Network
 from atento.tasks.generation import prompt_mode
@@ -53,6 +54,11 @@ class TaskModel:
     def trained_length(self) -> int | None:
         """The most tokens of a text it was trained on, if known; longer texts are counted in a `LongTextWarning`."""
         return trained_length(self.config, self.network.config)
+
+    @property
+    def long_texts(self) -> LongTextConfig:
+        """How it reads texts that are longer than it was trained on, if it gives labels, numbers or vectors."""
+        return long_text_config(self.config, self.path or Path())
 
     def step_function(self) -> NetworkStepFunction:
         """Return the network's step function with the present weights."""

@@ -10,14 +10,18 @@ from numpy.typing import NDArray
 from torch import nn
 
 from atento.config.sections.embedding import EmbeddingConfig
+from atento.config.sections.long_texts import CUT, LongTextConfig
 from atento.data.batches.special_tokens import prompt_length, special_tokens_of
+from atento.data.batches.text_windows import cut_text, opened, windows_of
 from atento.errors import AtentoWarning, UsageError, counted, nearest
 from atento.networks import Network
 from atento.networks.heads import TEXT_POOLINGS, pool_text
 from atento.tasks.grouping import by_length
 from atento.tasks.length_warnings import check_lengths, most_read
-from atento.text.lengths import pad_batch, truncate
+from atento.text.lengths import pad_batch
 from atento.text.tokenizer import Tokenizer
+
+_SMALLEST = 1e-12  # norm that a vector is divided by
 
 
 def cosine(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:
@@ -48,10 +52,12 @@ def embed_texts(
     *,
     template: str | None = None,
     trained: int | None = None,
+    long_texts: LongTextConfig = CUT,
 ) -> NDArray[np.float32]:
     """texts -> vectors (N,D), float32. Texts of similar length share a batch; a vector does not depend on the others.
 
-    A text longer than `config.max_len` (or the network's learned positions) is cut, with one warning that counts them.
+    Without windows, a text longer than `config.max_len` (or the network's learned positions) is cut, with one warning
+    that counts them.
 
     Args:
         network: a Transformer.
@@ -62,6 +68,8 @@ def embed_texts(
         template: names the special tokens around a text; None: the tokenizer's own.
         trained: tokens of the longest text that the model was trained on; longer texts are read whole, and counted in
             one warning.
+        long_texts: with windows, a text of more tokens than `trained` or `config.max_len` has a vector a window, which
+            are pooled.
 
     Raises:
         UsageError: no such layer or pooling. CapabilityError: not a Transformer.
@@ -69,7 +77,9 @@ def embed_texts(
     special_tokens = special_tokens_of(network.config, tokenizer, template)
     pool = text_pooling(config.pooling, prompt_length(config, tokenizer, special_tokens))
     texts = list(map(config.read, texts))
-    rows = token_rows(network, tokenizer, texts, template=template, trained=trained, max_len=config.max_len)
+    rows, numbers = token_windows(
+        network, tokenizer, texts, long_texts, template=template, trained=trained, max_len=config.max_len
+    )
     device = next(network.parameters()).device
     vectors = np.zeros((len(rows), config.width(network.config)), dtype=np.float32)
     for batch in by_length([len(row) for row in rows], batch_tokens):
@@ -80,10 +90,50 @@ def embed_texts(
         pooled = pool(hidden.float(), token_mask)
         with torch.inference_mode():
             pooled = network.text_vectors(pooled)
-        if config.normalize:
+        if config.normalize and numbers is None:
             pooled = nn.functional.normalize(pooled, dim=-1)
         vectors[batch] = pooled.cpu().numpy()
-    return vectors
+    if numbers is None:
+        return vectors
+    of_texts = text_means(vectors, numbers, long_texts)
+    if config.normalize:
+        of_texts /= np.maximum(np.linalg.norm(of_texts, axis=1, keepdims=True), _SMALLEST)
+    return of_texts
+
+
+def text_means(
+    vectors: NDArray[np.float32], numbers: NDArray[np.int64], long_texts: LongTextConfig
+) -> NDArray[np.float32]:
+    """The vectors of texts (N,D) from those of their windows (W,D); `numbers` (W,) has the text of each, rising.
+
+    The weights of attention are a head's; the vectors of a model with them are the mean.
+    """
+    parts = np.split(vectors, np.flatnonzero(np.diff(numbers)) + 1) if len(vectors) else []
+    pooled = [part.max(axis=0) if long_texts.windows == "max" else part.mean(axis=0) for part in parts]
+    return np.array(pooled, dtype=np.float32).reshape(len(parts), vectors.shape[1])
+
+
+def token_windows(
+    network: Network,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    long_texts: LongTextConfig,
+    *,
+    template: str | None = None,
+    trained: int | None = None,
+    max_len: int | None = None,
+) -> tuple[list[list[int]], NDArray[np.int64] | None]:
+    """As `token_rows`; with windows, the rows are those of all texts (W,), and second is the text of each."""
+    limit = min([limit for limit in (most_read(network.config, trained), max_len, trained) if limit], default=None)
+    if long_texts.windows is None or limit is None:
+        rows = token_rows(
+            network, tokenizer, texts, template=template, trained=trained, max_len=max_len, long_texts=long_texts
+        )
+        return rows, None
+    special_tokens = special_tokens_of(network.config, tokenizer, template)
+    store = windows_of(tokenizer, special_tokens, texts, limit, long_texts)
+    windows, places, numbers = opened(store, np.arange(len(texts)))
+    return [windows["ids"][row].tolist() for row in places.tolist()], numbers
 
 
 def token_rows(
@@ -94,6 +144,7 @@ def token_rows(
     template: str | None = None,
     trained: int | None = None,
     max_len: int | None = None,
+    long_texts: LongTextConfig = CUT,
 ) -> list[list[int]]:
     """The ids of each text with its special tokens, as the network reads them; arguments as for `embed_texts`.
 
@@ -104,7 +155,7 @@ def token_rows(
     rows, n_cut = [], 0
     for ids in tokenizer.encode_batch(list(texts)):
         room = len(ids) if limit is None else max(0, limit - special_tokens.added(False))
-        ids, _, removed = truncate(ids, None, room, side=tokenizer.truncation_side)
+        ids, _, removed = cut_text(ids, None, room, tokenizer.truncation_side, long_texts)
         rows.append(list(special_tokens.apply(ids)[0]))
         n_cut += removed > 0
     check_lengths([len(row) for row in rows], network.config, trained, "vectors")

@@ -2,14 +2,18 @@
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
+import numpy as np
 import torch
 
+from atento.config.sections.long_texts import CUT, LongTextConfig
 from atento.config.tables.head_kinds import HeadConfig
+from atento.data.batches.text_windows import opened
 from atento.data.files.frames import frame_texts, is_frame
 from atento.data.objectives.labels import inputs_of, texts_as_store
 from atento.errors import AtentoWarning, UsageError, counted
+from atento.networks.heads import LinearHead, TextWindows
 from atento.networks.interface import Network, token_mask_of
 from atento.tasks.grouping import by_length, results_of
 from atento.tasks.length_warnings import most_read
@@ -20,6 +24,20 @@ from atento.text.tokenizer import Tokenizer
 _TOKENS = 4096  # computed at a time
 
 
+class TextOptions(TypedDict, total=False):
+    """How texts are read.
+
+    Attributes:
+        template: the special tokens around a text; None: the tokenizer's own.
+        longest: most tokens of a text, special ones with them.
+        long_texts: how longer ones are read: cut, or in windows.
+    """
+
+    template: str | None
+    longest: int | None
+    long_texts: LongTextConfig
+
+
 @torch.inference_mode()
 def text_outputs(
     network: Network,
@@ -27,36 +45,45 @@ def text_outputs(
     head: HeadConfig,
     texts: Sequence[str],
     pairs: Sequence[str] | None = None,
-    *,
-    template: str | None = None,
-    longest: int | None = None,
+    **options: Unpack[TextOptions],
 ) -> list[list[float]]:
     """The numbers that a head gives for each text, or for each text with the one of `pairs` beside it.
+
+    A text that is cut is counted in one warning.
 
     Args:
         network: a network with that head, in evaluation mode.
         head: one of the whole text.
-        template: the special tokens around a text; None: the tokenizer's own.
-        longest: most tokens of a text, special ones with them; longer ones are cut, with one warning that counts them.
+        options: how texts are read.
     """
-    limit = most_read(network.config, longest)
+    longest, long_texts = options.get("longest"), options.get("long_texts", CUT)
+    limit, template = most_read(network.config, longest), tokenizer.template(options.get("template"))
     if limit is not None:
         longest = limit if longest is None else min(longest, limit)
-    store, cut = texts_as_store(tokenizer, tokenizer.template(template), texts, pairs, longest, network.config)
+    store, cut = texts_as_store(tokenizer, template, texts, pairs, longest, network.config, long_texts)
     if cut:
         warnings.warn(f"{cut} of {counted(len(texts), 'text')} cut to {longest} tokens", AtentoWarning, stacklevel=4)
-    device = next(network.parameters()).device
-    outputs: list[list[float]] = [[] for _ in texts]
+    device, linear = next(network.parameters()).device, network.heads[head.name]
+    assert isinstance(linear, LinearHead)
+    windows, numbers, texts_of_windows = opened(store, np.arange(len(store)))
 
     def compute(rows: list[int]) -> list[list[float]]:
-        inputs = {name: value.to(device) for name, value in inputs_of(store, rows, network.config, head).items()}
-        token_mask = token_mask_of(inputs)
-        logits: torch.Tensor = network.read(head.name, network(**inputs, project=False), token_mask)
-        return logits.double().tolist()
+        inputs = {name: value.to(device) for name, value in inputs_of(windows, rows, network.config, head).items()}
+        pooled = linear.pooled(network(**inputs, project=False), token_mask_of(inputs))
+        read: torch.Tensor = pooled if texts_of_windows is not None else linear(pooled)
+        return read.double().tolist()
 
-    for row, numbers in results_of(by_length(store["ids"].lengths.tolist(), _TOKENS), compute):
-        outputs[row] = numbers
-    return outputs
+    outputs: list[list[float]] = [[] for _ in numbers]
+    for row, values in results_of(by_length(windows["ids"].lengths.tolist(), _TOKENS), compute):
+        outputs[row] = values
+    if texts_of_windows is None or not outputs:
+        return outputs
+    of_texts: list[list[float]] = []
+    for rows in np.split(np.array(outputs), np.flatnonzero(np.diff(texts_of_windows)) + 1):
+        of_one = TextWindows(long_texts.windows or "mean", torch.zeros(len(rows), dtype=torch.long))
+        vectors = torch.from_numpy(rows).to(device, linear.out.weight.dtype)
+        of_texts += linear(linear.of_texts(vectors, of_one)).double().tolist()
+    return of_texts
 
 
 def texts_of_model(model: TaskModel, given: object) -> tuple[list[str], list[str] | None]:

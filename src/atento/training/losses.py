@@ -10,10 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from atento.attention.dropout import Randomness
+from atento.config.tables.head_kinds import Windows
 from atento.data.batches.batch import Batch, Contrast
 from atento.errors import CapabilityError
 from atento.networks.cross_entropy import at_least_float32, cross_entropy
-from atento.networks.heads import SpanBoundaryHead
+from atento.networks.heads import SpanBoundaryHead, TextWindows
 from atento.networks.interface import Network, token_mask_of
 from atento.networks.output import Output, Replaced
 from atento.networks.recurrent.elmo import ELMo
@@ -122,7 +123,7 @@ def class_loss(network: Network, head: str, forward: Forward, batch: Batch, call
     labels = batch.labels[head]
     labelled = labels >= 0
     token_mask = token_mask_of(batch.inputs)
-    logits = network.read(head, forward(), token_mask, call.random)[labelled]
+    logits = network.read(head, forward(), token_mask, call.random, windows_of(batch, head))[labelled]
     logits_float32 = at_least_float32(logits)
     nll = F.cross_entropy(logits_float32, labels[labelled], reduction="sum").detach()
     weight = batch.extras.get(f"{head} weights")
@@ -156,8 +157,14 @@ def _text_outputs(network: Network, head: str, forward: Forward, batch: Batch, c
     """Which texts have a target (B,), and the outputs (n,C) of the head for these, at least in float32."""
     labelled = batch.labels[head] >= 0
     token_mask = token_mask_of(batch.inputs)
-    outputs = network.read(head, forward(), token_mask, call.random)[labelled]
+    outputs = network.read(head, forward(), token_mask, call.random, windows_of(batch, head))[labelled]
     return labelled, at_least_float32(outputs)
+
+
+def windows_of(batch: Batch, head: str) -> TextWindows | None:
+    """The windows that the rows of a batch are, for a head of the whole text; None: the rows are whole texts."""
+    texts = next((batch.extras[f"{name} texts"] for name in batch.lengths if f"{name} texts" in batch.extras), None)
+    return None if texts is None else TextWindows(cast(Windows, batch.settings[head]), texts)
 
 
 def span_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:

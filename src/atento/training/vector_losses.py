@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from atento.attention.dropout import Randomness
 from atento.data.batches.batch import SIDES, Batch, Contrast
 from atento.networks.cross_entropy import at_least_float32
-from atento.networks.heads import pool_text
+from atento.networks.heads import TextWindows, pool_text, pool_windows
 from atento.networks.interface import Network
 
 _GROUP_TOKENS = {"cpu": 2048}  # tokens of texts that are read at a time for their vectors, by type of device
@@ -121,7 +121,14 @@ def side_vectors(network: Network, batch: Batch, settings: Contrast, random: Ran
         else:
             vectors.append(_read(*arguments))
     in_order = torch.cat(vectors)[torch.argsort(order)]  # the inverse of `order`
-    return list(in_order.split(len(batch.inputs[names[0]])))
+    sides = in_order.split([len(batch.inputs[name]) for name in names])
+    if settings.windows is None:
+        return list(sides)
+    pooled = [
+        pool_windows(TextWindows(settings.windows, batch.extras[f"{name} texts"]), side)
+        for name, side in zip(names, sides)
+    ]
+    return [F.normalize(side, dim=-1) for side in pooled] if settings.normalize else pooled
 
 
 def _read(
@@ -135,4 +142,4 @@ def _read(
     hidden = network(ids=ids, token_mask=real, random=own, project=False).hidden
     pooled = pool_text(settings.pooling, at_least_float32(hidden), real, skip)
     pooled = network.text_vectors(pooled)
-    return F.normalize(pooled, dim=-1) if settings.normalize else pooled
+    return F.normalize(pooled, dim=-1) if settings.normalize and settings.windows is None else pooled

@@ -157,6 +157,8 @@ def longest_read(model: Model, verb: str, longest: int) -> int:
             trained with, or the tokens to which the model itself cuts a text that it classifies or embeds.
     """
     limits: list[int | None] = [longest]
+    if verb in ("classify", "embed", "similarity") and (model.long_texts.windows or model.long_texts.head_tail):
+        return longest  # the model has a way of its own with longer texts
     if verb not in _WINDOWED:
         limits += [model.network.config.position_limit, context_limit(model.network.config)]
     if verb == "classify" or (verb == "similarity" and has_regression_head(model)):

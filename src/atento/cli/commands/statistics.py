@@ -72,8 +72,8 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, object]]
                 if kind == "examples":  # a text and its pair are in one row
                     sides = {"text": [sum(counts) for counts in zip(*sides.values())]}
                 over = corpus_statistics.over(sides, recipe.data.max_len, spec.special_tokens + ("pair" in columns))
-                cut = "windows" if "context" in columns else "none"
-                record["over_max_len"] = over | {"cut": recipe.data.truncate if kind == "pairs" else cut}
+                windows = "context" in columns or recipe.data.windows is not None
+                record["over_max_len"] = over | {"cut": "windows" if windows else recipe.data.truncate}
         splits.append(record)
     return splits
 
@@ -214,6 +214,8 @@ def _over_long(record: dict[str, Any], kind: str) -> str:
         return f"{text}, which continue in further examples"
     if over["cut"] == "windows":
         return f"{text}, which are read in windows"
+    if over["cut"] == "head-tail":
+        return f"{text}, which lose their middle"
     if kind == "examples":
         return f"{text}, which lose their end"
     sides = {"none": "are left out of training", "source": "lose the end of a long source", "both": "lose their end"}

@@ -15,9 +15,9 @@ from atento.config.sections.decoding import UTILITIES
 from atento.config.sections.embedding import untrainable
 from atento.config.sections.initial import InitConfig
 from atento.config.sections.training import without_effect
-from atento.config.tables.head_kinds import HEAD_KINDS
+from atento.config.tables.head_kinds import HEAD_KINDS, OF_TEXT
 from atento.config.tables.objective import OBJECTIVES
-from atento.config.tables.tasks import OTHER_NAMES, TASKS, objectives_of
+from atento.config.tables.tasks import OTHER_NAMES, TASKS, TaskSpec, objectives_of
 from atento.errors import RecipeError, counted, nearest
 from atento.metrics.metric_table import METRICS
 
@@ -78,6 +78,7 @@ def check(recipe: Recipe, reader: Reader) -> None:
             f"got {recipe.tokenizer.kind!r}"
         )
     _check_sampling(recipe, reader)
+    _check_long_texts(recipe, reader)
     _check_mixing(recipe, reader)
     _check_metrics(recipe, reader)
     if recipe.embedding is not None and (wrong := untrainable(recipe.embedding)):
@@ -189,15 +190,19 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
             yield from no_effect("metrics", "there is neither data.valid nor data.test")
     spec = TASKS[recipe.task]
     if "context" not in spec.columns:
-        for key in ("data.stride", "data.max_answer"):
-            yield from no_effect(key, "this task has no contexts of questions")
+        yield from no_effect("data.max_answer", "this task has no contexts of questions")
+        if recipe.data.windows is None:
+            yield from no_effect("data.stride", "nothing is read in windows")
+    if not _reads_long_texts(spec):
+        yield from no_effect("data.windows", "this task gives no label, number or vector of a whole text")
     objectives = objectives_of(recipe.task, recipe.objective)
     if not any(OBJECTIVES[objective.kind].packs for objective in objectives):
         packing = " or ".join(kind for kind, objective in OBJECTIVES.items() if objective.packs)
         yield from no_effect("data.pack", f"only the objective {packing} packs texts")
     for key, why in spec.without_effect.items():
         for name in [name for name in written if name == key or name.startswith(f"{key}.")]:
-            yield from no_effect(name, why)
+            if (name, recipe.data.truncate) != ("data.truncate", "head-tail"):
+                yield from no_effect(name, why)
     if "decoding" not in spec.unused:
         decoding_keys = {key.split(".")[1] for key in written if key.startswith("decoding.")}
         for name, why in unused_options(recipe.decoding, decoding_keys):
@@ -280,6 +285,32 @@ def _mixing_warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
     keys = [key for key in written if key.startswith("data.mixing.")]
     if keys and len(recipe.data.train) == 1 and not recipe.data.mixing.concatenates:
         yield f"{written[keys[0]]}: data.mixing has no effect: data.train is one source"
+
+
+def _reads_long_texts(spec: TaskSpec) -> bool:
+    """Whether a task gives something of whole texts, which may be read in windows: a label, a number, a vector."""
+    return spec.vectors or any(HEAD_KINDS[head] in OF_TEXT for head in spec.heads)
+
+
+def _check_long_texts(recipe: Recipe, reader: Reader) -> None:
+    """Refuse ways of reading long texts that the task, or another key, does not go with."""
+    data, embedding = recipe.data, recipe.embedding
+    if data.truncate == "head-tail" and not _reads_long_texts(TASKS[recipe.task]):
+        raise RecipeError(
+            f"{reader.origins.get('data.truncate', 'data.truncate')}: data.truncate head-tail is for texts that get "
+            f"labels, numbers or vectors: got task {recipe.task}"
+        )
+    position = reader.origins.get("data.windows", "data.windows")
+    if data.windows == "attention" and TASKS[recipe.task].vectors:
+        raise RecipeError(
+            f"{position}: data.windows attention weighs windows in a head, and task {recipe.task} has none: use mean, "
+            "max or first-last"
+        )
+    if data.windows is not None and embedding is not None and (embedding.prompt or embedding.field_prompts):
+        raise RecipeError(
+            f"{position}: data.windows has no place for a prompt of embedding, which would stand before the first "
+            "window alone"
+        )
 
 
 def _check_sampling(recipe: Recipe, reader: Reader) -> None:

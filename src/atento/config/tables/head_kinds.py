@@ -8,6 +8,7 @@ from atento.errors import RecipeError
 
 HeadKind = Literal["vocabulary", "class", "set", "number", "tag", "span", "boundary", "detection", "generator"]
 Pooling = Literal["pooler", "first", "last", "mean"]
+Windows = Literal["mean", "max", "attention", "first-last"]  # how the windows of a long text become one
 HEAD_KINDS: dict[str, HeadKind] = {  # kind of a head -> kind of its labels
     "masked-language-model": "vocabulary",
     "next-sentence": "class",
@@ -71,6 +72,8 @@ class HeadConfig:
     name: str = ""
     """Name of the head; two heads of one kind need two names. [empty: its kind; vocabulary for masked-language-model]
     """
+    window_query: bool = False
+    """Give a head of the whole text a vector that weighs the windows of a long text (`data.windows: attention`)."""
     size: float = 0.25
     """Size of a generator: its attention heads and the width of its layers, as shares of the network's. [above 0, at
     most 1]

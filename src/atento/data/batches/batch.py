@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atento.attention.algebra import Mask
+from atento.config.tables.head_kinds import Windows
 from atento.data.batches.planning import Rows, least_parts, part_count, plan
 from atento.data.batches.store import EpochStores, Store
 
@@ -26,7 +27,8 @@ class Batch:
         inputs: keyword arguments of the network's `forward`.
         labels: target ids or classes by head, -1 where there is no target.
         mask: attention mask that replaces the network's own, but for its window; None: the network's own.
-        extras: other tensors that the loss of a head reads.
+        extras: other tensors that the loss of a head reads; "NAME texts" is the text of each row (W,) of the input
+            NAME, where rows are windows of texts and labels are of texts.
         lengths: (B,) number of real tokens in each row of an input, by the input's name.
         settings: what else the loss of a head reads, by the head's name; each objective says of which type.
     """
@@ -61,8 +63,10 @@ class Batch:
         """Yield each example by itself, without padding and labels of -1, to be printed."""
         id_names = [name for name in self.inputs if name == "ids" or name.endswith("_ids")]
         real = {name: self.real(name) for name in id_names}
-        for row in range(len(self.inputs[id_names[0]])):
-            example = {name: self.inputs[name][row][real[name][row]].tolist() for name in id_names}
+        rows = {name: self.extras.get(f"{name} texts", torch.arange(len(self.inputs[name]))) for name in id_names}
+        for row in range(int(rows[id_names[0]].max()) + 1 if len(rows[id_names[0]]) else 0):
+            windows = {name: rows[name] == row for name in id_names}  # one row, or the windows of a text
+            example = {name: self.inputs[name][windows[name]][real[name][windows[name]]].tolist() for name in id_names}
             for head, labels in self.labels.items():
                 flat = labels[row].reshape(-1)
                 example["labels" if len(self.labels) == 1 else head] = flat[flat >= 0].tolist()
@@ -93,6 +97,7 @@ class Contrast:
         margin: how much nearer than the negative the pair should be.
         distance: how far two vectors are: "euclidean", or "cosine" for 1 - cosine.
         sizes: the loss is the sum of those of the first N numbers of the vectors, for each of these N; (): of all.
+        windows: how the vectors of the windows of a text become its own; None: rows are whole texts.
     """
 
     pooling: str = "mean"
@@ -104,6 +109,7 @@ class Contrast:
     margin: float = 0.0
     distance: str = "euclidean"
     sizes: tuple[int, ...] = ()
+    windows: Windows | None = None
 
 
 @dataclass(frozen=True)

@@ -12,18 +12,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from atento.config.sections.long_texts import CUT, LongTextConfig
 from atento.config.sections.network import NetworkConfig
-from atento.config.tables.head_kinds import HeadConfig
+from atento.config.tables.head_kinds import HeadConfig, Windows
 from atento.config.tables.objective import ObjectiveConfig
 from atento.data.batches.batch import Batch, Draw, PlannedBatches
 from atento.data.batches.planning import Rows, round_length
 from atento.data.batches.store import MemoryStore, Ragged, Store
+from atento.data.batches.text_windows import WINDOWS, cut_text, opened, windows_of
 from atento.data.batches.whole_words import CHARACTERS, characters_of_words, reads_words, words_as_store
 from atento.data.objectives.masked import with_token_mask
 from atento.data.objectives.preparation import Preparation
 from atento.data.records.splits import Split
-from atento.errors import CapabilityError, DataError, counted, nearest
-from atento.text.lengths import truncate
+from atento.errors import CapabilityError, DataError, UsageError, counted, nearest
 from atento.text.templates import Template
 from atento.text.tokenizer import Tokenizer
 
@@ -35,13 +36,15 @@ class Labels:
     """Batches of labelled texts. Columns "ids" and "segments" of one text or a pair, and "label", one number each.
 
     Where the loss of the head compares other values than a class, these are the column "values", and labels are 0.
-    `class_weights` are the factors of the losses of the classes, 1 where there are none.
+    `class_weights` are the factors of the losses of the classes, 1 where there are none. Texts in windows have these as
+    rows of a batch, all of a text in one batch; `extras["ids texts"]` has the text of each, `settings` their pooling.
     """
 
     network: NetworkConfig
     head: HeadConfig
     has_values: bool = False
     class_weights: tuple[object, ...] = ()
+    windows: Windows | None = None
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
         """Return one target for each example."""
@@ -62,11 +65,14 @@ class Labels:
             labels = torch.tensor([int(store["label"][row][0]) for row in rows.tolist()])
         if self.class_weights:
             extras[f"{self.head.name} weights"] = torch.tensor(self.class_weights)
+        store, rows, texts = opened(store, rows)
         lengths = torch.from_numpy(store["ids"].lengths[rows])
         length = round_length(store["ids"].lengths[rows], self.network.position_limit)
         inputs = inputs_of(store, rows, self.network, self.head, length)
         known: dict[str, Tensor] = {name: lengths for name in ("ids", "source_ids") if name in inputs}
-        return Batch(inputs, {self.head.name: labels}, extras=extras, lengths=known)
+        extras |= {f"{name} texts": torch.from_numpy(texts) for name in known if texts is not None}
+        settings = {} if self.windows is None else {self.head.name: self.windows}
+        return Batch(inputs, {self.head.name: labels}, extras=extras, lengths=known, settings=settings)
 
 
 def text_head(network: NetworkConfig, kind: str = KIND) -> HeadConfig:
@@ -116,8 +122,22 @@ def texts_as_store(
     pairs: Sequence[str] | None,
     longest: int | None,
     network: NetworkConfig,
+    long_texts: LongTextConfig = CUT,
 ) -> tuple[MemoryStore, int]:
-    """Encode texts or pairs with special tokens, cut to `longest` tokens; return them and how many were cut."""
+    """Encode texts or pairs with special tokens, cut to `longest` tokens; return them and how many were cut.
+
+    With windows no text is cut: a row has all windows of a text, one behind the other, and the column `WINDOWS` the
+    length of each.
+
+    Raises:
+        CapabilityError: windows for a network that reads words. UsageError: windows of pairs.
+    """
+    if long_texts.windows is not None:
+        if reads_words(network):
+            raise CapabilityError("a network that reads words has no windows of long texts: leave `data.windows` out")
+        if pairs is not None:
+            raise UsageError("windows are of single texts: got pairs of texts")
+        return windows_of(tokenizer, template, texts, longest, long_texts), 0
     if reads_words(network):
         return words_as_store(tokenizer, template, texts, pairs, longest, network)
     first = tokenizer.encode_batch(list(texts))
@@ -128,7 +148,7 @@ def texts_as_store(
     added = template.added(pairs is not None)
     for ids, pair in zip(first, second):
         room = len(ids) + len(pair or ()) if longest is None else max(0, longest - added)
-        ids, pair, lost = truncate(ids, pair, room, side=tokenizer.truncation_side)
+        ids, pair, lost = cut_text(ids, pair, room, tokenizer.truncation_side, long_texts)
         cut += lost > 0
         rows.append(template.apply(ids, pair))
     return MemoryStore({"ids": Ragged([ids for ids, _ in rows]), "segments": Ragged([seg for _, seg in rows])}), cut
@@ -142,6 +162,16 @@ def cut_warning(cut: int, total: str, preparation: Preparation, longest: int | N
     if limit is not None and limit <= max_len:
         more = f"this network reads at most {limit}; one without learned positions, or with more, reads longer texts"
     return f"warning: {cut} of {total} cut to {longest} tokens, and the rest is not read: {more}"
+
+
+def report_windows(preparation: Preparation, store: MemoryStore, name: str = "ids") -> None:
+    """Report into how many windows long texts are cut, if any are."""
+    if f"{name} {WINDOWS}" in store:
+        count = len(store[f"{name} {WINDOWS}"].flat)
+        if count > len(store):
+            preparation.report(
+                f"{counted(len(store), 'text')} in {count:,} windows of at most {preparation.longest} tokens"
+            )
 
 
 def label_numbers(split: Split, names: Sequence[str]) -> list[int]:
@@ -186,11 +216,18 @@ def labelled_texts(
     split, training = preparation.split, preparation.recipe.training
     pairs = split["pair"] if "pair" in split.columns else None
     network, template = preparation.network, preparation.text_template()
-    store, cut = texts_as_store(preparation.tokenizer, template, split["text"], pairs, preparation.longest, network)
+    long_texts = preparation.long_texts
+    if long_texts.windows is not None and pairs is not None:
+        raise DataError(f"{split.where(0)}: `data.windows` are of single texts, and the records have a `pair`")
+    store, cut = texts_as_store(
+        preparation.tokenizer, template, split["text"], pairs, preparation.longest, network, long_texts
+    )
+    report_windows(preparation, store)
     if cut:
         preparation.report(cut_warning(cut, counted(len(split), "example"), preparation))
     store.columns.update(columns)
-    objective = Labels(network, head, has_values="values" in columns, class_weights=class_weights)
+    has_values, windows = "values" in columns, long_texts.windows
+    objective = Labels(network, head, has_values=has_values, class_weights=class_weights, windows=windows)
     return PlannedBatches(
         store,
         objective,

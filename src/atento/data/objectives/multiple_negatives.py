@@ -38,9 +38,8 @@ class MultipleNegatives(Sides):
         The candidates of each row are the pairs of all rows, then the negatives of all rows.
         """
         masks = {} if self.numbers is None else {"candidates": torch.from_numpy(candidates(self.numbers[rows]))}
-        return replace(
-            super().batch(store, rows, draw, pieces), labels={self.kind: torch.arange(len(rows))}, extras=masks
-        )
+        batch = super().batch(store, rows, draw, pieces)
+        return replace(batch, labels={self.kind: torch.arange(len(rows))}, extras={**batch.extras, **masks})
 
 
 def candidates(numbers: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -6,7 +6,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from atento.config.recipe import Recipe
+from atento.config.recipe import DataConfig, Recipe
+from atento.config.sections.long_texts import LongTextConfig
 from atento.config.sections.network import NetworkConfig
 from atento.data.records.splits import Split, by_source
 from atento.errors import DataError
@@ -45,6 +46,11 @@ class Preparation:
         """Maximum tokens of an example: `data.max_len`, at most the number of learned positions."""
         longest, limit = self.recipe.data.max_len, self.network.position_limit
         return longest if limit is None else min(longest, limit)
+
+    @property
+    def long_texts(self) -> LongTextConfig:
+        """How texts that get a label, a number or a vector are read if they are longer."""
+        return long_texts_of(self.recipe.data)
 
     def with_budget(self, tokens: int) -> "Preparation":
         """Return a copy with another `batch_tokens`."""
@@ -89,6 +95,11 @@ class Preparation:
     def text_template(self) -> Template:
         """Return the template of special tokens around a text."""
         return self.tokenizer.template(self.template)
+
+
+def long_texts_of(data: DataConfig) -> LongTextConfig:
+    """Return how a recipe says that long texts are read."""
+    return LongTextConfig(data.windows, max(1, data.stride), data.truncate == "head-tail")
 
 
 def windows(ids: Sequence[int], longest: int, overlap: int) -> list[list[int]]:

@@ -14,7 +14,8 @@ from atento.data.batches.batch import SIDES, Batch, Contrast, Draw
 from atento.data.batches.planning import Rows, round_length
 from atento.data.batches.special_tokens import prompt_length
 from atento.data.batches.store import MemoryStore, Ragged, Store
-from atento.data.objectives.labels import cut_warning, texts_as_store
+from atento.data.batches.text_windows import WINDOWS, opened
+from atento.data.objectives.labels import cut_warning, report_windows, texts_as_store
 from atento.data.objectives.masked import with_token_mask
 from atento.data.objectives.preparation import Preparation
 from atento.errors import DataError, RecipeError, counted
@@ -45,8 +46,7 @@ class Sides:
 
     def batch(self, store: Store, rows: Rows, draw: Draw | None = None, pieces: int = 1) -> Batch:
         """Return a batch, the same in every epoch; its texts are read in `pieces` groups."""
-        inputs, lengths = side_inputs(store, rows, self.network)
-        extras: dict[str, Tensor] = {}
+        inputs, lengths, extras = side_inputs(store, rows, self.network)
         if "value" in store:
             extras[self.kind] = torch.from_numpy(np.concatenate([store["value"][row] for row in rows.tolist()]))
         labels = {self.kind: torch.zeros(len(rows), dtype=torch.long)}
@@ -69,9 +69,18 @@ def sides_as_store(preparation: Preparation) -> MemoryStore:
     for field in sides:
         texts = list(map(embedding.of_field(field).read, split[field]))
         encoded, n_cut = texts_as_store(
-            preparation.tokenizer, preparation.text_template(), texts, None, longest, preparation.network
+            preparation.tokenizer,
+            preparation.text_template(),
+            texts,
+            None,
+            longest,
+            preparation.network,
+            preparation.long_texts,
         )
         columns[SIDES[field]] = encoded["ids"]
+        if f"ids {WINDOWS}" in encoded:
+            columns[f"{SIDES[field]} {WINDOWS}"] = encoded[f"ids {WINDOWS}"]
+            report_windows(preparation, MemoryStore(columns), SIDES[field])
         cut += n_cut
     if cut:
         preparation.report(cut_warning(cut, counted(len(sides) * len(split), "text"), preparation, longest))
@@ -119,6 +128,7 @@ def contrast(preparation: Preparation, config: ObjectiveConfig) -> Contrast:
         margin=config.option("margin") if "margin" in options else 0.0,
         distance=config.distance,
         sizes=config.matryoshka,
+        windows=preparation.long_texts.windows,
     )
 
 
@@ -127,19 +137,29 @@ def _embedding(preparation: Preparation) -> EmbeddingConfig:
     return preparation.recipe.embedding or EmbeddingConfig()
 
 
-def side_inputs(store: Store, rows: Rows, network: NetworkConfig) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Return the texts of these rows as inputs, (B,L) for each side with its token mask, and their lengths (B,)."""
+def side_inputs(
+    store: Store, rows: Rows, network: NetworkConfig
+) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
+    """Return the texts of these rows as inputs, (B,L) for each side with its token mask, and their lengths (B,).
+
+    Third, of texts in windows, whose rows these are: the text of each row of a side, as `Batch.extras` has it.
+    """
     inputs: dict[str, Tensor] = {}
     lengths: dict[str, Tensor] = {}
+    extras: dict[str, Tensor] = {}
     for name in SIDES.values():
         if name in store:
-            ragged = store[name]
-            length = round_length(ragged.lengths[rows], network.position_limit)
-            masked = with_token_mask({"ids": ragged.padded(rows, network.pad_id, length=length)}, ragged.lengths[rows])
+            side, numbers, texts = opened(store, rows, name)
+            ragged = side[name]
+            length = round_length(ragged.lengths[numbers], network.position_limit)
+            ids = ragged.padded(numbers, network.pad_id, length=length)
+            masked = with_token_mask({"ids": ids}, ragged.lengths[numbers])
             prefix = name.removesuffix("ids")
             inputs |= {f"{prefix}{key}": value for key, value in masked.items()}
-            lengths[name] = torch.from_numpy(ragged.lengths[rows])
-    return inputs, lengths
+            lengths[name] = torch.from_numpy(ragged.lengths[numbers])
+            if texts is not None:
+                extras[f"{name} texts"] = torch.from_numpy(texts)
+    return inputs, lengths, extras
 
 
 def text_numbers(preparation: Preparation) -> NDArray[np.int64]:
