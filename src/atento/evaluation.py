@@ -247,7 +247,7 @@ def _check_metrics(names: Sequence[str], task: str, language: str | None) -> Non
     """Raises UsageError: a metric does not score the outputs of the task, or the language has no effect."""
     outputs = TASKS[task].outputs
     for name in names:
-        if METRICS[name].outputs != outputs:
+        if not METRICS[name].scores(outputs):
             raise UsageError(f"metric {name} does not score {task}, whose outputs are {outputs}")
     if language is not None and not any(metric_options(name, language) for name in names):
         raise UsageError(f"`language` has no effect on {', '.join(names)}")

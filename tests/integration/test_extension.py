@@ -24,7 +24,8 @@ from atento.config.presets import PRESETS, preset
 from atento.config.reading.explaining import field_texts
 from atento.config.sections.decoding import DecodingConfig
 from atento.config.tables import objective, verbs
-from atento.config.tables.tasks import TASKS, Field
+from atento.config.tables.task_spec import Field
+from atento.config.tables.tasks import TASKS
 from atento.data import objectives
 from atento.data.batches.batch import Draw
 from atento.data.batches.store import MemoryStore, Ragged

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from atento.config.recipe import SourceConfig
-from atento.config.tables.tasks import Field
+from atento.config.tables.task_spec import Field
 from atento.data.files import conll
 from atento.data.records.reader import Records, read_records
 from atento.errors import DataError, RecipeError

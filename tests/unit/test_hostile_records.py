@@ -11,7 +11,8 @@ import pytest
 
 from atento.config.recipe import SourceConfig
 from atento.config.tables.formats import FORMATS
-from atento.config.tables.tasks import TASKS, Field
+from atento.config.tables.task_spec import Field
+from atento.config.tables.tasks import TASKS
 from atento.data.files.source_lines import iter_lines, read_lines, scan_many
 from atento.data.files.text_sources import texts_of
 from atento.data.records.reader import read_records, records_in_memory

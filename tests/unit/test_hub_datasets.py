@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from atento.config.recipe import SourceConfig
-from atento.config.tables.tasks import Field
+from atento.config.tables.task_spec import Field
 from atento.data.records.reader import Records, read_records
 from atento.data.records.values import Span
 from atento.errors import DataError, RecipeError

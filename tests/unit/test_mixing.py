@@ -14,7 +14,7 @@ from atento.config.reading.loading import load_recipe
 from atento.config.sections.mixing import MixingConfig, MixingPoint
 from atento.config.sections.network import NetworkConfig, SpecialIds, changed
 from atento.config.tables.objective import ObjectiveConfig
-from atento.config.tables.tasks import Field
+from atento.config.tables.task_spec import Field
 from atento.data.batches.batch import Batches, PlannedBatches
 from atento.data.batches.mixture import Mixture, Shares
 from atento.data.objectives import batches_for

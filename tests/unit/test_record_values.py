@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from atento.config.recipe import SourceConfig
-from atento.config.tables.tasks import Field
+from atento.config.tables.task_spec import Field
 from atento.data.records.held_out import held_out
 from atento.data.records.overlap import overlap
 from atento.data.records.reader import Records, read_records, records_in_memory

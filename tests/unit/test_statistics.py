@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atento.config.recipe import SourceConfig
-from atento.config.tables.tasks import Field
+from atento.config.tables.task_spec import Field
 from atento.data.corpus.corpus_statistics import (
     PERCENTILES,
     columns_seen,

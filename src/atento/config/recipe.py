@@ -19,7 +19,7 @@ from atento.errors import RecipeError
 Column = int | str
 # The fields of records that a source may have columns for.
 COLUMNS = (
-    *("source", "target", "text", "pair", "negative", "label", "score"),
+    *("source", "target", "text", "pair", "query", "document", "grade", "positive", "negative", "label", "score"),
     *("tokens", "tags", "question", "context", "answers"),
 )
 # What a source says of how its file is read, which holds for other files of the same kind too.
@@ -87,7 +87,19 @@ class SourceConfig:
     pair: Column | None = None
     """Column of `file` that holds the second text of each record, for tasks that compare two texts."""
     negative: Column | None = None
-    """Column of `file` that holds a text that does not belong to the first text, though it looks so, for embedding."""
+    """Column of `file` that holds a text that does not belong to the first text, though it looks so, for embedding and
+    ranking.
+    """
+    query: Column | None = None
+    """Column of `file` that holds the queries, for ranking; a query has several lines, one for each document."""
+    document: Column | None = None
+    """Column of `file` that holds a document of each query."""
+    grade: Column | None = None
+    """Column of `file` that holds how well the document answers the query: 0 not at all, higher is better."""
+    positive: Column | None = None
+    """Column of `file` that holds a document that answers the query, beside `negative`, one that does not; in place of
+    `document` and `grade`.
+    """
     label: Column | None = None
     """Column of `file` that holds the label of each record, for classification. Several labels of one text are a list
     in JSON; in a table they are in one cell with `separator` between them.

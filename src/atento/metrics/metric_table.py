@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from atento.errors import UsageError, nearest
+from atento.metrics import rankings
 from atento.metrics.answers import squad
 from atento.metrics.calibration import calibration_error
 from atento.metrics.class_sets import multilabel_f1, subset_accuracy
@@ -16,19 +18,24 @@ from atento.metrics.score import Score
 from atento.metrics.tag_scores import entity_f1, tag_accuracy
 from atento.metrics.text import bleu, chrf, exact_match, ter
 from atento.metrics.token_overlap import f1_bleu_rouge, token_f1
-from atento.metrics.vector_pairs import cosine_spearman, mrr, recall_at_1
+from atento.metrics.vector_pairs import cosine_spearman
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric: its function of (predictions, references), what it scores, which way is better, and whether
-    `report_table` shows its parts.
+    """A metric: its function of (predictions, references), what it scores, which way is better, whether `report_table`
+    shows its parts, and what else it scores.
     """
 
     score: Callable[..., Score]
     outputs: Outputs = "texts"
     better: Literal["higher", "lower"] = "higher"
     table: bool = False
+    also: Outputs | None = None
+
+    def scores(self, outputs: Outputs | None) -> bool:
+        """Whether it scores outputs of that kind."""
+        return outputs is not None and outputs in (self.outputs, self.also)
 
 
 METRICS: dict[str, Metric] = {
@@ -51,9 +58,13 @@ METRICS: dict[str, Metric] = {
     "squad": Metric(squad, "answers"),
     "pearson": Metric(pearson, "numbers"),
     "spearman": Metric(spearman, "numbers"),
-    "mrr": Metric(mrr, "vector pairs"),
-    "recall@1": Metric(recall_at_1, "vector pairs"),
+    "mrr": Metric(rankings.mrr, "vector pairs", also="rankings"),
+    "recall@1": Metric(rankings.recall_at_1, "vector pairs", also="rankings"),
     "cosine-spearman": Metric(cosine_spearman, "vector pairs"),
+    "ndcg": Metric(rankings.ndcg, "rankings"),
+    **{f"ndcg@{k}": Metric(partial(rankings.ndcg, k=k), "rankings") for k in (1, 3, 5, 10, 20, 100)},
+    "map": Metric(rankings.mean_average_precision, "rankings"),
+    **{f"recall@{k}": Metric(partial(rankings.recall, k=k), "rankings") for k in (3, 5, 10, 20, 100, 1000)},
 }
 
 

@@ -8,4 +8,7 @@ from typing import Literal
 #   answers: a string; references are the tuple of acceptable strings, empty where the text has no answer
 #   vector pairs: two vectors (2,D); a reference is the tuple of the second text and its score, None without scores
 #   probabilities: a label and its probability; references are labels
-Outputs = Literal["texts", "classes", "class sets", "tags", "answers", "numbers", "probabilities", "vector pairs"]
+#   rankings: the score of a document, None where it was not ranked; a reference is query, document and grade
+Outputs = Literal[
+    "texts", "classes", "class sets", "tags", "answers", "numbers", "probabilities", "vector pairs", "rankings"
+]

@@ -15,6 +15,7 @@ from torch import Tensor
 from atento.config.sections.decoding import CONTINUATION_TOKENS, DecodingConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import WritingConfig
+from atento.config.tables.tasks import TASKS
 from atento.data.batches.special_tokens import WITH_SOURCE, special_tokens_of
 from atento.errors import CapabilityError, UsageError
 from atento.limits import read_plain
@@ -31,7 +32,7 @@ from atento.models.configuration import (
 from atento.models.generation_settings import GENERATION, generation_settings, read_generation
 from atento.models.weight_files import MAX_SHARD_SIZE, type_name, weight_files, widest
 from atento.released import release
-from atento.released.sentence_transformers import sentence_files, without_projections
+from atento.released.sentence_transformers import CROSS_ENCODER, sentence_files, without_projections
 from atento.storage.manifest import directory as open_directory
 from atento.storage.manifest import is_plain_name, write_file, write_manifest
 from atento.storage.tensorfile import to_bytes
@@ -147,6 +148,9 @@ def write_model(
         files = {**files, **dense}
         released, weights = release(network, weights)
         ours = {name: config[name] for name in OUR_KEYS if name in config}
+        spec = TASKS.get(str(config.get("task")))
+        if spec is not None and spec.outputs == "rankings":
+            released = released | CROSS_ENCODER
         config = released | {"atento": ours, "torch_dtype": type_name(widest(weights.values()))}
     tensors = weight_files(weights, max_shard_size)
     contents = {

@@ -19,6 +19,7 @@ from atento.storage.tensorfile import SINGLE, TensorFiles, check_finite, safeten
 MODULES = "modules.json"
 _LIMITS, _TOKENIZER = "sentence_bert_config.json", "tokenizer_config.json"
 _SETTINGS = "config_sentence_transformers.json"
+CROSS_ENCODER = {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}}  # of `config.json`
 _NO_LIMIT = 10**6  # tokens; tokenizers without a limit state one far above
 _POOLINGS = {  # in the order in which they join the poolings that are true
     "first": "cls_token",
@@ -66,7 +67,7 @@ def sentence_folder(path: Path) -> SentenceModules | None:
         ModelError: the folder is damaged, or has a module or a pooling that is not supported; names the file.
     """
     modules = path / MODULES
-    if not modules.exists():
+    if not modules.exists() or _ranks(path):
         return None
     rows = _read_json(modules)
     if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
@@ -96,6 +97,12 @@ def sentence_folder(path: Path) -> SentenceModules | None:
             break
     config |= _reading(path, network)
     return SentenceModules(network, config, tuple(dense), _unread(path, rows, kinds))
+
+
+def _ranks(path: Path) -> bool:
+    """Whether the folder is a `CrossEncoder`, whose one module is the network with its head."""
+    settings = _read_json(path / _SETTINGS) if (path / _SETTINGS).exists() else None
+    return isinstance(settings, Mapping) and settings.get("model_type") == "CrossEncoder"
 
 
 def _unread(path: Path, rows: Sequence[Mapping[str, object]], kinds: Sequence[str]) -> tuple[str, ...]:

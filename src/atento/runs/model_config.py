@@ -49,6 +49,8 @@ def facts_of_data(recipe: Recipe, train: Split) -> dict[str, object]:
     facts: dict[str, object] = {}
     if any(field.name == "pair" for field in TASKS[recipe.task].fields):
         facts["pairs"] = "pair" in columns
+    if TASKS[recipe.task].grouped_by is not None:
+        facts["pairs"] = True
     if len(prefixes := prefixes_of(recipe)) > 1:
         facts["prefixes"] = prefixes
     if written := _columns_written(recipe):

@@ -21,7 +21,7 @@ from atento.data.batches.special_tokens import begin_of, template_for
 from atento.data.files.source_files import source_files
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation
-from atento.data.records.folds import fold_of
+from atento.data.records.folds import by_group, fold_of
 from atento.data.records.held_out import held_out, held_out_lines
 from atento.data.records.memory import MemoryRecords, argument_name
 from atento.data.records.overlap import overlap
@@ -125,7 +125,11 @@ def _overlaps(recipe: Recipe, records: Mapping[str, Sequence[Records]], folder: 
 def _fold(train: Split, recipe: Recipe, label: str | None, report: Report) -> tuple[Split, Split]:
     """Return the training records of all folds but one, and those of that fold; report their number."""
     config, noun, seed = recipe.data, TASKS[recipe.task].records, recipe.training.seed
-    parts = fold_of(train.columns, config.folds, config.fold, seed, label)
+    parts = by_group(
+        train.columns,
+        TASKS[recipe.task].grouped_by,
+        lambda columns: fold_of(columns, config.folds, config.fold, seed, label),
+    )
     rest, test = (subset(train, rows) for rows in parts)
     report(
         f"fold {config.fold} of {config.folds}: {len(rest):,} training {noun}, {len(test):,} for the test (seed {seed})"
@@ -142,7 +146,11 @@ def fingerprint_of(train: Split, valid: Split | None) -> str:
 def _held_out(train: Split, recipe: Recipe, report: Report) -> tuple[Split, Split]:
     """Return the training records without the held-out ones, and the held-out ones; report their number."""
     noun, labels = TASKS[recipe.task].records, labels_by_record(recipe, train)
-    remaining, valid = (subset(train, rows) for rows in held_out(train.columns, recipe.data.held_out, labels))
+    group, count = TASKS[recipe.task].grouped_by, recipe.data.held_out
+    if group is not None:  # whole groups, with about as many records
+        count = max(1, round(count * len(set(train[group])) / len(train)))
+    parts = by_group(train.columns, group, lambda columns: held_out(columns, count, labels))
+    remaining, valid = (subset(train, rows) for rows in parts)
     equal = len(train) - len(remaining) - len(valid)
     for line in held_out_lines(len(valid), len(train), noun, recipe.data.held_out, equal):
         report(line)

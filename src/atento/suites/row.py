@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from atento.config.tables.tasks import TASKS, TaskSpec
+from atento.config.tables.task_spec import TaskSpec
+from atento.config.tables.tasks import TASKS
 from atento.metrics.answers import squad, squad_exact
 from atento.metrics.classes import accuracy, f1, matthews
 from atento.metrics.correlation import pearson, spearman

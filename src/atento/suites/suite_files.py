@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from atento.config.recipe import SourceConfig
-from atento.config.tables.tasks import Field
+from atento.config.tables.task_spec import Field
 from atento.data.files.source_lines import open_binary
 from atento.data.files.source_records import rows_in
 from atento.data.records.reader import read_records

@@ -1,9 +1,11 @@
-"""Regression: a number for each text, or for a pair of texts, such as how similar they are."""
+"""Regression: a number for each text, for a pair of texts, or for each document of a query, which it ranks."""
 
 from collections.abc import Mapping, Sequence
 
 from atento.data.objectives.numbers import KIND
+from atento.data.records.judged_documents import judged_documents, pairs_of
 from atento.data.records.splits import Split
+from atento.metrics.rankings import Judgement
 from atento.tasks.call_options import refuse_options
 from atento.tasks.required_head import head_of
 from atento.tasks.task_model import TaskModel, tokenizer_of
@@ -32,12 +34,17 @@ def numbers_of(model: TaskModel, texts: Sequence[str] | Sequence[tuple[str, str]
 
 
 def call(model: TaskModel, split: Split, options: Mapping[str, object]) -> list[float]:
-    """The number of each record of a split."""
+    """The number of each record of a split; for ranking, of each document of each query."""
     refuse_options(options, "numbers: a regression model writes nothing")
+    if "query" in split.columns:
+        return numbers_of(model, pairs_of(judged_documents(split)))
     texts = split["text"]
     return numbers_of(model, list(zip(texts, split["pair"])) if "pair" in split.columns else texts)
 
 
-def gold(split: Split) -> list[float]:
-    """The numbers of a split."""
+def gold(split: Split) -> Sequence[float] | Sequence[Judgement]:
+    """The numbers of a split; for ranking, query, document and grade of each document."""
+    if "query" in split.columns:
+        queries = judged_documents(split).items()
+        return [(query, document, grade) for query, judged in queries for document, (grade, _) in judged.items()]
     return list(split["score"])

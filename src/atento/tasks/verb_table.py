@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from atento.config.sections.network import NetworkConfig
-from atento.config.tables.tasks import TaskSpec, task_with
+from atento.config.tables.task_spec import TaskSpec
+from atento.config.tables.tasks import task_with
 from atento.data.records.splits import Split
 from atento.tasks import classification, model_vectors, question_answering, regression, tagging, translation
 from atento.tasks.model_outputs import writer_of

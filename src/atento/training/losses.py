@@ -19,6 +19,7 @@ from atento.networks.interface import Network, token_mask_of
 from atento.networks.output import Output, Replaced
 from atento.networks.recurrent.elmo import ELMo
 from atento.networks.words.cbow import CBOW
+from atento.training.ranking_losses import RANKING_LOSSES
 from atento.training.scheduled_sampling import OwnTokens, mask_of, sampled_forward
 from atento.training.vector_losses import VECTOR_LOSSES, nested_loss, side_vectors
 
@@ -132,7 +133,14 @@ def class_loss(network: Network, head: str, forward: Forward, batch: Batch, call
 
 
 def number_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
-    """Return Σ (output - number)² over texts, for `Batch.extras[head]` (B,)."""
+    """Return Σ (output - number)² over texts, for `Batch.extras[head]` (B,); of ranked documents, the loss of
+    `RANKING_LOSSES` that `Batch.settings` names.
+    """
+    ranking = batch.settings.get(head)
+    if ranking is not None:
+        scores = at_least_float32(network.read(head, forward(), token_mask_of(batch.inputs), call.random)).squeeze(-1)
+        loss = RANKING_LOSSES[str(ranking)](scores, batch.labels[head], batch)
+        return loss, loss.detach()
     labelled, outputs = _text_outputs(network, head, forward, batch, call)
     loss = F.mse_loss(outputs.squeeze(-1), batch.extras[head][labelled].to(outputs.dtype), reduction="sum")
     return loss, loss.detach()

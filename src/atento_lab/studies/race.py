@@ -19,7 +19,8 @@ from atento.config.reading.schema import Reader
 from atento.config.reading.yaml12 import Node, read_yaml
 from atento.config.recipe import SourceConfig
 from atento.config.tables.labellings import LABELLINGS
-from atento.config.tables.tasks import TASKS, Field, task_with
+from atento.config.tables.task_spec import Field
+from atento.config.tables.tasks import TASKS, task_with
 from atento.data.records.reader import read_records
 from atento.errors import RecipeError, UsageError
 from atento.model import Model, load

@@ -14,6 +14,7 @@ import typer
 from atento.cli import completion
 from atento.cli.cluster_option import check_cluster
 from atento.cli.commands.duplicates import deduplicate, overlap
+from atento.cli.commands.mine import EPILOG, mine
 from atento.cli.options import AsJson, progress
 from atento.cli.output_paths import output_folder
 from atento.terminal import echo
@@ -26,6 +27,7 @@ def register(app: typer.Typer) -> None:
     example = "Example:  atento data deduplicate train.en unique.en --near 0.8"
     data_app.command("deduplicate", epilog=example)(deduplicate)
     data_app.command("overlap", epilog="Example:  atento data overlap train.pt valid.pt --near 0.8")(overlap)
+    data_app.command("mine", epilog=EPILOG)(mine)
     app.add_typer(data_app, name="data")
 
 

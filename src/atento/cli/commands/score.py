@@ -23,7 +23,8 @@ EPILOG = (
     "Examples:  atento score bleu output.pt reference.pt --interval --against other.pt; "
     "atento score f1 predicted.txt labels.txt --fail-under f1=0.5; "
     "atento score entity-f1 predicted.conll right.conll --scheme IOB2; "
-    "atento score squad answers.json questions.json --language pt"
+    "atento score squad answers.json questions.json --language pt; "
+    "atento score ndcg@10 my.run judgements.qrels --interval"
 )
 
 
@@ -60,7 +61,8 @@ def score(
             metavar="METRIC",
             help="Of text: bleu, chrf, ter, rouge, token-f1, f1-bleu-rouge, exact-match. Of labels: accuracy, f1, "
             "matthews, report; calibration-error (label, tab, probability); subset-accuracy, multilabel-f1 (labels "
-            "separated by |). Of tags: entity-f1, tag-accuracy. Of answers: squad. Of numbers: pearson, spearman.",
+            "separated by |). Of tags: entity-f1, tag-accuracy. Of answers: squad. Of numbers: pearson, spearman. Of "
+            "rankings: ndcg (also ndcg@10), map, mrr, recall@10.",
             autocompletion=metrics,
         ),
     ],
@@ -69,7 +71,8 @@ def score(
         typer.Argument(
             metavar="HYPOTHESES",
             help="The output of the system, one item a line; - is standard input. Tags: a sentence a line, or columns "
-            "in a file named .conll, the tag last. Answers: also JSON of ids and answers.",
+            "in a file named .conll, the tag last. Answers: also JSON of ids and answers. Rankings: a run of TREC, or "
+            ".jsonl of query, document and score.",
         ),
     ],
     references: Annotated[
@@ -77,7 +80,7 @@ def score(
         typer.Argument(
             metavar="REFERENCES",
             help="What is right, in the same order; for text one or more files, each a reference set; for squad also "
-            "SQuAD's JSON.",
+            "SQuAD's JSON; for rankings one file, qrels of TREC or .jsonl of query, document and grade.",
         ),
     ],
     interval: Annotated[bool, typer.Option("--interval", help="Also print the 95 % bootstrap interval.")] = False,
@@ -178,11 +181,16 @@ def _read(
         UsageError: several files of references for a metric that takes one. DataError: names file and line.
     """
     from atento.errors import UsageError
+    from atento.tasks.ranking_files import read_rankings
     from atento.tasks.score_files import check_tags, in_order_of, read_items
 
     if columns and metric.outputs != "tags":
         raise UsageError(f"--columns has no effect on {name}")
     paths = names[1 : 1 + n_references]
+    if metric.scores("rankings"):
+        if n_references > 1:
+            raise UsageError(f"{name} takes one file of grades: got {n_references}")
+        return read_rankings(names[1], [names[0], *names[2:]], lambda text: echo(f"warning: {text}", err=True))
     references = [read_items(path, metric.outputs, reference=True, columns=columns) for path in paths]
     several = metric.outputs == "texts" or (metric.outputs == "answers" and references[0].ids is None)
     if len(references) > 1 and not several:

@@ -17,7 +17,8 @@ from atento.config.sections.initial import InitConfig
 from atento.config.sections.training import without_effect
 from atento.config.tables.head_kinds import HEAD_KINDS, OF_TEXT
 from atento.config.tables.objective import OBJECTIVES
-from atento.config.tables.tasks import OTHER_NAMES, TASKS, TaskSpec, objectives_of
+from atento.config.tables.task_spec import TaskSpec
+from atento.config.tables.tasks import OTHER_NAMES, TASKS, objectives_of
 from atento.errors import RecipeError, counted, nearest
 from atento.metrics.metric_table import METRICS
 
@@ -131,7 +132,7 @@ def _check_metrics(recipe: Recipe, reader: Reader) -> None:
     """Refuse a metric that is not known, does not apply to the task, or is named twice."""
     position = reader.positions.get("metrics", "metrics")
     outputs = TASKS[recipe.task].outputs
-    known = [name for name, metric in METRICS.items() if metric.outputs == outputs]
+    known = [name for name, metric in METRICS.items() if metric.scores(outputs)]
     for number, name in enumerate(recipe.metrics):
         if outputs is None:
             raise RecipeError(

@@ -3,7 +3,8 @@
 from atento.config.recipe import COLUMNS, SourceConfig
 from atento.config.tables.formats import FORMATS, columns_of_source, endings_for, format_of, holds, rule_of_endings
 from atento.config.tables.labellings import LABELLINGS, labellings_for
-from atento.config.tables.tasks import TASKS, Field
+from atento.config.tables.task_spec import Field
+from atento.config.tables.tasks import TASKS
 
 _FORMS = {
     "pairs": "give `source` and `target` paths, or `file` with `source` and `target` columns, or `world` with the name "

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
-from atento.config.tables.tasks import Field
+from atento.config.tables.task_spec import Field
 
 Column = int | str
 

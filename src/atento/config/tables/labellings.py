@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from atento.config.tables.tasks import Field
+from atento.config.tables.task_spec import Field
 
 # The fields of each labelling of `atento_world.LABELLINGS`.
 LABELLINGS: dict[str, tuple[str, ...]] = {

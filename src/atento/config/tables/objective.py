@@ -148,6 +148,12 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
     ),
 }
 
+_RANKED = (("query", "document", "grade"), ("query", "positive", "negative"))
+OBJECTIVES |= {
+    name: ObjectiveSpec(_RANKED, TEXT_READERS, "read a text", {}, reads_scores=name == "pointwise")
+    for name in ("pointwise", "ranknet", "listnet", "lambda-loss")
+}
+
 
 @dataclass(frozen=True)
 class ObjectiveConfig:
@@ -203,8 +209,9 @@ class ObjectiveConfig:
     """For multiple-negatives: leave out negatives that are no negatives, because the same text is right for this pair.
     """
     score_range: tuple[float, float] | None = None
-    """For cosine: the lowest and the highest score of the data, which become the cosines 0 and 1. [the first below the
-    second; null: scores are cosines, -1 to 1] Use [0, 5] for STS-B, [1, 5] for ASSIN.
+    """For cosine and pointwise: the lowest and the highest score or grade of the data, which become 0 and 1. [the first
+    below the second; null: scores are cosines, -1 to 1, and grades lie in 0 to 1] Use [0, 5] for STS-B, [1, 5] for
+    ASSIN.
     """
 
     margin: float | None = None

@@ -114,9 +114,15 @@ FILES: dict[str, Keys] = {
         computed=("max_seq_length", "do_lower_case"),
         harmless=("unpad_inputs",),
         refused={
-            "transformer_task": ("feature-extraction",),
-            "modality_config": ({}, {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}),
-            "module_output_name": ("token_embeddings",),
+            "transformer_task": ("feature-extraction", "sequence-classification"),
+            "modality_config": (
+                {},
+                *(
+                    {"text": {"method": "forward", "method_output_name": out}}
+                    for out in ("last_hidden_state", "logits")
+                ),
+            ),
+            "module_output_name": ("token_embeddings", "scores"),
             "processing_kwargs": ({},),
             "query_length": (),
             "document_length": (),
@@ -129,7 +135,10 @@ FILES: dict[str, Keys] = {
     "config_sentence_transformers.json": Keys(
         computed=("prompts", "default_prompt_name"),
         harmless=("__version__", "model_type"),
-        refused={"similarity_fn_name": ("cosine",)},
+        refused={
+            "similarity_fn_name": ("cosine",),
+            "activation_fn": ("torch.nn.modules.activation.Sigmoid", "torch.nn.modules.linear.Identity"),
+        },
     ),
     "adapter_config.json": Keys(
         computed=_names(

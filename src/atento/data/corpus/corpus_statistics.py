@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from atento.config.recipe import COLUMNS, SourceConfig
 from atento.config.tables.formats import FORMATS, columns_of_source, format_of
-from atento.config.tables.tasks import Field
+from atento.config.tables.task_spec import Field
 from atento.data.files.source_lines import open_binary
 from atento.data.files.source_records import columns_of
 from atento.data.records.reader import Records

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from atento.config.recipe import SourceConfig
-from atento.config.tables.tasks import Field
+from atento.config.tables.task_spec import Field
 from atento.data.records.values import Converter
 from atento.errors import DataError, RecipeError, install_hint, nearest
 from atento.limits import refuse_swelling_rows

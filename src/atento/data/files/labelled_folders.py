@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from atento.config.tables.formats import COMPRESSED, FORMATS
-from atento.config.tables.tasks import Field
+from atento.config.tables.task_spec import Field
 from atento.data.files.encodings import recoded
 from atento.data.files.source_lines import open_binary, read_text
 from atento.errors import DataError

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from atento.config.recipe import SourceConfig
 from atento.config.tables.formats import COMPRESSED, FORMATS, format_of
-from atento.config.tables.tasks import Field
+from atento.config.tables.task_spec import Field
 from atento.errors import DataError
 
 _WILD = "*?["

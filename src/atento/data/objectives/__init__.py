@@ -13,12 +13,16 @@ from atento.data.objectives.cosine import cosine
 from atento.data.objectives.denoising import denoising
 from atento.data.objectives.label_sets import label_sets
 from atento.data.objectives.labels import labels
+from atento.data.objectives.lambda_loss import lambda_loss
+from atento.data.objectives.listnet import listnet
 from atento.data.objectives.masked import masked
 from atento.data.objectives.multiple_negatives import multiple_negatives
 from atento.data.objectives.next_sentence import next_sentence
 from atento.data.objectives.numbers import numbers
+from atento.data.objectives.pointwise import pointwise
 from atento.data.objectives.prefix import prefix
 from atento.data.objectives.preparation import Preparation
+from atento.data.objectives.ranknet import ranknet
 from atento.data.objectives.replaced_token import replaced_token
 from atento.data.objectives.sequence_to_sequence import sequence_to_sequence
 from atento.data.objectives.span_boundary import span_boundary
@@ -50,6 +54,10 @@ OBJECTIVES: dict[str, Callable[[Preparation, ObjectiveConfig], Batches]] = {
     "cosine": cosine,
     "cosent": cosent,
     "triplet": triplet,
+    "pointwise": pointwise,
+    "ranknet": ranknet,
+    "listnet": listnet,
+    "lambda-loss": lambda_loss,
 }
 
 

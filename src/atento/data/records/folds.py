@@ -1,7 +1,7 @@
 """The folds of cross-validation: which records a fold is tested on; a function of the labels and a seed."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from atento.data.batches.shuffle import permutation
 from atento.errors import DataError, counted
@@ -36,3 +36,24 @@ def fold_of(
     shuffled = sorted(permutation(count, seed, _KEY).tolist(), key=lambda row: str(labels[row]))
     tested = set(shuffled[fold - 1 :: folds])
     return [row for row in range(count) if row not in tested], sorted(tested)
+
+
+Divided = tuple[list[int], list[int]]
+
+
+def by_group(
+    columns: Mapping[str, list[object]], group: str | None, divide: Callable[[Mapping[str, list[object]]], Divided]
+) -> Divided:
+    """Return two parts of the records as `divide` makes them, so that equal values of a column are in one part.
+
+    Args:
+        columns: values by name, of equal length.
+        group: name of that column, whose different values are divided; None: records are.
+        divide: the numbers of records of each part.
+    """
+    if group is None:
+        return divide(columns)
+    values = list(dict.fromkeys(columns[group]))
+    first, second = ({values[row] for row in rows} for rows in divide({group: values}))
+    rows = list(enumerate(columns[group]))
+    return [row for row, value in rows if value in first], [row for row, value in rows if value in second]

@@ -5,7 +5,7 @@ from itertools import combinations
 from numbers import Real
 from typing import Any
 
-from atento.config.tables.tasks import Field
+from atento.config.tables.task_spec import Field
 from atento.data.files.frames import frame_columns, is_frame
 from atento.data.records.values import Converter
 from atento.errors import DataError, UsageError, listed

@@ -16,7 +16,7 @@ from typing import Any
 from atento.config.recipe import SourceConfig
 from atento.config.tables.formats import FORMATS, columns_of_source, format_of, holds, rule_of_endings
 from atento.config.tables.labellings import LABELLINGS, labellings_for
-from atento.config.tables.tasks import Field
+from atento.config.tables.task_spec import Field
 from atento.data.files.conll import without_marks
 from atento.data.files.documents import documents
 from atento.data.files.hub import dataset_rows
@@ -311,6 +311,12 @@ def collect(
             continue
         line, values = row
         if converter.blank(values):
+            if (problem := converter.half(values)) is not None:
+                error = DataError(f"{Origins(names, array('L', [line])).where(0)}: {problem}")
+                if not skip_bad:
+                    raise error
+                skipped.append(str(error))
+                continue
             empty += 1
             blank.update(field.name for field, value in zip(fields, values) if not str(value).strip())
             continue

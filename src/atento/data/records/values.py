@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
-from atento.config.tables.tasks import Field, task_with_field
+from atento.config.tables.task_spec import Field
+from atento.config.tables.tasks import task_with_field
 from atento.errors import DataError, listed
 from atento.metrics.label_names import class_name, label_name
 
@@ -58,6 +59,13 @@ class Converter:
             if not value or (value.__class__ is str and value.isspace()):
                 return True
         return False
+
+    def half(self, values: Sequence[object]) -> str | None:
+        """What is wrong with a record of a query that has a blank document; None: it is another record."""
+        if self.fields[0].name != "query" or not str(values[0]).strip():
+            return None
+        blank = [field.name for field, value in zip(self.fields, values) if not str(value).strip()]
+        return f"query {shortened(str(values[0]))!r} without a document: `{blank[0]}` is blank" if blank else None
 
     def cells(self, cells: list[str]) -> list[Value]:
         """Convert the cells of a row of a table to values; a row that is left out is unchanged.

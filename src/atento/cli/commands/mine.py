@@ -1,0 +1,124 @@
+"""`atento data mine`: hard negatives of pairs of queries and documents, by an encoder and perhaps a ranker."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from atento.cli.command_progress import show_batches
+from atento.cli.options import ModelOptions, progress, with_options
+from atento.cli.output_paths import output_file
+from atento.terminal import echo
+
+EPILOG = "Example:  atento data mine pairs.tsv --encoder runs/encoder --negatives 5 --margin 0.05 --out triples.jsonl"
+
+
+@with_options()
+def mine(
+    pairs: Annotated[
+        str,
+        typer.Argument(
+            metavar="PAIRS",
+            help="A .tsv, .csv or .jsonl file with the columns query and positive, or text and pair; without a header "
+            "line the first two columns.",
+        ),
+    ],
+    encoder: Annotated[
+        str, typer.Option(metavar="MODEL", help="Finds documents near to each query by the cosine of vectors.")
+    ],
+    out: Annotated[
+        Path, typer.Option(metavar="FILE", help="A .tsv or .jsonl file of query, positive and negative. Replaced.")
+    ],
+    shared: ModelOptions,
+    corpus: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Documents to search, one a line; those of the pairs if not given."),
+    ] = None,
+    ranker: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="A model of pairs that scores what the encoder finds, for the margins."),
+    ] = None,
+    negatives: Annotated[int, typer.Option(metavar="N", min=1, help="The most negatives of a pair.")] = 1,
+    within: Annotated[
+        int, typer.Option(metavar="N", min=1, help="A negative is among the N documents nearest to the query.")
+    ] = 100,
+    skip: Annotated[int, typer.Option(metavar="N", min=0, help="Leave out the N nearest of these.")] = 0,
+    margin: Annotated[
+        float, typer.Option(metavar="M", help="A negative scores at least M lower than the positive.")
+    ] = 0.0,
+    relative_margin: Annotated[
+        float, typer.Option(metavar="R", help="A negative scores at most (1 - R) times the positive; 0.05 is usual.")
+    ] = 0.0,
+) -> None:
+    """Find hard negatives: documents near to a query that do not answer it.
+
+    The file can be the training data of a ranker, or of an encoder with the columns query, positive and negative as
+    text, pair and negative. Pairs without a negative within the margins are left out, and counted.
+    """
+    from atento.data.files.source_lines import read_lines
+    from atento.model import load
+    from atento.tasks.hard_negatives import Mining, mined
+
+    mining = Mining(negatives, within, skip, margin, relative_margin)
+    output_file(out, (".tsv", ".jsonl"))
+    records = _pairs(pairs)
+    documents = [] if corpus is None else [line for line in read_lines(corpus) if line.strip()]
+    with shared.loaded(encoder) as loaded, show_batches("mine"):
+        judge = None if ranker is None else load(ranker, shared.device, shared.precision)
+        triples = [
+            (query, positive, negative)
+            for query, positive, found in mined(loaded, records, documents, mining, judge)
+            for negative in found or [""]
+        ]
+    kept = [triple for triple in triples if triple[2]]
+    _write(out, kept)
+    alone = len(triples) - len(kept)
+    if alone:
+        progress(f"warning: {alone} of {len(records)} pairs have no negative within the margins")
+    report = {"pairs": len(records), "triples": len(kept), "without": alone}
+    echo(json.dumps(report) if shared.as_json else f"{len(kept):,} triples of {len(records):,} pairs in {out}")
+
+
+def _pairs(path: str) -> list[tuple[str, str]]:
+    """Queries and right documents of a file. Raises DataError, UsageError: names file and line."""
+    from atento.config.recipe import SourceConfig
+    from atento.config.tables.formats import FORMATS, format_of, rule_of_endings
+    from atento.config.tables.task_spec import Field
+    from atento.data.files.source_lines import open_binary
+    from atento.data.files.source_records import columns_of
+    from atento.data.records.reader import read_records
+    from atento.errors import UsageError
+
+    fields = (Field("text"), Field("pair"))
+    form = format_of(path, None, fields)
+    if form is None or not FORMATS[form].table:
+        raise UsageError(f"PAIRS {rule_of_endings(path, fields)}")
+    with open_binary(Path(path), path) as stream:
+        names = columns_of(form, stream, path)
+    named = [columns for columns in (("query", "positive"), ("text", "pair")) if {*columns} <= {*names}]
+    if not named and not FORMATS[form].by_number:
+        raise UsageError(f"{path} has no columns query and positive, nor text and pair: got {', '.join(names)}")
+    text, pair = named[0] if named else (0, 1)
+    records = read_records(SourceConfig(file=path, text=text, pair=pair), fields, Path())
+    for warning in records.warnings():
+        progress(f"warning: {warning}")
+    return list(zip(records["text"], records["pair"]))
+
+
+def _write(out: Path, triples: list[tuple[str, str, str]]) -> None:
+    """Write the triples in the format of the file's ending. Raises UsageError: a text does not fit into a .tsv file."""
+    from atento.errors import UsageError
+    from atento.storage.whole_file import output
+
+    names = ("query", "positive", "negative")
+    if out.suffix.lower() == ".tsv" and any(sign in text for triple in triples for text in triple for sign in "\t\n\r"):
+        raise UsageError(f"--out {out}: a text has a tab or a line end, which a .tsv file cannot hold: write .jsonl")
+    with output(out) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:
+        if out.suffix.lower() == ".jsonl":
+            file.writelines(f"{json.dumps(dict(zip(names, triple)), ensure_ascii=False)}\n" for triple in triples)
+        else:
+            csv.writer(file, delimiter="\t", quoting=csv.QUOTE_NONE, quotechar=None, lineterminator="\n").writerows(
+                [names, *triples]
+            )

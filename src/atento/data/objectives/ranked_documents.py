@@ -1,0 +1,148 @@
+"""Documents of queries with their grades, for objectives that learn their order; a number is given for each.
+
+ids "[CLS] who sleeps [SEP] the cat sleeps [SEP]"   grade 2   query 0
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from atento.config.sections.network import NetworkConfig
+from atento.config.tables.head_kinds import HeadConfig
+from atento.config.tables.objective import ObjectiveConfig
+from atento.data.batches.batch import Batch, Draw, PlannedBatches
+from atento.data.batches.planning import Rows, round_length
+from atento.data.batches.store import MemoryStore, Ragged, Store
+from atento.data.objectives.labels import cut_warning, inputs_of, text_head, texts_as_store
+from atento.data.objectives.numbers import KIND
+from atento.data.objectives.preparation import Preparation
+from atento.data.records.judged_documents import Documents, judged_documents, pairs_of
+from atento.errors import DataError, counted
+
+Targets = Callable[[Tensor, Tensor], Tensor]  # query and grade of each document (B,) -> labels
+
+
+@dataclass(frozen=True)
+class RankedDocuments:
+    """Batches of whole queries. Columns "documents", their rows in `texts`, and "grades"; an example is a query.
+
+    Attributes:
+        kind: the loss, which is that of `Batch.settings`.
+        targets: makes its labels.
+        network: configuration of the network.
+        head: gives the number.
+        texts: queries with documents, encoded.
+    """
+
+    kind: str
+    targets: Targets
+    network: NetworkConfig
+    head: HeadConfig
+    texts: MemoryStore
+
+    def sizes(self, store: Store) -> NDArray[np.float64]:
+        """Return the number of documents of each query."""
+        return store["documents"].lengths.astype(np.float64)
+
+    def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the tokens of all documents of each query, twice."""
+        tokens = self.texts["ids"].lengths
+        lengths = np.array([tokens[store["documents"][row]].sum() for row in range(len(store))])
+        return lengths, lengths
+
+    def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
+        """Return the documents of these queries; it is the same in every epoch."""
+        documents = np.concatenate([store["documents"][row] for row in rows.tolist()])
+        grades = torch.from_numpy(np.concatenate([store["grades"][row] for row in rows.tolist()]))
+        counts = torch.from_numpy(store["documents"].lengths[rows])
+        query = torch.repeat_interleave(torch.arange(len(rows)), counts)
+        labels = self.targets(query, grades)
+        lengths = self.texts["ids"].lengths[documents]
+        length = round_length(lengths, self.network.position_limit)
+        inputs = inputs_of(self.texts, documents, self.network, self.head, length)
+        known: dict[str, Tensor] = {name: torch.from_numpy(lengths) for name in ("ids", "source_ids") if name in inputs}
+        extras, name = {"grade": grades, "query": query}, self.head.name
+        return Batch(inputs, {name: labels}, extras=extras, lengths=known, settings={name: self.kind})
+
+
+def ranked_documents(
+    preparation: Preparation, config: ObjectiveConfig, targets: Targets, *, compares: bool = True
+) -> PlannedBatches:
+    """Return batches of queries with their documents, as many documents an update as `training.batch_tokens` says.
+
+    Long texts are cut, with a counted warning.
+
+    Args:
+        preparation: the split.
+        config: the objective.
+        targets: makes the labels of its loss.
+        compares: whether the loss compares documents of a query; in training, queries whose documents all have one
+            grade are then left out, else grades are mapped from `score_range` to 0 to 1.
+
+    Raises:
+        DataError: as `judged_documents`; grades of one kind only, or one out of `score_range`.
+    """
+    split, training, network = preparation.split, preparation.recipe.training, preparation.network
+    queries, head = judged_documents(split), text_head(network, KIND)
+    if not preparation.held_out:
+        queries = _with_differences(queries, preparation, config.kind, compares)
+    grades = [[grade for grade, _ in documents.values()] for documents in queries.values()]
+    if not compares:
+        low, high = config.score_range or (0.0, 1.0)
+        for documents in queries.values():
+            for grade, row in documents.values():
+                if not low <= grade <= high:
+                    why = "its `score_range`" if config.score_range else "a probability (`score_range` maps others)"
+                    raise DataError(
+                        f"{split.where(row)}: the grade must lie in {low:g} to {high:g}, {why}: got {grade:g}"
+                    )
+        grades = [[(grade - low) / (high - low) for grade in row] for row in grades]
+    first, second = zip(*pairs_of(queries))
+    template = preparation.text_template()
+    texts, cut = texts_as_store(preparation.tokenizer, template, first, second, preparation.longest, network)
+    if cut:
+        preparation.report(cut_warning(cut, counted(len(first), "document"), preparation))
+    ends = np.cumsum([0, *map(len, grades)])
+    rows = [list(range(begin, end)) for begin, end in pairwise(ends)]
+    store = MemoryStore({"documents": Ragged(rows), "grades": Ragged(grades, np.float32)})
+    return PlannedBatches(
+        store,
+        RankedDocuments(config.kind, targets, network, head, texts),
+        budget=training.batch_tokens,
+        seed=training.seed,
+        weight=config.weight,
+        equal_examples=True,
+    )
+
+
+def _with_differences(
+    queries: dict[str, Documents], preparation: Preparation, kind: str, compares: bool
+) -> dict[str, Documents]:
+    """The queries that teach an order; the others are counted in a warning. Raises DataError: there is none."""
+    split, grades = preparation.split, {grade for documents in queries.values() for grade, _ in documents.values()}
+    if len(grades) == 1:
+        raise DataError(
+            f"{split.where(0)}: grades of one kind only: every document has the grade {grades.pop():g}, and none is "
+            "better than another"
+        )
+    if not compares:
+        return queries
+    kept = {
+        query: documents for query, documents in queries.items() if len({grade for grade, _ in documents.values()}) > 1
+    }
+    left_out = [query for query in queries if query not in kept]
+    if not kept:
+        raise DataError(
+            f"{split.where(0)}: no query has documents of two grades, which objective {kind} compares; `pointwise` "
+            "learns from single documents"
+        )
+    if left_out:
+        at = split.where(next(iter(queries[left_out[0]].values()))[1])
+        number = counted(len(left_out), "query", "queries")
+        preparation.report(f"warning: {number} whose documents have one grade left out, first {at}")
+    return kept

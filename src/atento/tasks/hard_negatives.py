@@ -1,0 +1,103 @@
+"""Hard negatives: documents that an encoder takes for answers of a query, and that are none by their margins."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from atento.config.sections.embedding import EmbeddingOptions
+from atento.errors import UsageError
+from atento.tasks.call_options import embedding_for
+from atento.tasks.model_vectors import embed
+from atento.tasks.regression import numbers_of
+from atento.tasks.task_model import TaskModel
+
+_BLOCK = 4_000_000  # cosines in memory at once: 16 MB
+
+
+@dataclass(frozen=True)
+class Mining:
+    """Which documents are negatives of a query.
+
+    Attributes:
+        count: the most negatives of a pair.
+        within: a negative is among so many documents that are nearest to the query.
+        skip: the nearest of these are left out, since they are often unmarked answers.
+        margin: how much lower than the positive a negative scores at least.
+        relative_margin: the same, as a share of the positive's score.
+    """
+
+    count: int = 1
+    within: int = 100
+    skip: int = 0
+    margin: float = 0.0
+    relative_margin: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.count < 1 or self.within < 1 or self.skip < 0:
+            raise UsageError(
+                f"`count` and `within` must be at least 1, and `skip` at least 0: got {self.count}, {self.within} and "
+                f"{self.skip}"
+            )
+        if not (0 <= self.margin < math.inf and 0 <= self.relative_margin < 1):
+            raise UsageError(
+                f"`margin` must be at least 0, and `relative_margin` lie in [0, 1): got {self.margin:g} and "
+                f"{self.relative_margin:g}"
+            )
+
+
+def mined(
+    encoder: TaskModel,
+    pairs: Sequence[tuple[str, str]],
+    corpus: Sequence[str],
+    mining: Mining,
+    ranker: TaskModel | None = None,
+) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield each pair of a query and its right document with its negatives, the nearest first.
+
+    Scores are cosines, or the numbers of a ranker, of which the logistic function is taken. No document is a negative
+    of a query if it equals one of its right documents.
+
+    Args:
+        encoder: makes the vectors, with its prompts of queries and documents, if it has such.
+        pairs: queries with right documents.
+        corpus: the documents to search; those of the pairs if it is empty.
+        mining: which documents are negatives.
+        ranker: a model of pairs that gives numbers; None: there is none.
+    """
+    right: dict[str, set[str]] = {}
+    for query, positive in pairs:
+        right.setdefault(query, set()).add(positive)
+    documents = list(dict.fromkeys([*corpus, *(positive for _, positive in pairs)]))
+    place, queries = {text: number for number, text in enumerate(documents)}, list(right)
+    searched = len(dict.fromkeys(corpus)) or len(documents)  # the positives of the pairs stand behind the corpus
+    names = embedding_for(encoder.config.get("embedding", {}), str(encoder.path), {}).search_prompts()
+    first, second = (_vectors(encoder, texts, name) for texts, name in zip((queries, documents), names))
+    wanted = mining.within + max(map(len, right.values()))
+    nearest: dict[str, list[int]] = {}
+    block = max(1, _BLOCK // len(documents))
+    for begin in range(0, len(queries), block):
+        cosines = first[begin : begin + block] @ second[:searched].T
+        top = np.argsort(-cosines, axis=1, kind="stable")[:, :wanted]
+        for query, row in zip(queries[begin : begin + block], top.tolist()):
+            others = [number for number in row if documents[number] not in right[query]]
+            nearest[query] = others[: mining.within][mining.skip :]
+    row_of = {query: number for number, query in enumerate(queries)}
+    for query, positive in pairs:
+        found = nearest[query]
+        compared = [place[positive], *found]
+        if ranker is None:
+            scores = (second[compared] @ first[row_of[query]]).tolist()
+        else:
+            numbers = numbers_of(ranker, [(query, documents[number]) for number in compared])
+            scores = [0.5 * (1 + math.tanh(number / 2)) for number in numbers]
+        limit = scores[0] - max(mining.margin, mining.relative_margin * abs(scores[0]))
+        negatives = [documents[number] for number, score in zip(found, scores[1:]) if score <= limit]
+        yield query, positive, negatives[: mining.count]
+
+
+def _vectors(encoder: TaskModel, texts: list[str], prompt: str | None) -> NDArray[np.float32]:
+    options: EmbeddingOptions = {"normalize": True}
+    return embed(encoder, texts, **(options if prompt is None else {**options, "prompt_name": prompt}))

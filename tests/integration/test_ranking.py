@@ -1,0 +1,221 @@
+"""The task ranking through recipe, command and Python: grades, triples, files of TREC, mining, what is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import atento
+from atento.errors import AtentoError
+from atento.metrics import METRICS
+from atento.runs.train import TrainedRun
+from conftest import ForkServer, refused
+
+pytestmark = pytest.mark.integration
+
+NETWORK = {
+    "architecture": "encoder",
+    "d_model": 32,
+    "d_ff": 64,
+    "n_heads": 2,
+    "n_layers": 1,
+    "dropout": 0.0,
+    "max_len": 32,
+    "positions": {"kind": "learned"},
+    "embedding": {"segments": 2},
+}
+TRAINING = {"steps": 60, "batch_tokens": 16, "learning_rate": 5e-3, "warmup": 5, "precision": "float32"}
+ANIMALS, DOINGS = ("cat", "dog", "bird", "fish"), ("sleeps", "eats", "sings", "swims")
+GRADED = [
+    (f"who {doing}", f"the {animal} {other}", int(doing == other) * (1 + (animal in ("cat", "dog"))))
+    for doing in DOINGS
+    for animal in ANIMALS
+    for other in DOINGS
+    if doing == other or animal != "bird"
+]
+TRIPLES = [
+    (f"who {doing}", f"the {animal} {doing}", f"the {animal} {other}")
+    for doing in DOINGS
+    for animal in ANIMALS
+    for other in DOINGS
+    if other != doing
+]
+
+
+def recipe(**changes: Any) -> dict[str, Any]:
+    return {
+        "task": "ranking",
+        "data": {"train": {"memory": "train"}},
+        "tokenizer": {"kind": "word", "vocab_size": 100},
+        "network": NETWORK,
+        "training": TRAINING,
+    } | changes
+
+
+def write(path: Path, names: str, records: list[Any]) -> None:
+    path.write_text("\n".join([names.replace(" ", "\t"), *("\t".join(map(str, row)) for row in records)]) + "\n")
+
+
+@pytest.fixture(scope="module")
+def ranked(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
+    here = tmp_path_factory.mktemp("ranking")
+    for split in ("train", "valid"):
+        write(here / f"{split}.tsv", "query document grade", GRADED)
+    fields = {"query": "query", "document": "document", "grade": "grade"}
+    data = {split: {"file": f"{split}.tsv", **fields} for split in ("train", "valid")}
+    (here / "ranker.json").write_text(json.dumps(recipe(data=data)))
+    return atento.train(here / "ranker.json", out=here / "run", threads=1)
+
+
+def test_grades_are_learned_and_scored(ranked: TrainedRun, server: ForkServer) -> None:
+    """`evaluate` has the scores of the files that a user writes of the model's numbers, in both forms."""
+    here, model = ranked.folder.parent, atento.load(ranked.folder)
+    assert ranked.best is not None and ranked.best > 0.8
+    scores = atento.evaluate(model, here / "valid.tsv")
+    assert list(scores) == ["ndcg@10", "map", "mrr"] and scores["ndcg@10"].value == pytest.approx(ranked.best)
+    assert scores["map"].interval()[0] <= scores["map"].value
+    numbers = model.similarity([query for query, _, _ in GRADED], [document for _, document, _ in GRADED])
+    names = {document: f"d{n}" for n, (_, document, _) in enumerate(GRADED)}
+    run, qrels = [], []
+    for (query, document, grade), number in zip(GRADED, numbers):
+        topic = query.replace(" ", "-")
+        run.append(f"{topic} Q0 {names[document]} 1 {number!r} atento")
+        qrels.append(f"{topic} 0 {names[document]} {grade}")
+    (here / "my.run").write_text("\n".join(run) + "\nextra Q0 d1 1 0.5 atento\n")
+    (here / "right.qrels").write_text("\n".join(qrels) + "\n")
+    rows = [{"query": query, "document": document, "score": n} for (query, document, _), n in zip(GRADED, numbers)]
+    (here / "run.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rows = [{"query": query, "document": document, "grade": grade} for query, document, grade in GRADED]
+    (here / "qrels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for metric in ("ndcg@10", "map", "mrr"):
+        for files in (("my.run", "right.qrels"), ("run.jsonl", "qrels.jsonl")):
+            done = server.run("score", metric, *files, "--json", "--interval", cwd=here)
+            found = json.loads(done.stdout)
+            assert found["value"] == pytest.approx(scores[metric].value, abs=1e-6)
+            assert found["interval"]["low"] <= found["value"] <= found["interval"]["high"]
+            assert ("1 query without grades left out, first 'extra'" in done.stderr) == (files[0] == "my.run")
+    done = server.run("score", "map", "my.run", "right.qrels", "--against", "my.run", "--samples", "50", cwd=here)
+    assert "p = 1" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize("objective", ["pointwise", "ranknet", "listnet"])
+def test_triples_are_learned_by_every_objective(objective: str, tmp_path: Path) -> None:
+    """Whole queries are held out, so that no query is in both parts."""
+    data = {"train": {"memory": "train"}, "held_out": 12}
+    run = atento.train(recipe(data=data, objective=objective), data={"train": TRIPLES}, out=tmp_path / "run", threads=1)
+    model = atento.load(run.folder)
+    score = atento.evaluate(model, TRIPLES, metrics="ndcg@10,recall@3")
+    assert score["ndcg@10"].value > 0.75
+    log = (tmp_path / "run" / "metrics.jsonl").read_text()
+    assert '"ndcg@10"' in log and [float(n) for n in score["recall@3"].per_sentence()]
+
+
+def test_negatives_are_mined_within_margins(ranked: TrainedRun, tmp_path: Path, server: ForkServer) -> None:
+    """As a search over all documents finds them; a ranker scores in place of the encoder."""
+    encoder = recipe(
+        task="embedding", training=TRAINING | {"steps": 15}, embedding={"prompts": {"query": "who ", "passage": "the "}}
+    )
+    pairs = [(query, document) for query, document, grade in GRADED if grade == 2]
+    related = [(query, document) for query, document, grade in GRADED if grade]
+    made = atento.train(encoder, data={"train": related}, out=tmp_path / "encoder", threads=1)
+    write(tmp_path / "pairs.tsv", "query positive", pairs)
+    corpus = list(dict.fromkeys(document for _, document, _ in GRADED))
+    (tmp_path / "corpus.txt").write_text("\n".join(corpus) + "\n")
+    more = ("--corpus", "corpus.txt", "--negatives", "2", "--margin", "0.1", "--within", "9", "--out")
+    done = server.run("data", "mine", "pairs.tsv", "--encoder", "encoder", *more, "found.jsonl", cwd=tmp_path)
+    model, lines = atento.load(made.folder), (tmp_path / "found.jsonl").read_text().splitlines()
+    queries = model.embed([query for query, _ in pairs], normalize=True, prompt_name="query")
+    documents = model.embed(corpus, normalize=True, prompt_name="passage")
+    expected = []
+    for (query, positive), cosines in zip(pairs, queries @ documents.T):
+        right = {document for own, document in pairs if own == query}
+        order = [corpus[n] for n in np.argsort(-cosines) if corpus[n] not in right][:9]
+        score = dict(zip(corpus, cosines))
+        found = [document for document in order if score[document] <= score[positive] - 0.1][:2]
+        expected += [{"query": query, "positive": positive, "negative": document} for document in found]
+    assert [json.loads(line) for line in lines] == expected and expected
+    assert done.stdout.startswith(f"{len(expected)} triples of {len(pairs)} pairs")
+    judged = server.run(
+        "data", "mine", "pairs.tsv", "--encoder", "encoder", "--ranker", str(ranked.folder), *more, "found.tsv",
+        cwd=tmp_path,
+    )  # fmt: skip
+    judge = atento.load(ranked.folder)
+    rows = [line.split("\t") for line in (tmp_path / "found.tsv").read_text().splitlines()[1:]]
+    logistic = [
+        1 / (1 + np.exp(-np.array(judge.similarity([r[0] for r in rows], [r[n] for r in rows])))) for n in (1, 2)
+    ]
+    assert rows and (logistic[0] - logistic[1] >= 0.1 - 1e-6).all(), judged.stderr
+    write(tmp_path / "wrong.tsv", "query negative", pairs)
+    for files, message in (
+        (("pairs.txt", "x.tsv"), "PAIRS must end in one of"),
+        (("pairs.tsv", "x.txt"), "--out must end in .tsv or .jsonl"),
+        (("pairs.tsv", "x.tsv", "--relative-margin", "1"), "`relative_margin` lie in [0, 1): got 0 and 1"),
+    ):
+        source, *target = files
+        refused(server.run("data", "mine", source, "--encoder", "encoder", "--out", *target, cwd=tmp_path), message)
+
+
+@pytest.mark.parametrize(
+    ("records", "changes", "message"),
+    [
+        ([("a", "b", 1), ("a", "", 0)], {}, r"data\['train'\]:1: query 'a' without a document: `document` is blank"),
+        ([("a", "b", 1), ("a", "c", 1)], {}, "grades of one kind only: every document has the grade 1"),
+        ([("a", "b", 1), ("c", "d", 0)], {}, "no query has documents of two grades, which objective lambda-loss"),
+        ([("a", "b", 1), ("a", "b", 0)], {}, "'b' of query 'a' has the grade 0, and 1 in"),
+        ([("a", "b", "b")], {}, "'b' of query 'a' has the grade 0, and 1 in"),
+        ([("a", "b", -1), ("a", "c", 1)], {}, "the grade must lie in 0 to 30: got -1"),
+        ([("a", "b", 0), ("a", "c", 3)], {"objective": "pointwise"}, r"must lie in 0 to 1, a probability .*: got 3"),
+        ([{"query": "a", "document": "b"}], {}, "has query, document, grade, or query, positive, negative: got query"),
+        (GRADED, {"metrics": ["bleu"]}, "unknown metric 'bleu'"),
+        (GRADED, {"objective": "cosine"}, "objective cosine .*"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_ranked_is_one_sentence(
+    records: list[Any], changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(AtentoError, match=message) as error:
+        atento.train(recipe(**changes), data={"train": records}, out=tmp_path / "run")
+    assert "\n" not in str(error.value)
+
+
+def test_an_unknown_field_names_file_and_line(tmp_path: Path) -> None:
+    source = "task: ranking\ndata:\n  train: {file: train.tsv, query: query, documnet: d, grade: grade}\n"
+    (tmp_path / "my.yaml").write_text(source)
+    with pytest.raises(AtentoError, match=r"my.yaml:3:\d+: .*'?documnet.*document"):
+        atento.train(tmp_path / "my.yaml", out=tmp_path / "run")
+    write(tmp_path / "train.tsv", "query document grade", [("who sleeps", "the cat", 1), ("who eats", "", 0)])
+    (tmp_path / "my.yaml").write_text(source.replace("documnet: d", "document: document"))
+    with pytest.raises(AtentoError, match=r"train.tsv:3: query 'who eats' without a document: `document` is blank"):
+        atento.train(tmp_path / "my.yaml", out=tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("run", "qrels", "message"),
+    [
+        ("q1 Q0 d1 1 0.5 t\n", "q1 0 d1 1\nq2 0 d1 1\n", "right.qrels:2: query 'q2' has no documents in my.run"),
+        ("q1 Q0 d1 1 0.5\n", "q1 0 d1 1\n", "my.run:1: must be `query Q0 document rank score tag`"),
+        ("q1 Q0 d1 1 x t\n", "q1 0 d1 1\n", "my.run:1: the score must be a finite number: got 'x'"),
+        ("q1 Q0 d1 1 1 t\nq1 Q0 d1 2 1 t\n", "q1 0 d1 1\n", "my.run:2: query 'q1' has the document 'd1' twice"),
+        ("q1 Q0 d1 1 0.5 t\n", "q1 0 d1 0\n", "right.qrels: no document is right: a grade must be above 0"),
+        ("", "q1 0 d1 1\n", "my.run: holds no documents"),
+    ],
+)  # fmt: skip
+def test_files_of_rankings_are_read_strictly(
+    run: str, qrels: str, message: str, tmp_path: Path, server: ForkServer
+) -> None:
+    (tmp_path / "my.run").write_text(run)
+    (tmp_path / "right.qrels").write_text(qrels)
+    refused(server.run("score", "ndcg", "my.run", "right.qrels", cwd=tmp_path), message)
+
+
+def test_one_ranking_by_hand() -> None:
+    """Grades 0, 3, 1 in this order, and a right document that was not found."""
+    references = [("q", "a", 0), ("q", "b", 3), ("q", "c", 1), ("q", "d", 2)]
+    scores = [3.0, 2.0, 1.0, None]
+    dcg, best = 3 / np.log2(3) + 1 / np.log2(4), 3 + 2 / np.log2(3) + 1 / np.log2(4)
+    assert METRICS["ndcg"].score(scores, references).value == pytest.approx(dcg / best)
+    assert METRICS["map"].score(scores, references).value == pytest.approx((1 / 2 + 2 / 3) / 3)
+    assert METRICS["mrr"].score(scores, references).value == 0.5
+    assert METRICS["recall@3"].score(scores, references).value == pytest.approx(2 / 3)
