@@ -16,6 +16,7 @@ from atento import terminal
 from atento.cli.messages import CommandLineError, sentence
 from atento.config.tables.verbs import VERBS
 from atento.errors import AtentoError
+from atento.start_up import without_collections
 from atento.terminal import echo
 from atento.version import __version__
 
@@ -112,7 +113,9 @@ def main() -> None:
     debug = "--debug" in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != "--debug"]
     try:
-        status = application(_command())(prog_name="atento", standalone_mode=False)
+        with without_collections():
+            app = application(_command())
+        status = app(prog_name="atento", standalone_mode=False)
         sys.stdout.flush()
         if status:  # from `typer.Exit`; commands return None
             sys.exit(status)

@@ -14,6 +14,7 @@ from typer.models import ArgumentInfo
 
 from atento.cli.completion import models, words
 from atento.errors import UsageError
+from atento.start_up import without_collections
 from atento.terminal import echo
 
 if TYPE_CHECKING:
@@ -77,10 +78,11 @@ def check_order(model: str, *files: str) -> None:
 @contextmanager
 def running(seed: int, threads: int | None) -> Iterator[None]:
     """Set the random seed and the number of threads; print warnings as lines on standard error."""
-    import torch
+    with without_collections():
+        import torch
 
-    from atento.cli.shown_warnings import warnings_as_lines
-    from atento.precision import threads as thread_scope
+        from atento.cli.shown_warnings import warnings_as_lines
+        from atento.precision import threads as thread_scope
 
     torch.manual_seed(seed)
     with thread_scope(threads), warnings_as_lines():
@@ -101,9 +103,11 @@ class ModelOptions:
     def loaded(self, model: str) -> "Iterator[Model]":
         """The model, in the context of `running`."""
         with running(self.seed, self.threads):
-            from atento.model import load  # with torch, which the process that hands out blocks does not need
+            with without_collections():
+                from atento.model import load  # with torch, which the process that hands out blocks does not need
 
-            yield load(model, device=self.device, precision=self.precision)
+                loaded = load(model, device=self.device, precision=self.precision)
+            yield loaded
 
 
 def with_options(**texts: str | None) -> Callable[[Callable[..., None]], Callable[..., None]]:

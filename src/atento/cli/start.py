@@ -6,8 +6,10 @@ import signal
 def main() -> None:
     """Run the command line. Ctrl-C gives exit status 130, except in training, which saves a checkpoint."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # before the imports below, which take tenths of a second
-    from atento.cli.main import main as run
+    from atento.start_up import without_collections
 
+    with without_collections():
+        from atento.cli.main import main as run
     run()
 
 

@@ -61,7 +61,7 @@ class WorkerProcess:
             ModelError: the model cannot be loaded; with the sentence of `atento.load`.
         """
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "atento_serve.engine.worker"),
+            *(sys.executable, "-m", "atento_serve.engine.start_worker"),
             stdin=PIPE,
             stdout=PIPE,
             limit=LONGEST,

@@ -20,6 +20,7 @@ from atento.errors import AtentoError, ModelError
 from atento.inference.choose import pack_weights
 from atento.inference.plain import WritingNetwork
 from atento.model import Model, load
+from atento.start_up import without_collections
 from atento.training.allocator import keep_kernels, return_freed_memory
 from atento_serve.chat.conversations import Conversations, prompts
 from atento_serve.engine.inbox import Inbox
@@ -146,7 +147,8 @@ def main() -> None:
     if settings["threads"]:
         torch.set_num_threads(settings["threads"])
     try:
-        model = load(settings["path"], device=settings["device"], precision=settings["precision"])
+        with without_collections():
+            model = load(settings["path"], device=settings["device"], precision=settings["precision"])
         if model.tokenizer is None and model.words is None:
             raise ModelError(f"{settings['path']} has no tokenizer: the service reads texts")
         seed_decoding(model, settings["seed"])
@@ -161,7 +163,3 @@ def main() -> None:
         sys.exit(2)
     outbox.send({"loaded": description})
     worker.run()
-
-
-if __name__ == "__main__":
-    main()
