@@ -56,6 +56,7 @@ ROOMS: dict[str, set[str]] = {
     "terminal": set(),
     "nfc": set(),
     "processes": set(),
+    "start_up": set(),
     "config": {"errors", "limits", "metrics"},
     "text": {"errors", "limits", "nfc", "processes"},
     "metrics": {"errors", "nfc"},
@@ -80,11 +81,22 @@ ROOMS: dict[str, set[str]] = {
     "notes": LOW | {"attention", "decoding", "metrics", "text"},
     "convert": USED | {"model"},
     "atento_world": {"errors"},
-    "atento_serve": USED | {"model", "nfc", "terminal"},
+    "atento_serve": USED | {"model", "nfc", "start_up", "terminal"},
     "atento_lab": USED | {"model", "suites", "notes", "terminal", "atento_world"},
     "benchmarks": USED | {"model", "notes", "convert", "nfc", "atento_world", "atento_lab", "atento_serve"},
     "cli": USED
-    | {"model", "convert", "evaluation", "demo", "suites", "scale", "terminal", "atento_serve", "atento_lab"},
+    | {
+        "model",
+        "convert",
+        "evaluation",
+        "demo",
+        "suites",
+        "scale",
+        "start_up",
+        "terminal",
+        "atento_serve",
+        "atento_lab",
+    },
     "__init__": {"errors", "precision", "model", "runs", "text", "evaluation", "suites"},
     "__main__": {"cli"},
 }
@@ -96,6 +108,10 @@ LATE = {
         "data/records/reader.py",
         "atento_world",
     ): "the micro-world is built when a recipe asks for it, not by every reader of files",
+    (
+        "atento_serve/engine/start_worker.py",
+        "atento_serve.engine",
+    ): "what a worker imports is imported without collections of garbage",
 }
 
 
