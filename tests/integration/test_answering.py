@@ -262,7 +262,8 @@ CHARACTERS = {"filters": [[1, 16], [2, 16]], "n_highway": 1, "d_char": 8}
         ({"architecture": "recurrent-seq2seq", "d_model": 32, "n_layers": 1, "dropout": 0.0, "recurrent": {}}, 45),
         ({"architecture": "recurrent-lm", "d_model": 32, "n_layers": 1, "dropout": 0.0, "recurrent": {}}, 45),
         pytest.param({**ELMO, "elmo": {"d_cell": 32, "characters": None}}, 45, marks=pytest.mark.slow),
-        ({**ELMO, "elmo": {"d_cell": 32, "characters": CHARACTERS}}, 30),
+        # as test_classification.py has it
+        pytest.param({**ELMO, "elmo": {"d_cell": 32, "characters": CHARACTERS}}, 30, marks=pytest.mark.slow),
     ],
     ids=lambda value: value.get("preset", value.get("architecture")) if isinstance(value, dict) else "",
 )

@@ -200,6 +200,7 @@ def test_training_data_are_held_out_where_there_is_no_other_labelled_file(folder
     assert task["value"] == pytest.approx(100 * validated)
 
 
+@pytest.mark.slow  # test_run_resume.py kills a run; the test above goes on with finished tasks
 def test_a_killed_command_goes_on_with_the_run_it_was_in(folder: Path, server: ForkServer) -> None:
     glue = ("glue", "data", "bert", "training.steps=30", "training.checkpoint_every=5", "--tasks", "rte,wnli")
     straight = server.run(*glue, "--threads", "1", "--out", "straight", "--json", cwd=folder)

@@ -115,6 +115,7 @@ def test_ordinary_ids_are_all_but_special_ones_wherever_these_stand(tokenizer: T
 # Verbs
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("architecture", [name for name in ARCHITECTURES if name != "encoder"])
 @pytest.mark.filterwarnings("ignore:the exact search", "ignore:.*outputs? .*different")
@@ -227,6 +228,7 @@ BROKEN: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("options", BROKEN, ids=str)
 def test_a_fault_of_one_text_fails_that_job_alone(

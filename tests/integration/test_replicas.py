@@ -81,9 +81,7 @@ def furthest(one: Path, two: Path) -> float:
     return max(abs(a["loss"] - b["loss"]) / a["loss"] for a, b in pairs)
 
 
-@pytest.mark.parametrize(
-    "size", [2, 3, pytest.param(4, marks=pytest.mark.slow), pytest.param(8, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("size", [2, *(pytest.param(size, marks=pytest.mark.slow) for size in (3, 4, 8))])
 def test_exact_mode_has_the_bits_of_one_process(
     server: ForkServer, place: Path, alone: dict[str, Path], size: int
 ) -> None:
@@ -129,7 +127,13 @@ def test_fast_mode_agrees_with_one_process(server: ForkServer, place: Path, alon
     assert [event["nll"] for event in ours] == pytest.approx([event["nll"] for event in theirs], rel=5e-5)
 
 
-@pytest.mark.parametrize("fault", ["mean_of_means", "counts_not_reduced", "dropout_by_rank"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "mean_of_means",
+        *(pytest.param(fault, marks=pytest.mark.slow) for fault in ("counts_not_reduced", "dropout_by_rank")),
+    ],
+)
 def test_the_comparison_finds_known_bugs(server: ForkServer, place: Path, alone: dict[str, Path], fault: str) -> None:
     train(server, 2, "--out", "run", *SETTINGS, cwd=place, fault=fault)
     assert furthest(alone["fast"], place / "run") > 5e-5
@@ -156,7 +160,13 @@ def test_a_signal_to_one_process_stops_all_and_any_number_continues(
     assert differences(alone["exact"], place / "run") == []
 
 
-@pytest.mark.parametrize("policy, action", [("skip", "the update is skipped"), ("rewind", "those of step 4 again")])
+@pytest.mark.parametrize(
+    "policy, action",
+    [
+        ("skip", "the update is skipped"),
+        pytest.param("rewind", "those of step 4 again", marks=pytest.mark.slow),  # of one: test_training_engine.py
+    ],
+)
 def test_a_loss_that_is_not_finite_on_one_process_is_skipped_by_all(
     server: ForkServer, place: Path, policy: str, action: str
 ) -> None:

@@ -39,9 +39,10 @@ SMALL = [
     "training.validate_every=20",
     "training.checkpoint_every=20",
     "training.samples=1",
-    "data.train.count=400",
-    "data.valid.count=20",
-    "data.test.count=20",
+    "data.train.count=200",
+    "data.valid.count=4",
+    "data.test.count=4",
+    "decoding.max_new_tokens=8",
     "training.steps=100",
 ]
 

@@ -46,17 +46,17 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
             "d_model": 48,
             "d_ff": 96,
             "n_heads": 4,
-            "n_layers": 2,
+            "n_layers": 1,
             "dropout": 0.0,
         },
         "training": {
-            "steps": 300,
+            "steps": 220,
             "batch_tokens": 256,
             "learning_rate": 4e-3,
-            "warmup": 40,
+            "warmup": 20,
             "label_smoothing": 0.0,
-            "validate_every": 300,
-            "checkpoint_every": 300,
+            "validate_every": 220,
+            "checkpoint_every": 220,
         },
     }
     (here / "recipe.json").write_text(json.dumps(recipe), encoding="utf-8")

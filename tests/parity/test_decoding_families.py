@@ -40,6 +40,7 @@ def at_the_front(inputs: Inputs) -> Inputs:
     return replace(inputs, ids=ids, real=real)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("name", WRITERS)
 def test_h1_h12_greedy_equals_transformers(name: str, side: str, tmp_path: Path) -> None:

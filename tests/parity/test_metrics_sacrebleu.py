@@ -43,6 +43,7 @@ REFERENCES = [sentences(1), sentences(2)]
 PREDICTIONS = near(3, REFERENCES[0])
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize(
     ("ours", "theirs", "options", "their_options"),

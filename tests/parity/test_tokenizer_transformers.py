@@ -38,6 +38,7 @@ def strings() -> list[str]:
     ]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("lowercase", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_transformers_reads_our_folder_and_gives_the_same_ids(kind: str, lowercase: bool, tmp_path: Path) -> None:

@@ -141,6 +141,7 @@ def assert_equal(mask: Mask | Tensor | LoweredMask | None, t: int = S, *, atol: 
         torch.testing.assert_close(other[name], expected, rtol=0, atol=atol, msg=f"{name} differs")
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("t", LENGTHS)
 @pytest.mark.parametrize("name", MASKS)
 def test_a19_equals_the_plain_equation_for_every_mask(name: str, t: int) -> None:

@@ -77,6 +77,7 @@ def assert_same(mine: list[list[Hypothesis]], its: list[list[Hypothesis]]) -> No
 # Greedy search
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("kind", ["plain", "fast"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_greedy_search_writes_the_same_tokens_with_any_draft(name: str, kind: str) -> None:

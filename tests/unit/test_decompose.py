@@ -77,6 +77,7 @@ def true_scores(network: EncoderDecoder, kind: str, layer: int) -> Tensor:
     return found[before[0]]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize(("kind", "layer"), [("encoder", 0), ("decoder", 0), ("encoder", 1)])
 @pytest.mark.parametrize("name", SCHEMES)

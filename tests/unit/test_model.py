@@ -331,7 +331,9 @@ def test_a_hypothesis_tells_how_probable_it_is(made: Model) -> None:
         assert hypothesis.log_prob == pytest.approx(float(right.sum()), abs=1e-3)
 
 
-@pytest.mark.parametrize("options", [{"beam": 1}, {"beam": 3}, {"beam": 4, "length_penalty": 0.0}])
+@pytest.mark.parametrize(
+    "options", [{"beam": 1}, {"beam": 3}, pytest.param({"beam": 4, "length_penalty": 0.0}, marks=pytest.mark.slow)]
+)
 def test_v9_neither_batch_size_nor_order_changes_a_translation(made: Model, options: Any) -> None:
     texts = [SENTENCES[n % 20] if n % 7 else "" for n in range(40)]
     right = [made.translate(text, **options) for text in texts]

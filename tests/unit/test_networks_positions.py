@@ -92,6 +92,7 @@ def stored(network: EncoderDecoder) -> set[str]:
 # Decoding -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("cuts", [[1, 2, 3, 4, 5, 6], [2, 5, 6]])
 @pytest.mark.parametrize("name", SCHEMES)
 def test_h12_cached_decoding_equals_uncached(name: str, cuts: list[int]) -> None:

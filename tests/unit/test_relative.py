@@ -116,6 +116,7 @@ def positions_of(kind: str) -> QueryKeyPositions:
     return replace(positions, inverse_rotations=(inverse_rotation,)) if "turned" in kind else positions
 
 
+@pytest.mark.covering
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ["counted", "counted, cached", "given", "given, cached", "given, turned"])
 @pytest.mark.parametrize("name", SCHEMES)

@@ -183,6 +183,7 @@ def network_of(architecture: str) -> Any:
     return network
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("kind", ["plain", "fast", "graphs"])
 @pytest.mark.parametrize("architecture", FAMILIES)
 def test_a_step_function_remembers_nothing_of_a_call(architecture: str, kind: Kind) -> None:

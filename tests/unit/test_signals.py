@@ -35,6 +35,7 @@ def test_r7_the_first_signal_only_raises_the_flag(number: signal.Signals) -> Non
     assert in_child(work) == 0
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("first", STOP_SIGNALS)
 @pytest.mark.parametrize("second", STOP_SIGNALS)
 def test_r7_the_second_ends_the_process_as_it_would_end_any(first: signal.Signals, second: signal.Signals) -> None:

@@ -230,6 +230,7 @@ CHOICE_MASKS: dict[str, Callable[[int], Mask | Tensor | None]] = {
 }
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("n", [1, 2, 50])
 @pytest.mark.parametrize(("t", "s"), [(16, 16), (13, 13), (5, 14), (1, 9)])
 @pytest.mark.parametrize("name", CHOICE_MASKS)

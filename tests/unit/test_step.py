@@ -154,7 +154,7 @@ def test_f1_the_loss_is_over_real_targets_alone() -> None:
     assert float(loss_of(network, noisy, Call(smoothing=0.1))[0].detach()) == pytest.approx(total, rel=1e-12)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("precision", [pytest.param("float32", marks=pytest.mark.slow), "bfloat16", "float16"])
 def test_g6_training_learns(precision: str) -> None:
     """Sixty short pairs are learned by heart."""
     updater = Updater(make(), replace(CONFIG, weight_decay=0.0), precision)
