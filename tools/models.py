@@ -1,6 +1,7 @@
 """Train the models that come with the package again, and write what they do into their table and docs/micro-world.md.
 
     python tools/models.py [NAME ...] [--runs FOLDER]     `make models`: all of them, 15 minutes on two quiet cores
+    python tools/models.py --written [NAME ...]           the same weights in files, and with cards, of this version
 
 Each model is its recipe of the same name with the keys of `MODELS` changed, saved in bfloat16. A finished run in
 FOLDER is not trained again. On one machine the files come out the same, bit by bit.
@@ -88,6 +89,18 @@ def train(name: str, runs: Path) -> dict[str, Any]:
     return row
 
 
+def written(name: str, row: dict[str, Any]) -> dict[str, Any]:
+    """Write the folder of a model again with this version, and return its row of the table."""
+    weights = (FOLDER / name / "model.safetensors").read_bytes()
+    with TemporaryDirectory() as place:
+        saved = atento.load(FOLDER / name, device="cpu").save(Path(place) / name, precision="bfloat16")
+        if (saved / "model.safetensors").read_bytes() != weights:
+            raise SystemExit(f"{name}: the weights would be others")
+        for file in saved.iterdir():
+            shutil.copy(file, FOLDER / name / file.name)
+    return row | {"bytes": sum(file.stat().st_size for file in (FOLDER / name).iterdir())}
+
+
 def card_of(name: str, scores: dict[str, float]) -> str:
     """The text of a model's card before what `save` adds."""
     recipe = load_recipe(name, environment={}).recipe
@@ -120,12 +133,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", choices=[*MODELS, []], metavar="NAME")
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "models")
+    parser.add_argument("--written", action="store_true", help="train nothing: write the files again")
     given = parser.parse_args()
     given.runs.mkdir(parents=True, exist_ok=True)
     FOLDER.mkdir(exist_ok=True)
     table = json.loads(TABLE.read_text(encoding="utf-8")) if TABLE.exists() else {}
     for name in given.names or MODELS:
-        table[name] = train(name, given.runs)
+        table[name] = written(name, table[name]) if given.written else train(name, given.runs)
         table = {known: table[known] for known in MODELS if known in table}
         TABLE.write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
         before, _, rest = PAGE.read_text(encoding="utf-8").partition(HEAD)

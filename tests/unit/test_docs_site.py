@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tools import ratio_chart, site_hooks
+from tools import gallery_pictures, ratio_chart, site_hooks
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -92,6 +92,17 @@ def test_the_chart_of_the_benchmarks_is_drawn_from_their_table() -> None:
     assert found["training Transformer-base, target tokens per second"] == [3.6, 6.6]
     assert [round(1 / one, 2) for one in found["pretrained families, a training step, time"]] == [1.12, 0.56]
     assert all(ratio_chart.LOW <= one <= ratio_chart.HIGH for ratios in found.values() for one in ratios)
+
+
+def test_the_charts_of_the_gallery_are_drawn_from_its_tables() -> None:
+    page = (DOCS / "gallery.md").read_text(encoding="utf-8")
+    tables = dict(zip(gallery_pictures.TABLES, gallery_pictures.rows(page), strict=True))
+    for name, table in tables.items():
+        drawn = (DOCS / "gallery" / f"{name}.svg").read_text("utf-8")
+        assert drawn == gallery_pictures.drawn(table), "tools/gallery_pictures.py"
+    assert [len(table) for table in tables.values()] == [9, 2, 8]
+    assert tables["fine-tuned"][5] == ("names, Portuguese, WikiANN", "entity F1 76.0", 0.76)
+    assert all((DOCS / one).is_file() for one in re.findall(r"\]\((\S+(?:svg|png))\)", page))
 
 
 def test_a_translated_heading_has_the_english_address_too() -> None:

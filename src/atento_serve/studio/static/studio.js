@@ -17,7 +17,6 @@ class Studio {
     this.card = null;   // the chosen model
     this.reasons = {};  // why it cannot feed a screen, by its name
     this.round = 0;     // of updates: an answer that comes after the next one began is dropped
-    this.failed = new Map();  // models that could not be loaded, and why: they are asked for again by hand alone
     this.cards = remembering(16, async (model, b) => [await call("card", { model }), await call("screens", { model, b })]);
     this.traces = remembering(8, (model, text, target) => call("trace", { model, text, ...(target ? { target } : {}) }));
     this.state.addEventListener("change", ({ detail }) => this.update(detail));
@@ -56,6 +55,7 @@ class Studio {
     setLanguage(this.state.get("language") || navigator.languages?.find((one) => one.startsWith("pt")) && "pt-BR" || "en");
     this.screen = null;
     this.shown = "";
+    this.failed = new Map();  // models that could not be loaded, and why: they are asked for again by hand alone
     this.models = menu(t("bar.model"), [], "", (model) => this.state.set({ model, layer: null, head: null, kind: null, pin: null }), { id: "model" });
     this.second = menu(t("bar.second"), [], "", (b) => this.state.set({ b }), { id: "second" });
     this.badge = make("span", { class: "badge", id: "badge" });
