@@ -53,7 +53,7 @@ def measure_pretraining(
                 for who, attention in peers_of(device, precision):
                     contenders[f"{who} {precision}"] = (Theirs, (kind, size, precision, tokens, device, attention))
         measured: dict[str, list[Measurement]] = {}
-        rounds = _ROUNDS if device == "cpu" else 1  # a process that begins on a GPU takes as long as a round
+        rounds = _ROUNDS if device == "cpu" else 1  # to load one takes a GPU as long as a round
         yield from _by_turns(kind, contenders, seconds, rounds, measured)
         yield from _rows(kind, measured, matrix_rate(best, device=device), best)
 

@@ -19,7 +19,7 @@ import torch
 
 from atento.errors import AtentoError, CapabilityError
 from atento.precision import machine_environment
-from benchmarks.devices import peak_of_gpu, wait
+from benchmarks.devices import forget_peak, wait
 
 _PAUSE = 0.25  # seconds between two runs: OpenMP of some libraries keeps its threads spinning for 0.2 s
 _MAX_ROUNDS = 50
@@ -53,6 +53,9 @@ class Measurement:
 class Side:
     """A contender in a separate process with the same number of threads as this one; a context manager that ends it.
 
+    One that is given the device "cuda" runs in this process: waits of threads and memory of a process, for which
+    others are started, are not measured there, and to import a library again takes longer than a round.
+
     A contender of another library (`other_library`) has the environment of the machine, without our waits of threads.
 
     Args:
@@ -72,6 +75,10 @@ class Side:
         environment: Mapping[str, str] | None = None,
         threads: int | None = None,
     ) -> None:
+        self.name = " ".join([kind.__name__, *(str(value) for value in arguments)])
+        self.here = Measured(kind, arguments) if "cuda" in arguments else None
+        if self.here is not None:
+            return
         if environment is None and getattr(kind, "other_library", False):
             environment = machine_environment()
         context: multiprocessing.context.ForkServerContext | multiprocessing.context.SpawnContext
@@ -81,7 +88,6 @@ class Side:
         else:
             context = multiprocessing.get_context("spawn")
         self._pipe, child_pipe = context.Pipe()
-        self.name = " ".join([kind.__name__, *(str(value) for value in arguments)])
         self._process = context.Process(
             target=_serve, args=(child_pipe, kind, arguments, threads or torch.get_num_threads()), daemon=True
         )
@@ -95,11 +101,15 @@ class Side:
 
     def run(self, work: Any) -> Measurement:
         """Run one piece of work and return its measurement."""
-        measurement: Measurement = self._exchange(work)
+        measurement: Measurement = self._exchange(work) if self.here is None else self.here.run(work)
         return measurement
 
     def close(self) -> None:
-        """End the process."""
+        """End the process, or free what the contender holds."""
+        if self.here is not None:
+            self.here = None
+            forget_peak()
+            return
         self._pipe.close()  # the process stops when the pipe is closed
         self._process.join()
 
@@ -135,13 +145,56 @@ def _variables(environment: Mapping[str, str] | None) -> Iterator[None]:
         os.environ.update(before)
 
 
+class Measured:
+    """A contender in this process, and the memory that it holds.
+
+    Args:
+        kind: the class of the contender.
+        arguments: of its `load`.
+
+    Raises:
+        CapabilityError: the contender does not support the arguments.
+    """
+
+    def __init__(self, kind: type[Contender], arguments: tuple[object, ...]) -> None:
+        forget_peak()
+        self._contender = kind()
+        before, on_gpu = memory_mib("VmRSS"), _gpu_memory()[0]
+        self._contender.load(*arguments)
+        self._before = before
+        self._held = _gpu_memory()[0] - on_gpu  # on a GPU, where others may hold theirs in the same process
+
+    def run(self, work: Any) -> Measurement:
+        """Run one piece of work and return its measurement."""
+        wait()
+        on_gpu, _ = _gpu_memory(forget=True)
+        start, start_processor = time.perf_counter(), time.process_time()
+        result = self._contender.run(work)
+        wait()
+        duration, processor = time.perf_counter() - start, time.process_time() - start_processor
+        after, highest = _gpu_memory()
+        peak = memory_mib("VmHWM")
+        above = None if peak is None or self._before is None else max(0.0, peak - self._before)
+        if torch.cuda.is_initialized():
+            above = self._held + highest - on_gpu
+            self._held += after - on_gpu
+        return Measurement(duration, result, above, processor)
+
+
+def _gpu_memory(forget: bool = False) -> tuple[float, float]:
+    """MiB of tensors on the GPU now, and at most since this was asked with `forget`; zeros in a process without one."""
+    if not torch.cuda.is_initialized():
+        return 0.0, 0.0
+    if forget:
+        torch.cuda.reset_peak_memory_stats()
+    return torch.cuda.memory_allocated() / 2**20, torch.cuda.max_memory_allocated() / 2**20
+
+
 def _serve(pipe: Connection, kind: type[Contender], arguments: tuple[object, ...], n_threads: int) -> None:
     """In the separate process: load, report it, then answer each piece of work with a measurement."""
     torch.set_num_threads(n_threads)
-    contender = kind()
-    before = memory_mib("VmRSS")
     try:
-        contender.load(*arguments)
+        measured = Measured(kind, arguments)
     except CapabilityError as error:
         pipe.send(str(error))
         return
@@ -151,14 +204,7 @@ def _serve(pipe: Connection, kind: type[Contender], arguments: tuple[object, ...
             work = pipe.recv()
         except EOFError:
             return
-        wait()
-        start, start_processor = time.perf_counter(), time.process_time()
-        result = contender.run(work)
-        wait()
-        duration, processor = time.perf_counter() - start, time.process_time() - start_processor
-        peak, on_gpu = memory_mib("VmHWM"), peak_of_gpu()
-        above = None if peak is None or before is None else max(0.0, peak - before)
-        pipe.send(Measurement(duration, result, above if on_gpu is None else on_gpu, processor))
+        pipe.send(measured.run(work))
 
 
 def memory_mib(name: str, process: int | str = "self") -> float | None:
@@ -186,7 +232,8 @@ def alternate(
     total_seconds, count = 0.0, 0
     while count < rounds or (total_seconds < seconds * len(sides) and count < _MAX_ROUNDS):
         for name, side in sides.items():
-            time.sleep(_PAUSE)
+            if side.here is None:
+                time.sleep(_PAUSE)
             measurement = side.run(work)
             measurements[name].append(measurement)
             total_seconds += measurement.seconds

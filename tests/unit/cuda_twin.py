@@ -16,6 +16,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from atento import splitmix
+
 CUDA, CPU = torch.device("cuda", 0), torch.device("cpu")
 _INDEXED = ("aten.index.", "aten.index_put", "aten._index_put_impl_", "aten._unsafe_index")
 _INTO_FIRST = ("aten.copy_", "aten.index_put_", "aten._index_put_impl_")
@@ -160,6 +162,8 @@ def cuda_twin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(torch.cuda, name, nothing)
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
     monkeypatch.setattr(torch.cuda, "CUDAGraph", _Graph)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)  # a build for CUDA asks a driver
+    monkeypatch.setattr(splitmix, "_gpu_kernel", lambda: lambda x: CudaTensor(splitmix.mix_(x.held.clone())))
     monkeypatch.setattr(torch.cuda, "graph", _captured)
     # `module.to(dtype)` would give a wrapper other data, and not the tensor that it holds
     monkeypatch.setattr(torch.__future__, "get_overwrite_module_params_on_conversion", lambda: True)

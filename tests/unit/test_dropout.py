@@ -237,3 +237,15 @@ def test_without_randomness_pytorchs_generator_decides() -> None:
     assert fresh(None).seed != first
     torch.manual_seed(0)
     assert fresh(None).seed == first
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+def test_masks_on_a_gpu_are_those_of_the_cpu(dtype: torch.dtype) -> None:
+    """The hash in one kernel, of counters of any sign; masks of elements and of pairs."""
+    for key in (Randomness(1).key(), Randomness(-5, 3, 2).key(), 0):
+        for count in (1, 7, 1000):
+            assert torch.equal(random_bytes(count, key, torch.device("cuda")).cpu(), random_bytes(count, key, CPU))
+        x, pairs = torch.zeros(3, 41, dtype=dtype), torch.zeros(2, 3, 5, 11, dtype=dtype)
+        assert torch.equal(dropout_mask(x.shape, 0.1, key, x.cuda()).cpu(), dropout_mask(x.shape, 0.1, key, x))
+        assert torch.equal(pair_dropout(pairs.cuda(), 0.1, key).cpu(), pair_dropout(pairs, 0.1, key))

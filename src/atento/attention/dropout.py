@@ -6,6 +6,7 @@ of exactly that probability.
 """
 
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -102,6 +103,9 @@ def _as_mask(random: Tensor, p: float, like: Tensor) -> Tensor:
     dropped = min(255, max(1, round(p * 256)))  # bytes below this drop their element
     if torch.compiler.is_compiling():  # fused with what it is multiplied with
         return (random >= dropped).to(like.dtype) * (256 / (256 - dropped))
+    if random.is_cuda:  # two kernels, where each operation is one
+        kept, zero = _two_values(256 / (256 - dropped), like.dtype, like.device)
+        return torch.where(random >= dropped, kept, zero)
     integer = _INTEGER_TYPES[like.dtype]
     kept_value = int(torch.tensor(256 / (256 - dropped), dtype=like.dtype).view(integer))
     below = random.to(integer).sub_(dropped)  # negative if dropped
@@ -109,6 +113,12 @@ def _as_mask(random: Tensor, p: float, like: Tensor) -> Tensor:
     # the shift gives all ones if dropped, else 0; inverted, it selects 0 or the bits of the kept value
     bits = below.bitwise_right_shift_(sign).bitwise_not_().bitwise_and_(kept_value)
     return bits.view(like.dtype)
+
+
+@cache
+def _two_values(kept: float, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """What a mask consists of, as numbers on the device."""
+    return torch.tensor(kept, dtype=dtype, device=device), torch.zeros((), dtype=dtype, device=device)
 
 
 def pair_dropout(

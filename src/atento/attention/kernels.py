@@ -5,12 +5,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from atento.attention.algebra import Mask, additive
 from atento.attention.blocked import blocked
-from atento.attention.cuda_kernels import flex, varlen
+from atento.attention.cuda_kernels import flex, sdpa, varlen
 from atento.attention.dropout import Randomness, fresh, pair_dropout
 from atento.attention.equation import AttentionArgs, weigh
 from atento.attention.lowering import LoweredMask, lower, nothing_allowed
@@ -112,7 +111,7 @@ def fused(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
     if bias is not None and empty is not None:
         bias = bias.masked_fill(empty, 0.0)  # a row of -inf would give NaN, also in the gradients
     attn_mask = None if bias is None else bias.to(q.dtype)
-    out = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, is_causal=is_causal, scale=args.scale)
+    out = sdpa(q, k, v, attn_mask, causal=is_causal, scale=args.scale)
     return out if empty is None else out.masked_fill(empty, 0.0)
 
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from atento.attention.cuda_kernels import sdpa
 from atento.attention.multihead import KeyValues
 from atento.attention.positions import Rotation
 from atento.attention.relative import Shaw
@@ -390,9 +390,7 @@ class FastStepFunction:
     def attend(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """q (N,H,T,K), keys and values (N,Hkv,S,K) -> (N·T,H·K)."""
         grouped = self.heads != self.kv_heads
-        out = F.scaled_dot_product_attention(
-            q.to(keys.dtype), keys, values, attn_mask=mask, scale=self.scale, enable_gqa=grouped
-        )
+        out = sdpa(q.to(keys.dtype), keys, values, mask, scale=self.scale, grouped=grouped)
         return out.to(self.dtype).transpose(1, 2).reshape(len(q) * q.shape[2], -1)
 
     def show(self, ids: Tensor, token_mask: Tensor | None, written: list[list[int]]) -> None:

@@ -8,6 +8,8 @@ from torch import Tensor
 
 Gradients = Sequence[Tensor | None]  # of each parameter; None: the loss does not depend on it
 
+_CONVERTED = 1 << 26  # bytes of gradients that are held in full precision beside their sum
+
 
 class GradientSum(Protocol):
     """Adds the gradients of the parts of an update, on one process or over several."""
@@ -31,14 +33,30 @@ class RunningSum:
 
     def add(self, number: int, gradients: Gradients) -> None:
         """Take in the gradients of a part."""
-        for parameter, gradient in zip(self.parameters, gradients):
-            if gradient is not None and parameter.grad is None:
-                parameter.grad = gradient.to(parameter.dtype, copy=True)  # autograd may return one tensor twice
-            elif gradient is not None and parameter.grad is not None:
-                parameter.grad.add_(gradient)
+        given = [(weight, gradient) for weight, gradient in zip(self.parameters, gradients) if gradient is not None]
+        further = [(weight.grad, gradient) for weight, gradient in given if weight.grad is not None]
+        first = [(weight, gradient) for weight, gradient in given if weight.grad is None]
+        # autograd may return one tensor twice, so the sums are copies
+        for (weight, _), copied in zip(first, _converted(first)):
+            weight.grad = copied
+        if further and further[0][0].is_cuda:  # one kernel adds many gradients, but only of the type of the sums
+            sums = [total for total, _ in further]
+            for group in buckets(sums, _CONVERTED):
+                part, further = further[: len(group)], further[len(group) :]
+                torch._foreach_add_(group, _converted(part))
+        for total, gradient in further:
+            total.add_(gradient)
 
     def finish(self) -> None:
         """`.grad` has the sum already."""
+
+
+def _converted(pairs: Sequence[tuple[Tensor, Tensor]]) -> list[Tensor]:
+    """Copies of the second tensors in the data type of the first."""
+    copies = [torch.empty_like(gradient, dtype=like.dtype) for like, gradient in pairs]
+    if copies:
+        torch._foreach_copy_(copies, [gradient for _, gradient in pairs])
+    return copies
 
 
 class Tree:
