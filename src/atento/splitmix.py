@@ -54,7 +54,7 @@ def mix_(x: Tensor) -> Tensor:
 @cache
 def _gpu_kernel() -> Callable[[Tensor], Tensor]:
     """`mix_` as one kernel, which PyTorch compiles at its first use; operation by operation it is a dozen."""
-    return torch.cuda.jiterator._create_jit_fn(_GPU_CODE)  # type: ignore[no-any-return]
+    return torch.cuda.jiterator._create_jit_fn(_GPU_CODE)
 
 
 _GPU_CODE = f"""template <typename T> T splitmix(T place) {{

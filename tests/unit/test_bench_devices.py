@@ -1,8 +1,8 @@
 """The benches on a device: contenders of a GPU, the loops in float16, waiting and memory; what runs is on the CPU."""
 
 import inspect
+import os
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -151,30 +151,42 @@ def test_both_sides_of_fine_tuning_learn_in_float16(tmp_path: Path) -> None:
     assert list(finetuning._pairs("cpu"))[-1] == ("float32", "float32")
 
 
-def test_a_side_on_a_gpu_is_waited_for_and_its_memory_is_that_of_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sides_on_a_gpu_are_here_and_waited_for_and_their_memory_is_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two contenders of one process: each holds memory from `load` on, and more in and after its first run."""
+    memory = {"now": 0, "peak": 0}
     events: list[str] = []
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: events.append("wait"))
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 3 * 2**20)
+
+    def allocate(mib: int) -> None:
+        memory["now"] += mib << 20
+        memory["peak"] = max(memory["peak"], memory["now"])
 
     class Launches:
-        def load(self) -> None:
+        def load(self, mib: int, device: str) -> None:
             events.append("load")
+            self.mib, self.runs = mib, 0
+            allocate(mib)
 
-        def run(self, work: object) -> object:
+        def run(self, work: object) -> tuple[object, int]:
             events.append("run")
-            return work
+            self.runs += 1
+            if self.runs == 1:
+                allocate(2)  # the state of an optimizer, say
+            allocate(100)
+            allocate(-100)
+            return work, os.getpid()
 
-    def received(works: list[str]) -> Any:
-        if not works:
-            raise EOFError
-        return works.pop()
-
-    works, sent = ["work"], []
-    pipe: Any = SimpleNamespace(send=sent.append, recv=lambda: received(works))
-    processes._serve(pipe, Launches, (), torch.get_num_threads())
-    assert events == ["load", "wait", "run", "wait"]
-    assert sent[0] is None and sent[1].peak_mib == 3.0 and sent[1].result == "work"
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: events.append("wait"))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: memory["now"])
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: memory["peak"])
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: memory.update(peak=memory["now"]))
+    with processes.Side(Launches, 10, "cuda") as small, processes.Side(Launches, 50, "cuda") as large:
+        assert events == ["load", "load"]
+        measured = processes.alternate({"small": small, "large": large}, "work", 0.0, rounds=1)
+    assert events[2:5] == ["wait", "run", "wait"]
+    assert {who: run.peak_mib for who, [run] in measured.items()} == {"small": 112.0, "large": 152.0}
+    assert measured["large"][0].result == ("work", os.getpid())
 
 
 def test_the_memory_of_one_contender_does_not_count_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:

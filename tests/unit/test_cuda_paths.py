@@ -21,6 +21,8 @@ from atento.data.batches.batch import Batch, Part
 from atento.decoding import MBR, Beam, Greedy, Sample, generate
 from atento.errors import UsageError
 from atento.inference.graphs import ROOM, WARM_UP, GraphStepFunction
+from atento.inference.plain import PlainStepFunction
+from atento.inspection.ablation import ablate
 from atento.networks import build_network
 from atento.training.faults import take_update
 from atento.training.replica import joined
@@ -199,6 +201,30 @@ def test_models_on_a_gpu_say_what_they_say_on_a_cpu(name: str, twin: None) -> No
     texts, numbers = zip(*(_parts(repr(each)) for each in (expected, CALLS[name](model))))
     assert texts[0] == texts[1]
     assert numbers[1] == pytest.approx(numbers[0], rel=1e-4, abs=1e-4)
+
+
+def test_searches_of_a_model_on_a_gpu_are_captured(twin: None) -> None:
+    """Those that continue from their newest state; the exact search and drafts have plain steps, and all agree."""
+    texts = ["the white cat sleeps .", "a dog sees the cat ."]
+    on_cpu, model = (atento.load("micro-world-en-pt", device=place) for place in ("cpu", "cuda:0"))
+    assert isinstance(model.search_function(), GraphStepFunction)
+    assert model.search_function() is model.search_function()
+    assert isinstance(model.step_function(), PlainStepFunction)
+    assert on_cpu.search_function() is on_cpu.step_function()
+    many: list[dict[str, Any]] = [
+        {"greedy": True},
+        {"sample": True, "seed": 3},
+        {"mbr": "chrf", "seed": 3},
+        {"exact": True},
+        {"beam": 3, "n_best": 2},
+        {"draft": "ngrams", "greedy": True},
+        {"prefix": "o"},
+        {"glossary": {"cat": "gata"}, "beam": 3},
+    ]
+    for options in many:
+        assert model.translate(texts, **options) == on_cpu.translate(texts, **options), options
+    with ablate(model.network, "encoder", 0, 0):
+        assert isinstance(model.search_function(), PlainStepFunction)
 
 
 def _parts(said: str) -> tuple[str, list[float]]:

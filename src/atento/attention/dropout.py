@@ -6,7 +6,7 @@ of exactly that probability.
 """
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 import torch
 from torch import Tensor
@@ -121,6 +121,41 @@ def _two_values(kept: float, dtype: torch.dtype, device: torch.device) -> tuple[
     return torch.tensor(kept, dtype=dtype, device=device), torch.zeros((), dtype=dtype, device=device)
 
 
+_REPEATED = 1 << 21  # words up to which the counter of a call is kept for the next layer, 16 MiB
+
+
+@lru_cache(maxsize=2)
+def _pair_counter(
+    rows: tuple[int, int],
+    heads: tuple[int, int, int],
+    queries: tuple[int, int, int],
+    all_words: int,
+    words: range | Tensor,
+    device: torch.device,
+) -> Tensor:
+    """The number of each (row, head, query) and then of each word of eight keys, times the increment.
+
+    Args:
+        rows: the first batch row, and how many.
+        heads: the first head, how many, and how many there are in all.
+        queries: the first query, how many, and how many there are in all.
+        all_words: the words of all keys.
+        words: those of the part.
+        device: of the result.
+
+    Returns:
+        int64, (rows x heads x queries x words,).
+    """
+    (row, n_rows), (head, n_heads, all_heads), (query, t, query_len) = rows, heads, queries
+    lines = torch.arange(row, row + n_rows, device=device).view(-1, 1) * all_heads + head
+    lines = (lines + torch.arange(n_heads, device=device)).view(-1, 1) * query_len + torch.arange(
+        query, query + t, device=device
+    )
+    if isinstance(words, range):
+        words = torch.arange(words.start, words.stop, device=device)
+    return (lines.unsqueeze(-1) * all_words + words).mul_(_ODD).flatten()
+
+
 def pair_dropout(
     weights: Tensor,
     p: float,
@@ -155,16 +190,16 @@ def pair_dropout(
         words, word_index = torch.unique(keys.to(device) // 8, return_inverse=True)  # eight keys share one hash
     else:
         low, high = (0, key_len) if keys is None else keys
-        words = torch.arange(low // 8, (high + 7) // 8, device=device)
+        words = range(low // 8, (high + 7) // 8)
     first_query = 0 if queries is None else queries.start
     first_head, all_heads = (0, n_heads) if heads is None else heads
-    # the number of each (row, head, query), then of each word of eight keys, is the counter that is hashed
-    lines = (torch.arange(n_rows, device=device) + (row or 0)).view(-1, 1) * all_heads + first_head
-    lines = (lines + torch.arange(n_heads, device=device)).view(-1, 1) * query_len + torch.arange(
-        first_query, first_query + t, device=device
-    )
-    index = lines.unsqueeze(-1) * ((key_len + 7) // 8) + words  # (B*H,t,words)
-    random = mix_(index.mul_(_ODD).add_(key)).view(torch.uint8).view(n_rows, n_heads, t, 8 * len(words))
+    place = ((row or 0, n_rows), (first_head, n_heads, all_heads), (first_query, t, query_len), (key_len + 7) // 8)
+    few = isinstance(words, range) and n_rows * n_heads * t * len(words) <= _REPEATED
+    if few and not torch.compiler.is_compiling():
+        counter = _pair_counter(*place, words, device) + key
+    else:
+        counter = _pair_counter.__wrapped__(*place, words, device).add_(key)
+    random = mix_(counter).view(torch.uint8).view(n_rows, n_heads, t, 8 * len(words))
     if isinstance(keys, Tensor):
         random = random.index_select(-1, word_index * 8 + keys.to(device) % 8)
     else:

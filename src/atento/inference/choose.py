@@ -48,8 +48,9 @@ def step_function(
     Args:
         network: an encoder-decoder or a language model, on the stack or recurrent, in evaluation mode.
         kind: "plain" is the network's own forward pass. "fast" holds a packed copy of the weights. "graphs" is fast
-            with one CUDA graph a step. "auto" is fast on a CPU where the network supports it, else plain; and plain
-            while a module has a hook, which other passes would not call.
+            with one CUDA graph a step. "auto" is fast on a CPU where the network supports it, else plain, also on a
+            GPU (`captured` then has graphs for most searches); and plain while a module has a hook, which other passes
+            would not call.
         precision: "float32", "bfloat16", or "int8" (fast on a CPU alone). None: the type of the weights.
         device: None: the device of the weights. Another one: the network is copied to it; the copy is `network` of the
             step function, and the one that `observe` can observe.
@@ -77,8 +78,6 @@ def step_function(
     reason = why_not_fast(network)
     if kind == "auto" and hooked(network):
         kind, precision = "plain", None
-    # On a GPU, "auto" takes plain steps. `tools/gpu_session.sh` writes the table that decides: graphs beside plain
-    # steps at the same precision; graphs are to be the choice when each row (1, 16 texts; greedy, beam) is >= 1.1.
     on_cpu = weight.device.type == "cpu"
     if precision == "int8" and (reason is not None or not on_cpu):
         raise CapabilityError(f"int8 is for networks with a fast decoder on the CPU, not for {reason or weight.device}")
@@ -93,6 +92,22 @@ def step_function(
             f"{why}, and plain steps compute in the type of the weights, {weight_dtype}: got {precision}"
         )
     return PlainStepFunction(network)
+
+
+def captured(function: NetworkStepFunction) -> NetworkStepFunction:
+    """What a search that continues from its newest state alone (greedy, sampling, beams) takes for a step function.
+
+    On a GPU these are graphs where the network supports them; on an H100 they are 1.9 to 5.8 times as fast as plain
+    steps (docs/benchmarks/gpu.md). Elsewhere it is the function itself.
+    """
+    network = function.network
+    if type(function) is not PlainStepFunction or not isinstance(network, EncoderDecoder | Decoder):
+        return function
+    weight = next(network.parameters())
+    of_type: dict[torch.dtype, Precision] = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+    if weight.device.type != "cuda" or weight.dtype not in of_type or hooked(network):
+        return function
+    return GraphStepFunction(network, of_type[weight.dtype]) if why_not_fast(network) is None else function
 
 
 def hooked(network: nn.Module) -> bool:

@@ -14,6 +14,7 @@ from atento.attention.algebra import Context, TypedFunction
 # blocks are slow (GPT-2's update took 1.5 times as long with 41 rows as with 128). Large blocks cost memory with a
 # large vocabulary. The aim is 32 MiB of float32 logits.
 _MIN_ROWS, _MAX_ROWS, _BLOCK_LOGITS = 192, 512, 1 << 23
+_GPU_FACTOR = 8  # on a GPU: a block is some thirty short kernels
 _ROW_MULTIPLE = 64  # the last block is padded to a multiple of this, so that oneDNN meets few shapes
 
 
@@ -40,6 +41,11 @@ def plain_cross_entropy(
     return (1 - smoothing) * nll - smoothing * log_probs.mean(dim=-1).sum(), nll
 
 
+def _rows_of_block(hidden: Tensor, vocab_size: int) -> int:
+    rows = min(max(_MIN_ROWS, _BLOCK_LOGITS // vocab_size), _MAX_ROWS)
+    return rows * _GPU_FACTOR if hidden.is_cuda else rows
+
+
 class _ChunkedCrossEntropy(TypedFunction):
     """Computes the gradients in the forward pass, block by block, so that no (N,V) matrix is ever allocated.
 
@@ -63,7 +69,7 @@ class _ChunkedCrossEntropy(TypedFunction):
         bias_sum = 0.0 if bias is None else at_least_float32(bias).sum(dtype=torch.float64)
         loss = torch.zeros((), dtype=torch.float64, device=hidden.device)
         total_nll = torch.zeros_like(loss)
-        rows = min(max(_MIN_ROWS, _BLOCK_LOGITS // vocab_size), _MAX_ROWS)
+        rows = _rows_of_block(hidden, vocab_size)
         for start in range(0, hidden.shape[0], rows):
             h, y = hidden[start : start + rows], targets[start : start + rows, None]
             missing = -len(y) % _ROW_MULTIPLE
@@ -132,7 +138,7 @@ def _scaled_cross_entropy(
 
     Most of a gradient that has not been multiplied by it is below 6e-8, and so 0.
     """
-    rows = min(max(_MIN_ROWS, _BLOCK_LOGITS // weight.shape[0]), _MAX_ROWS)
+    rows = _rows_of_block(hidden, weight.shape[0])
     loss = nll = torch.zeros((), dtype=torch.float64, device=hidden.device)
     for h, y in zip(hidden.split(rows), targets.split(rows)):
         of_block = checkpoint(plain_cross_entropy, h, weight, y, smoothing, bias, use_reentrant=False)

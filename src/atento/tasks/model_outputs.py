@@ -59,7 +59,7 @@ def writer_of(
         "trained": model.trained_length,
         "draft": draft_of(model, decoding),
     }
-    steps = model.step_function()
+    steps = model.step_function() if decoding.exact or shared["draft"] is not None else model.search_function()
     if isinstance(network, Continuing):
         return prompt_writer(network, tokenizer, decoding, steps, prompt_template(network, model.config), **shared)
     # a text without a letter or digit is its own translation

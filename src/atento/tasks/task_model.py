@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.long_texts import LongTextConfig
 from atento.errors import TokenizerError, UsageError
-from atento.inference.choose import NetworkStepFunction, step_function
+from atento.inference.choose import NetworkStepFunction, captured, step_function
 from atento.models.configuration import decoding_config, long_text_config
 from atento.models.word_models import WordModel
 from atento.networks import Network
@@ -63,6 +63,10 @@ class TaskModel:
     def step_function(self) -> NetworkStepFunction:
         """Return the network's step function with the present weights."""
         return step_function(self.network, prompt=prompt_mode(self.network, self.config))
+
+    def search_function(self) -> NetworkStepFunction:
+        """Return that of a search that continues from its newest state alone: greedy search, sampling, beams."""
+        return captured(self.step_function())
 
     def reader(self) -> Network:
         """Return the network that reads texts."""
