@@ -113,7 +113,6 @@ class Model(TaskModel):
         self.stored = stored or {}  # the type of each weight in the file that it was read from
         # by the addresses and versions of the weights that they were made for
         self._step_function: dict[Versions, NetworkStepFunction] = {}
-        self._search_function: dict[Versions, NetworkStepFunction] = {}
         self._reader: dict[Versions, Network] = {}
         self._drafting: dict[str, Model] = {}
         check_int8(network, precision)
@@ -146,7 +145,7 @@ class Model(TaskModel):
             pack_weights(self.network, "int8")
             return_freed_memory()  # that of the weights
         self.precision = self.precision if precision is None else precision
-        self._step_function, self._search_function, self._reader, self._drafting = {}, {}, {}, {}
+        self._step_function, self._reader, self._drafting = {}, {}, {}
         return self
 
     def step_function(self) -> NetworkStepFunction:
@@ -157,13 +156,6 @@ class Model(TaskModel):
         precision: Precision | None = "int8" if self.precision == "int8" else None
         prompt = prompt_mode(self.network, self.config)
         return self._kept(self._step_function, lambda: step_function(self.network, precision=precision, prompt=prompt))
-
-    def search_function(self) -> NetworkStepFunction:
-        """Return the step function of a search that continues from its newest state alone (greedy search, sampling,
-        beams): on a GPU with captured steps. It is made and shared as the step function is.
-        """
-        function = self.step_function()
-        return self._kept(self._search_function, lambda: captured(function))
 
     def reader(self) -> Network:
         """Return the network that reads texts: the fast pass of an encoder with packed weights on a CPU, else

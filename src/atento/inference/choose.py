@@ -3,6 +3,7 @@
 import warnings
 from copy import deepcopy
 from typing import Literal
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -94,6 +95,9 @@ def step_function(
     return PlainStepFunction(network)
 
 
+_captured: WeakKeyDictionary[PlainStepFunction, GraphStepFunction] = WeakKeyDictionary()
+
+
 def captured(function: NetworkStepFunction) -> NetworkStepFunction:
     """What a search that continues from its newest state alone (greedy, sampling, beams) takes for a step function.
 
@@ -107,7 +111,11 @@ def captured(function: NetworkStepFunction) -> NetworkStepFunction:
     of_type: dict[torch.dtype, Precision] = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
     if weight.device.type != "cuda" or weight.dtype not in of_type or hooked(network):
         return function
-    return GraphStepFunction(network, of_type[weight.dtype]) if why_not_fast(network) is None else function
+    if why_not_fast(network) is not None:
+        return function
+    if function not in _captured:  # two threads may both make one; the last is kept
+        _captured[function] = GraphStepFunction(network, of_type[weight.dtype])
+    return _captured[function]
 
 
 def hooked(network: nn.Module) -> bool:
