@@ -18,15 +18,7 @@ from atento.config.tables.renamed_keys import VERSION
 from atento.config.tables.tasks import task_with
 from atento.decoding.trace import Trace
 from atento.errors import CapabilityError, UsageError, path_of
-from atento.inference.choose import (
-    NetworkStepFunction,
-    captured,
-    check_int8,
-    hooked,
-    pack_weights,
-    reader,
-    step_function,
-)
+from atento.inference.choose import NetworkStepFunction, check_int8, hooked, pack_weights, reader, step_function
 from atento.inference.packed_linear import Precision
 from atento.inspection import AttentionRecord
 from atento.models.configuration import CALIBRATION

@@ -39,8 +39,9 @@ MOST: dict[str, float] = {
     "files of attention": 3,
     "files of a step of a beam search": 4,
     "files of an update": 37,
-    "files of a training run": 110,  # attention without a kernel of cuDNN; validation enters the files of `evaluate`; linear maps; windows; judged documents
-    "files of an evaluation": 77,  # so too; one makes the step function, one holds splits; packed modules, linear maps
+    # validation enters the files of `evaluate`; linear maps; windows; judged documents; attention without cuDNN
+    "files of a training run": 110,
+    "files of an evaluation": 77,  # one attends without cuDNN, one makes the step function, one holds splits; packed modules, linear maps
     "files that load a folder of BERT": 55,  # what training and a loaded model share of it, and 8 bits
     "files that save one": 28,
 }
