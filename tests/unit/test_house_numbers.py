@@ -41,7 +41,7 @@ MOST: dict[str, float] = {
     "files of an update": 37,
     # validation enters the files of `evaluate`; linear maps; windows; judged documents; attention without cuDNN
     "files of a training run": 110,
-    "files of an evaluation": 77,  # one attends without cuDNN, one makes the step function, one holds splits; packed modules, linear maps
+    "files of an evaluation": 77,  # attention without cuDNN; what makes the step function, splits, packed modules
     "files that load a folder of BERT": 55,  # what training and a loaded model share of it, and 8 bits
     "files that save one": 28,
 }
