@@ -169,3 +169,18 @@ def test_files_of_an_explanation(tmp_path: Path) -> None:
     with pytest.raises(atento.errors.UsageError, match="at least one explanation"):
         explanation_page([])
     assert "iframe sandbox" in one._repr_html_()
+
+
+def test_fill_explains_its_masks(tmp_path: Path, server: ForkServer) -> None:
+    line = "O gato <mask> a casa velha."
+    done = server.run("fill", "micro-world-mlm", "--explain", "--json", cwd=tmp_path, stdin=f"{line}\n")
+    assert done.status == 0, done.stderr
+    record, model = json.loads(done.stdout), atento.load("micro-world-mlm")
+    assert record["target"] == model.fill(line, top=1)[0].token and "gato" in record["words"]
+    assert record["scores"] == pytest.approx(model.explain(line).scores, abs=1e-5)
+    refused(server.run("fill", "micro-world-mlm", "--explain", "--top", "3", cwd=tmp_path, stdin=line), "--top")
+    refused(
+        server.run("fill", "micro-world-mlm", "--explain", cwd=tmp_path, stdin="O gato.\n"),
+        "no <mask> to fill",
+        status=2,
+    )

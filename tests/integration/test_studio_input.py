@@ -85,6 +85,16 @@ def test_a_word_that_is_pointed_at_lights_up_with_its_tokens(browser: Any, shipp
     assert seen.page.locator(".pointed").count() == 0 and seen.complaints == []
 
 
+def test_what_fills_a_mask_is_explained_as_in_python(browser: Any, shipped: Served) -> None:
+    seen = StudioPage(browser, shipped).go("why", model="micro-world-mlm", text="O gato vê a casa velha.", masked="1,4")
+    model: Any = atento.load("micro-world-mlm")
+    mask = model.tokenizer.specials.roles["mask"]
+    expected = model.explain(f"O {mask} vê a {mask} velha.")
+    words, _, scores = seen.table()
+    assert words == expected.words and scores[:, 0] == pytest.approx(expected.scores, abs=1e-5)
+    assert seen.page.locator(".cards button").all_text_contents()[1:] == [part.target for part in expected.parts]
+
+
 @pytest.mark.parametrize(
     ("model", "count", "language", "task"),
     [

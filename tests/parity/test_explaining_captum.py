@@ -79,3 +79,29 @@ def test_the_number_is_the_log_odds_of_their_label(model: Model, theirs: Any) ->
     with torch.no_grad():
         expected = float(log_odds(network, 0)(ids))
     assert model.explain(TEXT, "leave-out", LABELS[0]).value == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_filled_mask_is_explained_as_captum_explains_it(folder: Path, tmp_path: Path) -> None:
+    config = transformers.BertConfig.from_pretrained(folder)
+    torch.manual_seed(4)
+    network = transformers.BertForMaskedLM(config).eval()
+    tokenizer = transformers.BertTokenizerFast.from_pretrained(folder)
+    network.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    text, model = TEXT.replace("cat", "[MASK]"), atento.load(tmp_path)
+    ids = tokenizer(text, return_tensors="pt")["input_ids"]
+    special = (ids == tokenizer.cls_token_id) | (ids == tokenizer.sep_token_id)
+    at, word = ids[0].tolist().index(tokenizer.mask_token_id), tokenizer.convert_tokens_to_ids("house")
+
+    def log_prob(ids: torch.Tensor) -> torch.Tensor:
+        return torch.log_softmax(network(ids).logits[:, at], dim=-1)[:, word]
+
+    layer, baseline = network.bert.embeddings.word_embeddings, torch.where(special, ids, tokenizer.mask_token_id)
+    captum = attr.LayerIntegratedGradients(log_prob, layer)
+    expected = captum.attribute(ids, baselines=baseline, n_steps=STEPS, method="gausslegendre")
+    ours = model.explain(text, target="house", steps=STEPS)
+    np.testing.assert_allclose(ours.scores, expected.sum(dim=-1)[0].detach().numpy(), atol=2e-6)
+    assert ours.value == pytest.approx(float(log_prob(ids)), abs=1e-5) and max(map(abs, ours.scores)) > 1e-4
+    assert [part.target for part in ours.parts] == ["house"] and ours.target == "house"
+    best = model.fill(text, top=1)[0]
+    assert model.explain(text, "gradient-input").target == best.token

@@ -19,6 +19,7 @@ from atento.errors import CapabilityError, UsageError
 from atento.inspection.attributions import Inputs, Reading, gradient_input, integrated_gradients, leave_out, rolled_out
 from atento.model import Model
 from atento.networks import Network
+from atento.tasks.filling import fill_each
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
 from atento_world import write
@@ -26,12 +27,14 @@ from tiny_families import tiny_config, tiny_model
 
 PAIRS = write("train", 60)
 TEXT, OTHER = PAIRS[0].source, PAIRS[1].source
+MASKED = " ".join(["<mask>" if n in (1, 3) else word for n, word in enumerate(TEXT.split())])
 HEADS = {
     "classification": HeadConfig(kind="classification", labels=("good", "bad", "fair"), name="classification"),
     "multi-label": HeadConfig(kind="multi-label", labels=("x", "y", "z"), name="multi-label"),
     "regression": HeadConfig(kind="regression", name="regression"),
     "tagging": HeadConfig(kind="tagging", labels=("B-PER", "I-PER", "O"), name="tagging"),
     "question-answering": HeadConfig(kind="answer", name="answer"),
+    "masked-language-modeling": HeadConfig("masked-language-model"),
 }
 
 
@@ -67,6 +70,8 @@ def predicted(model: Model, given: Any, target: str | None = None) -> float:
         return log_odds(model.classifications([given])[0][0].probability)
     if task in ("regression", "embedding"):
         return float(model.similarity(*given) if isinstance(given, tuple) else model.similarity(given))
+    if task == "masked-language-modeling":
+        return math.log(math.prod(best[0].probability for best in fill_each(model, [given])[0]))
     if task == "tagging":
         return sum(log_odds(word.probability) for word in model.tag_words(given))
     assert target is not None
@@ -78,6 +83,8 @@ CASES: list[tuple[str, str, Any, str | None]] = [
     ("bert-base", "multi-label", TEXT, None),
     ("bert-base", "classification", (TEXT, OTHER), None),
     ("modernbert-base", "classification", TEXT, None),
+    ("bert-base", "masked-language-modeling", MASKED, None),
+    ("roberta-base", "masked-language-modeling", MASKED, None),
     ("bart-base", "classification", TEXT, None),
     ("t5-small", "classification", TEXT, None),
     ("gpt2", "classification", TEXT, None),
@@ -358,6 +365,10 @@ REFUSED: list[tuple[str, str, Callable[[Model], object], str]] = [
     ("bert-base", "embedding", lambda m: m.explain((TEXT, OTHER), target="x"), "has no `target`"),
     ("transformer-base", "translation", lambda m: m.explain(TEXT, target=3), "`target` must be an output"),
     ("transformer-base", "translation", lambda m: m.explain(TEXT, target=""), "the output is empty"),
+    ("bert-base", "masked-language-modeling", lambda m: m.explain(TEXT), "the text has no .* to fill"),
+    ("bert-base", "masked-language-modeling", lambda m: m.explain(MASKED, target="a"), "a word for each mask, 2 here"),
+    ("bert-base", "masked-language-modeling", lambda m: m.explain(MASKED, target="a zzzzzzzz"), "of one token each"),
+    ("transformer-base", "translation", lambda m: m.explain(MASKED, verb="fill"), "filling masks takes a masked model"),
     ("recurrent-seq2seq", "translation", lambda m: m.explain(TEXT, "rollout", "o"), "attention rollout"),
     ("recurrent-lm", "language-modeling", lambda m: m.explain(TEXT, "rollout", "o"), "attention rollout"),
 ]

@@ -21,7 +21,7 @@ from atento.inspection.attributions import (
 )
 from atento.inspection.explanation import Explanation
 from atento.networks import Encoder
-from atento.tasks.explained_outputs import explained_output
+from atento.tasks.explained_outputs import explained_mask, explained_output
 from atento.tasks.explained_predictions import (
     Explained,
     explained_answer,
@@ -41,6 +41,7 @@ EXPLAINED: dict[str, Callable[..., Explained]] = {
     "translate": explained_output,
     "summarize": explained_output,
     "generate": explained_output,
+    "fill": explained_mask,
 }
 
 
@@ -57,8 +58,9 @@ def explain(
 ) -> Explanation:
     """Explain a prediction: how much each word that the model reads adds to the number that it predicts.
 
-    The number is the log-odds of a label or of the tags of entities; the log-probability of each word of an output; the
-    sum of the scores of the start and the end of an answer; the cosine of two texts, or the number of a regression.
+    The number is the log-odds of a label or of the tags of entities; the log-probability of each word of an output, or
+    of what fills each mask; the sum of the scores of the start and the end of an answer; the cosine of two texts, or
+    the number of a regression.
     See docs/explanations.md.
 
     Args:
@@ -67,9 +69,9 @@ def explain(
         method: integrated-gradients (Sundararajan et al. 2017), gradient-input (Shrikumar et al. 2016), rollout
             (Abnar & Zuidema 2020) or leave-out.
         target: another prediction than the model's own: a label; the number of a word, from 0, with its tag or without;
-            an answer, which is part of the context; an output.
+            an answer, which is part of the context; an output; a word for each mask.
         verb: what the model does, where it does several things: classify, tag, answer, similarity, translate,
-            summarize or generate. None: what it was trained for.
+            summarize, generate or fill. None: what it was trained for.
         steps: of integrated gradients; None: as many as keep the error below 1 % of the total, at most 512.
         options: of `translate` or `generate`, for the output that is explained.
 
@@ -101,7 +103,7 @@ def explain(
 def _verb(model: TaskModel, count: int) -> str:
     """What a model does that can be explained, with that number of texts."""
     verb = str(verb_of(model.config.get("task")))
-    if verb not in EXPLAINED and count == 2:
+    if count == 2 and (verb == "fill" or verb not in EXPLAINED):
         return "similarity"  # of two vectors, which every encoder has
     if verb not in EXPLAINED:
         raise CapabilityError(

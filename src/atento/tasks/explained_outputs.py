@@ -1,4 +1,4 @@
-"""Outputs that can be explained: the log-probability of each word that a model writes, given what it has read."""
+"""Outputs that can be explained: the log-probability of each word that a model writes, or puts in place of a mask."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,11 +10,12 @@ from torch import Tensor
 from atento.attention.masks import causal, prefix
 from atento.config.tables.tasks import task_with
 from atento.data.batches.special_tokens import WITH_SOURCE, special_tokens_of
-from atento.errors import UsageError
+from atento.errors import CapabilityError, UsageError
 from atento.inspection.attributions import Inputs, Reading
 from atento.networks import Encoder, Network
 from atento.tasks.explained_predictions import Explained, summed
 from atento.tasks.explained_texts import TextTokens, TokenGroups, mean_rows, of_ids, text_tokens
+from atento.tasks.filling import mask_log_probs, predicts_masks, target_ids, why_not_filled
 from atento.tasks.generation import prompt_mode, prompt_template
 from atento.tasks.model_outputs import network_for, writer_of
 from atento.tasks.task_model import TaskModel, tokenizer_of
@@ -51,7 +52,31 @@ def explained_output(model: TaskModel, verb: str, texts: Sequence[str], target: 
         rows, columns, first = {"ids": [*prompt, *ids[:-1]]}, {"ids": of_prompt}, len(prompt) - 1
     last = list(columns)[-1]
     columns[last] = [*columns[last], *(groups.of(tokens, place) for place in range(len(ids) - 1))]
-    return _explained(model, network, rows, columns, (groups, tokens, first, name))
+    at = range(first, first + len(ids))
+    return _explained(model, network, rows, columns, (groups, tokens, at, name))
+
+
+def explained_mask(model: TaskModel, verb: str, texts: Sequence[str], target: object) -> Explained:
+    """The log-probability of the token at each mask: the most probable one, or the target's word for it."""
+    if not predicts_masks(model):
+        raise CapabilityError("filled masks are explained of masked models: this one writes what it fills")
+    if len(texts) != 1 or (reason := why_not_filled(model, texts[0])) is not None:
+        raise UsageError("give one text with masks: got two" if len(texts) != 1 else f"the text {reason}")
+    tokenizer, groups = tokenizer_of(model), TokenGroups()
+    template = special_tokens_of(model.network.config, tokenizer, model.config.get("template"))
+    tokens = of_ids(tokenizer, tokenizer.encode_with_mask(texts[0]), "text")
+    row, _, columns = groups.row(tokenizer, template, tokens)
+    at = [place for place, token in enumerate(row) if token == tokenizer.mask_id]
+    if target is None:
+        ids = mask_log_probs(model.reader(), tokenizer, [row] * len(at), at).argmax(dim=-1).tolist()
+    elif isinstance(target, str) and len(target.split()) == len(at):
+        ids = target_ids(tokenizer, target.split())
+    else:
+        raise UsageError(f"`target` must be a word for each mask, {len(at)} here: got {target!r}")
+    words = [tokenizer.decode([token]).strip() or tokenizer.tokens([token])[0] for token in ids]
+    filled = TextTokens(ids, list(range(len(ids))), words, "output")
+    output = (groups, filled, at, " ".join(words))
+    return _explained(model, model.network, {"ids": row}, {"ids": columns}, output, masked=True)
 
 
 def _explained(
@@ -59,16 +84,18 @@ def _explained(
     network: Network,
     rows: dict[str, list[int]],
     columns: dict[str, list[int]],
-    output: tuple[TokenGroups, TextTokens, int, str],
+    output: tuple[TokenGroups, TextTokens, Sequence[int], str],
+    *,
+    masked: bool = False,
 ) -> Explained:
-    """The words of an output, whose first token is predicted at column `first`, as numbers."""
-    groups, tokens, first, name = output
+    """The words of an output as numbers; each of its tokens is predicted `at` a column, `masked` reads both sides."""
+    groups, tokens, at, name = output
     device, last = next(network.parameters()).device, list(rows)[-1]
     inputs = {key: torch.tensor([ids], device=device) for key, ids in rows.items()}
-    inputs["positions"] = torch.tensor([range(first, first + len(tokens.ids))], device=device)
+    inputs["positions"] = torch.tensor([list(at)], device=device)
     order = {word: number for number, word in enumerate(dict.fromkeys(tokens.index))}
     member = [order[word] for word in tokens.index]
-    places = [[first + n for n, part in enumerate(member) if part == number] for number in range(len(order))]
+    places = [[at[n] for n, part in enumerate(member) if part == number] for number in range(len(order))]
     labels = torch.tensor(tokens.ids, device=device)
     prefixed = last == "ids" and prompt_mode(network, model.config) == "prefix"
 
@@ -77,7 +104,7 @@ def _explained(
         positions = given["positions"]
         if prefixed:
             own["mask"] = network.in_place_of_its_mask(prefix(positions[:, 0]))
-        elif isinstance(network, Encoder):
+        elif isinstance(network, Encoder) and not masked:
             own["mask"] = network.in_place_of_its_mask(causal())
         hidden = network(**own, project=False).hidden
         logits = network.project(hidden[torch.arange(len(hidden), device=device)[:, None], positions])

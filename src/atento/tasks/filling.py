@@ -99,12 +99,12 @@ def fill(
     texts = listed(text)
     if top < 1 or (iterations is not None and iterations < 1):
         raise UsageError(f"`top` and `iterations` must be at least 1: got {top} and {iterations}")
-    network, masked = model.network, _predicts_masks(model)
+    network, masked = model.network, predicts_masks(model)
     if iterations is not None and not masked:
         raise UsageError("`iterations` is for masked models; an encoder-decoder writes what it fills by beam search")
     if targets is not None and (not masked or iterations is not None):
         raise UsageError("`targets` is for masked models, and for masks that are filled in their order")
-    ids = None if targets is None else _target_ids(tokenizer_of(model), targets)
+    ids = None if targets is None else target_ids(tokenizer_of(model), targets)
     _check_texts(model, texts)
     if not isinstance(network, EncoderDecoder):
         candidates = _fill_masks(model, texts, top, iterations, ids)
@@ -124,18 +124,18 @@ def fill_each(
     other masks, and then the special tokens too. An encoder-decoder, which has no such probabilities, has one list for
     all masks, that of `fill`. Arguments and errors are those of `fill`.
     """
-    if not _predicts_masks(model):
+    if not predicts_masks(model):
         return [[candidates] for candidates in fill(model, list(texts), top=top, targets=targets)]
     _check_texts(model, texts)
     tokenizer = tokenizer_of(model)
     template = special_tokens_of(model.network.config, tokenizer, model.config.get("template"))
     rows = [template.apply(tokenizer.encode_with_mask(text))[0] for text in texts]
     masks = [(text, at) for text, row in enumerate(rows) for at, token in enumerate(row) if token == tokenizer.mask_id]
-    only = None if targets is None else _target_ids(tokenizer, targets)
+    only = None if targets is None else target_ids(tokenizer, targets)
     found: dict[tuple[int, int], list[Candidate]] = {}
     for batch in by_length([len(rows[text]) for text, _ in masks], _TOKENS):
         read, positions = [rows[masks[number][0]] for number in batch], [masks[number][1] for number in batch]
-        for number, best in zip(batch, _best(_log_probs(model.reader(), tokenizer, read, positions), top, only)):
+        for number, best in zip(batch, _best(mask_log_probs(model.reader(), tokenizer, read, positions), top, only)):
             text, at = masks[number]
             alone = rows[text].count(tokenizer.mask_id) == 1
             filled = [([*rows[text][:at], token, *rows[text][at + 1 :]], value) for value, token in best]
@@ -146,7 +146,7 @@ def fill_each(
     return [[found[text, at] for of, at in masks if of == text] for text in range(len(texts))]
 
 
-def _predicts_masks(model: TaskModel) -> bool:
+def predicts_masks(model: TaskModel) -> bool:
     """Whether a model is a masked one. Raises CapabilityError: nor does it write what fills masks."""
     network = model.network
     masked = network.config.architecture == "encoder" and "vocabulary" in network.heads
@@ -183,7 +183,7 @@ def _writes_spans(model: TaskModel) -> bool:
     return isinstance(model.network, EncoderDecoder) and tokenizer_of(model).specials.get("<extra_id_0>") is not None
 
 
-def _target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:
+def target_ids(tokenizer: Tokenizer, targets: Sequence[str]) -> list[int]:
     """The token of each target. Raises UsageError: there is none, or a target that the vocabulary writes otherwise."""
     ids = []
     for target in targets:
@@ -243,7 +243,7 @@ def _fill_in_order(
         extended: dict[int, list[Combination]] = {text: [] for text, _, _ in open_rows}
         for batch in by_length([len(ids) for _, ids, _ in open_rows], _TOKENS):
             positions = [masked[open_rows[row][0]][number] for row in batch]
-            log_probs = _log_probs(network, tokenizer, [open_rows[row][1] for row in batch], positions)
+            log_probs = mask_log_probs(network, tokenizer, [open_rows[row][1] for row in batch], positions)
             for row, at, best in zip(batch, positions, _best(log_probs, top, targets)):
                 text, ids, log_prob = open_rows[row]
                 extended[text] += [([*ids[:at], token, *ids[at + 1 :]], log_prob + value) for value, token in best]
@@ -287,7 +287,7 @@ def _fill_repeatedly(
 
 
 @torch.inference_mode()
-def _log_probs(network: Network, tokenizer: Tokenizer, rows: list[list[int]], positions: list[int]) -> Tensor:
+def mask_log_probs(network: Network, tokenizer: Tokenizer, rows: list[list[int]], positions: list[int]) -> Tensor:
     """Log-probabilities (B,V) of the token at one position of each row; -inf for those that are not ordinary."""
     device = next(network.parameters()).device
     padded, real = pad_batch(rows, network.config.pad_id)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from atento.cli.cluster_option import with_cluster
-from atento.cli.lines import LineOptions, one_line
+from atento.cli.explain_option import ExplainOptions
+from atento.cli.lines import one_line
 from atento.cli.options import ModelArgument, with_options
 from atento.terminal import write
 
@@ -23,7 +24,7 @@ def register(app: typer.Typer) -> None:
 @with_options(file="One text a line, with the mask of the model, or <extra_id_0> for T5; - is standard input.")
 def fill(
     model: ModelArgument,
-    shared: LineOptions,
+    shared: ExplainOptions,
     top: Annotated[
         int | None,
         typer.Option(min=1, max=1000, metavar="N", help="Print the N best tokens with probabilities, not the text."),
@@ -43,6 +44,8 @@ def fill(
 
     if iterations is not None and top is not None:
         raise UsageError("--iterations gives one candidate: it excludes --top")
+    if shared.explains("fill", model, str, excluded={"--top": top, "--iterations": iterations}):
+        return
     shared.answer(
         "fill",
         model,

@@ -6,16 +6,21 @@ from atento.config.tables.verbs import EXPLANATIONS
 from atento.model import Model
 from atento_serve.engine.verbs import verbs_of
 from atento_serve.studio.reasons import Reason
+from atento_serve.studio.screens.fill_masks import masked_text
 from atento_serve.studio.shelf import Function, Shelf, Values
 from atento_serve.studio.traces import TextFields
 
-_VERBS = ("classify", "tag", "answer", "similarity", "translate", "summarize", "generate")
+_VERBS = ("classify", "tag", "answer", "similarity", "translate", "summarize", "generate", "fill")
 
 
 class WhyFields(TextFields):
-    """A text, the second text or the question where the model reads two, a method, and another prediction."""
+    """A text, the second text or the question where the model reads two, a method, and another prediction.
+
+    `spans` are the words that a masked model fills, as in the screen Fill.
+    """
 
     second: str = ""
+    spans: list[list[int]] | None = None
     method: str = EXPLANATIONS[0]
 
 
@@ -35,7 +40,7 @@ def _explain(shelf: Shelf, fields: WhyFields) -> Values:
     model = shelf.model(fields.model)
     shelf.check_text(model, fields.text, fields.second)
     verb = _verb(model)
-    text: str | tuple[str, str] = fields.text
+    text: str | tuple[str, str] = masked_text(model, fields.text, fields.spans or []) if verb == "fill" else fields.text
     if verb == "answer":
         text = (fields.second, fields.text)
     elif fields.second:

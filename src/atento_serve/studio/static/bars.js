@@ -18,6 +18,9 @@ export function wordSpans(text) {
   return [...text.matchAll(/[\p{L}\p{N}\p{M}'’-]+/gu)].map((match) => [match.index, match.index + match[0].length]);
 }
 
+// The masked words of a text, by their numbers: those of the address, else the second.
+export const maskedWords = (state, spans) => (state.get("masked") || "1").split(",").map(Number).filter((at) => at in spans);
+
 // Places in a text by code points, as Python counts, for places as JavaScript counts; and back.
 export const points = (text, place) => [...text.slice(0, place)].length;
 export const units = (text, place) => [...text].slice(0, place).join("").length;

@@ -1,6 +1,6 @@
 // Fill: press a word to mask it; what the model expects there.
 import { call } from "../api.js";
-import { barFigure, bars, percent, points, tokensOf, wordSpans } from "../bars.js";
+import { barFigure, bars, maskedWords, percent, points, tokensOf, wordSpans } from "../bars.js";
 import { button, folded, make, numberField, table } from "../dom.js";
 import { t } from "../i18n.js";
 
@@ -18,7 +18,7 @@ class Fill {
 
   async update(trace, changed, current) {
     const { state, model } = this.studio, text = state.get("text"), spans = wordSpans(text);
-    const wanted = (state.get("masked") || "1").split(",").map(Number).filter((at) => at in spans);
+    const wanted = maskedWords(state, spans);
     this.words.replaceChildren(...spans.map(([start, end], at) => button(text.slice(start, end), () => this.toggle(wanted, at),
       { class: "word", "aria-pressed": String(wanted.includes(at)), ...tokensOf(trace, points(text, start), points(text, end)) })));
     this.top.querySelector("input").value = state.get("top") || 8;

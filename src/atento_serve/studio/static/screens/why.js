@@ -1,6 +1,6 @@
 // Why: how much each word adds to the number that is predicted, by four methods, on one scale.
 import { call } from "../api.js";
-import { barFigure, tokensOfWords } from "../bars.js";
+import { barFigure, maskedWords, points, tokensOfWords, wordSpans } from "../bars.js";
 import { button, folded, make, menu, number, table } from "../dom.js";
 import { t } from "../i18n.js";
 import { secondText } from "../second_text.js";
@@ -24,7 +24,8 @@ class Why {
     const { state, input } = this.studio, method = METHODS.includes(state.get("method")) ? state.get("method") : METHODS[0];
     this.method.querySelector("select").value = method;
     this.second.show();
-    const found = await call("explain", { ...input, method, second: state.get("second") });
+    const { text } = input, all = wordSpans(text), spans = this.studio.reason("fill") ? [] : maskedWords(state, all).map((at) => all[at].map((place) => points(text, place)));
+    const found = await call("explain", { ...input, method, second: state.get("second"), ...(spans.length ? { spans } : {}) });
     if (!current()) return;
     this.found = found;
     const at = state.get("part") === "" ? -1 : state.number("part"), part = found.parts[at] ?? found;
