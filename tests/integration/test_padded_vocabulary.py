@@ -171,6 +171,7 @@ def test_every_verb_of_the_service_answers(tokenizer: Tokenizer, architecture: s
         "answer": [("Quem dorme ?", "O gato dorme .")],
         "similarity": [("O gato", "A casa")],
         "score": [("O gato", "dorme")],
+        "align": [("O gato", "dorme")],
         "detokenize": [[5, tokenizer.vocab_size + 1]],
     }
     model = padded(tokenizer, architecture)
