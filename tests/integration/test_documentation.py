@@ -90,7 +90,7 @@ def shortened(text: str) -> str:
     fewer = re.sub(r'(write\("\w+", |, )(?:\d+_000|\d00)\)', r"\g<1>40)", text)
     fewer = re.sub(r"--trials \d+", "--trials 1", fewer)
     return re.sub(
-        r"""(steps["']?\s*[=:]\s*|--steps |@)(\d+)""",
+        r"""(steps["']?\s*[=:]\s*|--steps |@(?=\d{3}))(\d+)""",  # and not ndcg@10
         lambda found: f"{found[1]}{max(2, int(found[2]) // 500)}",
         fewer,
     )
@@ -142,7 +142,7 @@ class Session:
             assert block.kind == "text", f"{page}:{block.line}: a block of kind {block.kind!r}"
 
     def command(self, line: str, place: str) -> str:
-        """One command line: `atento` and `echo`, with pipes and a file that the output goes to. What was printed."""
+        """One command line: `atento`, `echo`, `printf`, with pipes and a file for the output. What was printed."""
         if line.startswith(ELSEWHERE):
             target = re.match(r"make (\w+)", line)
             assert not target or f"\n{target[1]}:" in (ROOT / "Makefile").read_text(encoding="utf-8"), (
@@ -153,8 +153,9 @@ class Session:
         passed, printed = "", ""
         for part in line.split(" | "):
             words = shlex.split(part)
-            if words[0] == "echo":
-                passed = " ".join(words[1:]) + "\n"
+            if words[0] in ("echo", "printf"):
+                text = " ".join(words[1:])
+                passed = f"{text}\n" if words[0] == "echo" else text.replace("\\t", "\t").replace("\\n", "\n")
                 continue
             assert words[0] == "atento", f"{place}: {line}"
             done = self.server.run(*words[1:], cwd=self.folder, stdin=passed, env=environment(words[1:], self.folder))
@@ -207,6 +208,9 @@ def session(
     files |= {"pairs.tsv": [f"{one}\t{two}" for one, two in zip(sources[:3], sources[3:6])]}
     files |= {"scored.tsv": [f"{one}\t{two}\t{len(two) / 10}" for one, two in zip(sources[:9], sources[3:12])]}
     files |= {"reviews.tsv": [f"{text}\t{'positive' if 'a' in text else 'negative'}" for text in sources]}
+    ranked = {"my.run": (0, 1), "other.run": (1, 0)}
+    files |= {name: [f"q Q0 d{one} {n + 1} {2 - n} a" for n, one in enumerate(order)] for name, order in ranked.items()}
+    files |= {"right.qrels": ["q 0 d0 1", "q 0 d1 0"], "documents.txt": sources}
     for name, lines in files.items():
         (place / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     (place / "runs").mkdir()
