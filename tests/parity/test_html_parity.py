@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atento_serve.api.html_text import parts_of
+from atento.text.documents.html_text import parts_of
 
 html5lib = pytest.importorskip("html5lib", reason="the package html5lib is not installed")
 pytestmark = pytest.mark.parity

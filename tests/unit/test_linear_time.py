@@ -25,14 +25,14 @@ from atento.metrics.label_names import class_name
 from atento.metrics.rouge import TOKENIZERS
 from atento.nfc import nfc
 from atento.text import Tokenizer, train_tokenizer
+from atento.text.documents.html_text import parts_of
+from atento.text.passages import Passages, joined
 from atento.text.sentences import split_sentences
 from atento.text.words import word_spans
 from atento_serve.api.decoding import stop_strings
 from atento_serve.api.detection import detect
-from atento_serve.api.html_text import parts_of
 from atento_serve.api.libretranslate import TranslateFields
 from atento_serve.api.openai import EmbeddingFields
-from atento_serve.api.passages import Passages, joined
 from atento_serve.chat.rendering import Renderer
 from atento_serve.engine.verbs import _cut
 from atento_serve.http.body import _fields, _in_pairs, _in_parts

@@ -14,9 +14,9 @@ from atento.errors import DataError
 from atento.text.glossary import Glossary, glossary_of_rows
 from atento.text.keeping import Asking, Output, Outputs, Translate, keeping
 from atento.text.kept_spans import Link
+from atento.text.passages import Passages, Piece, joined
 from atento_serve.api.detection import Detected, detect
 from atento_serve.api.language_codes import NAMES, code_of, pair_in
-from atento_serve.api.passages import Passages, Piece, joined
 from atento_serve.http.body import FORMS, content_type, read_object
 from atento_serve.http.clients import Key
 from atento_serve.http.errors import LIBRETRANSLATE, ServiceError, wrong_field

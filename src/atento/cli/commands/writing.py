@@ -18,6 +18,7 @@ from atento.cli.line_work import Work
 from atento.cli.lines import one_line, windows
 from atento.cli.options import ModelArgument, progress, with_options
 from atento.cli.output_paths import output_file
+from atento.cli.translated_document import translate_document
 from atento.terminal import write
 
 if TYPE_CHECKING:
@@ -44,6 +45,15 @@ GlossaryFile = Annotated[
 Protect = Annotated[
     bool, typer.Option("--protect", help="Keep tags, placeholders, addresses, numbers and emoji as they are.")
 ]
+DocumentOut = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", metavar="FILE", help="File of the translated document; with --cluster, the folder of the parts."
+    ),
+]
+PlainLines = Annotated[
+    bool, typer.Option("--lines", help="Read FILE as plain lines, also where its ending is that of a document.")
+]
 Stream = Annotated[bool, typer.Option("--stream", help="Print each output token by token.")]
 TracePage = Annotated[
     str | None,
@@ -59,7 +69,10 @@ TRACED = 16  # lines that --trace takes: each page has some hundred kilobytes
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
-    example = "Example:  echo 'I love NLP' | atento translate runs/demo"
+    example = (
+        "Examples:  echo 'I love NLP' | atento translate runs/demo; "
+        "a document: atento translate runs/demo film.srt --out film.pt.srt"
+    )
     app.command("translate", epilog=example)(with_decoding(with_cluster(translate)))
     example = (
         "Examples:  atento summarize runs/news articles.txt; "
@@ -86,10 +99,15 @@ def translate(
     split_sentences: SplitSentences = False,
     glossary: GlossaryFile = None,
     protect: Protect = False,
+    out: DocumentOut = None,
+    lines: PlainLines = False,
     stream: Stream = False,
     trace: TracePage = None,
 ) -> None:
-    """Translate a text line by line. Empty lines stay empty."""
+    """Translate a text line by line. Empty lines stay empty.
+
+    A document (.srt .vtt .html .md .po .docx) stays one: its structure, times, styles and tags.
+    """
     languages = {"source_language": source_language, "target_language": target_language}
     named: dict[str, Any] = {key: name for key, name in languages.items() if name is not None}
     if glossary is not None:
@@ -98,7 +116,26 @@ def translate(
         named["glossary"] = glossary_of(glossary)
     if protect:
         named["protect"] = True
-    _run(_Request(model, "translate", shared, decoding, stream, trace, named, split_sentences))
+    request = _Request(model, "translate", shared, decoding, stream, trace, named, split_sentences)
+    if shared.cluster is None:
+        from atento.text.documents import FORMATS, is_document
+
+        if not lines and is_document(shared.file):
+            refused = {
+                "--json": shared.as_json,
+                "--skip-bad": shared.skip_bad,
+                "--explain": shared.explain or shared.explain_method or shared.explain_out,
+                "--stream": stream,
+                "--trace": trace,
+                "--n-best": request.options.get("n_best"),
+            }
+            translate_document(shared, model, request.options, out, refused)
+            return
+        if out is not None:
+            from atento.errors import UsageError
+
+            raise UsageError(f"--out is for documents ({', '.join(FORMATS)}): lines go to standard output")
+    _run(request)
 
 
 @with_lines

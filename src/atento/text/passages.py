@@ -4,8 +4,8 @@ import html
 import re
 from collections.abc import Callable, Sequence
 
+from atento.text.documents.html_text import parts_of
 from atento.text.sentences import split_sentences
-from atento_serve.api.html_text import parts_of
 
 _LINES = re.compile(r"([\r\n\u2028\u2029]+)")
 Piece = str | int  # a text that stays, or the number of a sentence

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from itertools import pairwise
 
-from atento_serve.api.html_elements import Kind, OpenElements
+from atento.text.documents.html_elements import Kind, OpenElements
 
 _BLANK = "\\t\\n\\f\\r "
 _VALUE = f"""(?:"[^"]*+(?:"|\\Z)|'[^']*+(?:'|\\Z)|[^{_BLANK}>"'][^{_BLANK}>]*+)"""
@@ -24,10 +24,11 @@ _LONG_NUMBER = re.compile("&#([0-9]{9,}+)")
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a document: markup as it stands there, or a text with its entities resolved."""
+    """A part of a document: markup as it stands there, or a text with its entities resolved; `raw`: as it stands."""
 
     kind: Kind
     text: str
+    raw: str
 
 
 def parts_of(document: str) -> list[Part]:
@@ -51,7 +52,7 @@ def parts_of(document: str) -> list[Part]:
             at = add(elements.kind, _end_of_raw(document, at, raw))
     slices = pairwise([*begins, (len(document), "markup")])
     texts = [(kind, document[begin:end]) for (begin, kind), (end, _) in slices]
-    return [Part(kind, text if kind == "markup" else _unescaped(text)) for kind, text in texts]
+    return [Part(kind, text if kind == "markup" else _unescaped(text), text) for kind, text in texts]
 
 
 def _unescaped(text: str) -> str:

@@ -1,0 +1,48 @@
+"""Documents whose texts are translated and whose structure stays: one file a format, chosen by the ending of a name."""
+
+from collections.abc import Callable
+from pathlib import PurePath
+
+from atento.errors import UsageError, nearest
+from atento.text.documents.catalogues import read_catalogue
+from atento.text.documents.markdown_text import read_markdown
+from atento.text.documents.segments import Document, decoded
+from atento.text.documents.subtitles import read_srt, read_vtt
+from atento.text.documents.web_pages import read_html
+from atento.text.documents.word_files import read_word
+
+FORMATS: dict[str, Callable[[bytes, str], Document]] = {
+    ".srt": decoded(read_srt),
+    ".vtt": decoded(read_vtt),
+    ".html": decoded(read_html),
+    ".htm": decoded(read_html),
+    ".md": decoded(read_markdown),
+    ".po": decoded(read_catalogue),
+    ".docx": read_word,
+}
+"""The ending of a name -> the function of (bytes, name) that reads such a document."""
+
+
+def is_document(name: str) -> bool:
+    """Whether a file of that name is read as a document."""
+    return PurePath(name).suffix.lower() in FORMATS
+
+
+def read_document(data: bytes, name: str) -> Document:
+    """The document in a file.
+
+    Args:
+        data: the content of the file.
+        name: its name, whose ending is the format, and which messages have.
+
+    Raises:
+        DataError: it breaks the rules of its format, says where; or is larger than documents may be. UsageError: no
+            such format.
+    """
+    ending = PurePath(name).suffix.lower()
+    if ending not in FORMATS:
+        raise UsageError(f"{name}: a document must end in {', '.join(FORMATS)}{nearest(ending, list(FORMATS))}")
+    return FORMATS[ending](data, name)
+
+
+__all__ = ["FORMATS", "Document", "is_document", "read_document"]

@@ -1,0 +1,160 @@
+"""A document as pieces: what stays, and segments, whose texts are translated; inline markup as numbered tags."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from atento.errors import DataError, UsageError
+
+MOST = 64 << 20  # bytes of a document
+_TAG = re.compile(r"</?\d+/?>")
+_SPACE = re.compile(r"\s+(?![^<>]*>)")  # none inside a tag
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A text that is translated.
+
+    Attributes:
+        raw: what stands in the document; it stays if the translation is the text itself.
+        text: the text.
+        shown: a translation -> what stands in the document for it.
+    """
+
+    raw: str
+    text: str
+    shown: Callable[[str], str] = str
+
+
+class Document(Protocol):
+    """A document that was read."""
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts of its segments; inline markup in them is numbered tags, such as <0> and </0>."""
+
+    def written(self, translations: Sequence[str]) -> bytes:
+        """The document with translations in place of the texts; with the texts themselves, the same bytes."""
+
+
+@dataclass(frozen=True)
+class TextDocument:
+    """A document of characters."""
+
+    pieces: Sequence[str | Segment]
+    has_mark: bool = False  # the byte order mark
+
+    @property
+    def texts(self) -> list[str]:
+        """See `Document`."""
+        return [piece.text for piece in self.pieces if isinstance(piece, Segment)]
+
+    def written(self, translations: Sequence[str]) -> bytes:
+        """See `Document`."""
+        return ("\ufeff" * self.has_mark + joined(self.pieces, checked(self, translations))).encode("utf-8")
+
+
+def joined(pieces: Sequence[str | Segment], translations: Iterator[str]) -> str:
+    """The characters of pieces, with the next translation for each segment."""
+    return "".join(piece if isinstance(piece, str) else put(piece, next(translations)) for piece in pieces)
+
+
+def checked(document: Document, translations: Sequence[str]) -> Iterator[str]:
+    """The translations. Raises UsageError: there are not as many as texts."""
+    if len(translations) != len(document.texts):
+        raise UsageError(f"the document has {len(document.texts)} texts: got {len(translations)} translations")
+    return iter(translations)
+
+
+def put(segment: Segment, translation: str) -> str:
+    """What stands in a document for a translation of a segment."""
+    return segment.raw if translation == segment.text else segment.shown(translation)
+
+
+def decoded(read: Callable[[str, str], Sequence[str | Segment]]) -> Callable[[bytes, str], TextDocument]:
+    """The reader of bytes, by one of (characters, name). It raises DataError: the bytes are no UTF-8, or too many."""
+
+    def read_bytes(data: bytes, name: str) -> TextDocument:
+        if len(data) > MOST:
+            raise DataError(f"{name}: a document may have {MOST:,} bytes: got {len(data):,}")
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(f"{name}:{line_at(data, error.start)}: byte {error.start} is not UTF-8") from None
+        if "\0" in text:
+            raise DataError(f"{name}:{line_at(text, text.index(chr(0)))}: a document must not have a NUL character")
+        mark = text.startswith("\ufeff")
+        return TextDocument(read(text.removeprefix("\ufeff"), name), mark)
+
+    return read_bytes
+
+
+def line_at(text: str | bytes, at: int) -> int:
+    """The number of the line of a place."""
+    before = text[:at]
+    return 1 + (before.count(b"\n") if isinstance(before, bytes) else before.count("\n"))
+
+
+@dataclass
+class Inline:
+    """A text with markup inside, in which numbered tags stand for the markup."""
+
+    text: str = ""
+    raw: str = ""
+    _tags: dict[str, str] = field(default_factory=dict)  # tag -> markup
+    _open: list[tuple[str, int]] = field(default_factory=list)  # name, number
+    _count: int = 0
+
+    def add(self, text: str, raw: str) -> None:
+        """Add a text, and how it stands in the document."""
+        self.text, self.raw = self.text + text, self.raw + raw
+
+    def mark(self, raw: str, opens: str | None = None, closes: str | None = None) -> None:
+        """Add markup: the beginning or the end of an element of that name, or neither."""
+        number = next((n for n, (name, _) in reversed(list(enumerate(self._open))) if name == closes), None)
+        if opens is not None:
+            tag = f"<{self._count}>"
+            self._open.append((opens, self._count))
+        elif number is not None:
+            tag = f"</{self._open[number][1]}>"
+            del self._open[number:]
+        else:
+            tag = f"<{self._count}/>"
+        self._count += not tag.startswith("</")
+        self._tags[tag] = raw
+        self.add(tag, raw)
+
+    def segment(self, escape: Callable[[str], str] = str) -> Segment:
+        """The segment of what was added; `escape` makes text of a translation."""
+        tags = dict(self._tags)
+
+        def shown(translation: str) -> str:
+            parts, at = "", 0
+            for match in _TAG.finditer(translation):
+                if match[0] in tags:
+                    parts += escape(translation[at : match.start()]) + tags[match[0]]
+                    at = match.end()
+            return parts + escape(translation[at:])
+
+        return Segment(self.raw, self.text, shown)
+
+    @property
+    def has_words(self) -> bool:
+        """Whether there is a letter outside of the markup, and no text that looks like a numbered tag."""
+        is_clear = len(_TAG.findall(self.text)) == len(self._tags)
+        return is_clear and any(letter.isalpha() for letter in _TAG.sub("", self.text))
+
+
+def wrapped(text: str, ends: Sequence[str]) -> str:
+    """A text on as many lines as there are ends and one more, of about the same length, broken at spaces."""
+    breaks = [match.span() for match in _SPACE.finditer(text)]
+    parts, at = "", 0
+    for number, end in enumerate(ends, 1):
+        target = round(len(text) * number / (len(ends) + 1))
+        left = [span for span in breaks if span[0] > at]
+        if not left:
+            break
+        start, stop = min(left, key=lambda span: abs(span[0] - target))
+        parts, at = parts + text[at:start] + end, stop
+    return parts + text[at:]

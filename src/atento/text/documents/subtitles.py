@@ -1,0 +1,85 @@
+"""Subtitles: SubRip (.srt) and WebVTT (.vtt)."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from atento.errors import DataError
+from atento.text.documents.segments import Inline, Segment, wrapped
+
+_LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
+_TIME = r"(?:\d+:)?\d+:\d\d[.,]\d{1,3}"
+_TIMES = re.compile(rf"\s*{_TIME}\s*-->\s*{_TIME}(?:\s.*)?")
+_MARKUP = re.compile(r"<(/?)([A-Za-z]*)[^<>]*>|\{\\[^{}]*\}")
+_DASH = re.compile(r"\s*[-–—]+\s*")
+_Line = tuple[str, str]  # its text and its end
+
+
+def read_srt(text: str, name: str) -> list[str | Segment]:
+    """The pieces of a SubRip file. Raises DataError: a subtitle has no times; says the line."""
+    return [piece for number, block in _blocks(text) for piece in _cue(block, name, number)]
+
+
+def read_vtt(text: str, name: str) -> list[str | Segment]:
+    """The pieces of a WebVTT file. Raises DataError: its first line is not WEBVTT, or a subtitle has no times."""
+    pieces: list[str | Segment] = []
+    if not re.match(r"WEBVTT(?:[ \t\r\n]|\Z)", text):
+        raise DataError(f"{name}:1: the first line must be WEBVTT: got {text[:20].splitlines()[:1]}")
+    for number, block in _blocks(text):
+        kept = number == 1 or re.match(r"(?:NOTE|STYLE|REGION)(?:\s|$)", block[0][0])
+        pieces += [_raw(block)] if kept else _cue(block, name, number)
+    return pieces
+
+
+def _blocks(text: str) -> Iterator[tuple[int, list[_Line]]]:
+    """The blocks between blank lines, and those lines as blocks, each with the number of its first line."""
+    block, first, was_blank = list[_Line](), 1, None
+    for number, match in enumerate(_LINE.finditer(text), 1):
+        line = (match[1], match[2])
+        is_blank = not line[0].strip()
+        if block and is_blank != was_blank:
+            yield first, block
+            block, first = [], number
+        block, was_blank = [*block, line], is_blank
+    if block:
+        yield first, block
+
+
+def _raw(lines: Sequence[_Line]) -> str:
+    return "".join(line + end for line, end in lines)
+
+
+def _cue(block: list[_Line], name: str, number: int) -> list[str | Segment]:
+    """The pieces of a subtitle: number and times stay."""
+    if not block[0][0].strip():
+        return [_raw(block)]
+    head = 1 if "-->" in block[0][0] else 2
+    if len(block) < head or not _TIMES.fullmatch(block[head - 1][0]):
+        raise DataError(
+            f"{name}:{number + min(head, len(block)) - 1}: a subtitle must have a line of times, such as 00:00:01,000 "
+            f"--> 00:00:02,000: got {block[min(head, len(block)) - 1][0][:60]!r}"
+        )
+    lines = block[head:]
+    spoken = [line for line, _ in lines if _DASH.match(_MARKUP.sub("", line))]
+    parts = [[line] for line in lines] if len(lines) > 1 and spoken else [lines] if lines else []
+    pieces: list[str | Segment] = [_raw(block[:head])]
+    for part in parts:
+        dash = _DASH.match(part[0][0]) if len(lines) > 1 and len(part) == 1 else None
+        if dash is not None:
+            pieces.append(dash[0])
+            part = [(part[0][0][dash.end() :], part[0][1])]
+        pieces += [_segment(part), part[-1][1]]
+    return pieces
+
+
+def _segment(lines: Sequence[_Line]) -> Segment:
+    """The text of some lines, which is translated as one and has as many lines again."""
+    raw, ends = _raw(lines)[: len(_raw(lines)) - len(lines[-1][1])], [end for _, end in lines[:-1]]
+    inline, at, text = Inline(), 0, " ".join(line.strip() for line, _ in lines)
+    for match in _MARKUP.finditer(text):
+        inline.add(text[at : match.start()], text[at : match.start()])
+        name = match[2] or None
+        inline.mark(match[0], None if match[1] else name, name if match[1] else None)
+        at = match.end()
+    inline.add(text[at:], text[at:])
+    made = inline.segment()
+    return Segment(raw, made.text, lambda translation: wrapped(made.shown(translation), ends))

@@ -1,0 +1,61 @@
+"""Web pages (.html): text between tags, with the tags of words and phrases inside."""
+
+import html
+import re
+
+from atento.text.documents.html_text import parts_of
+from atento.text.documents.segments import Inline, Segment
+
+_WORDS = "a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd label mark q s samp small span"
+_INLINE = frozenset(f"{_WORDS} strike strong sub sup tt u var wbr".split())
+_TAG = re.compile(r"<(/?)([A-Za-z][^\s/>]*)[^<>]*>")
+_VOID = ("img", "wbr")
+
+
+def read_html(text: str, name: str) -> list[str | Segment]:
+    """The pieces of a page: the texts between tags that are not inline. What `parts_of` calls markup stays."""
+    pieces, inline = list[str | Segment](), Inline()
+    for part in parts_of(text):
+        breaks = list[str]()
+        if part.kind == "markup":
+            tags = [match[0] for match in _TAG.finditer(part.raw)]
+            whole = "".join(tags) != part.raw  # with a text that stays, as of <code>
+            breaks = [part.raw] if whole else tags
+        elif part.kind == "lines":
+            breaks = re.split(r"([\r\n]+)", part.raw)
+        else:
+            inline.add(part.text, part.raw)
+        for raw in breaks:
+            if part.kind == "markup" and _is_inline(raw):
+                _mark(inline, raw)
+            elif part.kind == "lines" and raw.strip("\r\n"):
+                inline.add(html.unescape(raw), raw)
+            else:
+                pieces += [*_segment(inline), raw]
+                inline = Inline()
+    return [*pieces, *_segment(inline)]
+
+
+def _is_inline(markup: str) -> bool:
+    names = [match[2].lower() for match in _TAG.finditer(markup)]
+    return bool(names) and all(name in _INLINE for name in names) and "<!" not in markup
+
+
+def _mark(inline: Inline, markup: str) -> None:
+    """Add an inline tag, or an element whose text stays, as <code>, whole."""
+    tag = _TAG.fullmatch(markup)
+    name = tag[2].lower() if tag is not None else ""
+    if tag is None or name in _VOID or markup.endswith("/>"):
+        inline.mark(markup)
+    else:
+        inline.mark(markup, None if tag[1] else name, name if tag[1] else None)
+
+
+def _segment(inline: Inline) -> list[str | Segment]:
+    """The segment of what was added, without the spaces around it; what has no letter stays."""
+    if not inline.has_words:
+        return [inline.raw]
+    made = inline.segment(lambda text: html.escape(text, quote=False))
+    left, right = len(made.raw) - len(made.raw.lstrip()), len(made.raw.rstrip())
+    text = " ".join(made.text.split())
+    return [made.raw[:left], Segment(made.raw[left:right], text, made.shown), made.raw[right:]]

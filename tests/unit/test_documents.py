@@ -1,0 +1,227 @@
+"""Documents: the same bytes without a translation, structure with one, and what is refused with its line."""
+
+# ruff: noqa: E501 (documents are read line by line)
+
+import io
+import re
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from atento.errors import DataError, UsageError
+from atento.text.documents import FORMATS, read_document
+
+ROOT = Path(__file__).parents[2]
+SRT = "\ufeff1\r\n00:00:01,000 --> 00:00:02,500\r\n<i>The cat</i>\r\nsleeps.\r\n\r\n\r\n2\r\n00:00:03,000 --> 00:00:04,000 X1:10\r\n- Hello.\r\n- {\\an8}Bye.\r\n\r\n3\r\n00:00:05,000 --> 00:00:06,000\r\n\r\n"
+VTT = "WEBVTT - a title\nKind: captions\n\nNOTE\nnot said\n\nSTYLE\n::cue { color: red }\n\nintro\n00:01.000 --> 00:02.000 align:start\n<v Ana Maria>The <c.big>cat</c> &amp; I\n\n00:03.000 --> 00:04.000\n♪\n"
+HTML = (
+    "<!DOCTYPE html>\n<html><head><title>Old &amp; new</title><style>p { color: red }</style></head>\n<body>\n"
+    '<p class="x">The <b>big\n cat</b> sees <code>x &lt; 1</code>.</p><p>1 &lt; 2</p><img src=a.png>\n'
+    "<ul><li>One<li>Two <a href='?a&b'>here</a></ul><pre>line one\n  line two</pre><p translate=no>Atento</p>&lt;0&gt; a</body></html>"
+)
+PO = (
+    'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n"Plural-Forms: nplurals=2; plural=n != 1;\\n"\n\n'
+    '#: a.c:1\n#, c-format\nmsgid "Open %s"\nmsgstr ""\n\nmsgid "done"\nmsgstr "feito"\n\nmsgctxt "menu"\nmsgid ""\n"Two\\n"\n"lines \\"x\\""\n'
+    'msgstr ""\n\nmsgid "%d file"\nmsgid_plural "%d files"\nmsgstr[0] ""\nmsgstr[1] ""\n\n#~ msgid "old"\n#~ msgstr ""\n'
+)
+MD = (
+    '---\ntitle: Not this\n---\n# A *big* title #\n\nThe cat\nsees `x = 1` and [the dog](http://a.b/c "t").  \nHard break ![pic](a.png) \\*no\\*.\n\n'
+    "> quoted\n> text\n\n1. one\n   more\n2. two\n\n```python\nprint('kept')\n```\n\n    kept too\n\n| a | b |\n|---|---|\n| cell one | `x` |\n\n"
+    "<div>\nhtml kept\n</div>\n\nA snake_case_name, 2 * 3 * 4 and <b>bold</b> ~~gone~~[^1].\n\n[ref]: http://x.y\n"
+)
+W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+XML = (
+    f'<?xml version="1.0" encoding="UTF-8"?>\n<w:document {W}><w:body><w:p><w:pPr><w:b/></w:pPr><w:r><w:t>The </w:t></w:r>'
+    '<w:r><w:rPr><w:b/></w:rPr><w:t xml:space="preserve">big cat</w:t></w:r><w:r><w:t> &amp; I</w:t></w:r></w:p>'
+    "<w:p><w:r><w:t>split </w:t></w:r><w:r><w:t>run</w:t><w:tab/><w:t>after tab</w:t></w:r></w:p>"
+    "<w:tbl><w:tr><w:tc><w:p><w:r><w:t>cell</w:t></w:r></w:p></w:tc></w:tr></w:tbl>"
+    "<w:p><w:r><w:t>out </w:t><w:pict><w:txbxContent><w:p><w:r><w:t>boxed</w:t></w:r></w:p></w:txbxContent></w:pict>"
+    "<w:t>in</w:t></w:r></w:p><w:p><w:r><w:instrText>PAGE</w:instrText><w:t>12</w:t></w:r></w:p></w:body></w:document>"
+)
+
+
+def docx(parts: dict[str, str | bytes]) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content)
+    return out.getvalue()
+
+
+DOCX = docx(
+    {
+        "[Content_Types].xml": "<x/>",
+        "word/document.xml": XML,
+        "word/header1.xml": f"<w:hdr {W}><w:p><w:r><w:t>head</w:t></w:r></w:p></w:hdr>",
+    }
+)
+SAMPLES = {
+    ".srt": SRT.encode(),
+    ".vtt": VTT.encode(),
+    ".html": HTML.encode(),
+    ".po": PO.encode(),
+    ".md": MD.encode(),
+    ".docx": DOCX,
+}
+TEXTS = {
+    ".srt": ["<0>The cat</0> sleeps.", "Hello.", "<0/>Bye."],
+    ".vtt": ["<0>The <1>cat</1> &amp; I", "♪"],
+    ".html": ["Old & new", "The <0>big cat</0> sees <1/>.", "One", "Two <0>here</0>", "line one", "line two"],
+    ".po": ["Open %s", 'Two\nlines "x"', "%d file", "%d files"],
+    ".md": [
+        "A <0>big</0> title", "The cat sees <0/> and <1>the dog</1>.", "Hard break <0/> <1/>no<2/>.", "quoted text",
+        "one more", "two", "a", "b", "cell one", "A snake_case_name, 2 * 3 * 4 and <0/>bold<1/> <2>gone</2><3/>.",
+    ],
+    ".docx": ["<0>The </0><1>big cat</1><2> & I</2>", "split run", "after tab", "cell", "out ", "boxed", "in", "head"],
+}  # fmt: skip
+
+
+def upper(text: str) -> str:
+    return re.sub(
+        r"<[^>]*>|%\w|&amp;|[^<%&]+", lambda match: match[0] if match[0][0] in "<%&" else match[0].upper(), text
+    )
+
+
+@pytest.mark.parametrize("ending", list(SAMPLES))
+def test_the_texts_of_a_document_and_its_bytes(ending: str) -> None:
+    document = read_document(SAMPLES[ending], f"x{ending}")
+    assert document.texts == TEXTS[ending]
+    assert document.written(document.texts) == SAMPLES[ending]
+    assert document.written(document.texts) == read_document(document.written(document.texts), f"x{ending}").written(
+        document.texts
+    )
+    with pytest.raises(UsageError, match="translations"):
+        document.written(["one", *document.texts])
+
+
+TRANSLATED = {
+    ".srt": SRT.replace("<i>The cat</i>\r\nsleeps.", "<i>THE CAT</i>\r\nSLEEPS.").replace("Hello", "HELLO").replace("Bye", "BYE"),
+    ".vtt": VTT.replace(">The", ">THE").replace("cat<", "CAT<"),
+    ".html": HTML.replace("Old & new", "OLD & NEW").replace("Old &amp; new", "OLD &amp; NEW").replace("The <b>big\n cat</b> sees", "THE <b>BIG CAT</b> SEES").replace("One", "ONE").replace("Two", "TWO").replace(">here", ">HERE").replace("line one", "LINE ONE").replace("line two", "LINE TWO"),
+    ".po": PO.replace('msgid "Open %s"\nmsgstr ""', 'msgid "Open %s"\nmsgstr "OPEN %s"').replace('lines \\"x\\""\nmsgstr ""', 'lines \\"x\\""\nmsgstr ""\n"TWO\\n"\n"LINES \\"X\\""').replace('msgstr[0] ""', 'msgstr[0] "%d FILE"').replace('msgstr[1] ""', 'msgstr[1] "%d FILES"'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("ending", list(TRANSLATED))
+def test_what_is_translated_changes_and_the_rest_stays(ending: str) -> None:
+    document = read_document(SAMPLES[ending], f"x{ending}")
+    assert document.written([upper(text) for text in document.texts]).decode() == TRANSLATED[ending]
+
+
+def test_markdown_keeps_its_structure() -> None:
+    document = read_document(MD.encode(), "x.md")
+    written = document.written([upper(text) for text in document.texts]).decode()
+    kept = [
+        "title: Not this\n", "# A *BIG* TITLE #\n", "`x = 1` AND\n[THE DOG](http://a.b/c \"t\").  \n", "![pic](a.png) \\*NO\\*.",
+        "> QUOTED\n> TEXT\n", "1. ONE\n   MORE\n2. TWO\n", "print('kept')", "    kept too", "| A | B |\n|---|---|\n| CELL ONE | `x` |",
+        "html kept", "A SNAKE_CASE_NAME, 2 * 3 * 4 AND <b>BOLD</b> ~~GONE~~[^1].", "[ref]: http://x.y\n",
+    ]  # fmt: skip
+    assert [part for part in kept if part not in written] == [], written
+    assert written.count("\n") == MD.count("\n")
+
+
+def test_words_of_a_document_keep_their_runs() -> None:
+    document = read_document(DOCX, "x.docx")
+    assert document.written(document.texts) == DOCX
+    translations = [
+        "<1>Gato</1><0> o </0><2>e <eu></2>",
+        "corrida",
+        "depois",
+        "célula",
+        "fora",
+        "caixa",
+        "dentro",
+        "alto",
+    ]
+    written = document.written(translations)
+    with zipfile.ZipFile(io.BytesIO(written)) as archive:
+        assert archive.testzip() is None
+        assert archive.namelist() == ["[Content_Types].xml", "word/document.xml", "word/header1.xml"]
+        body = archive.read("word/document.xml").decode()
+    runs = re.findall(r"<w:t[^>]*>([^<]*)</w:t>", body)
+    assert runs == [" o ", "Gato", "e &lt;eu&gt;", "corrida", "", "depois", "célula", "fora", "caixa", "dentro", "12"]
+    assert re.sub(r"<w:t( [^>]*)?>[^<]*</w:t>", "", body) == re.sub(r"<w:t( [^>]*)?>[^<]*</w:t>", "", XML)
+    again = read_document(written, "x.docx")
+    assert again.texts[1:] == ["corrida", "depois", "célula", "fora", "caixa", "dentro", "alto"]
+
+
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_real_pages_come_back_as_they_are(page: Path) -> None:
+    data = page.read_bytes()
+    document = read_document(data, page.name)
+    assert document.texts and document.written(document.texts) == data
+
+
+def test_an_encrypted_document_and_others_are_refused() -> None:
+    with zipfile.ZipFile(io.BytesIO(DOCX)) as archive:
+        encrypted = bytearray(DOCX)
+        at = DOCX.index(b"PK\x01\x02")
+        encrypted[at + 8] |= 1  # the flag of the first part
+        assert archive.infolist()
+    bomb = docx({"word/document.xml": b" " * (20 << 20)})
+    laughs = f'<!DOCTYPE x [<!ENTITY a "aa"><!ENTITY b "&a;&a;">]><w:document {W}>&b;</w:document>'
+    for data, said in (
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 600, "a.docx: is encrypted, or of an older version of Word"),
+        (bytes(encrypted), "a.docx: is encrypted: save it without a password"),
+        (b"PK\x03\x04 nothing", "a.docx: is no Word document"),
+        (docx({"x.xml": "<x/>"}), "a.docx: is no Word document: it has no part word/document.xml"),
+        (bomb, "a.docx: its part word/document.xml grows more than 200 times"),
+        (docx({"word/document.xml": laughs}), "a.docx: word/document.xml declares entities"),
+        (
+            docx({"word/document.xml": "<w:p " + W + ">" + "<a>" * 600}),
+            "a.docx: word/document.xml has more than 500 elements",
+        ),
+        (docx({"word/document.xml": "<w:p>"}), "a.docx: word/document.xml cannot be read"),
+    ):
+        with pytest.raises(DataError, match=re.escape(said)):
+            read_document(data, "a.docx")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.srt", "1\n00:00:01,000 --> 00:00:02,000\nx\n\n2\nno times\n", "a.srt:6: a subtitle must have a line of times.*'no times'"),
+        ("a.srt", "1\n", "a.srt:1: a subtitle must have a line of times"),
+        ("a.srt", "1\n00:01 -> 2\nx\n", "a.srt:2: a subtitle must have a line of times"),
+        ("a.srt", "1\n00:00:xx,000 --> 2\nx\n", "a.srt:2: a subtitle must have a line of times"),
+        ("a.vtt", "1\n00:01.000 --> 00:02.000\nx\n", "a.vtt:1: the first line must be WEBVTT"),
+        ("a.po", 'msgid "x"\nmsgstr "\n', "a.po:2: a line must begin with msgid"),
+        ("a.po", '"x"\n', "a.po:1: a keyword and a text in quotation marks"),
+        ("a.po", PO.replace('msgstr[1] ""\n', ""), r"a.po:20: the header says nplurals=2, so the message must have msgstr\[0\] to msgstr\[1\]: got msgstr\[0\]"),
+        ("a.po", PO.replace("nplurals=2", "plurals=2"), "a.po:20: the message has plural forms, and the header does not say"),
+        ("a.po", PO.replace("UTF-8", "ISO-8859-1"), "a.po:2: the encoding of a catalogue must be UTF-8: got ISO-8859-1"),
+        ("a.po", 'msgid "x"\n', "a.po:1: a message must have one msgstr: got none"),
+    ],
+)  # fmt: skip
+def test_what_breaks_the_rules_of_its_format_names_the_line(name: str, text: str, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        read_document(text.encode(), name)
+
+
+def test_bytes_that_are_no_text_and_names_of_no_format() -> None:
+    with pytest.raises(DataError, match=r"a.md:2: byte 3 is not UTF-8"):
+        read_document(b"ok\n\xff", "a.md")
+    with pytest.raises(DataError, match=r"a.md:1: a document must not have a NUL"):
+        read_document(b"a\0", "a.md")
+    with pytest.raises(UsageError, match=r"a.pdf: a document must end in \.srt"):
+        read_document(b"", "a.pdf")
+    for ending in set(FORMATS) - {".docx", ".vtt"}:
+        assert read_document(b"", f"a{ending}").texts == []
+
+
+def test_documents_are_read_in_linear_time() -> None:
+    for ending, piece in (
+        (".html", "<b>a "),
+        (".md", "*a "),
+        (".md", "[a"),
+        (".md", "`"),
+        (".srt", "1\n00:00:01,0 --> 00:00:02,0\n<\n\n"),
+        (".po", 'msgid "\\\\"\nmsgstr ""\n\n'),
+    ):
+        data = (piece * 5_000).encode()
+        document = read_document(data, f"a{ending}")
+        assert document.written(document.texts) == data
