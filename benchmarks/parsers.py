@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from atento.config.recipe import TokenizerConfig
 from atento.nfc import nfc
 from atento.text import split_sentences, train_tokenizer
-from atento.text.words import word_spans
 from atento.text.documents.html_text import parts_of
+from atento.text.words import word_spans
 from atento_serve.http.strict_json import parse
 from benchmarks.processes import about
 

@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 from typing import Any
 from urllib.error import HTTPError
 
+import httpx
 import pytest
 
 import atento
@@ -179,3 +180,26 @@ def test_terms_and_spans_are_kept(service: Served) -> None:
         assert refused.status_code == 422 and said in refused.text
     fields = {"q": FIRST, "source": "en", "target": "pt", "glossary": glossary, "alternatives": 1}
     assert "exclude each other" in service.post("/translate", fields).text
+
+
+def test_a_document_comes_back_translated(service: Served, model: Model) -> None:
+    def upload(name: str, content: bytes, **fields: str) -> httpx.Response:
+        data = {"source": "en", "target": "pt"} | fields
+        return httpx.post(service.url + "/translate_file", data=data, files={"file": (name, content)}, timeout=60)
+
+    times = "1\r\n00:00:01,000 --> 00:00:02,000\r\n"
+    done = upload("film.pt.srt", f"{times}{FIRST}\r\n".encode())
+    assert done.status_code == 200, done.text
+    assert done.content.decode() == f"{times}{model.translate(FIRST)}\r\n"
+    assert "film.pt.srt" in done.headers["content-disposition"]
+    assert upload("a.md", f"# {FIRST}\n".encode(), source="auto").text == f"# {model.translate(FIRST)}\n"
+    for name, content, status, said in (
+        ("a.srt", b"1\nno times\n", 422, "a.srt:2: a subtitle must have a line of times"),
+        ("a.docx", b"\xd0\xcf\x11\xe0" + bytes(600), 422, "a.docx: is encrypted"),
+        ("a.pdf", b"%PDF", 422, "a.pdf: a document must end in .srt"),
+    ):
+        refused = upload(name, content)
+        assert refused.status_code == status and said in refused.text
+    assert httpx.post(service.url + "/translate_file", data={"target": "pt"}).status_code == 415
+    no_file = httpx.post(service.url + "/translate_file", files={"target": (None, b"pt")})
+    assert no_file.status_code == 422 and "`file` must be a file" in no_file.text

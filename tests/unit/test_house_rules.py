@@ -630,11 +630,15 @@ FORBIDDEN_MODULES = {
     "tarfile",
     "zipfile",
 }
+# Word documents are archives: their parts are read in memory, after `refuse_swelling`, and none is written by its name
+ARCHIVES = {("zipfile", "text/documents/word_files.py")}
 FORBIDDEN_CALLS = {"torch.load", "yaml.load", "yaml.unsafe_load", "yaml.full_load", "os.system", "os.popen"}
 
 
 def test_cwe_502_nothing_that_runs_or_unpacks_what_it_reads_is_imported() -> None:
-    assert [at(one.file, one.line) for one in all_imports() if one.module.split(".")[0] in FORBIDDEN_MODULES] == []
+    found = [(one.module.split(".")[0], one.file, one.line) for one in all_imports()]
+    wrong = [one for one in found if one[0] in FORBIDDEN_MODULES and (one[0], name_of(one[1])) not in ARCHIVES]
+    assert [at(file, line) for _, file, line in wrong] == []
 
 
 def test_cwe_94_nothing_evaluates_text_or_loads_by_a_name_it_was_given() -> None:

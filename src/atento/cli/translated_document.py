@@ -34,8 +34,8 @@ def translate_document(
     from atento.errors import UsageError
     from atento.storage.whole_file import write_output
     from atento.text.documents import read_document
+    from atento.text.documents.document_sentences import DocumentSentences
     from atento.text.documents.segments import MOST
-    from atento.text.documents.sentences import DocumentSentences
     from atento.text.glossary import Glossary
 
     file = shared.file

@@ -155,12 +155,12 @@ async def _translate(service: Service, request: Request, fields: TranslateFields
     work = Work(service, request, Pointers("/q", names=dict.fromkeys(("prefix", "required_words"), "glossary")))
     written: list[list[str]] = [[] for _ in passages.sentences]
     for source in dict.fromkeys(sources):
-        direction = _direction(service, source, fields.target)
+        direction = direction_of(service, source, fields.target)
         rows = [row for row, code in zip(pieces, sources) if code == source]
         numbers = [piece for row in rows for piece in row if isinstance(piece, int)]
         sentences = [passages.sentences[number] for number in numbers]
         steps = keeping(sentences, glossary, protect=fields.protect)
-        outputs = await unless_gone(request, _written(work, direction, steps, fields.alternatives))
+        outputs = await unless_gone(request, written_keeping(work, direction, steps, fields.alternatives))
         for number, texts_of_sentence in zip(numbers, outputs):
             written[number] = texts_of_sentence
     choices = [_choices(row, written, fields) for row in pieces]
@@ -200,7 +200,9 @@ def _read(
     return passages, pieces, languages
 
 
-async def _written(work: Work, direction: Direction, steps: Asking[Outputs], alternatives: int) -> list[list[str]]:
+async def written_keeping(
+    work: Work, direction: Direction, steps: Asking[Outputs], alternatives: int
+) -> list[list[str]]:
     """The translation of each sentence and its alternatives."""
     options, answer = direction.options, cast(object, None)
     if alternatives:
@@ -248,7 +250,7 @@ def _body(fields: TranslateFields, outputs: list[list[str]], languages: list[Det
     return body
 
 
-def _direction(service: Service, source: str, target: str) -> Direction:
+def direction_of(service: Service, source: str, target: str) -> Direction:
     """The translation by the first model that does it. Raises ServiceError: 400, there is none."""
     known = list(directions(service))
     for direction in known:

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 from starlette.types import Receive
 
-from atento_serve.http.errors import ServiceError, too_long
+from atento_serve.http.errors import ServiceError, too_long, wrong_field
 from atento_serve.http.strict_json import parse
 from atento_serve.settings import Limits
 
@@ -18,6 +18,9 @@ _SHORT = 1 << 14  # bytes that are parsed in less time than a thread needs to be
 _FORM, _PARTS = "application/x-www-form-urlencoded", "multipart/form-data"
 FORMS = (_FORM, _PARTS)
 _MOST_FIELDS = 256
+_FILE = re.compile(
+    rb'^content-disposition:\s*form-data;[^\r\n]*;?\s*filename="([^"\r\n]*)"', re.IGNORECASE | re.MULTILINE
+)
 _NAME = re.compile(
     rb'^content-disposition:\s*form-data;(?:[^\r\n]*;)?\s*name="([^"\r\n]*)"', re.IGNORECASE | re.MULTILINE
 )
@@ -48,9 +51,26 @@ async def read_object(request: Request, limits: Limits, *, form: bool = False) -
     return await asyncio.to_thread(read) if len(body) > _SHORT else read()
 
 
+async def read_upload(request: Request, limits: Limits) -> tuple[dict[str, str], str, bytes]:
+    """The fields of a form in parts, and the name and the content of its field `file`.
+
+    Raises:
+        ServiceError: as `read_object`; 422, there is no file, or it has no name.
+    """
+    if content_type(request) != _PARTS:
+        raise ServiceError(415, f"`Content-Type` must be {_PARTS}", "wrong_content_type")
+    body = await _read(request, limits)
+    parts = await asyncio.to_thread(_in_parts, body, request.headers["content-type"])
+    fields = {name: _text(value) for name, file, value in parts if name != "file"}
+    upload = next(((_text(file), value) for name, file, value in parts if name == "file" and file), None)
+    if upload is None:
+        raise wrong_field("/file", "`file` must be a file with its name")
+    return fields, *upload
+
+
 def _parsed(body: bytes, kind: str, header: str, limits: Limits) -> object:
     if kind == _PARTS:
-        return _fields(_in_parts(body, header))
+        return _fields((name, _text(value)) for name, _, value in _in_parts(body, header))
     return _fields(_in_pairs(body)) if kind == _FORM else parse(body, limits.json_depth)
 
 
@@ -86,25 +106,31 @@ def _in_pairs(body: bytes) -> list[tuple[str, str]]:
         raise _bad_form() from None
 
 
-def _in_parts(body: bytes, kind: str) -> list[tuple[str, str]]:
-    """The fields of a form in parts (RFC 7578). Raises ServiceError: 400."""
+def _text(value: bytes) -> str:
+    """The text of a field. Raises ServiceError: 400, it is not UTF-8."""
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        raise _bad_form() from None
+
+
+def _in_parts(body: bytes, kind: str) -> list[tuple[str, bytes, bytes]]:
+    """The fields of a form in parts (RFC 7578): name, name of a file, value. Raises ServiceError: 400."""
     boundary = re.search(r'boundary="?([^";,]{1,70})"?', kind)
     if boundary is None:
         raise _bad_form()
     _, *parts = (b"\r\n" + body).split(b"\r\n--" + boundary[1].encode())
     if not parts or not parts[-1].startswith(b"--") or len(parts) > _MOST_FIELDS + 1:
         raise _bad_form()
-    pairs = []
+    fields = []
     for part in parts[:-1]:
         head, end, value = part.partition(b"\r\n\r\n")
         name = _NAME.search(head)
         if name is None or not end:
             raise _bad_form()
-        try:
-            pairs.append((name[1].decode("utf-8"), value.decode("utf-8")))
-        except UnicodeDecodeError:
-            raise _bad_form() from None
-    return pairs
+        file = _FILE.search(head)
+        fields.append((_text(name[1]), file[1] if file else b"", value))
+    return fields
 
 
 def _bad_form() -> ServiceError:

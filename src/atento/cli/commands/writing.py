@@ -18,7 +18,6 @@ from atento.cli.line_work import Work
 from atento.cli.lines import one_line, windows
 from atento.cli.options import ModelArgument, progress, with_options
 from atento.cli.output_paths import output_file
-from atento.cli.translated_document import translate_document
 from atento.terminal import write
 
 if TYPE_CHECKING:
@@ -118,6 +117,7 @@ def translate(
         named["protect"] = True
     request = _Request(model, "translate", shared, decoding, stream, trace, named, split_sentences)
     if shared.cluster is None:
+        from atento.cli.translated_document import translate_document
         from atento.text.documents import FORMATS, is_document
 
         if not lines and is_document(shared.file):

@@ -1,0 +1,79 @@
+"""`POST /translate_file`: a document as LibreTranslate takes it, in a form in parts; the answer is the document."""
+
+import asyncio
+from pathlib import PurePath
+from urllib.parse import quote
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
+
+from atento.errors import AtentoError
+from atento.text.documents import FORMATS, read_document
+from atento.text.documents.document_sentences import DocumentSentences
+from atento.text.keeping import keeping
+from atento_serve.api.detection import detect
+from atento_serve.api.language_codes import code_of
+from atento_serve.api.libretranslate import direction_of, directions, written_keeping
+from atento_serve.http.body import read_upload
+from atento_serve.http.errors import LIBRETRANSLATE, wrong_field
+from atento_serve.http.fields import Fields, read
+from atento_serve.http.request_jobs import Pointers, Work, unless_gone
+from atento_serve.http.service import Service
+
+_TYPES = {
+    ".html": "text/html",
+    ".htm": "text/html",
+    ".vtt": "text/vtt",
+    ".md": "text/markdown",
+    ".docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+}
+
+
+class FileFields(Fields):
+    """The fields of `POST /translate_file` beside `file`."""
+
+    source: str = "auto"
+    target: str
+    api_key: str | None = None
+
+
+def add_routes(app: FastAPI, service: Service) -> None:
+    """Add the route."""
+
+    async def translated_file(request: Request) -> Response:
+        values, name, content = await read_upload(request, service.limits)
+        key = service.clients.authenticate(request, values.get("api_key"))
+        with service.clients.share(request, key):
+            fields = read(FileFields, values)
+            try:
+                work = await asyncio.to_thread(lambda: DocumentSentences(read_document(content, name)))
+            except AtentoError as error:
+                raise wrong_field("/file", str(error)) from None
+            source = fields.source
+            if source == "auto":
+                served = dict.fromkeys(known.source for known in directions(service))
+                source = (await asyncio.to_thread(detect, " ".join(work.sentences[:200]), served))[0].code
+            jobs = Work(service, request, Pointers("/file"))
+            steps = keeping(work.sentences, None, protect=True)
+            direction = direction_of(service, code_of(source), fields.target)
+            outputs = await unless_gone(request, written_keeping(jobs, direction, steps, 0))
+            body = await asyncio.to_thread(work.written, [rows[0] for rows in outputs])
+        ending = PurePath(name).suffix.lower()
+        headers = {
+            "Content-Disposition": f"attachment; filename*=UTF-8''{quote(PurePath(name).name)}",
+            "X-Content-Type-Options": "nosniff",
+        }
+        return Response(body, media_type=_TYPES.get(ending, "text/plain"), headers=headers)
+
+    properties = {name: {"type": "string"} for name in FileFields.model_fields}
+    file = {"type": "string", "format": "binary", "description": f"A document: {', '.join(FORMATS)}"}
+    schema = {"type": "object", "required": ["file", "target"], "properties": {"file": file} | properties}
+    app.add_api_route(
+        "/translate_file",
+        translated_file,
+        methods=["POST"],
+        summary="A translated document",
+        openapi_extra={"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}},
+        tags=[LIBRETRANSLATE],
+    )

@@ -1,0 +1,56 @@
+"""Documents translated by the command, with the micro-world's translator: structure kept, terms, wrong documents."""
+
+from pathlib import Path
+
+import pytest
+
+from conftest import ForkServer, refused
+
+pytestmark = pytest.mark.integration
+MODEL = "micro-world-en-pt"
+SRT = (
+    "1\r\n00:00:01,000 --> 00:00:02,500\r\n<i>The cat jumped</i>\r\nhigh.\r\n\r\n"
+    "2\r\n00:00:03,000 --> 00:00:04,000\r\n- The boy saw the dog.\r\n- The cat sleeps.\r\n"
+)
+MD = "# The big cat\n\nThe girl sees **the cat**\nin the [garden](x.md).\n"
+
+
+def test_documents_stay_documents(server: ForkServer, tmp_path: Path) -> None:
+    (tmp_path / "a.srt").write_bytes(SRT.encode())
+    (tmp_path / "a.md").write_text(MD)
+    (tmp_path / "terms.tsv").write_text("cat\tbichano\n")
+    done = server.run("translate", MODEL, "a.srt", "--out", "b.srt", cwd=tmp_path)
+    assert done.status == 0, done.stderr
+    written = (tmp_path / "b.srt").read_bytes().decode()
+    assert written.count("\r\n") == SRT.count("\r\n") and "<i>O gato pulou</i>" in written.replace("\r\n", " ")
+    assert "- O menino viu o cachorro.\r\n- O gato dorme.\r\n" in written
+    assert done.stdout == "" and "wrote b.srt" in done.stderr
+    done = server.run("translate", MODEL, "a.md", "--glossary", "terms.tsv", cwd=tmp_path)
+    assert done.stdout == "# O bichano grande\n\nA menina vê **o bichano**\nno [jardim](x.md).\n"
+    assert "terms of the glossary: 2 met, 2 kept" in done.stderr
+    lines = server.run("translate", MODEL, "a.md", "--lines", cwd=tmp_path)
+    assert len(lines.stdout.splitlines()) == 4 and "](x.md)" not in lines.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("a.srt --json", "--json has no effect on a document: --lines reads a.srt as plain lines"),
+        ("a.srt --stream", "--stream has no effect on a document"),
+        ("a.srt --out b.txt", "--out must end in .srt: got 'b.txt'"),
+        ("a.srt --out none/b.srt", "--out none/b.srt cannot be written: there is no folder none"),
+        (
+            "a.txt --out b.txt",
+            "--out is for documents (.srt, .vtt, .html, .htm, .md, .po, .docx): lines go to standard",
+        ),
+        ("bad.srt", "bad.srt:2: a subtitle must have a line of times"),
+        ("none.po", "none.po: no such file"),
+    ],
+)
+def test_wrong_documents_are_refused_before_a_model_is_read(
+    server: ForkServer, tmp_path: Path, arguments: str, said: str
+) -> None:
+    (tmp_path / "a.srt").write_text(SRT)
+    (tmp_path / "a.txt").write_text("x")
+    (tmp_path / "bad.srt").write_text("1\nThe cat sleeps.\n")
+    refused(server.run("translate", "no-such-model", *arguments.split(), cwd=tmp_path), said)
