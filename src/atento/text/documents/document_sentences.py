@@ -23,4 +23,10 @@ class DocumentSentences:
         """The document with translations in place of the sentences: line breaks and spaces around lines stay."""
         by_sentence = dict(zip(self.sentences, translations, strict=True))
         outputs = [by_sentence[sentence] for sentence in self._all]
-        return self._document.written([joined(row, outputs, escape=False) for row in self._pieces])
+        rows = zip(self._document.texts, self._pieces)
+        return self._document.written([self._text(text, pieces, outputs) for text, pieces in rows])
+
+    def _text(self, text: str, pieces: Sequence[Piece], outputs: Sequence[str]) -> str:
+        """A text in translation; as it was, spaces between sentences too, where each is its own translation."""
+        is_same = all(outputs[piece] == self._all[piece] for piece in pieces if isinstance(piece, int))
+        return text if is_same else joined(pieces, outputs, escape=False)
