@@ -107,7 +107,7 @@ RECIPES = st.builds(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(RECIPES)
 def test_what_is_written_reads_back_equal(tmp_path_factory: pytest.TempPathFactory, recipe: Recipe) -> None:
     path = tmp_path_factory.getbasetemp() / "round.yaml"

@@ -107,7 +107,7 @@ def ranked(sides: list[Side], strategy: Beam) -> list[Hypothesis]:
     return list(found.values())[: strategy.n_best]
 
 
-@settings(max_examples=250)
+@settings(max_examples=100)
 @given(
     seed=st.integers(0, 10_000),
     vocab_size=st.integers(3, 6),
@@ -127,7 +127,7 @@ def test_h6_h7_h8_beam_equals_the_slow_search_under_rules_and_every_end(
         assert_same(found[row], slow(chain, row, strategy, most[row], ruled))
 
 
-@settings(max_examples=120)
+@settings(max_examples=100)
 @given(
     seed=st.integers(0, 10_000),
     groups=st.integers(2, 3),

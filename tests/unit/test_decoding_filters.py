@@ -100,7 +100,7 @@ def test_h3_at_zero_the_first_of_equals_is_taken_and_near_zero_they_share() -> N
 # Top-k
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(scores=SCORES, k=st.integers(0, 9))
 @example(scores=[1.0, 1.0, 1.0, 0.0], k=2)
 def test_h4_exactly_the_k_best_are_kept(scores: list[float], k: int) -> None:
@@ -142,7 +142,7 @@ def test_h5_golden() -> None:
     assert found == pytest.approx([0.470588, 0.352941, 0.176471, 0.0, 0.0], abs=1e-6) and found[3:] == [0, 0]
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(scores=SCORES, p=st.floats(1e-6, 1, exclude_min=True))
 @example(scores=[0.0, 0.0, 0.0], p=0.5)
 @example(scores=[0.0], p=1e-6)
@@ -214,7 +214,7 @@ def test_typical_may_leave_out_the_most_probable() -> None:
 # All in a row
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @example(scores=[0.0, 0.0, -6.0], strategy=Sample(0.3, top_p=0.5))
 @example(scores=[0.0, 0.0, -6.0], strategy=Sample(0.3, top_p=0.5, typical_p=0.7))
 @given(

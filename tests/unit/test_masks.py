@@ -102,7 +102,7 @@ pairs = st.recursive(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(pair=pairs, queries=st.integers(1, S + 2))
 def test_a16_any_expression_of_masks_equals_brute_force(pair: Pair, queries: int) -> None:
     """And, or, not, by head, of every kind; mixed sizes of batch and heads; fewer, as many or more queries than keys.
@@ -151,7 +151,7 @@ some_keys = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(pair=pairs, queries=st.integers(1, S + 2), ends=part)
 def test_a19_no_key_outside_the_reach_is_seen(pair: Pair, queries: int, ends: list[int]) -> None:
     """For any queries, in any row and in each; what is within reach is sorted and exists."""
@@ -167,7 +167,7 @@ def test_a19_no_key_outside_the_reach_is_seen(pair: Pair, queries: int, ends: li
         assert lowered.per_row or reach == listed(lowered.reachable(first, last, None))  # else all rows share strips
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(pair=pairs, queries=st.integers(1, S + 2), ends=part)
 def test_a19_keys_called_clear_are_seen_by_all_queries(pair: Pair, queries: int, ends: list[int]) -> None:
     """For any queries, in any row and in each: kernels mask nothing there."""
@@ -201,7 +201,7 @@ def test_a19_what_is_clear_is_no_narrower_than_it_might_be() -> None:
         assert lower(mask, 9, 9, CPU).unmasked(4, 6) == clear, mask
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(pair=pairs, queries=st.integers(1, S + 2), ends=part, keys=some_keys, row=st.sampled_from([None, *range(B)]))
 def test_a19_a_strip_is_a_part_of_the_matrix(
     pair: Pair, queries: int, ends: list[int], keys: KeyRange | None, row: int | None

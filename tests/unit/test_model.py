@@ -381,7 +381,7 @@ def test_d1_a_word_of_ten_thousand_characters(made: Model) -> None:
     assert len(found) == 4000  # a str here is a sequence of characters, as the signature says
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(st.text(max_size=12), max_size=4))
 def test_d1_any_text(made: Model, texts: list[str]) -> None:
     """Any Unicode text has an answer, the same alone and in company; half a surrogate pair is refused by place, and so

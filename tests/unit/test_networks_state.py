@@ -31,7 +31,7 @@ def uncached(network: EncoderDecoder, source: Tensor, real: Tensor | None, targe
     return out.detach()
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     cuts=st.lists(st.integers(1, 5), max_size=5, unique=True).map(sorted),
     norm=st.sampled_from(["pre", "post"]),
@@ -68,7 +68,7 @@ def test_h12_the_step_function_equals_uncached(padded: bool) -> None:
         torch.testing.assert_close(out.double(), expected[:, t], rtol=0, atol=1e-12)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(
     rows=st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=5), min_size=5, max_size=5),
     padded=st.booleans(),

@@ -120,7 +120,7 @@ def test_what_no_recurrent_network_can_do_is_said() -> None:
 places = st.lists(st.lists(st.booleans(), min_size=6, max_size=6).filter(any), min_size=3, max_size=3)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(source=places, target=places, form=st.sampled_from(sorted(FORMS)), seed=st.integers(0, 1000))
 def test_c11_padding_changes_nothing_wherever_it_stands(
     source: list[list[bool]], target: list[list[bool]], form: str, seed: int
@@ -176,7 +176,7 @@ def test_a5_padded_source_positions_weigh_exactly_nothing(form: str) -> None:
 # one step and the whole
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     cuts=st.lists(st.integers(1, 5), max_size=5, unique=True).map(sorted),
     form=st.sampled_from(sorted(FORMS)),

@@ -61,7 +61,7 @@ def test_decode_gives_back_the_normalised_text(kind: str, text: str) -> None:
     assert encoded.tokens == tokenizer.tokens(encoded.ids)
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(text=st.text(st.sampled_from(sorted(set("".join(lines())))), max_size=40))
 def test_characters_round_trip_where_none_is_unknown(text: str) -> None:
     tokenizer = trained("character")
@@ -264,7 +264,7 @@ WORDS = st.lists(st.one_of(st.text(min_size=1, max_size=6), st.sampled_from(["ga
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=80)
+@settings(max_examples=60)
 @given(words=WORDS, data=st.data())
 @example(words=["\u0301", "a", ""], data=None)
 def test_word_labels_survive_the_round_trip(kind: str, words: list[str], data: st.DataObject | None) -> None:
