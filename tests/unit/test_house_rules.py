@@ -76,6 +76,7 @@ ROOMS: dict[str, set[str]] = {
     "recipes": set(),
     "model": USED,
     "evaluation": USED | {"model"},
+    "sklearn": USED | {"model"},
     "demo": USED | {"model", "atento_world"},
     "suites": USED | {"model"},
     "notes": LOW | {"attention", "decoding", "metrics", "text"},

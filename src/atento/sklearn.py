@@ -1,0 +1,256 @@
+"""Estimators of scikit-learn over `train` and `load`: a classifier, a regressor, a tagger and an embedder of texts."""
+
+import io
+import tempfile
+import weakref
+from collections.abc import Mapping, Sequence, Sized
+from contextlib import nullcontext, redirect_stderr
+from pathlib import Path
+from shutil import rmtree
+from typing import Any, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from atento.config.tables.tasks import task_with
+from atento.data.files.frames import is_frame
+from atento.errors import MissingPartError, UsageError, install_hint
+from atento.model import Model, load
+from atento.runs.train import train
+from atento.tasks.regression import numbers_of
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin
+    from sklearn.utils.validation import check_is_fitted
+except ImportError:
+    raise MissingPartError(f"`atento.sklearn` needs scikit-learn: {install_hint('eval')}") from None
+
+Inputs = Any  # texts (N) or pairs of texts (N,2): a list, an array, a frame
+Targets = TypeVar("Targets", bound=Sized)
+Column = NDArray[Any]  # of one type, which is that of the targets
+
+__all__ = ["Classifier", "Embedder", "Regressor", "Tagger"]
+
+
+class _Texts(BaseEstimator):
+    """What all estimators share: their inputs are texts, and a fitted one has a `Model`."""
+
+    device: str
+
+    @property
+    def model(self) -> Model:
+        """The model that the estimator has fitted or loaded."""
+        check_is_fitted(self, "model_")
+        model: Model = self.model_
+        return model
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string, tags.input_tags.two_d_array = True, False
+        tags.no_validation = True  # texts have no number of features
+        return tags
+
+
+class _Trained(_Texts):
+    """An estimator that trains a network by a recipe; every `fit` makes a run of its own.
+
+    Args:
+        init: a pretrained model to fine-tune; None: a network from scratch.
+        steps: updates; None: the recipe's.
+        learning_rate: None: the recipe's.
+        settings: further keys of a recipe, such as {"network.d_model": 64, "training.batch_tokens": 1000}.
+        folder: where the folders of runs are made; None: a temporary folder, which goes with the estimator, so that
+            only an estimator with a `folder` can be pickled once it is fitted.
+        random_state: a seed.
+        device: "auto", "cpu", "cuda" ...
+        verbose: whether `fit` shows its progress on standard error.
+
+    Attributes:
+        model_: the model with the best checkpoint, after `fit`.
+    """
+
+    _task = ""
+
+    def __init__(
+        self,
+        init: str | None = None,
+        *,
+        steps: int | None = None,
+        learning_rate: float | None = None,
+        settings: Mapping[str, object] | None = None,
+        folder: str | Path | None = None,
+        random_state: int = 1,
+        device: str = "auto",
+        verbose: bool = False,
+    ) -> None:
+        self.init, self.steps, self.learning_rate, self.settings = init, steps, learning_rate, settings
+        self.folder, self.random_state, self.device, self.verbose = folder, random_state, device, verbose
+
+    def _fit(self, records: list[dict[str, object]]) -> None:
+        """Train on records, and load the run."""
+        recipe: dict[str, object] = {"task": self._task, "data": {}}
+        if self.init is not None:
+            recipe["init"] = str(self.init)
+        named = {"training.steps": self.steps, "training.learning_rate": self.learning_rate}
+        changes = {key: value for key, value in named.items() if value is not None} | dict(self.settings or {})
+        if self.folder is not None:
+            Path(self.folder).mkdir(parents=True, exist_ok=True)
+        made = tempfile.mkdtemp(prefix=f"{type(self).__name__.lower()}-", dir=self.folder)
+        with nullcontext() if self.verbose else redirect_stderr(io.StringIO()):
+            run = train(
+                recipe, changes, data=records, out=Path(made) / "run", device=self.device, seed=self.random_state
+            )
+        self.model_ = load(run.folder, self.device)
+        self._is_kept = self.folder is not None
+        if not self._is_kept:
+            weakref.finalize(self.model_, rmtree, made, ignore_errors=True)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()
+        if "model_" in state and not state["_is_kept"]:
+            raise UsageError("a fitted estimator is pickled by its folder: give it one as `folder` before `fit`")
+        return state
+
+
+class Classifier(ClassifierMixin, _Trained):
+    """Classes of texts, or of pairs of texts; the arguments are those of `_Trained`.
+
+    `classes_` has the classes, sorted, as `fit` got them.
+    """
+
+    _task = task_with("classify")
+
+    def fit(self, X: Inputs, y: Sequence[object]) -> Self:
+        """Train on texts (N), or pairs (N,2), and their classes (N). Raises ValueError: they are not as many."""
+        rows, labels = _rows(X), _same(X, np.asarray(y))
+        self.classes_ = np.unique(labels)
+        if len(self.classes_) < 2:
+            raise ValueError(f"a classifier needs two classes or more: got {len(self.classes_)} class")
+        self._fit([row | {"label": str(label)} for row, label in zip(rows, labels.tolist())])
+        return self
+
+    def predict_proba(self, X: Inputs) -> NDArray[np.float64]:
+        """The probability of each class (N,C), in the order of `classes_`."""
+        model, texts = self.model, _inputs(X)
+        columns = {str(label): column for column, label in enumerate(self.classes_.tolist())}
+        table = np.zeros((len(texts), len(columns)))
+        for row, labels in enumerate(model.classifications(texts) if texts else ()):
+            for label in labels:
+                table[row, columns[label.name]] = label.probability
+        return table
+
+    def predict(self, X: Inputs) -> Column:
+        """The most probable class of each text."""
+        probabilities = self.predict_proba(X)
+        best: Column = self.classes_[probabilities.argmax(axis=1)]
+        return best
+
+
+class Regressor(RegressorMixin, _Trained):
+    """Numbers of texts, or of pairs of texts; the arguments are those of `_Trained`."""
+
+    _task = task_with("similarity")
+
+    def fit(self, X: Inputs, y: Sequence[float]) -> Self:
+        """Train on texts (N), or pairs (N,2), and their numbers (N)."""
+        rows, numbers = _rows(X), _same(X, np.asarray(y, dtype=np.float64))
+        self._fit([row | {"score": number} for row, number in zip(rows, numbers.tolist())])
+        return self
+
+    def predict(self, X: Inputs) -> NDArray[np.float64]:
+        """The number of each text."""
+        model, texts = self.model, _inputs(X)
+        return np.asarray(numbers_of(model, texts) if texts else [], dtype=np.float64)
+
+
+class Tagger(_Trained):
+    """Tags of words: X is a list of lists of words, y one of tags; the arguments are those of `_Trained`."""
+
+    _task = task_with("tag")
+
+    def fit(self, X: Sequence[Sequence[str]], y: Sequence[Sequence[str]]) -> Self:
+        """Train on sentences and their tags. Raises ValueError: a sentence has fewer tags than words, or more."""
+        rows = list(zip(X, _same(X, y)))
+        for number, (words, tags) in enumerate(rows):
+            if len(words) != len(tags):
+                raise ValueError(f"sentence {number} has {len(words)} words and {len(tags)} tags")
+        self.classes_ = np.unique([tag for _, tags in rows for tag in tags])
+        self._fit([{"tokens": list(words), "tags": list(tags)} for words, tags in rows])
+        return self
+
+    def predict(self, X: Sequence[Sequence[str]]) -> list[list[str]]:
+        """The tags of each sentence."""
+        model, sentences = self.model, [list(words) for words in X]
+        tagged = model.tag_words(words=sentences) if sentences else []
+        return [[entity.label for entity in entities] for entities in tagged]
+
+    def score(self, X: Sequence[Sequence[str]], y: Sequence[Sequence[str]]) -> float:
+        """The share of words with the right tag."""
+        pairs = [pair for found, tags in zip(self.predict(X), _same(X, y)) for pair in zip(found, tags, strict=True)]
+        return float(np.mean([found == tag for found, tag in pairs]))
+
+
+class Embedder(TransformerMixin, _Texts):
+    """Vectors of texts by a pretrained model; `fit` loads it.
+
+    Args:
+        model_name: a model, as `atento.load` takes it.
+        pooling, layer: as `Model.embed` takes them; None: the model's own.
+        device: "auto", "cpu", "cuda" ...
+    """
+
+    def __init__(
+        self, model_name: str = "", *, pooling: str | None = None, layer: int | None = None, device: str = "auto"
+    ) -> None:
+        self.model_name, self.pooling, self.layer, self.device = model_name, pooling, layer, device
+
+    def fit(self, X: Inputs = None, y: object = None) -> Self:
+        """Load the model. Raises UsageError: there is none of that name."""
+        self.model_ = load(self.model_name, self.device)
+        return self
+
+    def transform(self, X: Inputs) -> NDArray[np.float32]:
+        """The vectors of texts (N,D)."""
+        named = {"pooling": self.pooling, "layer": self.layer}
+        options: Inputs = {name: value for name, value in named.items() if value is not None}
+        vectors: NDArray[np.float32] = np.asarray(self.model.embed([str(row["text"]) for row in _rows(X)], **options))
+        self._n_features_out = vectors.shape[1]
+        return vectors
+
+    def get_feature_names_out(self, input_features: object = None) -> Column:
+        """The names of the columns of the last `transform`."""
+        check_is_fitted(self, "_n_features_out")
+        return np.asarray([f"embedder{column}" for column in range(self._n_features_out)], dtype=object)
+
+
+def _rows(X: Inputs) -> list[dict[str, object]]:
+    """The texts or pairs of X, as records.
+
+    Raises:
+        TypeError: something else than texts. ValueError: other columns than one text, or two.
+    """
+    if isinstance(X, str) or not (is_frame(X) or isinstance(X, Sequence | np.ndarray) or hasattr(X, "__array__")):
+        raise TypeError(f"X must be texts, or pairs of texts: got {type(X).__name__}")
+    table: Column = np.asarray(X, dtype=object)
+    table = table[:, None] if table.ndim == 1 else table
+    if table.ndim != 2 or table.shape[1] not in (1, 2):
+        raise ValueError(f"X must have one column of texts, or two of pairs: got the shape {table.shape}")
+    rows = table.tolist()
+    for number, row in enumerate(rows):
+        if not all(isinstance(text, str) for text in row):
+            raise TypeError(f"X must be texts: row {number} has {type(row[0]).__name__}")
+    return [dict(zip(("text", "pair"), row)) for row in rows]
+
+
+def _inputs(X: Inputs) -> Inputs:
+    """The texts or pairs of X, as the methods of `Model` take them."""
+    rows = [tuple(row.values()) for row in _rows(X)]
+    return [row if len(row) == 2 else row[0] for row in rows]
+
+
+def _same(X: Inputs, y: Targets) -> Targets:
+    """The targets. Raises ValueError: there are not as many as inputs, or none."""
+    count = len(X)
+    if len(y) != count or not count:
+        raise ValueError(f"as many targets as inputs, one at least: got {count} inputs and {len(y)} targets")
+    return y

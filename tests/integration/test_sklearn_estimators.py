@@ -1,0 +1,152 @@
+"""Estimators in scikit-learn's shape: its checks that apply to texts, pipelines, grid search, clones, pickles."""
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sklearn", minversion="1.6")
+
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils import estimator_checks as checks
+
+from atento.errors import UsageError
+from atento.sklearn import Classifier, Embedder, Regressor, Tagger
+
+pytestmark = pytest.mark.integration
+
+TINY: dict[str, Any] = {
+    "tokenizer.kind": "word",
+    "network.d_model": 8,
+    "network.d_ff": 8,
+    "network.n_heads": 1,
+    "network.n_layers": 1,
+    "network.dropout": 0.0,
+    "training.warmup": 1,
+    "training.log_every": 100,
+}
+X = ["good film", "bad film", "a good day", "a bad day", "good good", "bad bad"] * 3
+Y = [1, 0, 1, 0, 1, 0] * 3
+APPLY = [  # the checks of `check_estimator` that do not hand numbers to `fit`
+    "check_estimator_cloneable",
+    "check_estimator_repr",
+    "check_estimator_tags_renamed",
+    "check_no_attributes_set_in_init",
+    "check_parameters_default_constructible",
+    "check_get_params_invariance",
+    "check_set_params",
+    "check_do_not_raise_errors_in_init_or_set_params",
+    "check_mixin_order",
+]
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    import torch
+
+    monkeypatch.chdir(tmp_path)
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    "estimator", [Classifier(), Regressor(), Tagger(), Embedder()], ids=lambda one: type(one).__name__
+)
+@pytest.mark.parametrize("name", APPLY)
+def test_the_checks_of_scikit_learn_that_apply_to_texts(estimator: Any, name: str) -> None:
+    getattr(checks, name)(type(estimator).__name__, estimator)
+
+
+def test_a_classifier_learns_predicts_and_is_cloned(capsys: pytest.CaptureFixture[str]) -> None:
+    classifier = Classifier(steps=40, learning_rate=0.02, settings=TINY, device="cpu")
+    with pytest.raises(NotFittedError):
+        classifier.predict(X)
+    assert classifier.fit(X, Y) is classifier
+    assert capsys.readouterr().err == ""
+    assert classifier.predict(X).tolist() == Y and classifier.score(X, Y) == 1.0
+    assert classifier.classes_.tolist() == [0, 1] and classifier.predict(np.array(X)).dtype == classifier.classes_.dtype
+    probabilities = classifier.predict_proba(X[:2])
+    assert probabilities.shape == (2, 2) and np.allclose(probabilities.sum(axis=1), 1)
+    fresh = clone(classifier)
+    assert fresh.get_params() == classifier.get_params() and not hasattr(fresh, "model_")
+    again = clone(classifier).fit(X, Y)
+    assert np.array_equal(again.predict_proba(X), classifier.predict_proba(X))
+    folder = Path(str(classifier.model.path))
+    assert folder.exists()
+    with pytest.raises(UsageError, match="give it one as `folder` before `fit`"):
+        pickle.dumps(classifier)
+    del classifier
+    assert not folder.exists()  # a temporary one goes with its estimator
+
+
+def test_a_pickle_is_the_folder(tmp_path: Path) -> None:
+    classifier = Classifier(steps=2, settings=TINY, folder=tmp_path / "runs", device="cpu").fit(X, [str(y) for y in Y])
+    again = pickle.loads(pickle.dumps(classifier))
+    assert again.predict(X).tolist() == classifier.predict(X).tolist()
+    assert {type(label) for label in again.predict(X).tolist()} == {str}
+
+
+def test_in_a_pipeline_and_a_grid_search() -> None:
+    lower = FunctionTransformer(lambda texts: [text.lower() for text in texts])
+    pipeline = Pipeline([("lower", lower), ("classifier", Classifier(settings=TINY, learning_rate=0.02, device="cpu"))])
+    search = GridSearchCV(pipeline, {"classifier__steps": [1, 40]}, cv=2, error_score="raise")
+    search.fit([text.upper() for text in X], Y)
+    assert search.best_params_ == {"classifier__steps": 40} and search.best_score_ == 1.0
+    assert search.predict(["GOOD", "bad"]).tolist() == [1, 0]
+
+
+@pytest.mark.slow  # each process imports PyTorch
+def test_folds_in_processes_of_their_own() -> None:
+    scores = cross_val_score(
+        Classifier(steps=1, settings=TINY, device="cpu"), X, Y, cv=2, n_jobs=2, error_score="raise"
+    )
+    assert len(scores) == 2
+
+
+def test_numbers_pairs_and_tags() -> None:
+    pairs = np.array([[text, text] for text in X], dtype=object)
+    regressor = Regressor(steps=60, learning_rate=0.02, settings=TINY, device="cpu").fit(pairs, Y)
+    assert regressor.predict(pairs).shape == (len(X),) and regressor.score(pairs, Y) > 0.5
+    sentences, tags = (
+        [text.split() for text in X],
+        [["J" if word in ("good", "bad") else "N" for word in text.split()] for text in X],
+    )
+    tagger = Tagger(steps=40, learning_rate=0.02, settings=TINY, device="cpu").fit(sentences, tags)
+    assert tagger.predict(sentences) == tags and tagger.score(sentences, tags) == 1.0
+
+
+def test_vectors_feed_other_estimators() -> None:
+    pipeline = make_pipeline(Embedder("micro-world-mlm", device="cpu"), LogisticRegression())
+    pipeline.fit(["the cat sleeps", "the dog sees the cat"] * 2, [0, 1] * 2)
+    assert pipeline.predict(["the cat sleeps"]).tolist() == [0]
+    embedder = pipeline[0]
+    assert len(embedder.get_feature_names_out()) == embedder.transform(["the cat"]).shape[1]
+    assert clone(embedder).get_params()["model_name"] == "micro-world-mlm"
+    assert pickle.loads(pickle.dumps(embedder)).transform(["the cat"]).shape[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("texts", "targets", "error", "said"),
+    [
+        ("text", [1], TypeError, "X must be texts, or pairs of texts: got str"),
+        ([1, 2], [0, 1], TypeError, "X must be texts: row 0 has int"),
+        ([["a", "b", "c"]], [0], ValueError, r"two of pairs: got the shape \(1, 3\)"),
+        (["a", "b"], [0], ValueError, "got 2 inputs and 1 targets"),
+        ([], [], ValueError, "got 0 inputs and 0 targets"),
+        (["a", "b"], [1, 1], ValueError, "a classifier needs two classes or more: got 1 class"),
+    ],
+)
+def test_wrong_inputs_are_refused(texts: Any, targets: Any, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        Classifier(settings=TINY).fit(texts, targets)
+    with pytest.raises(ValueError, match="sentence 0 has 2 words and 1 tags"):
+        Tagger(settings=TINY).fit([["a", "b"]], [["N"]])
