@@ -2,85 +2,32 @@
 
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeGuard, Unpack
+from typing import Any, Unpack
 
 from atento.config.recipe import READING, SourceConfig
 from atento.config.sections.decoding import DecodingOptions
-from atento.config.tables.formats import DATASETS, FORMATS, Column, columns_of_source, format_of
+from atento.config.tables.formats import FORMATS, Column, columns_of_source, format_of
 from atento.config.tables.tasks import TASKS
 from atento.config.tables.tasks import scored as scored_tasks
 from atento.data.files.source_lines import iter_lines, open_binary
 from atento.data.files.source_records import columns_of, header_hint
 from atento.data.objectives.sequence_to_sequence import within_positions
+from atento.data.records.labelled_data import Paths, are_paths, labelled_records, source_of
 from atento.data.records.memory import MemoryRecords
-from atento.data.records.reader import Records, read_records, records_in_memory
+from atento.data.records.reader import Records
 from atento.data.records.splits import Split, joined
 from atento.errors import AtentoWarning, CapabilityError, DataError, UsageError, counted, listed
 from atento.metrics import METRICS, Score, metric_named
 from atento.model import Model, load
 from atento.models.configuration import answering_config
 from atento.precision import threads as thread_scope
+from atento.tasks.calibrating import Confidence, fit_confidence
 from atento.tasks.question_answering import readable_questions
 from atento.tasks.split_evaluation import metric_options, scored
 from atento.tasks.verb_table import labels_of, usual_metrics
-
-Paths = str | Path | Sequence[str | Path]
-
-
-def source_of(
-    data: Paths,
-    task: str,
-    columns: Mapping[str, Column] | None = None,
-    reading: Mapping[str, Any] = MappingProxyType({}),
-) -> SourceConfig:
-    """Return the source for files of labelled data: one file with columns, or two parallel files.
-
-    Args:
-        data: the paths.
-        task: the task of the records.
-        columns: the column of each field, by name or number, as in a recipe; None: the columns of a table have the
-            names of the task's fields in its first line, or their order. An optional field is read if it is named, or
-            if the table has exactly one column for each field.
-    """
-    paths = [str(data)] if isinstance(data, str | Path) else [str(path) for path in data]
-    names = [field.name for field in TASKS[task].fields if not field.optional]
-    parallel = TASKS[task].records == "pairs"
-    if len(paths) == 2 and parallel:
-        if columns:
-            raise UsageError("`columns` is for one file: parallel files have one text a line")
-        return SourceConfig(source=paths[0], target=paths[1])
-    if len(paths) != 1:
-        files = "one file with two columns, or two parallel files" if parallel else "one file with columns"
-        raise UsageError(f"give {files}: got {len(paths)} files")
-    if columns:
-        unknown = sorted(columns.keys() - {field.name for field in TASKS[task].fields})
-        if unknown:
-            known = ", ".join(field.name for field in TASKS[task].fields)
-            raise UsageError(f"`columns` names fields of {task} ({known}): got {', '.join(unknown)}")
-        key = "dataset" if paths[0].endswith(DATASETS) else "file"
-        return SourceConfig(**{key: paths[0]}, **columns)  # type: ignore[arg-type]
-    if paths[0].endswith(DATASETS):
-        return SourceConfig(dataset=paths[0])
-    form = format_of(paths[0], None, TASKS[task].fields)
-    if form is None or set(names) <= FORMATS[form].columns.keys():  # no format: an error is raised when it is read
-        return SourceConfig(file=paths[0])
-    first: list[str] = []
-    if FORMATS[form].table and Path(paths[0]).expanduser().is_file():  # errors are raised when it is read
-        with open_binary(Path(paths[0]).expanduser(), paths[0], encoding=reading.get("encoding")) as stream:
-            first = columns_of(form, stream, paths[0], delimiter=reading.get("delimiter"))
-    if not FORMATS[form].by_number or set(names) <= set(first):  # keys, or a header line
-        names += [field.name for field in TASKS[task].fields if field.optional and field.name in first]
-        return SourceConfig(file=paths[0], **{name: name for name in names})  # type: ignore[arg-type]
-    if len(first) > len(names) and len(first) < len(TASKS[task].fields):
-        fields = ", ".join(field.name for field in TASKS[task].fields)
-        raise UsageError(f"{paths[0]} has {len(first)} columns: its first line must name them, of {fields}")
-    if len(first) == len(TASKS[task].fields):
-        names = [field.name for field in TASKS[task].fields]
-    by_order: dict[str, Any] = {name: number for number, name in enumerate(names)}
-    return SourceConfig(file=paths[0], **by_order)
 
 
 def columns_learned(
@@ -200,7 +147,7 @@ def evaluate(
     skip_bad, reading = _chosen_reading(model, data, task, skip_bad, reading, say)
     columns = _chosen_columns(model, data, task, columns, reading, say)
     files, more = _references(data, task)
-    records = _records(files, task, skip_bad, columns, reading)
+    records = labelled_records(files, task, skip_bad, columns, reading)
     labels = labels_of(model.network.config)
     _tell([*records.warnings(), *_unknown_labels(records, task, labels)], say)
     names = list(chosen or usual_metrics(TASKS[task], labels, records.columns))
@@ -211,6 +158,37 @@ def evaluate(
     lines = [_lines_of(records, name, reading) for name in more]
     with thread_scope(threads):
         return scored(model, task, split, names, decoding, more=lines, language=language)[0]
+
+
+def calibrate(
+    model: Model,
+    data: Paths | SourceConfig | MemoryRecords,
+    *,
+    fit: bool = True,
+    columns: Mapping[str, Column] | None = None,
+    skip_bad: bool | None = None,
+    reading: Mapping[str, Any] | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Confidence:
+    """Fit the probabilities of a loaded classifier to labelled data that it was not trained on; it has them then.
+
+    Args:
+        model: a classifier.
+        data, columns, skip_bad, reading, say: as in `evaluate`.
+        fit: false: the probabilities are measured as they are, and the model stays as it is.
+
+    Raises:
+        CapabilityError: the model gives no labels. DataError: names file and line.
+    """
+    task = task_of(model, None)
+    skip_bad, reading = _chosen_reading(model, data, task, skip_bad, reading, say)
+    columns = _chosen_columns(model, data, task, columns, reading, say)
+    split = joined([labelled_records(_references(data, task)[0], task, skip_bad, columns, reading)])
+    assert split is not None
+    found = fit_confidence(model, split, None if fit else model.confidence.temperature)
+    if fit:
+        model.config["confidence"] = asdict(found.config)
+    return found
 
 
 def _unknown_labels(records: Records, task: str, known: Collection[str]) -> Iterator[str]:
@@ -262,7 +240,7 @@ def _chosen_columns(
     say: Callable[[str], None] | None,
 ) -> Mapping[str, Column] | None:
     """Return the columns of a file: those of the call, else those of the recipe; None: `source_of` chooses."""
-    if not _are_paths(data):
+    if not are_paths(data):
         if columns is not None:
             raise UsageError("`columns` is for a file: records in memory have the names of the fields")
         return None
@@ -290,7 +268,7 @@ def _chosen_reading(
     """Return whether broken records are left out, and how files are read: as the call says, else as in training."""
     learned = reading_learned(model, task)
     skips = bool(learned.pop("skip_bad", False))
-    if reading is None and learned and _are_paths(data) and say is not None:
+    if reading is None and learned and are_paths(data) and say is not None:
         say("read as in training: " + ", ".join(f"{name} {value!r}" for name, value in learned.items()))
     return skips if skip_bad is None else skip_bad, learned if reading is None else reading
 
@@ -306,7 +284,7 @@ def _tell(sentences: Sequence[str], say: Callable[[str], None] | None) -> None:
 
 def _references(data: Any, task: str) -> tuple[Any, list[str]]:
     """Return the files of sources and of targets, and those of more references."""
-    if _are_paths(data) and not isinstance(data, str | Path) and len(data) > 2 and TASKS[task].records == "pairs":
+    if are_paths(data) and not isinstance(data, str | Path) and len(data) > 2 and TASKS[task].records == "pairs":
         return list(data)[:2], [str(name) for name in data[2:]]
     return data, []
 
@@ -346,41 +324,3 @@ def _readable(model: Model, split: Split, say: Callable[[str], None] | None, *, 
     elif warning and say is not None:
         say(f"warning: {warning}")
     return readable
-
-
-def _as_read(source: SourceConfig, reading: Mapping[str, Any]) -> SourceConfig:
-    """Return a source with the keys of `reading` that are for its format.
-
-    Raises:
-        UsageError: a key that says nothing of how a file is read.
-    """
-    if wrong := sorted(reading.keys() - set(READING)):
-        raise UsageError(f"`reading` takes {', '.join(READING)}: got {', '.join(wrong)}")
-    form = format_of(source.file or "", source.format, ())
-    tables = ("delimiter", "decimal", "separator")
-    chosen = {name: value for name, value in reading.items() if form in ("csv", "tsv") or name not in tables}
-    return replace(source, **chosen)
-
-
-def _are_paths(data: Paths | SourceConfig | MemoryRecords) -> TypeGuard[Paths]:
-    """Whether the data are files, by their paths."""
-    if isinstance(data, list | tuple):
-        return len(data) > 0 and all(isinstance(item, str | Path) for item in data)
-    return isinstance(data, str | Path)
-
-
-def _records(
-    data: Paths | SourceConfig | MemoryRecords,
-    task: str,
-    skip_bad: bool,
-    columns: Mapping[str, Column] | None,
-    reading: Mapping[str, Any],
-) -> Records:
-    """Return the records of files, if `data` is their paths, else the records in memory."""
-    fields = TASKS[task].fields
-    if isinstance(data, SourceConfig):
-        return read_records(data, fields, skip_bad=skip_bad)
-    if _are_paths(data):
-        return read_records(_as_read(source_of(data, task, columns, reading), reading), fields, skip_bad=skip_bad)
-    assert not isinstance(data, str | Path)
-    return records_in_memory(data, fields, "data", skip_bad=skip_bad)

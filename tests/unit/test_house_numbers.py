@@ -30,20 +30,21 @@ MOST: dict[str, float] = {
     # windows of long texts 500
     # documents 1,000
     # estimators of scikit-learn 300
-    "lines of Python": 120_500,
+    # calibrated classifiers 550
+    "lines of Python": 121_060,
     "rooms": 39,  # inference, which networks held; processes; start_up; sklearn, as users type it
     "files over 400 lines": 0,
     "functions of over 60 lines of code outside the commands": 0,
     "parameters of a function outside the commands": 12,
     "share of files whose name another file of their house has": 0.0141,  # 10 of 712 since other files were joined
     "`Any` in 100 lines": 0.57,
-    "`type: ignore`": 19,
+    "`type: ignore`": 20,  # one more overload of `classify`: a text is a sequence of texts too
     "files of attention": 3,
     "files of a step of a beam search": 4,
     "files of an update": 37,
     # validation enters the files of `evaluate`; linear maps; windows; judged documents; attention without cuDNN
     "files of a training run": 110,
-    "files of an evaluation": 77,  # attention without cuDNN; what makes the step function, splits, packed modules
+    "files of an evaluation": 78,  # attention without cuDNN; what makes the step function, splits, labelled files
     "files that load a folder of BERT": 55,  # what training and a loaded model share of it, and 8 bits
     "files that save one": 28,
 }

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from atento.config.reading.schema import Reader, as_node
 from atento.config.sections.answering import AnsweringConfig
+from atento.config.sections.confidence import ConfidenceConfig
 from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.initial import LoraConfig
@@ -17,6 +18,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.tables.tasks import TASKS
 from atento.errors import CheckpointError, ModelError, RecipeError
 from atento.limits import read_plain_text
+from atento.storage.manifest import CONFIDENCE
 
 T = TypeVar("T")
 CONFIG = "config.json"
@@ -24,7 +26,7 @@ LORA = "lora"  # the key of adapters that are still beside the weights
 CALIBRATION = "calibration"  # the key of a model whose linear maps have 8 bits and fixed scales
 OUR_KEYS = (  # what the Hugging Face layout has no place for; it is kept there under "atento"
     *("name", "task", "objectives", "decoding", "embedding"),
-    *("max_len", "pairs", "prefixes", "columns", "reading", "tag_scheme", "answering", "long_texts"),
+    *("max_len", "pairs", "prefixes", "columns", "reading", "tag_scheme", "answering", "long_texts", "confidence"),
 )
 
 
@@ -135,6 +137,41 @@ def long_text_config(config: Mapping[str, object], path: Path) -> LongTextConfig
         ModelError: an unknown key, or a value of the wrong type or out of range.
     """
     return _fitted(config.get("long_texts", {}), LongTextConfig, "long_texts", path)
+
+
+def confidence_config(config: Mapping[str, object], path: Path) -> ConfidenceConfig:
+    """What a `config.json` says of the probabilities of a classifier; a temperature of 1 where it says nothing.
+
+    Raises:
+        ModelError: an unknown key, or a value of the wrong type or out of range.
+    """
+    return _fitted(config.get("confidence", {}), ConfidenceConfig, "confidence", path)
+
+
+def kept_confidence(path: Path) -> dict[str, Any]:
+    """What was kept of the probabilities of a model after its folder was written; nothing: {}.
+
+    It is in `confidence.json` beside the model, or, of a checkpoint, in its run; one of another checkpoint says nothing
+    of this one.
+
+    Args:
+        path: the folder that the model was read from.
+
+    Raises:
+        ModelError, CheckpointError: the file cannot be read.
+    """
+    file, checkpoint = confidence_file(path)
+    if not file.is_file():
+        return {}
+    kept = read_config(file)
+    return {"confidence": kept} if kept.pop("checkpoint", "") == checkpoint else {}
+
+
+def confidence_file(path: Path) -> tuple[Path, str]:
+    """The file for the confidence of a model, and which checkpoint it is of: empty if the folder is no checkpoint."""
+    if (path / "state.json").exists():
+        return path.parent.parent / CONFIDENCE, f"{path.parent.name}/{path.name}"
+    return path / CONFIDENCE, ""
 
 
 def lora_config(config: Mapping[str, object], path: Path) -> LoraConfig | None:

@@ -23,8 +23,11 @@ from atento.models.configuration import (
     LORA,
     OUR_KEYS,
     answering_config,
+    confidence_config,
     decoding_config,
     embedding_config,
+    kept_confidence,
+    long_text_config,
     lora_config,
     network_config,
     read_config,
@@ -51,7 +54,13 @@ from atento.text.tokenizer import Tokenizer
 
 _log = logging.getLogger(__name__)
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64, "int8": torch.float32}
-_SECTIONS = {"decoding": decoding_config, "answering": answering_config, "embedding": embedding_config}
+_SECTIONS = {
+    "decoding": decoding_config,
+    "answering": answering_config,
+    "embedding": embedding_config,
+    "long_texts": long_text_config,
+    "confidence": confidence_config,
+}
 
 
 @dataclass(frozen=True)
@@ -107,6 +116,7 @@ def load_model(
         if precision not in ("float32", "auto", "int8"):
             raise UsageError(f"{model} has weights of 8 bits, so its precision is int8: got {precision!r}")
         device, precision, dtype = "cpu" if device == "auto" else device, "int8", torch.float32
+    files = replace(files, config=files.config | kept_confidence(files.path))
     for section, check in _SECTIONS.items():
         if section in files.config:  # a wrong value is found here, not at the first text
             check(files.config, files.path)

@@ -19,13 +19,15 @@ from atento.runs.setup import Setup
 from atento.runs.simple_baseline import baseline_of, compared
 from atento.storage.average_weights import average_run
 from atento.storage.whole_file import write_whole
-from atento.tasks.split_evaluation import evaluate, evaluation_of
+from atento.tasks.calibrating import keep_confidence
+from atento.tasks.split_evaluation import confidence_of, evaluate, evaluation_of
 from atento.training.loop import fit
 from atento.training.progress import Reporter
 from atento.training.run import Run
 from atento.training.trackers import TrackedRun, Trackers
 
 _CHARACTERS = 6_000_000  # of training records that a simple learner takes seconds for
+_CALIBRATED = 200  # validation records that a temperature is fitted to at least
 RunResult = tuple[Run, dict[str, float] | None, bool]  # run, test scores, whether it had already finished
 
 
@@ -72,10 +74,23 @@ def _train_and_score(setup: Setup, run: Run) -> RunResult:
     if setup.recipe.training.average > 1:
         _average(setup, run)
     test = None if setup.data.test is None else _test(setup, setup.data.test)
+    _calibrate(setup)
     _compare(setup, run, test)
     scores = {f"test_{name}": value for name, value in (test or {}).items()}
     run.journal.append({"event": "end", "step": run.progress.step, **scores})
     return run, test, False
+
+
+def _calibrate(setup: Setup) -> None:
+    """Fit the probabilities of a classifier to its validation data, if these are enough, and keep that in the run."""
+    valid = setup.data.valid
+    if valid is None or len(valid) < _CALIBRATED or TASKS[setup.recipe.task].outputs not in ("classes", "class sets"):
+        return
+    files = read_model(setup.folder)
+    setup.network.load_state_dict(files.weights | without_effect(setup.network))
+    found = confidence_of(setup.network, setup.tokenizer, valid, setup.recipe)
+    keep_confidence(files.path, found.config)
+    setup.report(found.line())
 
 
 def _compare(setup: Setup, run: Run, test: dict[str, float] | None) -> None:

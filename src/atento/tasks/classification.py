@@ -11,7 +11,7 @@ from atento.data.objectives.label_sets import KIND as SETS
 from atento.data.objectives.label_sets import check_label_sets
 from atento.data.objectives.labels import KIND, label_numbers, text_head
 from atento.data.records.splits import Split
-from atento.errors import UsageError
+from atento.errors import CapabilityError, UsageError
 from atento.networks.interface import Network
 from atento.tasks.call_options import refuse_options
 from atento.tasks.required_head import head_of
@@ -20,6 +20,7 @@ from atento.tasks.text_outputs import TextOptions, text_outputs, texts_of_model
 from atento.text.tokenizer import Tokenizer
 
 THRESHOLD = 0.5  # least probability of a predicted label, of models of several labels
+_NEVER = 2.0  # a probability that no label has
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ def classify_texts(
     tokenizer: Tokenizer,
     texts: Sequence[str],
     pairs: Sequence[str] | None = None,
+    temperature: float = 1.0,
     **options: Unpack[TextOptions],
 ) -> list[list[Label]]:
     """All labels of each text, or of each text with the one of `pairs` beside it, the most probable first.
@@ -43,6 +45,7 @@ def classify_texts(
 
     Args:
         network: one with a classification or multi-label head, in evaluation mode.
+        temperature: divides the scores before they become probabilities.
         options: how texts are read; there is one warning that counts those that are cut.
 
     Raises:
@@ -51,9 +54,14 @@ def classify_texts(
     head = label_head(network)
     outputs = text_outputs(network, tokenizer, head, texts, pairs, **options)
     logits = torch.tensor(outputs, dtype=torch.float64).reshape(len(outputs), len(head.labels))
-    shares = torch.sigmoid(logits) if head.kind == SETS else torch.softmax(logits, dim=-1)
+    shares = shares_of(logits / temperature, head.kind == SETS)
     rows = [[Label(name, share) for name, share in zip(head.labels, row)] for row in shares.tolist()]
     return [sorted(labels, key=lambda label: -label.probability) for labels in rows]
+
+
+def shares_of(scores: torch.Tensor, several: bool) -> torch.Tensor:
+    """The probabilities of labels (N,C) by their scores; `several` labels of a text have probabilities of their own."""
+    return torch.sigmoid(scores) if several else torch.softmax(scores, dim=-1)
 
 
 def gives_label_sets(network: Network) -> bool:
@@ -88,11 +96,22 @@ def classify(
 ) -> list[list[Label]]: ...
 
 
+@overload
+def classify(  # type: ignore[overload-overlap]
+    model: TaskModel, text: str | tuple[str, str], *, abstain: float
+) -> Label | None: ...
+@overload
+def classify(
+    model: TaskModel, text: Sequence[str] | Sequence[tuple[str, str]], *, abstain: float
+) -> list[Label | None]: ...
+
+
 def classify(
     model: TaskModel,
     text: str | tuple[str, str] | Sequence[str] | Sequence[tuple[str, str]],
     *,
     threshold: float | None = None,
+    abstain: float | None = None,
 ) -> object:
     """The most probable label of a text or texts, or, for a model of pairs, of a tuple of two texts or a list of such
     tuples (docs/notes.md#g1).
@@ -105,19 +124,25 @@ def classify(
         text: a text, a pair, or a list of these.
         threshold: return, for each text, the list of the labels whose probability is at least this, most probable
             first; it may be empty. A model of several labels returns such lists anyway, of 0.5 where this is None.
+        abstain: a precision between 0 and 1: labels that are not as probable as those that were right in this share of
+            the data that the model was calibrated on are left out. The result of a text without a label is None, or of
+            a model of several labels an empty list.
 
     Raises:
-        CapabilityError: the model has no head that gives labels. UsageError: texts for a model of pairs, or pairs for a
-            model of texts; a threshold outside 0 to 1.
+        CapabilityError: the model has no head that gives labels; or nothing is known of its precision. UsageError:
+            texts for a model of pairs, or pairs for a model of texts; a threshold or a precision out of range.
     """
+    least = None if abstain is None else least_probability(model, abstain, threshold)
     if threshold is not None and not 0 <= threshold <= 1:
         raise UsageError(f"`threshold` must lie in 0 to 1: got {threshold}")
     single = isinstance(text, str | tuple)
     texts: Any = [text] if single else text
     results: list[Any] = classifications(model, texts)
     if threshold is None and not gives_label_sets(model.network):
-        results = [labels[0] for labels in results]
+        sure = [above(labels[:1], least or 0.0) for labels in results]
+        results = [labels[0] if labels else None for labels in sure]
     else:
+        threshold = threshold if least is None else max(THRESHOLD, least)
         results = [above(labels, threshold) for labels in results]
     return results[0] if single else results
 
@@ -128,19 +153,47 @@ def above(labels: Sequence[Label], threshold: float | None = None) -> list[Label
     return [label for label in labels if label.probability >= least]
 
 
+def least_probability(model: TaskModel, abstain: float, threshold: float | None = None) -> float:
+    """The probability from which on a model answers with a precision of `abstain`; above 1 if it never does.
+
+    Raises:
+        UsageError: `abstain` is not between 0 and 1, or a threshold is given too. CapabilityError: nothing is known of
+            the precision of the model.
+    """
+    if not 0 < abstain < 1:
+        raise UsageError(f"`abstain` is a precision between 0 and 1: got {abstain}")
+    if threshold is not None:
+        raise UsageError(f"`abstain` chooses the threshold: got `threshold` {threshold} too; give one of the two")
+    known = model.confidence
+    if not known.records:
+        raise CapabilityError(
+            f"`abstain` needs to know how precise the model is, and nothing is kept of {model.requested}: `atento "
+            "evaluate MODEL DATA --calibrate` fits it to labelled data"
+        )
+    least = known.threshold(abstain)
+    return _NEVER if least is None else least
+
+
+def label_scores(model: TaskModel, texts: Sequence[str] | Sequence[tuple[str, str]]) -> tuple[list[str], torch.Tensor]:
+    """The labels of a model, and their scores before they become probabilities, (N,C) in float64."""
+    head = _checked_head(model)
+    first, second = texts_of_model(model, texts)
+    outputs = text_outputs(model.reader(), tokenizer_of(model), head, first, second, **_reading(model))
+    return list(head.labels), torch.tensor(outputs, dtype=torch.float64).reshape(len(outputs), len(head.labels))
+
+
+def _reading(model: TaskModel) -> TextOptions:
+    """How a model reads texts."""
+    template, longest = model.config.get("template"), model.trained_length
+    return {"template": template, "longest": longest, "long_texts": model.long_texts}
+
+
 def classifications(model: TaskModel, texts: Sequence[str] | Sequence[tuple[str, str]]) -> list[list[Label]]:
     """As `classify`, with all labels of each text, the most probable first."""
     _checked_head(model)
     first, second = texts_of_model(model, texts)
-    return classify_texts(
-        model.reader(),
-        tokenizer_of(model),
-        first,
-        second,
-        template=model.config.get("template"),
-        longest=model.trained_length,
-        long_texts=model.long_texts,
-    )
+    network, tokenizer, temperature = model.reader(), tokenizer_of(model), model.confidence.temperature
+    return classify_texts(network, tokenizer, first, second, temperature, **_reading(model))
 
 
 def call(model: TaskModel, split: Split, options: Mapping[str, object]) -> list[object]:

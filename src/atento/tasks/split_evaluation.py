@@ -24,6 +24,7 @@ from atento.data.records.splits import Split
 from atento.errors import AtentoWarning
 from atento.metrics import METRICS, Score, metric_named
 from atento.networks.interface import Network
+from atento.tasks.calibrating import Confidence, fit_confidence
 from atento.tasks.grouping import Share, all_results, batches_shared
 from atento.tasks.question_answering import learned_settings
 from atento.tasks.tag_sequences import scheme_of_labels
@@ -166,6 +167,18 @@ def evaluation_of(network: Network, tokenizer: Tokenizer, split: Split, recipe: 
             task_scores, outputs, gold = scored(model, recipe.task, split, recipe.metrics)
             return Evaluation(scores | {name: score.value for name, score in task_scores.items()}, outputs, gold)
         return Evaluation(scores)
+
+
+def confidence_of(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe) -> Confidence:
+    """Fit the probabilities of a classifier to a split; its adapters are joined to the weights meanwhile."""
+    was_training = network.training
+    network.eval()
+    with ExitStack() as after:
+        after.callback(network.train, was_training)
+        after.enter_context(joined(network))
+        after.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore", AtentoWarning)  # training has reported how many are cut
+        return fit_confidence(ModelInTraining(network, tokenizer, recipe, split), split)
 
 
 def prefixes_of(recipe: Recipe) -> list[str]:

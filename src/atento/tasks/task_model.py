@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from atento.config.sections.confidence import ConfidenceConfig
 from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.long_texts import LongTextConfig
 from atento.errors import TokenizerError, UsageError
 from atento.inference.choose import NetworkStepFunction, captured, step_function
-from atento.models.configuration import decoding_config, long_text_config
+from atento.models.configuration import confidence_config, decoding_config, long_text_config
 from atento.models.word_models import WordModel
 from atento.networks import Network
 from atento.tasks.generation import prompt_mode
@@ -59,6 +60,11 @@ class TaskModel:
     def long_texts(self) -> LongTextConfig:
         """How it reads texts that are longer than it was trained on, if it gives labels, numbers or vectors."""
         return long_text_config(self.config, self.path or Path())
+
+    @property
+    def confidence(self) -> ConfidenceConfig:
+        """What is known of the probabilities of a classifier."""
+        return confidence_config(self.config, self.path or Path())
 
     def step_function(self) -> NetworkStepFunction:
         """Return the network's step function with the present weights."""

@@ -53,12 +53,14 @@ def _filled(of_masks: list[list[dict[str, object]]]) -> list[Any]:
 class _Classify(Fields):
     top_k: int | None = None
     function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
+    abstain: float | None = None
 
 
 async def text_classification(call: Call) -> object:
     """[[{label, score}]]: the labels of each text, most probable first; a list of them for one text too, as on the hub.
 
-    A pair of texts is {"text", "text_pair"} or a list of two texts in a list.
+    With `abstain`, a precision between 0 and 1, labels that are not probable enough for it are left out. A pair of
+    texts is {"text", "text_pair"} or a list of two texts in a list.
     """
     fields = read(_Classify, call.parameters, "/parameters")
     bounded("parameters/top_k", fields.top_k, 1, 10_000)
@@ -68,7 +70,8 @@ async def text_classification(call: Call) -> object:
     inputs = call.inputs if isinstance(call.inputs, list) else [call.inputs]
     check_texts(call.service, len(inputs), "/inputs")
     items = [_text_or_pair(item, number) for number, item in enumerate(inputs)]
-    outcome = await call.work.run(call.model, "classify", items)
+    options = {} if fields.abstain is None else {"abstain": fields.abstain}
+    outcome = await call.work.run(call.model, "classify", items, options)
     return [_labels(value)[: fields.top_k] for value in outcome.values]
 
 

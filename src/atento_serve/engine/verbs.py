@@ -12,6 +12,7 @@ from atento.errors import CapabilityError, TokenizerError, UsageError, nearest
 from atento.model import Model
 from atento.networks import parameter_count
 from atento.tasks.call_options import embedding_for
+from atento.tasks.classification import Label, above, least_probability
 from atento.tasks.filling import Candidate, fill_each
 from atento.tasks.generation import Continuing
 from atento.tasks.length_warnings import context_limit
@@ -38,9 +39,14 @@ def seed_decoding(model: Model, seed: int | None) -> None:
         model.config["decoding"] = model.config.get("decoding", {}) | {"seed": seed}
 
 
-def _classify(model: Model, items: Sequence[object], options: Mapping[str, object]) -> list[object]:
-    method: Callable[..., Sequence[object]] = model.classifications
-    return list(method([tuple(item) if isinstance(item, list) else item for item in items], **options))
+def _classify(model: Model, items: Sequence[object], options: Mapping[str, Any]) -> list[object]:
+    """All labels of each text; with `abstain`, a precision, those that are probable enough for it."""
+    given: Any = [tuple(item) if isinstance(item, list) else item for item in items]
+    options = dict(options)
+    abstain = options.pop("abstain", None)
+    least = 0.0 if abstain is None else least_probability(model, abstain)
+    method: Callable[..., Sequence[Sequence[Label]]] = model.classifications
+    return [above(labels, least) for labels in method(given, **options)]
 
 
 def _tag(model: Model, items: Sequence[object], options: Mapping[str, object]) -> list[object]:

@@ -40,6 +40,14 @@ def classify(
             help="Print all labels at least this probable, not the best one; 0.5 for models of several labels.",
         ),
     ] = None,
+    abstain: Annotated[
+        float | None,
+        typer.Option(
+            metavar="P",
+            help="Print no label where a precision of P, above 0 and below 1, cannot be kept; the model must be "
+            "calibrated (atento evaluate --calibrate).",
+        ),
+    ] = None,
 ) -> None:
     """Print the most probable label of each line and its probability; an empty line stays empty.
 
@@ -50,7 +58,7 @@ def classify(
         "classify",
         model,
         _pair if pairs else str,
-        excluded={"--threshold": threshold},
+        excluded={"--threshold": threshold, "--abstain": abstain},
         check=_two_texts if pairs else None,
     )
     if explained:
@@ -58,26 +66,44 @@ def classify(
     shared.answer(
         "classify",
         model,
-        lambda loaded, lines, *_: _show(loaded, lines, pairs, threshold, shared.as_json),
-        ready=lambda loaded: loaded.classifications([]),
+        lambda loaded, lines, *_: _show(loaded, lines, pairs, threshold, abstain, shared.as_json),
+        ready=lambda loaded: _check(loaded, threshold, abstain),
         check=_two_texts if pairs else None,
     )
 
 
-def _show(loaded: "Model", lines: Sequence[str], pairs: bool, threshold: float | None, as_json: bool) -> None:
+def _check(loaded: "Model", threshold: float | None, abstain: float | None) -> None:
+    """Refuse a model that gives no labels, or whose precision is not known where it may abstain."""
+    from atento.tasks.classification import least_probability
+
+    loaded.classifications([])
+    if abstain is not None:
+        least_probability(loaded, abstain, threshold)
+
+
+def _show(
+    loaded: "Model",
+    lines: Sequence[str],
+    pairs: bool,
+    threshold: float | None,
+    abstain: float | None,
+    as_json: bool,
+) -> None:
     """Write the labels of some lines."""
-    from atento.tasks.classification import above, gives_label_sets
+    from atento.tasks.classification import above, gives_label_sets, least_probability
 
     texts = [line for line in lines if line.strip()]
     results = iter(loaded.classifications([_pair(line) for line in texts] if pairs else texts))
+    least = 0.0 if abstain is None else least_probability(loaded, abstain)
     several = threshold is not None or gives_label_sets(loaded.network)
     for line in lines:
         labels = next(results) if line.strip() else []
         if as_json:
             values = [{"name": label.name, "probability": label.probability} for label in labels]
-            write(json.dumps({"text": line, "labels": values}, ensure_ascii=False) + "\n")
+            silent = {} if abstain is None else {"silent": not above(labels, least)}
+            write(json.dumps({"text": line, "labels": values, **silent}, ensure_ascii=False) + "\n")
             continue
-        printed = above(labels, threshold) if several else labels[:1]
+        printed = above(above(labels, threshold) if several else labels[:1], least)
         names, shares = ([label.name for label in printed], [f"{label.probability:.4f}" for label in printed])
         write(f"{'|'.join(names)}\t{'|'.join(shares)}\n" if printed else "\n")
 

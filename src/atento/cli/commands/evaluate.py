@@ -16,6 +16,8 @@ from atento.terminal import echo
 
 if TYPE_CHECKING:
     from atento.metrics import Score
+    from atento.model import Model
+    from atento.tasks.calibrating import Confidence
 
 
 Language = Annotated[
@@ -46,6 +48,21 @@ Reading = Annotated[
         metavar="KEY=VALUE",
         help="How DATA is read, if not as in training: delimiter, decimal, encoding or separator; may be repeated.",
     ),
+]
+
+
+Calibrate = Annotated[
+    bool,
+    typer.Option(
+        "--calibrate",
+        help="Fit the probabilities of a classifier to DATA, and keep temperature and thresholds with the model.",
+    ),
+]
+
+
+Reliability = Annotated[
+    str | None,
+    typer.Option(metavar="FILE.svg", help="Draw how often a classifier is right, by the probability that it gives."),
 ]
 
 
@@ -99,6 +116,8 @@ def evaluate(
         str | None,
         typer.Option(metavar="FILE", help="Draw the confusion matrix of the labels: FILE.svg or .png."),
     ] = None,
+    calibrate: Calibrate = False,
+    reliability: Reliability = None,
     fail_under: FailUnder = None,
     language: Language = None,
     skip_bad: SkipBad = None,
@@ -115,6 +134,7 @@ def evaluate(
     check_order(model, *data)
     chosen = None if columns is None else _columns(columns)
     picture = None if confusion is None else output_file(confusion, (".svg", ".png"), "--confusion")
+    drawn = None if reliability is None else output_file(reliability, (".svg",), "--reliability")
     gates = parse_gates(fail_under)
     requested = [] if metrics is None else metrics.split(",")
     for name in (*requested, *(name for name, _ in gates)):
@@ -131,7 +151,8 @@ def evaluate(
         with show_batches("evaluate"):
             options |= {"metrics": list(names), "columns": chosen, "language": language, "skip_bad": skip_bad}
             scores = score(loaded, data, task, say=progress, **options)
-    _show(scores, shared.seed, shared.as_json, matrix=report)
+        found = _confidence(loaded, data, calibrate, drawn, columns=chosen, skip_bad=skip_bad, reading=stated)
+    _show(scores, shared.seed, shared.as_json, matrix=report, confidence=found)
     if picture is not None:
         _draw(scores, picture, f"{model} on {' '.join(data)}")
     hold_gates(gates, {name: score.value for name, score in scores.items()}, lower_is_better)
@@ -181,6 +202,29 @@ def _tables(task: str, *, report: bool, confusion: bool) -> list[str]:
     return tables
 
 
+def _confidence(
+    loaded: "Model", data: list[str], fit: bool, picture: Path | None, **options: Any
+) -> "Confidence | None":
+    """What the probabilities of a classifier are worth on DATA, kept with `fit` and drawn with a picture."""
+    from atento.evaluation import calibrate
+    from atento.inspection.figures.reliability import reliability_svg
+    from atento.storage.whole_file import write_output
+    from atento.tasks.calibrating import keep_confidence
+
+    if not fit and picture is None:
+        return None
+    found = calibrate(loaded, data, fit=fit, **options)
+    if fit and loaded.path is not None:
+        keep_confidence(loaded.path, found.config)
+    if picture is not None:
+        low, high = found.after.interval()
+        error = f"calibration error {found.after.value:.3f} [{low:.3f}, {high:.3f}]"
+        title = f"{loaded.requested} on {' '.join(data)}"
+        write_output(picture, reliability_svg(found.answers.tolist(), found.right.tolist(), error, title))
+        echo(f"wrote {picture}", err=True)
+    return found
+
+
 def _draw(scores: "dict[str, Score]", path: Path, title: str) -> None:
     """Write the confusion matrix of the report among the scores as a picture."""
     from atento.inspection.figures.confusion_map import confusion_png, confusion_svg
@@ -198,10 +242,12 @@ def _draw(scores: "dict[str, Score]", path: Path, title: str) -> None:
     echo(f"wrote {path}", err=True)
 
 
-def _show(scores: "dict[str, Score]", seed: int, as_json: bool, *, matrix: bool) -> None:
+def _show(
+    scores: "dict[str, Score]", seed: int, as_json: bool, *, matrix: bool, confidence: "Confidence | None"
+) -> None:
     """Print one line for each score, and the table of a report, or all as one JSON object.
 
-    `matrix` adds the confusion matrix to a report of labels.
+    `confidence` is printed behind them. `matrix` adds the confusion matrix to a report of labels.
     """
     from atento.metrics import METRICS, confusion_of, report_table
 
@@ -228,5 +274,8 @@ def _show(scores: "dict[str, Score]", seed: int, as_json: bool, *, matrix: bool)
             records[name]["confusion"] = counts.to_dict()
             if not as_json:
                 echo(f"\n{counts}")
+    if confidence is not None and not as_json:
+        echo("\n".join([confidence.line(), *confidence.table()]))
     if as_json:
-        echo(json.dumps(records, ensure_ascii=False))
+        facts = {} if confidence is None else {"confidence": confidence.to_dict()}
+        echo(json.dumps(records | facts, ensure_ascii=False))

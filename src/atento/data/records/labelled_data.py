@@ -1,0 +1,109 @@
+"""Files or records with labels, for a model that is scored or fitted: which source they are, and their records."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeGuard
+
+from atento.config.recipe import READING, SourceConfig
+from atento.config.tables.formats import DATASETS, FORMATS, Column, format_of
+from atento.config.tables.tasks import TASKS
+from atento.data.files.source_lines import open_binary
+from atento.data.files.source_records import columns_of
+from atento.data.records.memory import MemoryRecords
+from atento.data.records.reader import Records, read_records, records_in_memory
+from atento.errors import UsageError
+
+Paths = str | Path | Sequence[str | Path]
+
+
+def source_of(
+    data: Paths,
+    task: str,
+    columns: Mapping[str, Column] | None = None,
+    reading: Mapping[str, Any] = MappingProxyType({}),
+) -> SourceConfig:
+    """Return the source for files of labelled data: one file with columns, or two parallel files.
+
+    Args:
+        data: the paths.
+        task: the task of the records.
+        columns: the column of each field, by name or number, as in a recipe; None: the columns of a table have the
+            names of the task's fields in its first line, or their order. An optional field is read if it is named, or
+            if the table has exactly one column for each field.
+    """
+    paths = [str(data)] if isinstance(data, str | Path) else [str(path) for path in data]
+    names = [field.name for field in TASKS[task].fields if not field.optional]
+    parallel = TASKS[task].records == "pairs"
+    if len(paths) == 2 and parallel:
+        if columns:
+            raise UsageError("`columns` is for one file: parallel files have one text a line")
+        return SourceConfig(source=paths[0], target=paths[1])
+    if len(paths) != 1:
+        files = "one file with two columns, or two parallel files" if parallel else "one file with columns"
+        raise UsageError(f"give {files}: got {len(paths)} files")
+    if columns:
+        unknown = sorted(columns.keys() - {field.name for field in TASKS[task].fields})
+        if unknown:
+            known = ", ".join(field.name for field in TASKS[task].fields)
+            raise UsageError(f"`columns` names fields of {task} ({known}): got {', '.join(unknown)}")
+        key = "dataset" if paths[0].endswith(DATASETS) else "file"
+        return SourceConfig(**{key: paths[0]}, **columns)  # type: ignore[arg-type]
+    if paths[0].endswith(DATASETS):
+        return SourceConfig(dataset=paths[0])
+    form = format_of(paths[0], None, TASKS[task].fields)
+    if form is None or set(names) <= FORMATS[form].columns.keys():  # no format: an error is raised when it is read
+        return SourceConfig(file=paths[0])
+    first: list[str] = []
+    if FORMATS[form].table and Path(paths[0]).expanduser().is_file():  # errors are raised when it is read
+        with open_binary(Path(paths[0]).expanduser(), paths[0], encoding=reading.get("encoding")) as stream:
+            first = columns_of(form, stream, paths[0], delimiter=reading.get("delimiter"))
+    if not FORMATS[form].by_number or set(names) <= set(first):  # keys, or a header line
+        names += [field.name for field in TASKS[task].fields if field.optional and field.name in first]
+        return SourceConfig(file=paths[0], **{name: name for name in names})  # type: ignore[arg-type]
+    if len(first) > len(names) and len(first) < len(TASKS[task].fields):
+        fields = ", ".join(field.name for field in TASKS[task].fields)
+        raise UsageError(f"{paths[0]} has {len(first)} columns: its first line must name them, of {fields}")
+    if len(first) == len(TASKS[task].fields):
+        names = [field.name for field in TASKS[task].fields]
+    by_order: dict[str, Any] = {name: number for number, name in enumerate(names)}
+    return SourceConfig(file=paths[0], **by_order)
+
+
+def as_read(source: SourceConfig, reading: Mapping[str, Any]) -> SourceConfig:
+    """Return a source with the keys of `reading` that are for its format.
+
+    Raises:
+        UsageError: a key that says nothing of how a file is read.
+    """
+    if wrong := sorted(reading.keys() - set(READING)):
+        raise UsageError(f"`reading` takes {', '.join(READING)}: got {', '.join(wrong)}")
+    form = format_of(source.file or "", source.format, ())
+    tables = ("delimiter", "decimal", "separator")
+    chosen = {name: value for name, value in reading.items() if form in ("csv", "tsv") or name not in tables}
+    return replace(source, **chosen)
+
+
+def are_paths(data: Paths | SourceConfig | MemoryRecords) -> TypeGuard[Paths]:
+    """Whether the data are files, by their paths."""
+    if isinstance(data, list | tuple):
+        return len(data) > 0 and all(isinstance(item, str | Path) for item in data)
+    return isinstance(data, str | Path)
+
+
+def labelled_records(
+    data: Paths | SourceConfig | MemoryRecords,
+    task: str,
+    skip_bad: bool,
+    columns: Mapping[str, Column] | None,
+    reading: Mapping[str, Any],
+) -> Records:
+    """Return the records of files, if `data` is their paths, else the records in memory."""
+    fields = TASKS[task].fields
+    if isinstance(data, SourceConfig):
+        return read_records(data, fields, skip_bad=skip_bad)
+    if are_paths(data):
+        return read_records(as_read(source_of(data, task, columns, reading), reading), fields, skip_bad=skip_bad)
+    assert not isinstance(data, str | Path)
+    return records_in_memory(data, fields, "data", skip_bad=skip_bad)

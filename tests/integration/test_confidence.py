@@ -1,0 +1,183 @@
+"""Probabilities of classifiers: a temperature, thresholds by precision, silence, reliability; kept with the model."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import atento
+from atento.config.sections.confidence import ConfidenceConfig
+from atento.data.batches.shuffle import hashes, uniform
+from atento.errors import CapabilityError, DataError, ModelError, UsageError
+from atento.evaluation import calibrate
+from atento.inspection.figures.reliability import reliability_svg, wilson
+from atento.runs.train import TrainedRun
+from atento.tasks.calibrating import fit_confidence, fitted_temperature
+from conftest import ForkServer
+from test_classification import NAMES, WORDS, recipe
+from test_long_texts import NETWORK
+
+pytestmark = pytest.mark.integration
+
+
+def noisy(count: int, seed: int) -> list[tuple[str, str]]:
+    """Texts whose labels are wrong in a third of the cases, but for those of the first word of each label."""
+    texts = []
+    for number, draw in enumerate(np.random.default_rng(seed).random(count).tolist()):
+        kind, place = number % 3, (number // 3) % 3
+        wrong = place > 0 and draw < 1 / 3
+        texts.append((f"eu vejo {WORDS[kind][place]}", NAMES[(kind + wrong) % 3]))
+    return texts
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
+    data = {"train": noisy(90, 1), "valid": noisy(200, 2)}
+    sources: dict[str, Any] = {name: {"memory": name} for name in data}
+    out = tmp_path_factory.mktemp("confidence") / "run"
+    return atento.train(recipe(sources, NETWORK, steps=60, baseline=False), data=data, out=out, threads=1)
+
+
+@pytest.fixture(scope="module")
+def file(run: TrainedRun) -> str:
+    path = run.folder.parent / "more.tsv"
+    path.write_text("".join(f"{text}\t{label}\n" for text, label in noisy(90, 3)), encoding="utf-8")
+    return str(path)
+
+
+def test_the_temperature_is_that_of_the_smallest_loss() -> None:
+    generator = torch.Generator().manual_seed(1)
+    scores = 4 * torch.randn(300, 4, generator=generator, dtype=torch.float64)
+    gold = torch.distributions.Categorical(logits=scores / 2.5).sample()
+    marks = np.eye(4, dtype=bool)[gold]
+    found = fitted_temperature(scores.numpy(), marks, several=False)
+    grid = np.exp(np.linspace(-2, 2, 4001))
+    losses = [float(torch.nn.functional.cross_entropy(scores / t, gold)) for t in grid]
+    assert found == pytest.approx(float(grid[int(np.argmin(losses))]), rel=2e-3) and found == pytest.approx(
+        2.5, rel=0.2
+    )
+    sets = torch.bernoulli(torch.sigmoid(scores / 0.5)).numpy().astype(bool)
+    of_sets = fitted_temperature(scores.numpy(), sets, several=True)
+    entropy = torch.nn.functional.binary_cross_entropy_with_logits
+    losses = [float(entropy(scores / t, torch.from_numpy(sets).double())) for t in grid]
+    assert of_sets == pytest.approx(float(grid[int(np.argmin(losses))]), rel=2e-3)
+
+
+def test_a_threshold_is_the_lowest_that_reaches_a_precision() -> None:
+    config = ConfidenceConfig(1.0, 100, (0.4, 0.7, 0.9), (0.6, 0.8, 1.0))
+    assert [config.threshold(wanted) for wanted in (0.5, 0.6, 0.61, 0.81, 1.0)] == [0.4, 0.4, 0.7, 0.9, 0.9]
+    assert ConfidenceConfig(1.0, 100, (0.4,), (0.6,)).threshold(0.61) is None
+
+
+def test_training_keeps_what_the_validation_data_say(run: TrainedRun, tmp_path: Path) -> None:
+    kept = json.loads((run.folder / "confidence.json").read_text("utf-8"))
+    model = atento.load(run.folder)
+    assert kept["checkpoint"] == f"checkpoints/{model.path.name}" and kept["records"] == 200
+    assert model.confidence.temperature == kept["temperature"] != 1
+    texts = [text for text, _ in noisy(30, 4)]
+    raw = atento.load(run.folder)
+    raw.config["confidence"] = {}
+    for label, other in zip(model.classify(texts), raw.classify(texts)):
+        assert label.name == other.name and label.probability != other.probability
+    for layout in ("atento", "huggingface"):
+        saved = atento.load(model.save(tmp_path / layout, layout=layout))
+        assert saved.confidence == model.confidence
+    found = fit_confidence(model, split_of(noisy(400, 5)))
+    again = fit_confidence(model, split_of(noisy(400, 5)), temperature=1.0)
+    assert again.before.value == again.after.value and found.after.value <= found.before.value + 0.02
+
+
+def split_of(records: list[tuple[str, str]]) -> Any:
+    from atento.data.records.splits import Split
+
+    return Split(dict(zip(("text", "label"), map(list, zip(*records)))), "")
+
+
+def test_a_model_is_silent_where_it_cannot_be_that_precise(run: TrainedRun) -> None:
+    model = atento.load(run.folder)
+    texts = [text for text, _ in noisy(90, 6)]
+    answered = model.classify(texts, abstain=0.95)
+    sure = {text for text, label in zip(texts, answered) if label is not None}
+    assert sure and sure <= {f"eu vejo {words[0]}" for words in WORDS}  # the words whose labels are always right
+    assert model.classify("eu vejo cão", abstain=0.95) is None
+    assert [label.name for label in answered if label] == [model.classify(text).name for text in texts if text in sure]
+    assert None not in model.classify(texts, abstain=0.3)
+    model.config["confidence"] = {"temperature": 1.0, "records": 200, "thresholds": [0.4], "precisions": [0.8]}
+    assert model.classify(texts[:3], abstain=0.9) == [None] * 3  # it never was that precise
+
+
+def test_labels_of_several_are_left_out(run: TrainedRun, tmp_path: Path) -> None:
+    data = [{"text": text, "label": [label]} for text, label in noisy(60, 1)]
+    settings = recipe({"train": {"memory": "train"}}, steps=30) | {"task": "multi-label-classification"}
+    atento.train(settings, data={"train": data}, out=tmp_path / "run", threads=1)
+    model = atento.load(tmp_path / "run")
+    with pytest.raises(CapabilityError, match="nothing is kept of"):
+        model.classify("eu vejo gato", abstain=0.9)
+    found = calibrate(model, data)
+    assert found.config.records == 60 and model.confidence == found.config
+    labels = model.classify([record["text"] for record in data], abstain=0.9)
+    assert all(isinstance(one, list) for one in labels)
+
+
+def test_the_commands(run: TrainedRun, file: str, server: ForkServer, tmp_path: Path) -> None:
+    model = atento.load(run.folder).save(tmp_path / "model")
+    config = json.loads((model / "config.json").read_text("utf-8"))
+    certain = next(text for text, _ in noisy(9, 1) if atento.load(model).classify(text, abstain=0.95))
+    done = server.run("classify", str(model), "--abstain", "0.95", cwd=tmp_path, stdin=f"{certain}\n\neu vejo cão\n")
+    assert done.stdout.splitlines()[1:] == ["", ""] and done.stdout.splitlines()[0].count("\t") == 1
+    done = server.run("classify", str(model), "--abstain", "0.95", "--json", cwd=tmp_path, stdin="eu vejo cão\n")
+    record = json.loads(done.stdout)
+    assert record["silent"] is True and len(record["labels"]) == 3
+    words = ["evaluate", str(model), file, "--columns", "text=0,label=1"]
+    done = server.run(*words, "--calibrate", "--reliability", "curve.svg", cwd=tmp_path)
+    assert done.status == 0 and "confidence: temperature " in done.stdout and "precision 0.8: from prob" in done.stdout
+    assert "calibration error" in (tmp_path / "curve.svg").read_text("utf-8")
+    loaded = atento.load(model)
+    assert loaded.confidence.records == 90 and config["confidence"]["records"] == 200
+    done = server.run(*words, "--reliability", "curve.svg", "--json", cwd=tmp_path)
+    facts = json.loads(done.stdout)["confidence"]
+    assert facts["temperature"] == loaded.confidence.temperature and len(facts["calibration_error"]["interval"]) == 2
+    assert atento.load(model).confidence == loaded.confidence  # measured alone
+    for value, sentence in (("1", "`abstain` is a precision between 0 and 1: got 1.0"), ("0", "got 0.0")):
+        done = server.run("classify", str(model), "--abstain", value, cwd=tmp_path, stdin="eu vejo gato\n")
+        assert done.status == 2 and sentence in done.stderr
+    (model / "confidence.json").write_text("{", encoding="utf-8")
+    done = server.run("classify", str(model), cwd=tmp_path, stdin="eu vejo gato\n")
+    assert done.status == 1 and "confidence.json is damaged" in done.stderr
+
+
+def test_the_service_leaves_out_labels_that_are_not_sure(run: TrainedRun) -> None:
+    verbs = pytest.importorskip("atento_serve.engine.verbs")
+    model = atento.load(run.folder)
+    certain = next(text for text, _ in noisy(9, 1) if model.classify(text, abstain=0.95))
+    sure, silent = verbs.values_of(model, "classify", [certain, "eu vejo cão"], {"abstain": 0.95})
+    assert sure[0]["name"] == model.classify(certain).name and len(sure) == 1 and silent == []
+
+
+def test_what_cannot_be_fitted_is_refused(run: TrainedRun, tmp_path: Path) -> None:
+    model = atento.load(run.folder)
+    with pytest.raises(UsageError, match=r"`abstain` chooses the threshold: got `threshold` 0.5 too"):
+        model.classify("eu vejo gato", threshold=0.5, abstain=0.9)  # type: ignore[call-overload]
+    with pytest.raises(DataError, match="a temperature is fitted to at least 20 records: got 3"):
+        calibrate(model, noisy(3, 1))
+    (tmp_path / "few.tsv").write_text("text\tlabel\n" + "a\tfruta\n" * 30 + "b\tpedra\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"few.tsv:32: a label that the model does not have"):
+        calibrate(model, tmp_path / "few.tsv")
+    model.config["confidence"] = {"temperature": 0}
+    with pytest.raises(ModelError, match=r"`confidence.temperature` must be above 0: got 0"):
+        model.classify("eu vejo gato")
+
+
+def test_the_picture_of_reliability() -> None:
+    draws = uniform(hashes(400, 1))
+    answers = 0.5 + draws / 2
+    right = uniform(hashes(400, 2)) < answers
+    drawing = reliability_svg(answers.tolist(), right.tolist(), "calibration error 0.010", "a & b")
+    assert drawing.count("<rect") == 2 + 5 and "a &amp; b" in drawing  # paper, field, five ranges
+    inside = (answers > 0.9).sum(), right[answers > 0.9].sum()
+    assert f"0.9 to 1: {inside[1]} of {inside[0]} right" in drawing
+    low, high = wilson(8, 10)
+    assert (low, high) == pytest.approx((0.4901, 0.9433), abs=1e-3)  # by hand: 8 of 10, z = 1.96
