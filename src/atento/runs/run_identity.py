@@ -151,6 +151,8 @@ def _difference(saved: dict[str, object], recipe: Recipe, data: Data, folder: Pa
         recipe = replace(recipe, tokenizer=replace(recipe.tokenizer, path=before.tokenizer.path))
     if before.init is not None and recipe.init is not None and _moved(before.init.model, recipe.init.model):
         recipe = replace(recipe, init=replace(recipe.init, model=before.init.model))
+    if recipe.embedding is None:  # that of the initial model, which a run of vectors stores
+        recipe = replace(recipe, embedding=before.embedding)
     different = [line for line in recipe_difference(before, recipe) if not line.startswith(MAY_CHANGE)]
     if different:
         n_more = len(different) - _SHOWN

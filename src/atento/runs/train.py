@@ -1,5 +1,6 @@
 """Train a recipe: open and lock the run folder, then take the steps of a run (`atento.train`)."""
 
+import json
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -16,6 +17,7 @@ from atento.metrics.metric_table import signed
 from atento.precision import resolve_device
 from atento.precision import threads as thread_scope
 from atento.runs.branch import branch_point
+from atento.runs.few_shot import head_overrides, vectors_recipe
 from atento.runs.folder import clear_folder, make_folder
 from atento.runs.run_identity import has_begun
 from atento.runs.setup import Setup
@@ -131,6 +133,13 @@ def train(
     folder = Path(default) if out is None else path_of(out, "out", "a folder")
     if folder.name in ("", ".."):  # a folder is moved aside by its name
         folder = folder.resolve()
+    if loaded.recipe.init is not None and loaded.recipe.init.few_shot:
+        recipe_of_vectors, pairs = vectors_recipe(loaded, memory)
+        beside = folder.with_name(f"{folder.name}-vectors")
+        train(recipe_of_vectors, data={"train": pairs}, out=beside, force=force, device=device, threads=threads)
+        keys = head_overrides(loaded, beside)
+        items = [f"{key}={json.dumps(value)}" for key, value in keys.items()]
+        loaded = load_recipe(recipe, changes | keys if isinstance(changes, dict) else [*changes, *items], memory=memory)
     used = [*_files(loaded, folder), *([] if branch is None else [branch.path])]
     parallel = loaded.recipe.training.parallel
     with said_once():

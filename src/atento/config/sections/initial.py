@@ -164,7 +164,20 @@ class InitConfig:
     [null: train by steps]
     """
 
+    few_shot: bool = False
+    """For classification with few labels (SetFit): the network first learns pairs of texts with one label or two, in a
+    run of its own beside this one (`NAME-vectors`), then the head is fitted as by `classifier`. `model` should be a
+    sentence encoder. `training` gives the seed and the precision alone.
+    """
+
     def __post_init__(self) -> None:
+        if self.few_shot:
+            for name, usual in (("train", "all"), ("layer_decay", 1.0), ("layers", None), ("layer_mix", False)):
+                if getattr(self, name) != usual:
+                    raise RecipeError(f"`init.few_shot` trains the network by pairs: leave `init.{name}` out")
+            for name in ("lora", "unfreeze", "cache"):
+                if getattr(self, name) is not None:
+                    raise RecipeError(f"`init.few_shot` trains the network by pairs: leave `init.{name}` out")
         if not self.model:
             raise RecipeError("`init.model` must name a model: got ''")
         if self.train not in _TRAIN and not _LAST.fullmatch(self.train):
@@ -183,7 +196,7 @@ class InitConfig:
                 f"`init.cache` names a folder for the vectors of a frozen network, so `train` must be head: got "
                 f"{self.train!r} and {self.cache!r}"
             )
-        if self.classifier is not None and self.train != "head":
+        if self.classifier is not None and self.train != "head" and not self.few_shot:
             raise RecipeError(f"`init.classifier` reads a frozen network, so `train` must be head: got {self.train!r}")
         if self.classifier is not None and self.layer_mix:
             raise RecipeError("`init.layer_mix` is learned by steps, and `init.classifier` is fitted at once: give one")

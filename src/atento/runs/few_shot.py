@@ -1,0 +1,87 @@
+"""Few labels (`init.few_shot`): an encoder learns pairs of texts with one label or two, then a linear head (SetFit)."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from atento.config.reading.loading import LoadedRecipe
+from atento.config.tables.tasks import EMBEDDING, TASKS
+from atento.data.records.memory import MemoryRecords
+from atento.data.records.splits import Split
+from atento.errors import DataError, RecipeError, counted
+from atento.models.configuration import embedding_config
+from atento.models.load import read_model
+from atento.runs.prepare import read_data
+
+_ROUNDS, _PAIRS = 20, 4000  # pairs of each kind that a text is in first, and pairs in all
+_TRAINING = {"batch_tokens": 16, "epochs": 1, "learning_rate": 2e-5, "schedule": "linear", "log_every": 20}
+_POOLINGS = ("mean", "first", "last")  # that a head can read
+
+
+def vectors_recipe(
+    loaded: LoadedRecipe, memory: Mapping[str, MemoryRecords]
+) -> tuple[dict[str, object], list[tuple[str, str, float]]]:
+    """The recipe that trains the encoder, and its pairs of texts, with 1 for texts of one label and 0 for others.
+
+    Every text is the first of up to 20 pairs of each kind, which are drawn by the seed. There are at most about 4,000
+    pairs, and one pass over them (Tunstall et al. 2022, Efficient Few-Shot Learning Without Prompts).
+
+    Raises:
+        RecipeError: the task has no single texts with a label. DataError: a label with fewer than two different texts.
+    """
+    recipe, init = loaded.recipe, loaded.recipe.init
+    assert init is not None
+    if not any(field.kind == "class" for field in TASKS[recipe.task].fields):
+        raise RecipeError(f"`init.few_shot` learns from texts with a label: got task {recipe.task}")
+    train = read_data(recipe, loaded.folder, lambda line: None, memory).train
+    if "pair" in train.columns:
+        raise RecipeError("`init.few_shot` learns from single texts with a label: leave `pair` out")
+    folder = loaded.home / init.model
+    training = _TRAINING | {"seed": recipe.training.seed, "precision": recipe.training.precision}
+    vectors: dict[str, object] = {
+        "task": EMBEDDING,
+        "init": str(folder) if folder.exists() else init.model,
+        "objective": "cosine",
+        "data": {"train": {"memory": "train"}, "max_len": recipe.data.max_len},
+        "training": training,
+    }
+    return vectors, pairs_of_labels(train, recipe.training.seed)
+
+
+def pairs_of_labels(train: Split, seed: int) -> list[tuple[str, str, float]]:
+    """Pairs of texts with 1.0 where both have one label, 0.0 where they have two."""
+    texts = dict(zip(train["text"], train["label"]))  # each text once
+    by_label: dict[str, list[str]] = {}
+    for text, label in texts.items():
+        by_label.setdefault(label, []).append(text)
+    for label, own in by_label.items():
+        if len(own) < 2:
+            at = train.where(train["text"].index(own[0]))
+            raise DataError(
+                f"{at}: label {label!r} has {counted(len(own), 'text')}, and a pair of texts of one label needs 2: "
+                "`init.few_shot` needs two or more of each label"
+            )
+    if len(by_label) < 2:
+        raise DataError(f"{train.where(0)}: every text has the label {train['label'][0]!r}: there is nothing to learn")
+    draw, pairs = np.random.default_rng(seed), set[tuple[str, str, float]]()
+    for _ in range(max(1, min(_ROUNDS, _PAIRS // (2 * len(texts))))):
+        for text, label in texts.items():
+            same = [other for other in by_label[label] if other != text]
+            labels = [other for other in by_label if other != label]
+            different = by_label[labels[draw.integers(len(labels))]]
+            for others, score in ((same, 1.0), (different, 0.0)):
+                first, second = sorted((text, others[draw.integers(len(others))]))
+                pairs.add((first, second, score))
+    return sorted(pairs)
+
+
+def head_overrides(loaded: LoadedRecipe, vectors: Path) -> dict[str, object]:
+    """The keys of the recipe by which the head is fitted on the vectors of the trained encoder."""
+    assert loaded.recipe.init is not None
+    trained = read_model(vectors)
+    pooling = embedding_config(trained.config, trained.path).pooling
+    keys: dict[str, object] = {"init.model": str(vectors.resolve()), "init.few_shot": False, "init.train": "head"}
+    if loaded.recipe.init.classifier is None:
+        keys["init.classifier.pooling"] = pooling if pooling in _POOLINGS else "mean"
+    return keys

@@ -1,0 +1,117 @@
+"""Few labels: pairs of the labels train an encoder, then a head is fitted; one line of the recipe."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import atento
+from atento.data.records.splits import Split
+from atento.errors import AtentoError
+from atento.runs.few_shot import pairs_of_labels
+from conftest import ForkServer
+
+pytestmark = pytest.mark.integration
+
+NETWORK = {
+    "architecture": "encoder",
+    "d_model": 32,
+    "d_ff": 64,
+    "n_heads": 2,
+    "n_layers": 1,
+    "max_len": 16,
+    "positions": {"kind": "learned"},
+}
+ANIMALS, TOOLS = ("cat", "dog", "bird", "fish", "cow", "hen"), ("hammer", "saw", "drill", "file", "plane", "axe")
+TEXTS = [(f"the {word} is here", label) for words, label in ((ANIMALS, "animal"), (TOOLS, "tool")) for word in words]
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sentence encoder that knows the words and little else."""
+    pairs = [(text, text.replace("the", "a")) for text, _ in TEXTS]
+    recipe = {
+        "task": "embedding",
+        "data": {"train": {"memory": "train"}},
+        "tokenizer": {"kind": "word", "vocab_size": 100},
+        "network": NETWORK,
+        "embedding": {"pooling": "first"},
+        "training": {"steps": 5, "batch_tokens": 8, "precision": "float32"},
+    }
+    return atento.train(recipe, data={"train": pairs}, out=tmp_path_factory.mktemp("few") / "encoder", threads=1).folder
+
+
+def recipe(encoder: Path, **init: Any) -> dict[str, Any]:
+    return {
+        "task": "classification",
+        "init": {"model": str(encoder), "few_shot": True} | init,
+        "data": {"train": {"memory": "train"}},
+        "training": {"precision": "float32"},
+    }
+
+
+def test_one_line_trains_an_encoder_by_pairs_and_fits_a_head(encoder: Path, tmp_path: Path) -> None:
+    """The encoder is a run of its own; the head reads its pooling; the same call again changes nothing."""
+    run = atento.train(recipe(encoder), data={"train": TEXTS}, out=tmp_path / "run", threads=1)
+    vectors, model = atento.load(tmp_path / "run-vectors"), atento.load(run.folder)
+    assert vectors.config["objectives"] == ["cosine"] and run.step == 1
+    (head,) = model.network.config.heads
+    assert head.pooling == "first" and not head.hidden
+    texts = [text for text, _ in TEXTS]
+    assert vectors.embed(texts) != pytest.approx(atento.load(encoder).embed(texts), abs=1e-5)
+    alone = recipe(tmp_path / "run-vectors", few_shot=False, train="head", classifier={"pooling": "first"})
+    same = atento.load(atento.train(alone, data={"train": TEXTS}, out=tmp_path / "alone", threads=1).folder)
+    shares = [[label.probability for label in one.classify(texts)] for one in (model, same)]
+    assert shares[0] == pytest.approx(shares[1], abs=1e-6) and len(set(shares[0])) > 1
+    again = atento.train(recipe(encoder), data={"train": TEXTS}, out=tmp_path / "run", threads=1)
+    assert again.already_finished
+    close = recipe(encoder, classifier={"kind": "svm", "inverse_regularization": 1e4})
+    other = atento.train(close, ["training.seed=2"], data={"train": TEXTS}, out=tmp_path / "other", threads=1)
+    assert atento.evaluate(str(other.folder), TEXTS)["accuracy"].value == 1.0
+
+
+def test_pairs_have_both_kinds_for_every_text() -> None:
+    """Each text is in pairs of one label and of two, with no text beside itself and no pair twice."""
+    pairs: Any = pairs_of_labels(split(TEXTS), seed=3)
+    labels, kinds = dict(TEXTS), Counter[tuple[str, float]]()
+    for first, second, score in pairs:
+        assert first != second and score == float(labels[first] == labels[second])
+        kinds.update([(first, score), (second, score)])
+    assert len({(first, second) for first, second, _ in pairs}) == len(pairs) and len(kinds) == 2 * len(TEXTS)
+    many = split([(f"text {n}", str(n % 3)) for n in range(600)])
+    drawn = pairs_of_labels(many, seed=1)
+    assert drawn == pairs_of_labels(many, seed=1) != pairs_of_labels(many, seed=2) and 3000 < len(drawn) <= 4000
+
+
+def split(records: list[tuple[str, str]]) -> Split:
+    return Split({"text": [text for text, _ in records], "label": [label for _, label in records]}, "")
+
+
+@pytest.mark.parametrize(
+    ("records", "init", "message"),
+    [
+        ([*TEXTS, ("a pear", "fruit")], {}, r"train'\]:12: label 'fruit' has 1 text, and a pair of texts of one label"),
+        (TEXTS[:6], {}, "every text has the label 'animal': there is nothing to learn"),
+        (TEXTS, {"train": "head"}, "leave `init.train` out"),
+        (TEXTS, {"lora": {"rank": 2}}, "leave `init.lora` out"),
+        ([(text, text, label) for text, label in TEXTS], {}, "learns from single texts with a label: leave `pair` out"),
+    ],
+)
+def test_what_cannot_be_learned_is_one_sentence(
+    records: list[Any], init: dict[str, Any], message: str, encoder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(AtentoError, match=message) as error:
+        atento.train(recipe(encoder, **init), data={"train": records}, out=tmp_path / "run")
+    assert "\n" not in str(error.value) and not (tmp_path / "run").exists()
+
+
+def test_a_class_with_too_few_records_names_file_and_line(encoder: Path, tmp_path: Path, server: ForkServer) -> None:
+    rows = [*TEXTS, ("a pear", "fruit")]
+    (tmp_path / "train.tsv").write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows))
+    (tmp_path / "my.yaml").write_text(
+        f"task: classification\ninit: {{model: {encoder}, few_shot: true}}\n"
+        "data: {train: {file: train.tsv, text: text, label: label}}\n"
+    )
+    done = server.run("train", "my.yaml", cwd=tmp_path)
+    assert done.status == 2 and "train.tsv:14: label 'fruit' has 1 text" in done.stderr, done.stderr
