@@ -74,6 +74,7 @@ def room(here: Path) -> Path:
     for name, text in (
         ("predicted.txt", "good\nbad\n"),
         ("labels.txt", "good\ngood\n"),
+        ("film.srt", "1\n00:00:01,000 --> 00:00:02,000\nThe cat sleeps.\n"),
         ("predicted.conll", "Ana B-PER\nri O\n"),
         ("right.conll", "Ana B-PER\nri O\n"),
         ("answers.json", '{"q": "gato"}'),
