@@ -3,7 +3,7 @@
 import json
 import math
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -52,6 +52,8 @@ def wrong(hint: Any, *, from_end: bool = False) -> list[Any]:
         bad += [[], [1], ["a"]]
     else:
         bad += [5, 0.5, True]
+    if any(get_origin(kind) is Mapping for kind in kinds):
+        bad.remove({})  # nothing named
     if str not in plain:
         bad += ["", "no such thing", "1e-4x", "NaN"] if not any(get_origin(kind) is tuple for kind in kinds) else []
     if bool not in plain:
@@ -92,6 +94,8 @@ def _beside(key: str) -> dict[str, Any]:
         return {"network.projections.0.width": 8}
     if key == "objective.0.sampled":
         return {"objective.0.kind": "bidirectional"}
+    if key == "objective.0.matryoshka":
+        return {"objective.0.kind": "multiple-negatives"}
     return {"init.model": "runs/base"} if key.startswith("init.") else {}
 
 
@@ -111,6 +115,8 @@ def test_every_field_refuses_what_it_cannot_be(short: Path, key: str) -> None:
     for value in wrong(LEAVES[key], from_end=key == "embedding.layer"):
         if key == _POINT and type(value) in (int, float) and 0 < value < math.inf:
             continue  # one weight stands for a list of one
+        if key == "objective.0.matryoshka" and type(value) is int and value > 0:
+            continue  # as does one length
         with pytest.raises(RecipeError) as caught:
             load_recipe(short, {**DEPTH, **_beside(key), key: value}, environment={})
             pytest.fail(f"{key} took {value!r}")
