@@ -18,9 +18,9 @@ from atento.runs.train import TrainedRun
 from atento.tasks.calibrating import fit_confidence, fitted_temperature
 from conftest import ForkServer
 from test_classification import NAMES, WORDS, recipe
-from test_long_texts import NETWORK
 
 pytestmark = pytest.mark.integration
+NETWORK = {"preset": "bert-tiny", "n_layers": 1, "d_model": 32, "d_ff": 64, "n_heads": 2, "dropout": 0.0, "max_len": 32}
 
 
 def noisy(count: int, seed: int) -> list[tuple[str, str]]:
