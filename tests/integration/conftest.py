@@ -30,7 +30,7 @@ data:
 tokenizer: {kind: bpe, vocab_size: 360}
 network: {d_model: 16, d_ff: 32, n_heads: 2, n_layers: 1, norm: pre, dropout: 0.1}
 training: {steps: 24, batch_tokens: 120, warmup: 6, learning_rate: 5e-3, precision: float32, validate_every: 8,
-           checkpoint_every: 4, log_every: 4, keep: 3}
+           checkpoint_every: 4, log_every: 4, keep: 3, baseline: false}
 decoding: {beam: 1, max_new_tokens: 6}
 metrics: [chrf]
 """

@@ -37,6 +37,7 @@ READ_ONLY = {
     "demo",
     "bench",
     "data fetch",
+    "data mine",
     "summarize",
     "generate",
     "perplexity",
@@ -78,6 +79,8 @@ def room(here: Path) -> Path:
         ("predicted.conll", "Ana B-PER\nri O\n"),
         ("right.conll", "Ana B-PER\nri O\n"),
         ("answers.json", '{"q": "gato"}'),
+        ("my.run", "q Q0 a 1 2.5 me\nq Q0 b 2 1.5 me\n"),
+        ("judgements.qrels", "q 0 a 1\nq 0 b 0\n"),
         ("questions.json", json.dumps(questions)),
     ):
         (here / name).write_text(text, encoding="utf-8")

@@ -23,7 +23,8 @@ task: translation
 data: {train: {file: test.tsv, source: 0, target: 1}, valid: {file: valid.tsv, source: 0, target: 1}}
 init: model
 network: {dropout: 0.2}
-training: {steps: 6, batch_tokens: 60, warmup: 2, precision: float32, validate_every: 3, checkpoint_every: 2}
+training: {steps: 6, batch_tokens: 60, warmup: 2, precision: float32, validate_every: 3, checkpoint_every: 2,
+           baseline: false}
 decoding: {beam: 1, max_new_tokens: 4}
 metrics: [chrf]
 """

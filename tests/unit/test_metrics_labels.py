@@ -142,9 +142,13 @@ def test_paired_test_of_labels_and_numbers() -> None:
 def test_unequal_lengths_and_nothing_are_refused(name: str) -> None:
     item = {"class sets": ["a"], "tags": ["O"], "answers": "a", "numbers": 1.0, "probabilities": ("a", 0.5)}
     item["vector pairs"] = ("a", 0.5)
+    item["rankings"] = 1.0
     value = item[METRICS[name].outputs]
-    with pytest.raises(UsageError, match="needs its reference: got 2 predictions and 3 references"):
-        METRICS[name].score([value] * 2, ["a" if name == "calibration-error" else value] * 3)
+    right = {"probabilities": "a", "rankings": ("query", "document", 1.0)}.get(METRICS[name].outputs, value)
+    with pytest.raises(
+        UsageError, match=r"needs its (reference|score): got 2 (predictions|scores) and 3 (references|documents)"
+    ):
+        METRICS[name].score([value] * 2, [right] * 3)
     with pytest.raises(UsageError, match=r"there is nothing to score: got 0|needs at least 2 examples: got 0"):
         METRICS[name].score([], [])
 

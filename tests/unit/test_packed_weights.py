@@ -160,3 +160,12 @@ def test_a_loaded_int8_model_has_its_8_bits_alone(folder: Path) -> None:
     with pytest.raises(UsageError, match="has weights of 8 bits, so its precision is int8: got 'float32'"):
         model.to(precision="float32")
     assert repr(model).replace("int8", "float32") == repr(exact)
+
+
+@pytest.mark.parametrize("name", ["micro-world-en-pt", "micro-world-lm", "micro-world-tense"])
+def test_explanations_pass_gradients_through_what_is_packed(name: str) -> None:
+    """Biases of a source's layers are in bfloat16 there, and its inputs in float32 (found: a crash)."""
+    text = "the white cat sleeps ." if name.endswith("pt") else "o gato"
+    expected, found = (atento.load(name, precision=precision).explain(text) for precision in ("float32", "int8"))
+    assert found.target == expected.target
+    assert found.total == pytest.approx(expected.total, rel=0.1)

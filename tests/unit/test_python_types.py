@@ -56,10 +56,11 @@ def test_python_has_every_flag_of_the_commands_under_its_name() -> None:
     embedding = {*EmbeddingOptions.__annotations__}
     decoding = {*DecodingOptions.__annotations__}
     explain = {"explain", "explain_method", "explain_out"}  # a method of its own, `Model.explain`
-    files = {"out", "file", "as_json", "report", "confusion", "cluster"}  # where results go is not Python's
+    # where results go is not Python's
+    files = {"out", "file", "as_json", "report", "confusion", "cluster", "reliability"}
     for command, functions, more in (
         (train_command, [train, cross_validate], {"nproc"}),  # a script is started by torchrun
-        (evaluate_command, [evaluate], decoding | {"fail_under"}),
+        (evaluate_command, [evaluate], decoding | {"fail_under", "calibrate"}),
         (attend_command, [load, Model.attend, AttentionRecord.save], {"seed", "threads"}),
         (embed_command, [load, Model.embed], embedding | {"seed", "threads"}),
         (similarity_command, [load, Model.similarity], embedding | {"seed", "threads", "skip_bad"} | explain),

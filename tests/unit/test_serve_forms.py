@@ -5,8 +5,9 @@ import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
-from atento_serve.http.body import _fields, _in_pairs, _in_parts
+from atento_serve.http.body import _fields, _in_pairs, _parsed
 from atento_serve.http.errors import ServiceError
+from atento_serve.settings import Limits
 
 FIELDS = {"q": "Olá gato, não é?", "source": "pt", "target": "日本"}
 
@@ -22,7 +23,7 @@ def test_letters_outside_ascii_as_curl_sends_them_and_percent_encoded() -> None:
 def test_fields_in_parts_are_those_that_were_sent() -> None:
     sent = httpx.Request("POST", "http://localhost", files={name: (None, value) for name, value in FIELDS.items()})
     body, kind = sent.read(), sent.headers["content-type"]
-    assert _fields(_in_parts(body, kind)) == FIELDS
+    assert _parsed(body, "multipart/form-data", kind, Limits()) == FIELDS
     for broken in (body[:-8], body.replace(b"\r\n\r\n", b"\r\n", 1), b"", body.replace("á".encode(), b"\xe1")):
         with pytest.raises(ServiceError, match="well formed"):
-            _in_parts(broken, kind)
+            _parsed(broken, "multipart/form-data", kind, Limits())

@@ -49,8 +49,8 @@ class PackedModule(nn.Module):
     def rows(self, x: Tensor, start: int, stop: int, random: object = None) -> Tensor:
         """(...,D) -> (...,stop - start), the outputs from `start` to before `stop`."""
         if x.requires_grad and torch.is_grad_enabled():  # packed products have no gradient
-            bias = self.bias
-            return F.linear(x, self.weight[start:stop].to(x.dtype), None if bias is None else bias[start:stop])
+            bias = None if self.bias is None else self.bias[start:stop].to(x.dtype)
+            return F.linear(x, self.weight[start:stop].to(x.dtype), bias)
         flat = x.flatten(0, -2).to(self.dtype)
         outputs, first = [], 0
         for part, last in zip(self.parts, self.ends):

@@ -96,7 +96,9 @@ def _by_query(predictions: Sequence[float | None], references: Sequence[Judgemen
     """The rankings of all queries."""
     import numpy as np
 
-    if len(predictions) != len(references) or not references:
+    if not len(predictions) and not references:
+        raise UsageError("there is nothing to score: got 0 documents")
+    if len(predictions) != len(references):
         raise UsageError(
             f"each document needs its score: got {len(predictions)} scores and {len(references)} documents"
         )

@@ -116,13 +116,20 @@ def _without(prefixes: Sequence[str], source: str) -> str:
     return source.removeprefix(longest)
 
 
+def _has_pairs(train: Split) -> bool:
+    """Whether there are sources and targets; a task of a program's own may write texts from other fields."""
+    return {"source", "target"} <= train.columns.keys()
+
+
 def _repeats(train: Split) -> bool:
     """Whether the targets are few, as labels are."""
-    return 2 * len(set(train["target"])) < len(train)
+    return _has_pairs(train) and 2 * len(set(train["target"])) < len(train)
 
 
 def _shorter(train: Split) -> bool:
     """Whether the targets are so much shorter than their sources that they are summaries."""
+    if not _has_pairs(train):
+        return False
     lengths = [sum(len(text.split()) for text in train[field]) for field in ("source", "target")]
     return lengths[1] < _SHORT * lengths[0]
 
@@ -252,6 +259,6 @@ def learners_of(outputs: Outputs | None, prefixes: Sequence[str]) -> tuple[Learn
         return () if outputs is None else LEARNERS.get(outputs, ())
     return (
         Learner("majority", partial(_most_frequent, "target"), _repeats),
-        Learner("copy of the source", partial(_copy, prefixes)),
+        Learner("copy of the source", partial(_copy, prefixes), _has_pairs),
         Learner("first words of the source", partial(_first_words, prefixes), _shorter),
     )
