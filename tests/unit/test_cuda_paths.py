@@ -214,7 +214,7 @@ def test_searches_of_a_model_on_a_gpu_are_captured(twin: None) -> None:
     many: list[dict[str, Any]] = [
         {"greedy": True},
         {"sample": True, "seed": 3},
-        {"exact": True, "max_new_tokens": 4},
+        {"exact": True, "exact_limit": 60},
         {"beam": 3, "n_best": 2},
         {"draft": "ngrams", "greedy": True},
         {"glossary": {"cat": "gata"}, "beam": 2},
