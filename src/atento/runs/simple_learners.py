@@ -31,12 +31,18 @@ class Learner:
     Attributes:
         name: what it is called in the table of scores.
         fit: from the training records to a function that gives the outputs for those of another split.
-        applies: whether it says something of such training records.
+        fields: what it reads of a record; a task of a program's own may have others.
+        fits: whether it says something of such training records.
     """
 
     name: str
     fit: Callable[[Split], Predict]
-    applies: Callable[[Split], bool] = lambda train: True
+    fields: tuple[str, ...]
+    fits: Callable[[Split], bool] = lambda train: True
+
+    def applies(self, train: Split) -> bool:
+        """Whether these training records have its fields, and it says something of them."""
+        return train.columns.keys() >= {*self.fields} and self.fits(train)
 
 
 def words_of(text: str) -> list[str]:
@@ -71,6 +77,10 @@ def _tag_of_word(train: Split) -> Predict:
 
 def _overlap_of_pairs(train: Split) -> Predict:
     return lambda split: [overlap(first, second) for first, second in zip(split["text"], split["pair"])]
+
+
+def _no_answer(train: Split) -> Predict:
+    return lambda split: [""] * len(split)
 
 
 def _nearest_words(train: Split) -> Predict:
@@ -116,20 +126,13 @@ def _without(prefixes: Sequence[str], source: str) -> str:
     return source.removeprefix(longest)
 
 
-def _has_pairs(train: Split) -> bool:
-    """Whether there are sources and targets; a task of a program's own may write texts from other fields."""
-    return {"source", "target"} <= train.columns.keys()
-
-
 def _repeats(train: Split) -> bool:
     """Whether the targets are few, as labels are."""
-    return _has_pairs(train) and 2 * len(set(train["target"])) < len(train)
+    return 2 * len(set(train["target"])) < len(train)
 
 
 def _shorter(train: Split) -> bool:
     """Whether the targets are so much shorter than their sources that they are summaries."""
-    if not _has_pairs(train):
-        return False
     lengths = [sum(len(text.split()) for text in train[field]) for field in ("source", "target")]
     return lengths[1] < _SHORT * lengths[0]
 
@@ -222,28 +225,24 @@ def _scikit_learn() -> Any:
     return sklearn
 
 
-def _paired(train: Split) -> bool:
-    return "pair" in train.columns
-
-
 LEARNERS: dict[Outputs, tuple[Learner, ...]] = {
     "classes": (
-        Learner("majority", partial(_most_frequent, "label")),
-        Learner("TF-IDF, logistic regression", partial(_linear, "logistic")),
+        Learner("majority", partial(_most_frequent, "label"), ("label",)),
+        Learner("TF-IDF, logistic regression", partial(_linear, "logistic"), ("text", "label")),
     ),
     "class sets": (
-        Learner("majority", partial(_most_frequent, "label")),
-        Learner("TF-IDF, logistic regression", partial(_linear, "sets")),
+        Learner("majority", partial(_most_frequent, "label"), ("label",)),
+        Learner("TF-IDF, logistic regression", partial(_linear, "sets"), ("text", "label")),
     ),
     "numbers": (
-        Learner("overlap of words", _overlap_of_pairs, _paired),
-        Learner("TF-IDF, ridge regression", partial(_linear, "ridge")),
+        Learner("overlap of words", _overlap_of_pairs, ("text", "pair")),
+        Learner("TF-IDF, ridge regression", partial(_linear, "ridge"), ("text", "score")),
     ),
-    "vector pairs": (Learner("TF-IDF vectors", _vectors),),
-    "tags": (Learner("most frequent tag of a word", _tag_of_word),),
+    "vector pairs": (Learner("TF-IDF vectors", _vectors, ("text", "pair")),),
+    "tags": (Learner("most frequent tag of a word", _tag_of_word, ("tokens", "tags")),),
     "answers": (
-        Learner("no answer", lambda train: lambda split: [""] * len(split), lambda train: not all(train["answers"])),
-        Learner("overlap of words", _nearest_words),
+        Learner("no answer", _no_answer, ("answers",), lambda train: not all(train["answers"])),
+        Learner("overlap of words", _nearest_words, ("question", "context")),
     ),
 }
 
@@ -257,8 +256,9 @@ def learners_of(outputs: Outputs | None, prefixes: Sequence[str]) -> tuple[Learn
     """
     if outputs != "texts":
         return () if outputs is None else LEARNERS.get(outputs, ())
+    texts = ("source", "target")
     return (
-        Learner("majority", partial(_most_frequent, "target"), _repeats),
-        Learner("copy of the source", partial(_copy, prefixes), _has_pairs),
-        Learner("first words of the source", partial(_first_words, prefixes), _shorter),
+        Learner("majority", partial(_most_frequent, "target"), texts, _repeats),
+        Learner("copy of the source", partial(_copy, prefixes), texts),
+        Learner("first words of the source", partial(_first_words, prefixes), texts, _shorter),
     )
