@@ -204,13 +204,27 @@ def conversation_ids(folder: str, messages: Sequence[dict[str, str]]) -> list[in
         conversations.close()
 
 
-def until(condition: Any, seconds: float, pause: float = 0.02) -> float:
-    """Wait for a condition; return the seconds that it took."""
+def until(condition: Any, seconds: float = 60.0, pause: float = 0.02) -> float:
+    """Wait for a condition; return the seconds that it took. Not what is promised: a busy machine is late."""
     began = time.monotonic()
     while not condition():
         assert time.monotonic() - began < seconds, f"not within {seconds} s"
         time.sleep(pause)
     return time.monotonic() - began
+
+
+@contextmanager
+def held(service: Served) -> Iterator[None]:
+    """The workers stand still: what is asked for meanwhile is under way for as long as a test looks, on any machine."""
+    workers = service.workers()
+    for worker in workers:
+        os.kill(worker, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for worker in workers:
+            with suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGCONT)
 
 
 def error_of(content: dict[str, Any]) -> dict[str, Any]:

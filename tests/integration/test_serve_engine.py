@@ -66,7 +66,7 @@ async def collected(events: AsyncIterator[Event]) -> list[Event]:
     return [event async for event in events]
 
 
-def until(condition: Any, seconds: float) -> float:
+def until(condition: Any, seconds: float = 60.0) -> float:
     """Wait until something is so, and say how long that took."""
     start = time.monotonic()
     while not condition():
@@ -166,7 +166,7 @@ def test_readers_share_batches_and_answer_each_in_its_order(running: Running, mo
                 np.testing.assert_allclose(event.value, value, atol=1e-5)
             else:
                 assert [label["name"] for label in event.value] == [label.name for label in value]
-    until(lambda: sum(running.engine.stats("reader").batches.values()) > sum(before.batches.values()), 3)
+    until(lambda: sum(running.engine.stats("reader").batches.values()) > sum(before.batches.values()))
     assert max(running.engine.stats("reader").batches) > 8  # items of several jobs in one batch
 
 
@@ -301,7 +301,7 @@ def test_a_full_queue_refuses_at_once(folders: dict[str, Path], running: Running
         for number in range(6):
             running.loop.call_soon_threadsafe(running.engine.cancel, f"full{number}")
     assert full.value.retry_after >= 1
-    until(lambda: running.engine.stats("writer").in_flight == 0, 5)
+    until(lambda: running.engine.stats("writer").in_flight == 0)
 
 
 async def submitted(engine: Engine, count: int, first: int = 0, *, continues: bool = False) -> None:
@@ -318,7 +318,7 @@ def test_reload_loses_no_job_and_a_killed_worker_is_replaced(
     while not reloading.done():
         assert under_load(running, models["writer"], 20, 8, seed=random.randrange(10**6)) == []
     assert reloading.exception() is None and running.pid("writer") != old
-    until(lambda: not Path(f"/proc/{old}").exists(), 5)
+    until(lambda: not Path(f"/proc/{old}").exists())
 
     long = {"greedy": True, "ignore_eos": True, "max_new_tokens": 100_000}
     threading.Timer(0.3, os.kill, (running.pid("writer"), signal.SIGKILL)).start()
@@ -334,11 +334,11 @@ def test_a_hung_worker_is_not_ready(running: Running) -> None:
     pid = running.pid("reader")
     os.kill(pid, signal.SIGSTOP)
     try:
-        assert until(lambda: not running.engine.ready("reader"), 5.0) > 1.0
+        assert until(lambda: not running.engine.ready("reader")) > 1.0
         assert running.engine.ready("writer")
     finally:
         os.kill(pid, signal.SIGCONT)
-    until(lambda: running.engine.ready("reader"), 3.0)
+    until(lambda: running.engine.ready("reader"))
 
 
 @pytest.mark.slow

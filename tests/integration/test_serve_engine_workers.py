@@ -59,7 +59,7 @@ def test_workers_share_jobs_and_answer_as_the_model_alone(running: Running, mode
     assert sorted(Counter(long_jobs(running, 6)).values()) == [3, 3]
     for number in range(6):
         running.loop.call_soon_threadsafe(running.engine.cancel, f"long{number}")
-    until(lambda: running.engine.stats("writer").in_flight == 0, 5)
+    until(lambda: running.engine.stats("writer").in_flight == 0)
     assert under_load(running, model, 60, 16, seed=3) == []
 
 
@@ -69,7 +69,7 @@ def test_a_killed_worker_costs_its_own_jobs_alone(running: Running) -> None:
     pids = long_jobs(running, 4)
     events = {number: running.engine._of("writer")._jobs[f"long{number}"].events for number in range(4)}
     os.kill(first, signal.SIGKILL)
-    until(lambda: first not in running.pids("writer"), 5)
+    until(lambda: first not in running.pids("writer"))
     assert running.engine.ready("writer")
     (after,) = running.events(job("after", "writer", "translate", [TEXTS[0]]))  # by the other worker, at once
     assert isinstance(after[-1], Usage)
@@ -78,7 +78,7 @@ def test_a_killed_worker_costs_its_own_jobs_alone(running: Running) -> None:
         assert (f"long{number}" in under_way) == (pid == second)
     ended = next(number for number, pid in enumerate(pids) if pid == first)
     assert events[ended].get_nowait() == Failed("worker", "the process that computes this model ended")
-    until(lambda: len(running.pids("writer")) == 2, 20)
+    until(lambda: len(running.pids("writer")) == 2)
     assert running.engine.stats("writer").restarts == 1 and second in running.pids("writer")
 
 
@@ -93,7 +93,7 @@ def test_a_reload_replaces_all_workers_or_none(running: Running, folder: Path, t
     shutil.move(tmp_path / "aside", weights)
     running.run(running.engine.reload("writer"))
     assert len(set(running.pids("writer"))) == 2 and not set(running.pids("writer")) & set(old)
-    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in old), 5)
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in old))
 
 
 @pytest.mark.slow  # an engine of its own
@@ -113,7 +113,7 @@ def test_a_worker_that_ends_while_others_load_is_not_taken(running: Running, mon
     with pytest.raises(ModelError, match=r"a worker of .* ended while the others loaded the model"):
         running.run(running.engine.reload("writer"))
     assert running.pids("writer") == old
-    until(lambda: not any(Path(f"/proc/{worker.pid}").exists() for worker in new), 5)
+    until(lambda: not any(Path(f"/proc/{worker.pid}").exists() for worker in new))
 
 
 @pytest.mark.slow
@@ -122,7 +122,7 @@ def test_a_worker_that_does_not_answer_gets_no_jobs(running: Running) -> None:
     os.kill(first, signal.SIGSTOP)
     try:
         workers = running.engine._of("writer").workers
-        until(lambda: not workers[0].works, 6)
+        until(lambda: not workers[0].works)
         assert running.engine.ready("writer") and set(long_jobs(running, 3)) == {second}
     finally:
         os.kill(first, signal.SIGCONT)

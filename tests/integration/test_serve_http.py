@@ -233,7 +233,7 @@ def test_openai_embeddings_of_many_inputs(client: Any, service: Served, offline:
     tokens = [client.embeddings.create(model="encoder", input=texts[n : n + 10]).usage for n in range(0, 70, 10)]
     assert done.usage.total_tokens == sum(usage.total_tokens for usage in tokens)
     number = raw.headers["x-request-id"]
-    until(lambda: any(event["id"] == number for event in service.events()), 5.0)
+    until(lambda: any(event["id"] == number for event in service.events()))
     event = next(event for event in service.events() if event["id"] == number)
     assert event["items"] == 70 and event["characters"] == sum(map(len, texts))
     for inputs, message in (
@@ -532,7 +532,7 @@ def test_the_log_has_no_text_of_a_user(service: Served) -> None:
     for path, body in (("/v1/completions", {"model": "lm", "prompt": "zebra"}), ("/translate", {"q": "zebra"})):
         service.post(path, body)
     service.post("/v1/completions", {"model": "lm", "prompt": "zebra", "zebra": 1})
-    until(lambda: len(service.events()) >= before + 3, 5.0)
+    until(lambda: len(service.events()) >= before + 3)
     assert "zebra" not in "\n".join(service.lines)
 
 
@@ -553,8 +553,8 @@ def test_v4_a_client_that_goes_frees_its_place(service: Served) -> None:
         assert next(answer.iter_lines()).startswith("data: {")
     with pytest.raises(httpx.TimeoutException):
         service.post("/v1/completions", body | {"prompt": [SOURCES[0]] * 2}, timeout=0.05)
-    until(lambda: in_flight() == 0, 2.0)
-    until(lambda: any(event["status"] == 499 for event in service.events()), 2.0)
+    until(lambda: in_flight() == 0)
+    until(lambda: any(event["status"] == 499 for event in service.events()))
 
 
 def test_v9_v10_replies_do_not_depend_on_neighbours_and_do_not_mix(service: Served, offline: dict[str, Model]) -> None:

@@ -100,12 +100,12 @@ def test_a_training_is_watched_while_it_runs_is_killed_and_goes_on(browser: Any,
         process.wait()
         killed = read_run(runs / "live")
         assert not killed.finished and killed.step < 100
-        until(lambda: same_curves(seen, killed), 30)
+        until(lambda: same_curves(seen, killed))
         process = train(runs / "live", log)  # cuts the events behind its checkpoint, and goes on
         shows(seen, "live: 100 updates, ended.", 180)
         assert process.wait(120) == 0, log.read_text()
         record = read_run(runs / "live")
-        until(lambda: same_curves(seen, record), 30)
+        until(lambda: same_curves(seen, record))
         assert len(record.curve("loss", "train")) == 50
         samples = [event["output"].split() for event in record.events if event["event"] == "sample"]
         shown = seen.page.locator(".sample li").all_text_contents()
@@ -126,7 +126,7 @@ def test_axes_smoothing_range_and_several_runs(browser: Any, tmp_path: Path) -> 
         assert {name for name, _, _ in rows(seen, 0)} == {"a: training loss", "a: validation nll"}
         seen.page.get_by_label("b", exact=True).check()
         seen.wait().page.wait_for_function("() => document.querySelectorAll('.curves polyline').length > 9")
-        until(lambda: {name[0] for name, _, _ in rows(seen, 0)} == {"a", "b"}, 10)
+        until(lambda: {name[0] for name, _, _ in rows(seen, 0)} == {"a", "b"})
         assert seen.state["runs"] == "a\nb"
         for axis, factor in (("tokens", 200.0), ("time", 0.5)):  # 200 targets an update, 400 a second
             seen.page.select_option("#x", axis)
@@ -164,17 +164,17 @@ def test_a_run_that_goes_lines_that_are_damaged_and_a_service_that_is_restarted(
         shows(seen, "a: 1 damaged lines of metrics.jsonl are left out.")
         assert max(x for _, x, _ in rows(seen, 0)) == 60
         append(run, 'ss": 0.25}\n')
-        until(lambda: ("a: training loss", 61.0, 0.25) in rows(seen, 0), 20)
+        until(lambda: ("a: training loss", 61.0, 0.25) in rows(seen, 0))
     seen.page.locator("#connection", has_text="does not answer").wait_for()
     append(run, '{"event": "train", "step": 62, "loss": 0.125}\n')
     with served([str(run)], command="studio", port=port) as running:
-        until(lambda: ("a: training loss", 62.0, 0.125) in rows(seen, 0), 60)
+        until(lambda: ("a: training loss", 62.0, 0.125) in rows(seen, 0))
         assert len(rows(seen, 0)) == 62 + 3  # none twice
         shutil.rmtree(run)
         shows(seen, "the run 'a' is not there: it was removed or moved, or never was")
         assert len(rows(seen, 0)) == 65
         write_run(run, 20)
-        until(lambda: len(rows(seen, 0)) == 21, 20)
+        until(lambda: len(rows(seen, 0)) == 21)
 
 
 def test_only_what_the_command_line_named_is_read(tmp_path: Path) -> None:
