@@ -10,6 +10,7 @@ from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.initial import InitConfig
 from atento.config.sections.mixing import MixingConfig
 from atento.config.sections.network import NetworkConfig
+from atento.config.sections.teacher import TeacherConfig
 from atento.config.sections.training import TrainingConfig
 from atento.config.tables.head_kinds import Windows
 from atento.config.tables.objective import ObjectiveConfig
@@ -324,6 +325,8 @@ class Recipe:
     """The training objective, if not the default of the task: one objective, or a list with shares (a mixture)."""
     init: InitConfig | None = None
     """A trained model to fine-tune, and which of its weights are trained. [null: start from random weights]"""
+    teacher: TeacherConfig | None = None
+    """Trained models whose outputs are learned beside the gold labels (distillation). [null: gold labels alone]"""
     embedding: EmbeddingConfig | None = None
     """How the vectors of tokens become the vector of a text, for the task embedding. [null: as in the initial model,
     else their mean]

@@ -20,7 +20,7 @@ from atento.data.batches.batch import Batches
 from atento.data.batches.special_tokens import begin_of, template_for
 from atento.data.files.source_files import source_files
 from atento.data.objectives import batches_for
-from atento.data.objectives.preparation import Preparation
+from atento.data.objectives.preparation import Preparation, Teach
 from atento.data.records.folds import by_group, fold_of
 from atento.data.records.held_out import held_out, held_out_lines
 from atento.data.records.memory import MemoryRecords, argument_name
@@ -344,15 +344,21 @@ def _after_padding(network: NetworkConfig, pad_id: int) -> PositionConfig | tupl
 
 
 def training_batches(
-    recipe: Recipe, network: NetworkConfig, tokenizer: Tokenizer, train: Split, report: Report
+    recipe: Recipe,
+    network: NetworkConfig,
+    tokenizer: Tokenizer,
+    train: Split,
+    report: Report,
+    teach: Teach | None = None,
 ) -> Batches:
-    """Return the training data as batches of the objectives of the recipe.
+    """Return the training data as batches of the objectives of the recipe, with what teachers say of them.
 
     Raises:
         DataError, RecipeError: no example is left, or an objective and the network do not fit.
     """
     _warn_of_specials(recipe, tokenizer, train, report)
-    preparation = Preparation(recipe, network, tokenizer, train, template_for(recipe.task, tokenizer), report=report)
+    template = template_for(recipe.task, tokenizer)
+    preparation = Preparation(recipe, network, tokenizer, train, template, report=report, teach=teach)
     return batches_for(preparation, objectives_of(recipe.task, recipe.objective))
 
 

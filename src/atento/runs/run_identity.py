@@ -24,6 +24,7 @@ MAY_CHANGE = (
     "data.folder",
     "data.store",
     "data.store_folder",
+    "teacher.cache",
     "training.steps",
     "training.epochs",
     "training.minutes",
@@ -48,14 +49,18 @@ _SHOWN = 3  # differences that a message lists
 def located(loaded: LoadedRecipe) -> Recipe:
     """Return the recipe with absolute paths, as the run folder stores it."""
     recipe, home = loaded.recipe, loaded.home
-    data, tokenizer, init = recipe.data, recipe.tokenizer, recipe.init
+    data, tokenizer, init, teacher = recipe.data, recipe.tokenizer, recipe.init, recipe.teacher
     if any(source.world is None for source in (*data.train, *data.valid, *data.test)):
         data = replace(data, folder=str(loaded.folder.resolve()))
     if tokenizer.path is not None:
         tokenizer = replace(tokenizer, path=str((home / tokenizer.path).resolve()))
     if init is not None and (home / init.model).exists():
         init = replace(init, model=str((home / init.model).resolve()))
-    return replace(recipe, data=data, tokenizer=tokenizer, init=init)
+    if teacher is not None:
+        paths = [str((home / name).resolve()) if (home / name).exists() else name for name in teacher.model]
+        cache = None if teacher.cache is None else str((home / teacher.cache).resolve())
+        teacher = replace(teacher, model=tuple(paths), cache=cache)
+    return replace(recipe, data=data, tokenizer=tokenizer, init=init, teacher=teacher)
 
 
 def identity_of(
@@ -151,6 +156,10 @@ def _difference(saved: dict[str, object], recipe: Recipe, data: Data, folder: Pa
         recipe = replace(recipe, tokenizer=replace(recipe.tokenizer, path=before.tokenizer.path))
     if before.init is not None and recipe.init is not None and _moved(before.init.model, recipe.init.model):
         recipe = replace(recipe, init=replace(recipe.init, model=before.init.model))
+    if before.teacher is not None and recipe.teacher is not None:
+        both = before.teacher.model, recipe.teacher.model
+        if len(both[0]) == len(both[1]) and all(map(_moved, *both)):
+            recipe = replace(recipe, teacher=replace(recipe.teacher, model=both[0]))
     if recipe.embedding is None:  # that of the initial model, which a run of vectors stores
         recipe = replace(recipe, embedding=before.embedding)
     different = [line for line in recipe_difference(before, recipe) if not line.startswith(MAY_CHANGE)]

@@ -11,6 +11,7 @@ from atento.config.reading.loading import LoadedRecipe
 from atento.config.recipe import Recipe
 from atento.config.sections.network import NetworkConfig
 from atento.data.batches.batch import Batches
+from atento.data.objectives.preparation import Teach
 from atento.data.records.memory import MemoryRecords
 from atento.models.load import ModelFiles
 from atento.networks.interface import Network
@@ -40,6 +41,7 @@ class Setup:
         data: records of all splits.
         identity: content of `run.json`.
         initial: the model that `init` names.
+        teach: adds what the models that `teacher` names say of the training data.
         tokenizer: the run's tokenizer.
         config: configuration of the network.
         batches: the training data.
@@ -57,6 +59,7 @@ class Setup:
     files: ExitStack
     share: Fraction = Fraction(1)
     initial: ModelFiles | None = None
+    teach: Teach | None = None
     replica: Replica = field(default_factory=Local)
     data: Data = field(init=False)
     identity: dict[str, Any] = field(init=False)

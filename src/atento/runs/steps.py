@@ -46,6 +46,7 @@ from atento.runs.prepare import (
 from atento.runs.run_identity import has_begun, identity_of
 from atento.runs.setup import Setup
 from atento.runs.simple_baseline import with_usual_metrics
+from atento.runs.teachers import load_teachers
 from atento.runs.token_data import data_of_run
 from atento.runs.vector_cache import cached_config, frozen_vectors, saved_config
 from atento.storage.catalogue import clean, newest
@@ -248,7 +249,8 @@ def make_batches(setup: Setup) -> None:
     constraints_of(recipe.decoding, setup.tokenizer.target)  # refuses words that the vocabulary cannot write
     if recipe.data.skip_bad and "question" in setup.data.train.columns:
         setup.data = _without_unreadable(setup)
-    setup.batches = training_batches(recipe, setup.config, setup.tokenizer, setup.data.train, setup.report)
+    train = setup.data.train
+    setup.batches = training_batches(recipe, setup.config, setup.tokenizer, train, setup.report, setup.teach)
     for part, name in (("valid", "data.held_out" if recipe.data.held_out else "data.valid"), ("test", "data.test")):
         split: Split | None = getattr(setup.data, part)
         if split is not None:
@@ -332,6 +334,7 @@ STEPS: tuple[Callable[[Setup], None], ...] = (
     keep_warmup,
     check_identity,
     find_initial_model,
+    load_teachers,
     make_tokenizer,
     configure_network,
     make_batches,

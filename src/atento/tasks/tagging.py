@@ -150,14 +150,7 @@ def _joined(words: Sequence[str]) -> tuple[str, Spans]:
 def _tagged(model: TaskModel, sentences: Sequence[tuple[str, Spans]], constrained: bool | None) -> list[list[Entity]]:
     """The words of each text with their tags."""
     head = head_of(model, KIND)
-    words = [[text[start:end] for start, end in spans] for text, spans in sentences]
-    probabilities = tag_probabilities(
-        model.reader(),
-        tokenizer_of(model),
-        words,
-        template=model.config.get("template"),
-        longest=model.trained_length,
-    )
+    probabilities = word_tags(model, [[text[start:end] for start, end in spans] for text, spans in sentences])
     scheme = _scheme(head, model.config.get("tag_scheme"), constrained)
     legal = None if scheme is None else transitions(head.labels, scheme)
     tagged = []
@@ -170,6 +163,12 @@ def _tagged(model: TaskModel, sentences: Sequence[tuple[str, Spans]], constraine
             ]
         )
     return tagged
+
+
+def word_tags(model: TaskModel, sentences: Sequence[Sequence[str]]) -> list[NDArray[np.float64]]:
+    """The probabilities (N,C) of all tags of a model of each of the N words of each sentence."""
+    template, longest = model.config.get("template"), model.trained_length
+    return tag_probabilities(model.reader(), tokenizer_of(model), sentences, template=template, longest=longest)
 
 
 def _scheme(head: HeadConfig, stated: object, constrained: bool | None) -> str | None:

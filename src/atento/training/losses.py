@@ -21,6 +21,7 @@ from atento.networks.recurrent.elmo import ELMo
 from atento.networks.words.cbow import CBOW
 from atento.training.ranking_losses import RANKING_LOSSES
 from atento.training.scheduled_sampling import OwnTokens, mask_of, sampled_forward
+from atento.training.teacher_losses import soft_classes, soft_numbers, soft_sets, with_teachers
 from atento.training.vector_losses import VECTOR_LOSSES, nested_loss, side_vectors
 
 
@@ -129,7 +130,7 @@ def class_loss(network: Network, head: str, forward: Forward, batch: Batch, call
     nll = F.cross_entropy(logits_float32, labels[labelled], reduction="sum").detach()
     weight = batch.extras.get(f"{head} weights")
     loss = F.cross_entropy(logits_float32, labels[labelled], weight, reduction="sum", label_smoothing=call.smoothing)
-    return loss, nll
+    return with_teachers(loss, soft_classes, logits_float32, batch, head), nll
 
 
 def number_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
@@ -143,7 +144,7 @@ def number_loss(network: Network, head: str, forward: Forward, batch: Batch, cal
         return loss, loss.detach()
     labelled, outputs = _text_outputs(network, head, forward, batch, call)
     loss = F.mse_loss(outputs.squeeze(-1), batch.extras[head][labelled].to(outputs.dtype), reduction="sum")
-    return loss, loss.detach()
+    return with_teachers(loss, soft_numbers, outputs, batch, head), loss.detach()
 
 
 def set_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
@@ -158,7 +159,7 @@ def set_loss(network: Network, head: str, forward: Forward, batch: Batch, call: 
     nll = F.binary_cross_entropy_with_logits(logits.detach(), right, reduction="sum") / logits.shape[-1]
     factors = None if weights is None else torch.where(right > 0, weights[1], weights[0])  # (n,C)
     loss = F.binary_cross_entropy_with_logits(logits, right, factors, reduction="sum") / logits.shape[-1]
-    return loss, nll
+    return with_teachers(loss, soft_sets, logits, batch, head), nll
 
 
 def _text_outputs(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> tuple[Tensor, Tensor]:
@@ -226,7 +227,7 @@ def vector_loss(network: Network, head: str, forward: Forward, batch: Batch, cal
     settings = cast(Contrast, batch.settings[head])
     vectors = side_vectors(network, batch, settings, call.random)
     loss = nested_loss(VECTOR_LOSSES[head], vectors, head, batch, settings)
-    return loss, loss.detach()
+    return with_teachers(loss, soft_numbers, torch.cat(vectors, dim=-1), batch, head), loss.detach()
 
 
 # Kind of head -> its loss. "bidirectional" and "window" are no heads: ELMo and CBOW compute their own loss. Nor are

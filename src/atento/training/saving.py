@@ -151,7 +151,7 @@ def restore(run: Run, path: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: the checkpoint is damaged.
         TokenizerError: it was trained with another tokenizer than the run has now.
-        UsageError: it was written by a version with other tensor names.
+        UsageError: it was written by a version with other tensor names, or learned from another teacher.
     """
     checkpoint = load_checkpoint(path)
     if int(checkpoint.config.get("version", 1)) != VERSION:
@@ -163,6 +163,11 @@ def restore(run: Run, path: Path) -> dict[str, Any]:
         raise TokenizerError(
             f"{path} was trained with another tokenizer than {run.folder / 'tokenizer'} is now: put its files back, or "
             "start over with --force"
+        )
+    if checkpoint.state.get("teachers") != run.identity.get("teachers"):
+        raise UsageError(
+            f"{path} was trained with another teacher, whose weights have changed: put them back, or start over with "
+            "--force"
         )
     run.updater.load(checkpoint.weights, checkpoint.optimizer)
     run.progress = Progress.from_dict(checkpoint.state | {"score": checkpoint.state.get("last_score")})

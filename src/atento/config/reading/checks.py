@@ -79,6 +79,7 @@ def check(recipe: Recipe, reader: Reader) -> None:
             f"got {recipe.tokenizer.kind!r}"
         )
     _check_sampling(recipe, reader)
+    _check_teacher(recipe, reader)
     _check_long_texts(recipe, reader)
     _check_mixing(recipe, reader)
     _check_metrics(recipe, reader)
@@ -324,3 +325,18 @@ def _check_sampling(recipe: Recipe, reader: Reader) -> None:
                 f"{position}: training.scheduled_sampling is for objectives whose decoder reads the tokens that it "
                 f"learns to predict, and {objective.kind} has none: got share {share:g}"
             )
+
+
+def _check_teacher(recipe: Recipe, reader: Reader) -> None:
+    """Refuse a teacher of an objective that has none, and beside a head that is fitted at once."""
+    if recipe.teacher is None:
+        return
+    position = reader.origins.get("teacher.model", "teacher")
+    for objective in objectives_of(recipe.task, recipe.objective):
+        if not OBJECTIVES[objective.kind].taught:
+            known = ", ".join(kind for kind, spec in OBJECTIVES.items() if spec.taught)
+            raise RecipeError(
+                f"{position}: teacher is for the objectives {known}: got task {recipe.task} with {objective.kind}"
+            )
+    if recipe.init is not None and (recipe.init.classifier is not None or recipe.init.few_shot):
+        raise RecipeError(f"{position}: teacher is for a head that is trained by steps: leave init.classifier out")

@@ -70,6 +70,9 @@ def recipe_schema() -> dict[str, object]:
             return [{"type": "string", "description": "the model to fine-tune"}]
         if target == "SourceConfig":
             return [{"type": "string", "description": "the path of a text file"}]
+        if target == "TeacherConfig":
+            text: dict[str, Any] = {"type": "string", "description": "the model to learn from"}
+            return [text, {"type": "array", "items": text}]
         if target in presets or kinds is None:
             return [presets[target]] if target in presets else []
         return [{word: kinds[word] for word in ("enum", "const") if word in kinds} or {"type": "string"}]

@@ -197,6 +197,7 @@ def _section_type(hint: object, cls: type) -> str:
     key = schema.SHORT_FORM_KEY.get(cls, "kind")
     kinds = schema.keys_of(cls).get(key)
     short = f", or a text for its `{key}`" if kinds is not None or (cls, key) in _OTHER else ""
+    short += f", or a list for its `{key}`" if schema.element(kinds) is not None else ""
     return ("a section, or a list of them" if schema.element(hint) is not None else "a section") + short
 
 

@@ -17,16 +17,18 @@ from atento.config.reading.yaml12 import Node
 from atento.config.recipe import SourceConfig, TokenizerConfig
 from atento.config.sections.initial import InitConfig
 from atento.config.sections.network import NetworkConfig
+from atento.config.sections.teacher import TeacherConfig
 from atento.config.tables.renamed_keys import elsewhere, renamed
 from atento.errors import RecipeError, nearest
 
 T = TypeVar("T")
-# If a section is a plain text, it is the value of this key; of `kind` for other sections.
+# If a section is a plain text, or a list where the key has one, it is the value of this key; of `kind` for others.
 SHORT_FORM_KEY: dict[object, str] = {
     TokenizerConfig: "path",
     NetworkConfig: "preset",
     SourceConfig: "file",
     InitConfig: "model",
+    TeacherConfig: "model",
 }
 # Keys of a section besides its fields.
 _OWN = {"vocab_size": 0}  # a released network's vocabulary is that of a tokenizer which is not the recipe's
@@ -139,17 +141,19 @@ def expand(node: Node, hint: object) -> Node:
             return node
         return replace(node, value=[expand(replace(node, key_position=""), element(hint))])
     cls = section(hint)
-    if cls is not None and isinstance(node.value, str) and str not in arms(hint):
-        key = SHORT_FORM_KEY.get(cls, "kind")
-        if key in (*keys_of(cls), *EXTRA_KEYS.get(cls, ())):
-            kinds = get_args(keys_of(cls).get("kind"))
-            if key == "path" and node.value in kinds:
-                text = node.value
-                raise RecipeError(
-                    f"{node.position}: {text!r} reads as the path of a tokenizer; "
-                    f"write {{kind: {text}}} for the kind, ./{text} for a folder of that name"
-                )
-            return replace(node, value={key: replace(node, key_position=node.position)})
+    if cls is None or str in arms(hint):
+        return node
+    key = SHORT_FORM_KEY.get(cls, "kind")
+    several = isinstance(node.value, list) and element(keys_of(cls).get(key)) is not None
+    if (isinstance(node.value, str) or several) and key in (*keys_of(cls), *EXTRA_KEYS.get(cls, ())):
+        kinds = get_args(keys_of(cls).get("kind"))
+        if key == "path" and node.value in kinds:
+            text = node.value
+            raise RecipeError(
+                f"{node.position}: {text!r} reads as the path of a tokenizer; "
+                f"write {{kind: {text}}} for the kind, ./{text} for a folder of that name"
+            )
+        return replace(node, value={key: replace(node, key_position=node.position)})
     return node
 
 

@@ -28,6 +28,7 @@ class ObjectiveSpec:
         teacher_forced: whether a decoder reads the tokens that it learns to predict, as scheduled sampling needs.
         packs: whether it reads `data.pack`.
         reads_ids: whether it reads the ids of a text and nothing else, so that these may come from a token store.
+        taught: what a teacher says of its examples: the outputs of the head; empty: it has no teacher.
     """
 
     fields: tuple[tuple[str, ...], ...]
@@ -44,6 +45,7 @@ class ObjectiveSpec:
     teacher_forced: bool = False
     packs: bool = False
     reads_ids: bool = False
+    taught: Literal["", "outputs"] = ""
 
 
 _TEXT, _PAIR = (("text",),), (("source", "target"),)
@@ -111,13 +113,19 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
     "bidirectional": ObjectiveSpec(_TEXT, ("elmo",), "guess each word from either side", {"sampled": 0}),
     "window": ObjectiveSpec(_TEXT, ("cbow",), "guess words from their neighbours", {}),
     "labels": ObjectiveSpec(
-        (("text", "label"), ("text", "pair", "label")), TEXT_READERS, "read a text", {}, weighs_classes=True
+        (("text", "label"), ("text", "pair", "label")),
+        TEXT_READERS,
+        "read a text",
+        {},
+        weighs_classes=True,
+        taught="outputs",
     ),
     "tags": ObjectiveSpec(
         (("tokens", "tags"),),
         TEXT_READERS,
         "read a text",
         {},
+        taught="outputs",
     ),
     "spans": ObjectiveSpec(
         (("question", "context", "answers"),),
@@ -126,9 +134,16 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
         {},
     ),
     "label-sets": ObjectiveSpec(
-        (("text", "label"), ("text", "pair", "label")), TEXT_READERS, "read a text", {}, weighs_classes=True
+        (("text", "label"), ("text", "pair", "label")),
+        TEXT_READERS,
+        "read a text",
+        {},
+        weighs_classes=True,
+        taught="outputs",
     ),
-    "numbers": ObjectiveSpec((("text", "score"), ("text", "pair", "score")), TEXT_READERS, "read a text", {}),
+    "numbers": ObjectiveSpec(
+        (("text", "score"), ("text", "pair", "score")), TEXT_READERS, "read a text", {}, taught="outputs"
+    ),
     "multiple-negatives": ObjectiveSpec(
         (("text", "pair"), ("text", "pair", "negative")),
         ("encoder",),

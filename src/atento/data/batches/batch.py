@@ -113,6 +113,19 @@ class Contrast:
 
 
 @dataclass(frozen=True)
+class Teaching:
+    """How a head learns from teachers: `Batch.settings["HEAD teacher"]`.
+
+    Attributes:
+        weight: share of the teachers in the loss.
+        temperature: divides scores before they become probabilities.
+    """
+
+    weight: float
+    temperature: float
+
+
+@dataclass(frozen=True)
 class Part:
     """A part of an update.
 

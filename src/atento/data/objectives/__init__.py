@@ -98,10 +98,16 @@ def _shares(weights: Sequence[float]) -> list[float]:
 
 def _batches(preparation: Preparation, config: ObjectiveConfig) -> Batches:
     """Return the batches of one objective, of records in memory or of a store of token ids."""
-    make, store, training = OBJECTIVES[config.kind], preparation.split.tokens, preparation.recipe.training
+    store, training = preparation.split.tokens, preparation.recipe.training
     if store is None:
-        return make(preparation, config)
+        return _made(preparation, config)
     quiet = replace(preparation, report=lambda line: None)
     return stored_batches(
-        store, lambda ids: make(replace(quiet, ids=ids), config), budget=training.batch_tokens, seed=training.seed
+        store, lambda ids: _made(replace(quiet, ids=ids), config), budget=training.batch_tokens, seed=training.seed
     )
+
+
+def _made(preparation: Preparation, config: ObjectiveConfig) -> Batches:
+    """Return the batches of one objective, with what teachers say of their examples."""
+    batches = OBJECTIVES[config.kind](preparation, config)
+    return batches if preparation.teach is None else preparation.teach(preparation, config, batches)

@@ -9,12 +9,15 @@ from numpy.typing import NDArray
 from atento.config.recipe import DataConfig, Recipe
 from atento.config.sections.long_texts import LongTextConfig
 from atento.config.sections.network import NetworkConfig
+from atento.config.tables.objective import ObjectiveConfig
+from atento.data.batches.batch import Batches
 from atento.data.records.splits import Split, by_source
 from atento.errors import DataError
 from atento.text.templates import Template
 from atento.text.tokenizer import Tokenizer
 
 Report = Callable[[str], None]
+Teach = Callable[["Preparation", ObjectiveConfig, Batches], Batches]
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Preparation:
         held_out: whether the split is for validation or test. No record is then left out, and encoding is not random.
         report: called with a line about examples that are left out or cut.
         ids: the ids of the texts, where they come from a store of token ids; None: the texts are encoded.
+        teach: adds what teachers say of the examples to the batches of an objective; None: there is no teacher.
     """
 
     recipe: Recipe
@@ -40,6 +44,7 @@ class Preparation:
     held_out: bool = False
     report: Report = lambda line: None
     ids: Sequence[NDArray[Any]] | None = None
+    teach: "Teach | None" = None
 
     @property
     def longest(self) -> int:

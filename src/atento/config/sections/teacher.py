@@ -1,0 +1,36 @@
+"""The section `teacher` of a recipe: trained models whose outputs a smaller one learns (distillation)."""
+
+from dataclasses import dataclass
+
+from atento.errors import RecipeError
+
+
+@dataclass(frozen=True)
+class TeacherConfig:
+    """Trained models whose outputs are learned beside the gold labels (Hinton et al. 2015)."""
+
+    model: tuple[str, ...]
+    """A run folder, a model folder, the name of a shipped model or a hub name; or a list of these, whose probabilities,
+    numbers or vectors are averaged. They need the labels of the training data, for vectors the length of the network's,
+    for tokens its tokenizer. [at least one]
+    """
+    weight: float = 0.5
+    """Share of the teacher in the loss; gold labels have the rest. [above 0 to 1] With 1, gold labels teach nothing."""
+    temperature: float = 2.0
+    """Scores of teacher and network are divided by it before they become probabilities, and the loss is multiplied by
+    its square. [above 0] Above 1, the labels that the teacher finds improbable count more.
+    """
+    cache: str | None = None
+    """A folder, relative to the recipe, for the outputs of teachers, which several runs may share. An output is found
+    by hashes of text and weights. [null: the folder `teacher` of the run]
+    """
+
+    def __post_init__(self) -> None:
+        if not self.model or "" in self.model:
+            raise RecipeError(f"`teacher.model` must name a model: got {list(self.model)}")
+        if not 0 < self.weight <= 1:
+            raise RecipeError(f"`teacher.weight` must lie above 0 and be at most 1: got {self.weight}")
+        if not 0 < self.temperature < float("inf"):
+            raise RecipeError(f"`teacher.temperature` must be finite and above 0: got {self.temperature}")
+        if self.cache == "":
+            raise RecipeError("`teacher.cache` must name a folder: got ''")

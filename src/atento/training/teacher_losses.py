@@ -1,0 +1,48 @@
+"""Losses of the outputs of a network against those of its teachers, beside the loss of the gold labels."""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from atento.data.batches.batch import Batch, Teaching
+
+
+def soft_classes(scores: Tensor, teachers: Tensor, temperature: float) -> Tensor:
+    """Return T² Σ KL(q || softmax(scores / T)), with q the mean over teachers of softmax(their scores / T).
+
+    Papers: Hinton et al. 2015 (Distilling the Knowledge in a Neural Network), 2.
+
+    Args:
+        scores: (N,C), of the network.
+        teachers: (N,K,C), of each teacher; logarithms of probabilities will do.
+        temperature: T.
+    """
+    right = torch.softmax(teachers / temperature, dim=-1).mean(dim=1)
+    return temperature**2 * F.kl_div(F.log_softmax(scores / temperature, dim=-1), right, reduction="sum")
+
+
+def soft_sets(scores: Tensor, teachers: Tensor, temperature: float) -> Tensor:
+    """Return T² Σ of the mean over classes of the divergence of each class of several, present or not."""
+    right = torch.sigmoid(teachers / temperature).mean(dim=1)
+    entropy = F.binary_cross_entropy(right, right, reduction="sum")
+    cross = F.binary_cross_entropy_with_logits(scores / temperature, right, reduction="sum")
+    return temperature**2 * (cross - entropy) / scores.shape[-1]
+
+
+def soft_numbers(numbers: Tensor, teachers: Tensor, temperature: float) -> Tensor:
+    """Return Σ of the mean squared difference from the mean of the teachers, over the last dimension of (N,C)."""
+    return F.mse_loss(numbers, teachers.mean(dim=1), reduction="sum") / numbers.shape[-1]
+
+
+SoftLoss = Callable[[Tensor, Tensor, float], Tensor]
+
+
+def with_teachers(loss: Tensor, soft: SoftLoss, outputs: Tensor, batch: Batch, head: str) -> Tensor:
+    """Return (1-w) · loss + w · soft loss of the outputs (N,C); without teachers for the head, the loss."""
+    teaching = batch.settings.get(f"{head} teacher")
+    if not isinstance(teaching, Teaching):
+        return loss
+    teachers = batch.extras[f"{head} teacher"].to(outputs.dtype)
+    return (1 - teaching.weight) * loss + teaching.weight * soft(outputs, teachers, teaching.temperature)

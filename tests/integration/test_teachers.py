@@ -1,0 +1,138 @@
+"""A network learns from teachers: what it learns by, that they are asked once, exact after a stop; wrong teachers."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import atento
+from atento.config.reading.loading import load_recipe, recipe_schema
+from atento.errors import AtentoError, RecipeError
+
+pytestmark = pytest.mark.integration
+
+NETWORK = {"architecture": "encoder", "d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1, "dropout": 0.0}
+WORDS = {"fruit": ("apple", "pear", "plum"), "tool": ("saw", "drill", "file")}
+TEXTS = [(f"the {word} is {place}", label) for label in WORDS for word in WORDS[label] for place in ("here", "there")]
+TRAINING = {"steps": 4, "batch_tokens": 6, "precision": "float32", "log_every": 1, "schedule": "constant", "warmup": 0}
+
+
+def recipe(task: str = "classification", **keys: Any) -> dict[str, Any]:
+    given = {
+        "task": task,
+        "data": {"train": {"memory": "train"}},
+        "tokenizer": {"kind": "word", "vocab_size": 50},
+        "network": NETWORK,
+        "training": TRAINING | keys.pop("training", {}),
+    }
+    return given | keys
+
+
+def trained(given: dict[str, Any], data: list[Any], out: Path) -> Path:
+    return atento.train(given, data={"train": data}, out=out, threads=1).folder
+
+
+@pytest.fixture(scope="module")
+def teachers(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two classifiers whose vocabularies and order of labels differ from the student's."""
+    folder = tmp_path_factory.mktemp("teachers")
+    network = NETWORK | {"heads": [{"kind": "classification", "labels": ["tool", "fruit"]}]}
+    one = recipe(network=network, tokenizer={"kind": "character"}, training={"steps": 30, "learning_rate": 1e-2})
+    other = recipe(tokenizer={"kind": "byte"}, training={"seed": 2, "learning_rate": 1e-2})
+    return [trained(given, TEXTS, folder / name) for given, name in ((one, "one"), (other, "other"))]
+
+
+def logged(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def probabilities(run: Path, temperature: float) -> torch.Tensor:
+    """(texts, labels), the labels in alphabetical order."""
+    rows = [
+        {label.name: label.probability for label in atento.load(run).classify(text, threshold=0.0)} for text, _ in TEXTS
+    ]
+    return torch.softmax(torch.tensor([[row["fruit"], row["tool"]] for row in rows]).log() / temperature, dim=-1)
+
+
+def test_the_loss_is_that_of_the_labels_and_of_the_mean_of_the_teachers(teachers: list[Path], tmp_path: Path) -> None:
+    """One update of all texts, that changes the weights by nothing, so that the network can be asked for its own."""
+    teacher = {"model": [str(path) for path in teachers], "weight": 0.3, "temperature": 3.0}
+    once = {"steps": 1, "batch_tokens": len(TEXTS), "learning_rate": 1e-30}
+    run = trained(recipe(teacher=teacher, training=once), TEXTS, tmp_path / "run")
+    right = torch.stack([probabilities(path, 3.0) for path in teachers]).mean(dim=0)
+    nll = F.nll_loss(probabilities(run, 1.0).log(), torch.tensor([int(label == "tool") for _, label in TEXTS]))
+    soft = 9 * F.kl_div(probabilities(run, 3.0).log(), right, reduction="batchmean")
+    (event,) = [event for event in logged(run) if event["event"] == "train"]
+    assert event["loss"] == pytest.approx(float(0.7 * nll + 0.3 * soft), rel=1e-4)
+    assert event["nll"] == pytest.approx(float(nll), rel=1e-4)
+
+
+def test_teachers_are_asked_once_and_a_stopped_run_goes_on_to_the_same_weights(
+    teachers: list[Path], tmp_path: Path
+) -> None:
+    """Another run, with more texts, asks for these alone; a teacher with other weights is another teacher."""
+    given = recipe(teacher={"model": str(teachers[0]), "cache": "outputs"}, training={"checkpoint_every": 2})
+    given["network"] = NETWORK | {"dropout": 0.1}
+    at = tmp_path / "recipe.yaml"
+    at.write_text(json.dumps(given))  # JSON is YAML
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        whole = atento.train(at, data={"train": TEXTS}, out="whole", threads=1).folder
+        atento.train(at, {"training.steps": 2}, data={"train": TEXTS}, out="half", threads=1)
+        half = atento.train(at, data={"train": TEXTS}, out="half", threads=1).folder
+        more = atento.train(at, data={"train": [*TEXTS, ("a plum", "fruit")]}, out="more", threads=1).folder
+        gold = atento.train(at, {"teacher": None}, data={"train": TEXTS}, out="gold", threads=1).folder
+        weights = [atento.load(run).network.state_dict() for run in (whole, half, gold)]
+        assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
+        assert not all(torch.equal(value, weights[2][name]) for name, value in weights[0].items())
+        logs = [(run / "train.log").read_text() for run in (whole, half, more)]
+        for log, said in zip(logs, ("12 records, 12 computed", "12 records, 0 computed", "13 records, 1 computed")):
+            assert f"outputs for {said}, the others from" in log
+        assert len(list((tmp_path / "outputs").glob("*.safetensors"))) == 1
+        changes = {"training.steps": 6, "teacher.model": [str(teachers[1])]}
+        with pytest.raises(AtentoError, match=r"is a run of another recipe: teacher\.model"):
+            atento.train(at, changes, data={"train": TEXTS}, out="half", threads=1)
+        moved = shutil.copytree(teachers[1], tmp_path / teachers[0].name)  # of the same name, with other weights
+        changes["teacher.model"] = [str(moved)]
+        with pytest.raises(AtentoError, match="was trained with another teacher, whose weights have changed"):
+            atento.train(at, changes, data={"train": TEXTS}, out="half", threads=1)
+
+
+def test_a_teacher_may_be_written_as_a_name_or_a_list(tmp_path: Path) -> None:
+    """The JSON Schema has all three forms."""
+    for written, models in (("a/b", ("a/b",)), (["a/b", "c"], ("a/b", "c")), ({"model": "c"}, ("c",))):
+        assert load_recipe(recipe(teacher=written)).recipe.teacher.model == models  # type: ignore[union-attr]
+    forms: Any = recipe_schema()["properties"]["teacher"]["anyOf"]  # type: ignore[index]
+    assert [form.get("type") for form in forms] == ["string", "array", None, "null"]
+    for written, said in (
+        ([], r"`teacher.model` must name a model: got \[\]"),
+        ({"model": "a", "weight": 0}, "`teacher.weight` must lie above 0 and be at most 1"),
+        ({"model": "a", "temperature": -1}, "`teacher.temperature` must be finite and above 0"),
+        ({"model": "a", "cache": ""}, "`teacher.cache` must name a folder"),
+    ):
+        with pytest.raises(RecipeError, match=said):
+            load_recipe(recipe(teacher=written))
+
+
+def test_wrong_teachers_are_one_sentence_with_file_and_line(teachers: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "train.tsv").write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in TEXTS))
+    (tmp_path / "kinds.tsv").write_text("text\tlabel\na saw\ttool\na cat\tanimal\n")
+    data = "data: {train: {file: train.tsv, text: text, label: label}}\n"
+    named = "my.yaml:2:10: teacher "
+    for task, teacher, change, said in (
+        ("classification", "none", "", f"{named}none: no model at none"),
+        ("classification", "micro-world-en-pt", "", f"{named}micro-world-en-pt: it was trained for translation"),
+        ("classification", teachers[0], "data.train.0.file=kinds.tsv", "it does not know the label 'animal'"),
+        ("multi-label-classification", teachers[0], "", "was trained for classification and has no multi-label head"),
+        ("cbow", teachers[0], "~data.train.label", f"{named}is for the objectives labels, "),
+        ("classification", teachers[0], "init={model: a, train: head, classifier: {}}", "leave init.classifier out"),
+    ):
+        (tmp_path / "my.yaml").write_text(f"task: {task}\nteacher: {teacher}\n{data}")
+        with pytest.raises(RecipeError, match=re.escape(said)) as error:
+            atento.train(tmp_path / "my.yaml", [change] if change else [], out=tmp_path / "run")
+        assert named in str(error.value) and "\n" not in str(error.value) and not (tmp_path / "run").exists()
