@@ -12,6 +12,7 @@ from atento.cli.measurements import MEASUREMENTS
 from atento.config.presets import PRESETS
 from atento.config.reading.recipe_layers import shipped
 from atento.metrics import METRICS
+from atento.metrics.learned_table import LEARNED
 from atento.metrics.utilities import UTILITIES
 from atento.models.shipped import shipped_models
 from atento_lab.notes.table import ROWS
@@ -42,7 +43,7 @@ def test_recipes_metrics_measurements_rows_and_presets_are_offered(server: ForkS
     assert offers(server, data, "atento train ") == [*shipped(), "tiny.yaml"]
     assert offers(server, data, "atento config show ti") == ["tiny.yaml"]
     assert offers(server, data, "atento recipes copy ") == list(shipped())
-    assert offers(server, data, "atento score ") == list(METRICS)
+    assert offers(server, data, "atento score ") == [*METRICS, *LEARNED]
     assert offers(server, data, "atento evaluate m d --metrics bleu,ch") == ["bleu,chrf"]
     assert offers(server, data, "atento evaluate m d --fail-under bl") == ["bleu="]
     assert offers(server, data, "atento translate m --mbr ") == [*UTILITIES, "embeddings:"]

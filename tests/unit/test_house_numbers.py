@@ -32,7 +32,8 @@ MOST: dict[str, float] = {
     # estimators of scikit-learn 300
     # calibrated classifiers 550
     # teachers 480
-    "lines of Python": 121_540,
+    # learned metrics 400
+    "lines of Python": 121_940,
     "rooms": 39,  # inference, which networks held; processes; start_up; sklearn, as users type it
     "files over 400 lines": 0,
     "functions of over 60 lines of code outside the commands": 0,

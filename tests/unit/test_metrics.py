@@ -100,7 +100,8 @@ def test_texts_are_strings(name: str) -> None:
 
 def test_unknown_names_and_options_list_the_known() -> None:
     with pytest.raises(
-        UsageError, match=r"unknown metric 'blue'; did you mean 'bleu'.* Known: accuracy, bleu, calibration-error, chrf"
+        UsageError,
+        match=r"unknown metric 'blue'; did you mean 'bleu'.* Known: accuracy, bertscore, bleu, calibration-error, chrf",
     ):
         metric_named("blue")
     with pytest.raises(UsageError, match=r"unknown BLEU smoothing 'x'.* Known: add-k, exp, floor, none"):

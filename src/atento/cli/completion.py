@@ -96,9 +96,10 @@ def scored_tasks(incomplete: str) -> Offers:
 def metrics(incomplete: str) -> Offers:
     """Metrics, also after a comma."""
     from atento.metrics import METRICS
+    from atento.metrics.learned_table import LEARNED
 
     done, comma, _ = incomplete.rpartition(",")
-    return [f"{done}{comma}{name}" for name in METRICS]
+    return [f"{done}{comma}{name}" for name in (*METRICS, *LEARNED)]
 
 
 def gates() -> Offers:

@@ -12,6 +12,7 @@ from atento.metrics.calibration import calibration_error
 from atento.metrics.class_sets import multilabel_f1, subset_accuracy
 from atento.metrics.classes import accuracy, f1, matthews, report
 from atento.metrics.correlation import pearson, spearman
+from atento.metrics.learned_table import LEARNED
 from atento.metrics.output_kinds import Outputs
 from atento.metrics.rouge import rouge
 from atento.metrics.score import Score
@@ -84,6 +85,8 @@ def metric_named(name: str) -> Callable[..., Score]:
     Raises:
         UsageError: there is no such metric; the message lists the metrics.
     """
+    if name in LEARNED:
+        raise UsageError(f"{name} is computed by a model: name its folder, {name}:FOLDER")
     if name not in METRICS:
-        raise UsageError(f"unknown metric {name!r}{nearest(name, list(METRICS))}")
+        raise UsageError(f"unknown metric {name!r}{nearest(name, [*METRICS, *LEARNED])}")
     return METRICS[name].score

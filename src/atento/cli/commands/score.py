@@ -2,16 +2,17 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from atento.cli.command_progress import announce_stdin
-from atento.cli.completion import metrics, words
-from atento.cli.options import AsJson, check_seed
+from atento.cli.command_progress import announce_stdin, show_batches
+from atento.cli.completion import metrics, models, words
+from atento.cli.options import AsJson, check_seed, running, with_options
 from atento.cli.score_gates import hold_gates, parse_gates
 from atento.terminal import echo
 
@@ -24,7 +25,8 @@ EPILOG = (
     "atento score f1 predicted.txt labels.txt --fail-under f1=0.5; "
     "atento score entity-f1 predicted.conll right.conll --scheme IOB2; "
     "atento score squad answers.json questions.json --language pt; "
-    "atento score ndcg@10 my.run judgements.qrels --interval"
+    "atento score ndcg@10 my.run judgements.qrels --interval; "
+    "atento score bertscore output.pt reference.pt --model minilm"
 )
 
 
@@ -49,11 +51,35 @@ Language = Annotated[
 Columns = Annotated[bool, typer.Option("--columns", help="Files of tags have columns, whatever their name.")]
 
 
+@dataclass(frozen=True)
+class LearnedOptions:
+    """The options of learned metrics."""
+
+    model: Annotated[
+        str | None,
+        typer.Option("--model", metavar="FOLDER", help="The model of a learned metric.", autocompletion=models),
+    ] = None
+    source: Annotated[
+        str | None, typer.Option("--source", metavar="FILE", help="The source of each output, where a model reads it.")
+    ] = None
+    layer: Annotated[
+        int | None, typer.Option(help="Layer whose vectors bertscore compares: 0 is the first, -1 the last.")
+    ] = None
+    idf: Annotated[
+        bool, typer.Option("--idf", help="Weigh tokens of bertscore by their inverse document frequency.")
+    ] = False
+
+    def given(self) -> dict[str, object]:
+        """Those that are not their default."""
+        return {name: value for name, value in vars(self).items() if value is not None and value is not False}
+
+
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
     app.command("score", epilog=EPILOG)(score)
 
 
+@with_options()
 def score(
     metric: Annotated[
         str,
@@ -62,7 +88,7 @@ def score(
             help="Of text: bleu, chrf, ter, rouge, token-f1, f1-bleu-rouge, exact-match. Of labels: accuracy, f1, "
             "matthews, report; calibration-error (label, tab, probability); subset-accuracy, multilabel-f1 (labels "
             "separated by |). Of tags: entity-f1, tag-accuracy. Of answers: squad. Of numbers: pearson, spearman. Of "
-            "rankings: ndcg (also ndcg@10), map, mrr, recall@10.",
+            "rankings: ndcg (also ndcg@10), map, mrr, recall@10. Of text by a model: bertscore.",
             autocompletion=metrics,
         ),
     ],
@@ -76,13 +102,13 @@ def score(
         ),
     ],
     references: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="REFERENCES",
             help="What is right, in the same order; for text one or more files, each a reference set; for squad also "
             "SQuAD's JSON; for rankings one file, qrels of TREC or .jsonl of query, document and grade.",
         ),
-    ],
+    ] = None,
     interval: Annotated[bool, typer.Option("--interval", help="Also print the 95 % bootstrap interval.")] = False,
     against: Annotated[
         str | None, typer.Option(metavar="OTHER", help="Output of another system, for a paired bootstrap test.")
@@ -99,33 +125,32 @@ def score(
     scheme: Scheme = None,
     language: Language = None,
     columns: Columns = False,
+    learned: LearnedOptions = LearnedOptions(),
     samples: Annotated[int, typer.Option(min=1, help="Number of bootstrap samples.")] = 1000,
     seed: Annotated[int, typer.Option(metavar="SEED", callback=check_seed, help="Seed of the bootstrap.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Score outputs against references. Item N of the hypotheses belongs to item N of every reference file."""
     from atento.errors import UsageError
-    from atento.metrics import METRICS, metric_named, paired_test
 
-    metric_named(metric)
-    row, gates = METRICS[metric], parse_gates(fail_under)
+    gates, source = parse_gates(fail_under), learned.source
     options = {"average": average, "positive": positive, "scheme": scheme, "language": language}
-    scorer = _with_options(metric, row, {name: value for name, value in options.items() if value is not None})
-    names = [hypotheses, *references, *([] if against is None else [against])]
+    given = {name: value for name, value in options.items() if value is not None} | learned.given()
+    row = _row(metric, len(references or ()), given)
+    right_names = [*(references or ()), *([] if source is None else [source])]
+    names = [hypotheses, *right_names, *([] if against is None else [against])]
     if names.count("-") > 1:
         raise UsageError("standard input can be read once: only one of the files may be `-`")
     announce_stdin(*names)
-    right, (predictions, *others) = _read(row, names, len(references), columns, scheme, metric)
-    if others:
-        test = paired_test(scorer, predictions, others[0], right, samples, seed)
-        result = test.first
-    else:
-        test, result = None, scorer(predictions, right)
+    right, systems = _read(row, names, len(right_names), columns, scheme, metric)
+    scorer = row.score if source is None else partial(row.score, sources=right.pop())
+    with running(seed, None) if "model" in given else nullcontext():
+        result, test = _scored(scorer, systems, right, samples, seed)
     values = {metric: result.value} | result.parts
     for name, _ in gates:
         if name not in values:
             raise UsageError(f"--fail-under: {metric} has no part {name!r}; it has {', '.join(values)}")
-    _show(metric, result, test, against, _Bootstrap(interval, samples, seed), as_json)
+    _show(metric, row.table, (result, test, against), _Bootstrap(interval, samples, seed), as_json)
     hold_gates(gates, values, lambda _: row.better == "lower")
 
 
@@ -139,13 +164,18 @@ class _Bootstrap:
 
 
 def _show(
-    metric: str, score: "Score", test: "PairedTest | None", against: str | None, bootstrap: _Bootstrap, as_json: bool
+    metric: str,
+    table: bool,
+    results: "tuple[Score, PairedTest | None, str | None]",
+    bootstrap: _Bootstrap,
+    as_json: bool,
 ) -> None:
-    """Print a score, and the test against another system, as lines or as one JSON object."""
-    from atento.metrics import METRICS, report_table
+    """Print a score, with a table of its parts, and the test against another system, as lines or as one object."""
+    from atento.metrics import report_table
 
+    score, test, against = results
     line, record = _formatted(metric, score, bootstrap)
-    lines = [line, *([report_table(score)] if METRICS[metric].table else [])]
+    lines = [line, *([report_table(score)] if table else [])]
     if test is not None:
         other_line, record["against"] = _formatted(metric, test.second, bootstrap)
         record["against"] |= {
@@ -158,18 +188,50 @@ def _show(
     echo(json.dumps(record, ensure_ascii=False) if as_json else "\n".join(lines))
 
 
-def _with_options(name: str, metric: "Metric", options: dict[str, object]) -> "Callable[..., Score]":
-    """The metric with the options of the command.
+def _scored(
+    scorer: "Callable[..., Score]", systems: list[list[Any]], right: Any, samples: int, seed: int
+) -> "tuple[Score, PairedTest | None]":
+    """The score of the first system, and the test of it against the second, if there are two."""
+    from atento.metrics import paired_test
+
+    first, *others = systems
+    if not others:
+        return scorer(first, right), None
+    test = paired_test(scorer, first, others[0], right, samples, seed)
+    return test.first, test
+
+
+def _row(name: str, references: int, options: dict[str, object]) -> "Metric":
+    """The row of a metric whose function has the options of the command.
 
     Raises:
-        UsageError: the metric has no such option.
+        UsageError: there is no such metric, it has no such option, or a file that it reads is missing.
     """
     from atento.errors import UsageError
+    from atento.metrics.learned_table import LEARNED, check_inputs
+    from atento.metrics.metric_table import METRICS, Metric, metric_named
 
+    score = None if name in LEARNED else metric_named(name)
+    taken = ("model", "source", *LEARNED[name].options) if score is None else signature(score).parameters
     for option in options:
-        if option not in signature(metric.score).parameters:
+        if option not in taken:
             raise UsageError(f"--{option} has no effect on {name}")
-    return partial(metric.score, **options)
+    if score is not None:
+        if not references:
+            raise UsageError(f"{name} needs references: give their file behind that of the outputs")
+        return replace(METRICS[name], score=partial(score, **options))
+    own = {option: value for option, value in options.items() if option in LEARNED[name].options}
+    check_inputs(name, references, "source" in options)
+    if "model" not in options:
+        raise UsageError(f"{name} is computed by a model: give its folder, --model FOLDER")
+
+    def learned_score(*arguments: Any, **sources: Any) -> "Score":
+        from atento.tasks.learned_metrics import kept_metric  # with torch, once the files have been read
+
+        with show_batches("score"):
+            return kept_metric(name, str(options["model"]), **own)(*arguments, **sources)
+
+    return Metric(learned_score)
 
 
 def _read(

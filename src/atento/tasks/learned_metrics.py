@@ -1,0 +1,90 @@
+"""Learned metrics: the row of each, which makes it of a loaded model, and what calls them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+
+from atento.errors import UsageError, nearest
+from atento.metrics.learned_table import LEARNED, check_inputs, learned_score
+from atento.metrics.ngrams import Floats
+from atento.metrics.score import Score
+from atento.metrics.text import References, reference_streams
+from atento.tasks.bert_score import BertScore
+
+
+class SegmentScores(Protocol):
+    """What a learned metric computes with its model."""
+
+    settings: str
+    """What changes the score, in one line."""
+
+    def rows(self, outputs: Sequence[str], references: Sequence[Sequence[str]], sources: Sequence[str]) -> Floats:
+        """The numbers of each output, (N,columns) of its row of `LEARNED`, for reference sets and sources."""
+
+    def utilities(self, candidates: list[str], evidence: list[str], source: str) -> Floats:
+        """The score of each candidate with each piece of evidence as the reference, (N,M)."""
+
+
+READERS: dict[str, Callable[..., SegmentScores]] = {"bertscore": BertScore}
+"""Metric -> what computes it, from the folder of its model, a device and options of its own."""
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A learned metric with its model: a function of outputs, references and sources.
+
+    Attributes:
+        name: of the metric, a key of `LEARNED`.
+        folder: that of its model.
+        scores: what computes it.
+    """
+
+    name: str
+    folder: str
+    scores: SegmentScores
+
+    def __call__(
+        self, predictions: Sequence[str], references: References = (), *, sources: Sequence[str] | None = None
+    ) -> Score:
+        """The score of outputs: the mean over them, with the score of each in `per_sentence`.
+
+        Args:
+            predictions: the outputs.
+            references: a list of texts, or a list of reference sets; none for a metric that reads none.
+            sources: the source of each output, for a metric that reads them.
+
+        Raises:
+            UsageError: the lengths differ, there is nothing to score, or references or sources are missing.
+        """
+        streams = reference_streams(predictions, references) if len(references) else []
+        check_inputs(self.name, len(streams), sources is not None)
+        if sources is not None:
+            (sources,) = reference_streams(predictions, sources)
+        rows = self.scores.rows(list(predictions), streams, sources or ())
+        settings = [f"model:{Path(self.folder).name}", self.scores.settings, f"nrefs:{len(streams)}"]
+        return learned_score(self.name, rows.tolist(), "|".join(filter(None, settings)))
+
+
+def learned_metric(name: str, folder: str | Path, *, device: str = "auto", **options: Any) -> Learned:
+    """The learned metric of that name, computed by the model in a folder.
+
+    Args:
+        name: a key of `LEARNED`.
+        folder: of the model, as `atento.load` takes it; that of COMET is made by `atento convert`.
+        device: "auto", "cpu", "cuda" ...
+        options: of the metric: `layer` and `idf` of bertscore.
+
+    Raises:
+        UsageError: no such metric, model or option. ModelError: the folder is not that of such a metric.
+    """
+    if name not in LEARNED:
+        raise UsageError(f"unknown learned metric {name!r}{nearest(name, list(LEARNED))}")
+    return Learned(name, str(folder), READERS[name](str(folder), device, **options))
+
+
+@lru_cache(maxsize=4)
+def kept_metric(name: str, folder: str, **options: Any) -> Learned:
+    """As `learned_metric`, loaded once in a process: validations read the same references again."""
+    return learned_metric(name, folder, **options)
