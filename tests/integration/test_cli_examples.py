@@ -30,6 +30,7 @@ COMMANDS = dict(commands(typer.main.get_command(application())))
 # what takes minutes, the network, or a model that is not at hand: read by its parser alone
 READ_ONLY = {
     "train",
+    "augment",
     "plan",
     "serve",
     "studio",

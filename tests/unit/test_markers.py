@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import atento
-from atento.errors import RecipeError, TokenizerError
+from atento.errors import TokenizerError
 from atento.text import Tokenizer
 from atento.text.markers import spelled
 from atento.text.specials import SpecialTokens
@@ -114,5 +114,18 @@ def test_k2_training_and_use_agree(tmp_path: Path, capsys: Any) -> None:
             assert again.tokenizer.encode("o [NUM]") == [*plain.tokenizer.encode("o"), number]
             assert again.classify(["o [NUM]"]) == model.classify(["o [NUM]"])
         atento.train(recipe, out=tmp_path / name, data=data)  # finished: the same run
-    with pytest.raises(RecipeError, match=r"`tokenizer\.markers` are tokens of a trained tokenizer: give"):
-        atento.train(_recipe(tokenizer={"markers": ["[NUM]"]}), out=tmp_path / "new", data=data)
+
+
+def test_a_tokenizer_that_is_trained_gets_its_markers(tmp_path: Path) -> None:
+    """One token each, which no pieces are learned for; with a name of the form that keeps special tokens apart."""
+    texts = [("<num>gato", "a"), ("gato <num>", "b"), ("<num> o", "a"), ("o gato", "b")]
+    for kind in ("bpe", "unigram", "wordpiece", "word", "character"):
+        recipe = _recipe(tokenizer={"kind": kind, "vocab_size": 300, "markers": ["<num>"]})
+        atento.train(recipe, out=tmp_path / kind, data={"train": texts})
+        tokenizer = atento.load(tmp_path / kind).tokenizer
+        number = tokenizer.encode("<num>")
+        assert len(number) == 1 and tokenizer.encode("<num>o gato") == [*number, *tokenizer.encode("o gato")]
+        assert not [piece for piece in tokenizer.tokens(tokenizer.ordinary_ids) if "um" in piece and piece != "<num>"]
+        assert not {"n", "u", "m"} & set(tokenizer.tokens(tokenizer.ordinary_ids))
+    with pytest.raises(TokenizerError, match=r"a special token must look like <name>, without spaces: got '\[NUM\]'"):
+        atento.train(_recipe(tokenizer={"markers": ["[NUM]"]}), out=tmp_path / "new", data={"train": texts})

@@ -63,10 +63,11 @@ def check_cluster(where: str | None) -> str | None:
     return where
 
 
-def with_cluster(command: Callable[..., None]) -> Callable[..., None]:
+def with_cluster(command: Callable[..., None], usual: str | None = None) -> Callable[..., None]:
     """Return the command with the flags of `--cluster`; its parameter `cluster` is a Cluster, or None without it.
 
-    A command with an option --out of its own gets it as it is, but for None with --cluster.
+    A command with an option --out of its own gets it as it is, but for None with --cluster. `usual` is the value of
+    --cluster where it is not given.
     """
     signature = inspect.signature(command)
     own_out = "out" in signature.parameters
@@ -80,6 +81,7 @@ def with_cluster(command: Callable[..., None]) -> Callable[..., None]:
         from atento.errors import UsageError
 
         values = {name: options.pop(name) for name in flags}
+        values["cluster"] = values["cluster"] or usual
         if values["cluster"] is None:
             for name, value in values.items():
                 if value is not None:

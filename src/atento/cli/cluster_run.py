@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from atento.scale.workers import Answer
 
 WORKER = "atento.cli.block_worker"
-_NOT_OF_OUTPUT = ("model", "file", "device", "threads", "out")  # options that do not change the output
+_NOT_OF_OUTPUT = ("model", "file", "device", "threads", "out", "pairs")  # options that do not change the output
 _GPU_FILES = ("nvidia[0-9]*", "kfd", "dxg")  # in /dev, where there is a GPU
 
 

@@ -55,7 +55,8 @@ def with_decoding(command: Callable[..., None], without: Collection[str] = ()) -
     parameters = [
         parameter for parameter in inspect.signature(command).parameters.values() if parameter.name != "decoding"
     ]
-    first = next((n for n, parameter in enumerate(parameters) if parameter.name == "skip_bad"), len(parameters))
+    behind = (n for n, each in enumerate(parameters) if each.name == "skip_bad" or each.kind is each.KEYWORD_ONLY)
+    first = next(behind, len(parameters))
     flags = [
         inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=kind)
         for name, kind in _FLAGS.items()

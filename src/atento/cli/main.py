@@ -26,6 +26,7 @@ COMMANDS = {
     "plan": "plan",
     "launch": "launch",
     "baseline": "baseline",
+    "augment": "augment",
     "search": "search",
     **{verb: spec.module or verb for verb, spec in VERBS.items()},
     "evaluate": "evaluate",

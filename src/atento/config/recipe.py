@@ -296,8 +296,9 @@ class TokenizerConfig:
     lowercase: bool = False
     """Convert text to lower case. Outputs are then in lower case too. Accents are unchanged."""
     markers: tuple[str, ...] = ()
-    """Special tokens of the tokenizer of `path` or of `init.model` that texts may spell, such as "[NUM]": in the data
-    of the run, and wherever its model is used. Other special tokens in a text are read as ordinary characters.
+    """Special tokens that texts may spell, such as "[NUM]": in the data of the run, and wherever its model is used.
+    The tokenizer of `path` or of `init.model` must have them; one that is trained gets them, and there they look like
+    "<num>". Other special tokens in a text are read as ordinary characters.
     """
 
     def __post_init__(self) -> None:

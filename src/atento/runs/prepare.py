@@ -169,10 +169,8 @@ def tokenizer_for(recipe: Recipe, folder: Path, texts: Iterable[str], report: Re
     config = recipe.tokenizer
     if config.path is not None:
         return Tokenizer.load(folder / config.path, markers=config.markers)
-    if config.markers:
-        raise RecipeError("`tokenizer.markers` are tokens of a trained tokenizer: give `tokenizer.path` or `init`")
     count = max(OBJECTIVES[objective.kind].sentinels for objective in objectives_of(recipe.task, recipe.objective))
-    tokenizer = train_tokenizer(config, texts, extra_specials=sentinels(count))
+    tokenizer = train_tokenizer(config, texts, extra_specials=sentinels(count), markers=config.markers)
     report(f"tokenizer: {config.kind}, {tokenizer.vocab_size} pieces")
     return tokenizer
 

@@ -57,3 +57,10 @@ def spelled(specials: SpecialTokens, texts: Iterable[str]) -> Counter[str]:
         if any(head in text for head in heads):
             found.update(name for name in names if name in text)
     return found
+
+
+def without_spelled(text: str, markers: Sequence[str]) -> str:
+    """The text without markers, which are no words that a tokenizer learns."""
+    for marker in markers:
+        text = text.replace(marker, " ")
+    return text

@@ -10,18 +10,21 @@ then by spelling.
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import tokenizers
 from tokenizers import models, trainers
 
 from atento.errors import DataError, TokenizerError
+from atento.text.markers import with_markers, without_spelled
 from atento.text.normalization import library_normalizer, require_unicode
 from atento.text.pipelines import SPACE, build, front, kind_named
 from atento.text.sampling import parsed
 from atento.text.specials import STANDARD, SpecialTokens, standard_specials
+from atento.text.templates import Template
 from atento.text.tokenizer import Tokenizer
+from atento.text.tokenizer_parts import Parts
 
 log = logging.getLogger("atento.text")
 
@@ -44,7 +47,7 @@ class TokenizerSettings(Protocol):
 
 
 def train_tokenizer(
-    config: TokenizerSettings, texts: Iterable[str], *, extra_specials: Iterable[str] = ()
+    config: TokenizerSettings, texts: Iterable[str], *, extra_specials: Iterable[str] = (), markers: Sequence[str] = ()
 ) -> Tokenizer:
     """Train a tokenizer on lines of text (docs/notes.md#d1, #d2, #d3, #d5).
 
@@ -53,6 +56,7 @@ def train_tokenizer(
             `lowercase`.
         texts: lines of text, read once.
         extra_specials: further special tokens after the standard five: `sentinels(100)`, language tags.
+        markers: special tokens after those, which texts may spell (`atento.text.markers`); pieces are learned without.
 
     Returns:
         The tokenizer. If the text has too few pieces for `vocab_size` or needs more, its `notes` and a logged warning
@@ -67,8 +71,8 @@ def train_tokenizer(
         raise TokenizerError(f"`vocab_size` must lie in 1 ... {_MAX_VOCABULARY}: got {config.vocab_size}")
     if isinstance(texts, str):
         raise TokenizerError("training text must be lines, one string each: got a single string")
-    specials = standard_specials(extra_specials)
-    counts = _count(config.kind, texts, config.lowercase)
+    specials = standard_specials((*extra_specials, *markers))
+    counts = _count(config.kind, (without_spelled(text, markers) for text in texts), config.lowercase)
     if not counts:
         raise DataError("the text to train the tokenizer on is empty: it holds no word")
     room = config.vocab_size - len(front(config.kind, specials))
@@ -77,7 +81,14 @@ def train_tokenizer(
     notes = _notes(config.kind, config.vocab_size, backend.get_vocab_size(), specials)
     for note in notes:
         log.warning(note)
-    return Tokenizer(backend.to_str(pretty=True), config.kind, specials, lowercase=config.lowercase, notes=notes)
+    tokenizer = Tokenizer(backend.to_str(pretty=True), config.kind, specials, lowercase=config.lowercase, notes=notes)
+    if not markers:
+        return tokenizer
+    definition, files = tokenizer.definition, tokenizer.files()
+    parts = with_markers(Parts(definition, config.kind, specials, config.lowercase, True, files, Template()), markers)
+    return Tokenizer(
+        parts.definition, config.kind, parts.specials, lowercase=config.lowercase, notes=notes, parts=parts
+    )
 
 
 def _notes(kind: str, requested: int, size: int, specials: SpecialTokens) -> tuple[str, ...]:

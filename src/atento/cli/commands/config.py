@@ -72,16 +72,12 @@ def show(
 
     Example: atento config show micro-world-en-pt training.steps=500 --origins
     """
-    from atento.config.reading.initial_keys import INHERITED
     from atento.config.reading.loading import dump_recipe, load_recipe
-    from atento.config.reading.sizes_by_data import FITTED, beside
     from atento.config.recipe import recipe_to_dict
 
     loaded = load_recipe(recipe, overrides or [])
     _warn(loaded.warnings)
-    known_later = {INHERITED: "the initial model's", FITTED: "fitted to the data"}
-    later = {key: known_later[origin] for key, origin in loaded.origins.items() if origin in known_later}
-    later |= dict.fromkeys(beside([key for key in later if loaded.origins[key] == FITTED], loaded.origins), "left open")
+    later = loaded.later()
     if as_json:
         record = {
             "recipe": _without(recipe_to_dict(loaded.recipe), list(later)),

@@ -43,6 +43,13 @@ class LoadedRecipe:
     origins: dict[str, str]
     warnings: list[str]
 
+    def later(self) -> dict[str, str]:
+        """The keys whose values are known when training begins, and what they are, as `dump_recipe` takes them."""
+        known_later = {initial_keys.INHERITED: "the initial model's", sizes_by_data.FITTED: "fitted to the data"}
+        later = {key: known_later[origin] for key, origin in self.origins.items() if origin in known_later}
+        fitted = [key for key in later if self.origins[key] == sizes_by_data.FITTED]
+        return later | dict.fromkeys(sizes_by_data.beside(fitted, self.origins), "left open")
+
 
 def load_recipe(
     path_or_name: str | Path | Mapping[str, Any],
