@@ -72,13 +72,13 @@ def test_one_line_trains_an_encoder_by_pairs_and_fits_a_head(encoder: Path, tmp_
 
 
 def test_pairs_have_both_kinds_for_every_text() -> None:
-    """Each text is in pairs of one label and of two, with no text beside itself and no pair twice."""
-    pairs: Any = pairs_of_labels(split(TEXTS), seed=3)
-    labels, kinds = dict(TEXTS), Counter[tuple[str, float]]()
+    """As many pairs of one label as of two, whatever the labels' sizes; each text in both kinds, none beside itself."""
+    pairs: Any = pairs_of_labels(split([*TEXTS, ("a pear", "fruit"), ("a plum", "fruit")]), seed=3)
+    labels, kinds = dict([*TEXTS, ("a pear", "fruit"), ("a plum", "fruit")]), Counter[tuple[str, float]]()
     for first, second, score in pairs:
         assert first != second and score == float(labels[first] == labels[second])
         kinds.update([(first, score), (second, score)])
-    assert len({(first, second) for first, second, _ in pairs}) == len(pairs) and len(kinds) == 2 * len(TEXTS)
+    assert Counter(score for *_, score in pairs) == {1.0: 280, 0.0: 280} and len(kinds) == 2 * len(labels)
     many = split([(f"text {n}", str(n % 3)) for n in range(600)])
     drawn = pairs_of_labels(many, seed=1)
     assert drawn == pairs_of_labels(many, seed=1) != pairs_of_labels(many, seed=2) and 3000 < len(drawn) <= 4000

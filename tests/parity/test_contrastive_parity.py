@@ -227,3 +227,19 @@ def test_g8_micro_batches_change_nothing_but_memory(folder: Path, monkeypatch: p
         in_pieces[0][0] == in_pieces[1][0] != pytest.approx(float(ours(encoder(folder), batch).detach()) * 6, rel=1e-6)
     )
     assert all(torch.equal(first, second) for first, second in zip(in_pieces[0][1], in_pieces[1][1]))
+
+
+def test_g8_a_text_of_several_records_is_read_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless a record has it on two sides, which dropout tells apart."""
+    read, rows = vector_losses._read, list[int]()
+
+    def counted(network: Any, ids: torch.Tensor, *rest: Any) -> torch.Tensor:
+        rows.append(len(ids))
+        return read(network, ids, *rest)
+
+    monkeypatch.setattr(vector_losses, "_read", counted)
+    every = [(first, second, 1.0) for n, first in enumerate(WORDS) for second in WORDS[:n]]
+    for records, texts in ((every, len(WORDS)), ([*every, (WORDS[0], WORDS[0], 1.0)], 2 * len(every) + 2)):
+        ours(encoder(folder), only(batches(folder, records, objective="cosine")))
+        assert sum(rows) == texts
+        rows.clear()

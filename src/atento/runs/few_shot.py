@@ -24,8 +24,9 @@ def vectors_recipe(
 ) -> tuple[dict[str, object], list[tuple[str, str, float]]]:
     """The recipe that trains the encoder, and its pairs of texts, with 1 for texts of one label and 0 for others.
 
-    Every text is the first of up to 20 pairs of each kind, which are drawn by the seed. There are at most about 4,000
-    pairs, and one pass over them (Tunstall et al. 2022, Efficient Few-Shot Learning Without Prompts).
+    Every text is the first of up to 20 pairs of each kind, which are drawn by the seed: as many of one label as of two,
+    so that pairs repeat where labels have few texts. There are at most about 4,000 pairs, and one pass over them
+    (Tunstall et al. 2022, Efficient Few-Shot Learning Without Prompts).
 
     Raises:
         RecipeError: the task has no single texts with a label. DataError: a label with fewer than two different texts.
@@ -64,16 +65,17 @@ def pairs_of_labels(train: Split, seed: int) -> list[tuple[str, str, float]]:
             )
     if len(by_label) < 2:
         raise DataError(f"{train.where(0)}: every text has the label {train['label'][0]!r}: there is nothing to learn")
-    draw, pairs = np.random.default_rng(seed), set[tuple[str, str, float]]()
+    draw, pairs = np.random.default_rng(seed), list[tuple[str, str, float]]()
+    places = {text: place for own in by_label.values() for place, text in enumerate(own)}
     for _ in range(max(1, min(_ROUNDS, _PAIRS // (2 * len(texts))))):
         for text, label in texts.items():
-            same = [other for other in by_label[label] if other != text]
             labels = [other for other in by_label if other != label]
-            different = by_label[labels[draw.integers(len(labels))]]
-            for others, score in ((same, 1.0), (different, 0.0)):
-                first, second = sorted((text, others[draw.integers(len(others))]))
-                pairs.add((first, second, score))
-    return sorted(pairs)
+            same, different = by_label[label], by_label[labels[draw.integers(len(labels))]]
+            behind = (places[text] + draw.integers(1, len(same))) % len(same)  # any text of the label but this one
+            for other, score in ((same[behind], 1.0), (different[draw.integers(len(different))], 0.0)):
+                first, second = sorted((text, other))
+                pairs.append((first, second, score))
+    return pairs
 
 
 def head_overrides(loaded: LoadedRecipe, vectors: Path) -> dict[str, object]:

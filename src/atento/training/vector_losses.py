@@ -97,7 +97,7 @@ def nested_loss(loss: VectorLoss, vectors: Sequence[Tensor], name: str, batch: B
 def side_vectors(network: Network, batch: Batch, settings: Contrast, random: Randomness | None) -> list[Tensor]:
     """Return the vectors (B,D) of the texts of each side, at least in float32.
 
-    One network reads all sides together, in groups of texts of similar length.
+    One network reads all sides together, in groups of texts of similar length, and a text of several records once.
     """
     names = [name for name in SIDES.values() if name in batch.inputs]
     width = max(batch.inputs[name].shape[1] for name in names)  # of the longest side: all are padded to it
@@ -108,6 +108,10 @@ def side_vectors(network: Network, batch: Batch, settings: Contrast, random: Ran
     real = torch.cat([F.pad(batch.real(name), (0, width - batch.inputs[name].shape[1])) for name in names])
     lengths = real.sum(dim=1)
     skips = torch.tensor([settings.skip.get(name, 0) for name in names for _ in batch.inputs[name]], device=ids.device)
+    places = torch.arange(len(ids), device=ids.device)  # of each row, which of those below it is
+    if settings.windows is None:
+        once, places = _different_rows(torch.cat([ids, skips[:, None]], dim=1), len(names))
+        ids, real, skips, lengths = ids[once], real[once], skips[once], lengths[once]
     order = torch.argsort(lengths, stable=True)  # so that a group is padded to its own longest text
     per_group = _GROUP_TOKENS.get(ids.device.type, _MANY_TOKENS)
     count = min(len(ids), max(settings.pieces, round(int(lengths.sum()) / per_group)))
@@ -120,7 +124,7 @@ def side_vectors(network: Network, batch: Batch, settings: Contrast, random: Ran
             vectors.append(checkpoint(_read, *arguments, use_reentrant=False, preserve_rng_state=False))
         else:
             vectors.append(_read(*arguments))
-    in_order = torch.cat(vectors)[torch.argsort(order)]  # the inverse of `order`
+    in_order = torch.cat(vectors)[torch.argsort(order)][places]  # the inverse of `order`, then each text in its places
     sides = in_order.split([len(batch.inputs[name]) for name in names])
     if settings.windows is None:
         return list(sides)
@@ -129,6 +133,20 @@ def side_vectors(network: Network, batch: Batch, settings: Contrast, random: Ran
         for name, side in zip(names, sides)
     ]
     return [F.normalize(side, dim=-1) for side in pooled] if settings.normalize else pooled
+
+
+def _different_rows(rows: Tensor, sides: int) -> tuple[Tensor, Tensor]:
+    """Where each different one of the rows (N,L) first stands, and for each row (N,) which of these it is.
+
+    Where a record has one text on two sides, all rows count as different: dropout may be what tells its sides apart
+    (Gao et al. 2021, SimCSE).
+    """
+    _, places = torch.unique(rows, dim=0, return_inverse=True)
+    records = places.view(sides, -1).sort(dim=0).values
+    if (records[1:] == records[:-1]).any():
+        places = torch.arange(len(rows), device=rows.device)
+    once = places.new_full((int(places.max()) + 1,), len(rows))
+    return once.scatter_reduce(0, places, torch.arange(len(rows), device=rows.device), "amin"), places
 
 
 def _read(
