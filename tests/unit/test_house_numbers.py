@@ -34,7 +34,8 @@ MOST: dict[str, float] = {
     # teachers 480
     # learned metrics 400
     # pairs from one side 340
-    "lines of Python": 122_290,
+    # the ladder of long documents 160
+    "lines of Python": 122_450,
     "rooms": 39,  # inference, which networks held; processes; start_up; sklearn, as users type it
     "files over 400 lines": 0,
     "functions of over 60 lines of code outside the commands": 0,

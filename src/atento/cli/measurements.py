@@ -75,5 +75,10 @@ MEASUREMENTS = {
         10,
         study=True,
     ),
+    "ladder": Measurement(
+        "long documents read by truncation, windows, sparse and recurrent networks: cost and quality (--race, --quick)",
+        6,
+        study=True,
+    ),
     "agreement": Measurement("agreement of outputs in reduced precision with those in float32 (needs --model)", 5),
 }

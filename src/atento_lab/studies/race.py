@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -54,7 +55,7 @@ class Race:
     """
 
     folder: Path
-    entrants: Mapping[str, Mapping[str, Any]]
+    entrants: Mapping[str, Mapping[str, object]]
     texts: SourceConfig
     ngrams: Mapping[str, int]
     classes: Sequence[str] | Mapping[str, str] = ()
@@ -69,16 +70,9 @@ def read_race(path: str | Path | None = None) -> Race:
     """
     file = _RACES / "micro-world.yaml" if path is None else Path(path)
     folder = Path() if path is None else Path(path).parent
-    try:
-        text = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{str(file)!r} cannot be read: {error.strerror}") from error
-    tree = read_yaml(text, lambda line, column: f"{file.name}:{line}:{column}")
-    content = _plain(tree)
-    if not isinstance(content, dict) or set(content) - {"base", "entrants", "probes"} or not content.get("entrants"):
-        raise RecipeError(f"{file.name}: a race has the keys base, entrants and probes")
-    base = {"data": {}, **content.get("base", {})}
-    base["data"] = {"folder": str(folder), **base["data"]}
+    tree = read_entrants(file, "race", ("base", "entrants", "probes"))
+    content = plain(tree)
+    base = common_recipe(content, folder)
     entrants, ngrams = {}, {}
     for name, changes in content["entrants"].items():
         if isinstance(changes, dict) and "ngrams" in changes:
@@ -89,7 +83,7 @@ def read_race(path: str | Path | None = None) -> Race:
                     f"{changes!r}, in {name}"
                 )
             changes = {"task": task_with("generate")}
-        entrants[name] = _joined(base, changes)
+        entrants[name] = joined(base, changes)
     for name, recipe in entrants.items():
         loaded = load_recipe(recipe, environment={}).recipe
         if loaded.tokenizer is None or loaded.tokenizer.kind != "word":
@@ -99,6 +93,41 @@ def read_race(path: str | Path | None = None) -> Race:
         raise RecipeError(f"{file.name}: `probes` needs `texts`, a source of held-out texts")
     sources = {key: _source(tree.value["probes"].value[key]) for key in ("texts", "pairs") if key in probes}
     return Race(folder, entrants, ngrams=ngrams, classes=probes.get("classes", ()), **sources)
+
+
+def read_entrants(file: Traversable, kind: str, keys: Sequence[str]) -> Node:
+    """Read a file of recipes that change a common one: a mapping with these keys, of which the second has the recipes.
+
+    Raises:
+        RecipeError, UsageError: the file cannot be read; it has other keys, or no recipes.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{str(file)!r} cannot be read: {error.strerror}") from error
+    tree = read_yaml(text, lambda line, column: f"{file.name}:{line}:{column}")
+    content = plain(tree)
+    if not isinstance(content, dict) or set(content) - set(keys) or not content.get(keys[1]):
+        raise RecipeError(f"{file.name}: a {kind} has the keys {', '.join(keys[:-1])} and {keys[-1]}")
+    base, recipes = content.get(keys[0]) or {}, content[keys[1]]
+    for name, part in (
+        (keys[0], base),
+        ("data", base.get("data", {}) if isinstance(base, dict) else {}),
+        (keys[1], recipes),
+    ):
+        if not isinstance(part, dict):
+            raise RecipeError(f"{file.name}: `{name}` is a section: got {part!r}")
+    for name, changes in recipes.items():
+        if not isinstance(changes, dict | None):
+            raise RecipeError(f"{file.name}: {name} is a section with the keys that it changes: got {changes!r}")
+    return tree
+
+
+def common_recipe(content: Mapping[str, Any], folder: Path) -> dict[str, object]:
+    """The recipe that all entrants of a file in `folder` share; its paths start there."""
+    base = {"data": {}, **(content.get("base") or {})}
+    base["data"] = {"folder": str(folder), **base["data"]}
+    return base
 
 
 def measure_race(
@@ -139,7 +168,7 @@ def measure_race(
                 yield _row(entrant, objective, checkpoint, entered, texts, pairs)
 
 
-def _counted(entrant: str, recipe: Mapping[str, Any], race: Race, texts: Sequence[str]) -> dict[str, Any]:
+def _counted(entrant: str, recipe: Mapping[str, object], race: Race, texts: Sequence[str]) -> dict[str, Any]:
     """The row of an entrant that counts n-grams: one pass over the training text, however long that takes."""
     loaded = load_recipe(recipe, environment={})
     start = time.perf_counter()
@@ -167,7 +196,7 @@ def _texts(source: SourceConfig, race: Race) -> list[str]:
     return [text for text in texts if len(word_spans(text)) <= room]
 
 
-def _trained(recipe: Mapping[str, Any], seconds: float, folder: Path) -> Path:
+def _trained(recipe: Mapping[str, object], seconds: float, folder: Path) -> Path:
     """Train an entrant for about that many seconds, and return its run folder."""
     trial = folder.with_name(f"{folder.name}-trial")
     _train(recipe, _TRIAL, _TRIAL // 2, trial)
@@ -178,7 +207,7 @@ def _trained(recipe: Mapping[str, Any], seconds: float, folder: Path) -> Path:
     return folder
 
 
-def _train(recipe: Mapping[str, Any], steps: int, every: int, out: Path) -> None:
+def _train(recipe: Mapping[str, object], steps: int, every: int, out: Path) -> None:
     settings: dict[str, object] = {
         "training.steps": steps,
         "training.warmup": max(1, steps // 10),
@@ -269,19 +298,20 @@ def _sides(examples: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
     return [text for text, _ in examples], [name for _, name in examples]
 
 
-def _joined(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, object]:
+def joined(under: Mapping[str, object], over: Mapping[str, object]) -> dict[str, object]:
     """A recipe whose sections have the keys of both; where both have a value, that of `over`."""
     joined = dict(under)
     for key, value in over.items():
-        section = isinstance(value, Mapping) and isinstance(joined.get(key), Mapping)
-        joined[key] = {**joined[key], **value} if section else value
+        before = joined.get(key)
+        joined[key] = {**before, **value} if isinstance(before, Mapping) and isinstance(value, Mapping) else value
     return joined
 
 
-def _plain(node: Node) -> Any:
+def plain(node: Node) -> Any:
+    """The values of a file without their places."""
     if isinstance(node.value, dict):
-        return {key: _plain(child) for key, child in node.value.items()}
-    return [_plain(child) for child in node.value] if isinstance(node.value, list) else node.value
+        return {key: plain(child) for key, child in node.value.items()}
+    return [plain(child) for child in node.value] if isinstance(node.value, list) else node.value
 
 
 def _source(node: Node) -> SourceConfig:

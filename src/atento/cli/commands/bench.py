@@ -34,14 +34,14 @@ PeersPython = Annotated[
 
 Race = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="For race: the entrants and what they are asked, instead of the shipped ones."),
+    typer.Option(metavar="FILE", help="For race and ladder: the file of the entrants, instead of the shipped one."),
 ]
 
 Quick = Annotated[
     bool,
     typer.Option(
         "--quick",
-        help="To try the command: for transfer few steps and one seed, for a measurement with --device a tiny network.",
+        help="To try the command: few steps and one seed of transfer or ladder, for one with --device a tiny network.",
     ),
 ]
 MeasuredDevice = Annotated[
@@ -123,6 +123,7 @@ def bench(
         **{each: {"device": device, **({"size": "tiny"} if quick else {})} for each in ON_DEVICES},
         "transfer": {"model": model, "quick": quick},
         "race": {"race": race},
+        "ladder": {"ladder": race, "quick": quick},
         "serving": {"workloads": workload, "peers_python": peers_python, "model": model, "sources": sources},
         "sizing": {"workloads": workload},
     }
