@@ -204,6 +204,14 @@ class DataConfig:
     are split, those with a label cut; contexts of questions are read in windows of this length. [at least 1] Raise it
     for documents; memory grows with it.
     """
+    source_language: str | None = None
+    """For translation by a multilingual model: the language of the sources, as its tokenizer names it (por_Latn in
+    NLLB, pt_XX in mBART, pt in M2M-100). Marian is told the target language only. [null: the initial model's]
+    """
+    target_language: str | None = None
+    """The language of the targets, which every output of the model begins with, or, for Marian, every source. [null:
+    the initial model's]
+    """
     truncate: Literal["none", "source", "both", "head-tail"] = "none"
     """Which sides of a training pair are cut to `max_len` tokens; a warning counts them. A pair that is still too long
     is left out. Use source for summarization, where the end of a document matters least. head-tail is for texts that

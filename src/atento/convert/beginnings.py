@@ -36,7 +36,9 @@ def output_prefix(model: Model) -> tuple[str, ...]:
     tokenizer = model.tokenizer
     if tokenizer is None or not model.network.config.reads_source:
         return ()
-    forced = model.decoding.forced_bos
+    forced, own = model.decoding.forced_bos, model.network.config.writing
+    if forced is None and own is not None and own.first is not None:
+        forced = tokenizer.target.tokens([own.first])[0]
     languages = languages_of(tokenizer.specials.ids)
     begins = model.network.config.start_id in {tokenizer.specials.ids[token] for token in languages.values()}
     if forced is not None or not languages or begins or _in_source(languages):
@@ -46,8 +48,10 @@ def output_prefix(model: Model) -> tuple[str, ...]:
 
 def source_prefix(model: Model) -> tuple[str, ...]:
     """The token of the target language, which some of Marian's models read in front of the source."""
-    languages = {} if model.tokenizer is None else languages_of(model.tokenizer.specials.ids)
-    return (_language(languages),) if _in_source(languages) else ()
+    ids = {} if model.tokenizer is None else model.tokenizer.specials.ids
+    languages = languages_of(ids)
+    told = model.tokenizer is not None and any(ids[t] in model.tokenizer.template().ids() for t in languages.values())
+    return (_language(languages),) if _in_source(languages) and not told else ()
 
 
 def _in_source(languages: dict[str, str]) -> bool:

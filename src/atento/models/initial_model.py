@@ -6,14 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from atento.attention.positions import Learned
 from atento.config.reading.initial_keys import rates_of
 from atento.config.recipe import Recipe
 from atento.config.sections.embedding import PROMPTS, EmbeddingConfig, untrainable
 from atento.config.sections.initial import InitConfig
-from atento.config.sections.network import NetworkConfig, changed
+from atento.config.sections.network import NetworkConfig, changed, network_to_dict
 from atento.config.sections.network_parts import WritingConfig
 from atento.config.tables.tasks import TASKS
 from atento.errors import ModelError, RecipeError, UsageError
@@ -26,6 +26,7 @@ from atento.models.load import (
     read_model,
     with_token_ids,
 )
+from atento.models.transplant import SOURCE_TABLE, is_by_token
 from atento.networks.interface import Network
 from atento.text.tokenizer import Tokenizer
 
@@ -97,9 +98,6 @@ def fine_tuned(
     """
     config = initial.network_config
     planned_network(initial, config)  # before one of its sizes takes memory
-    if tokenizer.markers and config.tokenizer_fingerprint is not None:  # of the tokenizer without the run's markers
-        same = Tokenizer.load(initial.path, markers=tokenizer.markers).fingerprint
-        config = replace(config, tokenizer_fingerprint=same)
     check_tokenizer(tokenizer, config, initial.path)
     tokenizer.pad_to(config.vocab_size, config.target_vocab_size)
     config = with_token_ids(config, initial, tokenizer)
@@ -122,6 +120,33 @@ def fine_tuned(
             raise RecipeError(f"`init.layers` must be at most {config.n_layers}, the layers of the model: got {layers}")
         changes["n_layers"] = layers
     return changed(config, changes)
+
+
+@torch.no_grad()
+def with_new_tokens(initial: ModelFiles, neighbours: Mapping[int, int]) -> ModelFiles:
+    """The initial model with a row for each new id of its tokenizer, of the embedding and of the output matrix.
+
+    Rows that pad its matrices are taken first.
+
+    Args:
+        initial: the model.
+        neighbours: id -> the id whose rows the new ones are copies of.
+    """
+    config = initial.network_config
+    size = max(config.vocab_size, *(token + 1 for token in neighbours))
+    joint = config.target_vocab_size == config.vocab_size  # else the tokens stand in sources alone
+
+    def grown(table: Tensor) -> Tensor:
+        table = torch.cat([table, table.new_zeros(size - len(table), *table.shape[1:])])
+        table[list(neighbours)] = table[list(neighbours.values())]
+        return table
+
+    weights = {
+        name: grown(value) if is_by_token(name) and (joint or name == SOURCE_TABLE) else value
+        for name, value in initial.weights.items()
+    }
+    network = network_to_dict(replace(config, vocab_size=size))
+    return replace(initial, config=initial.config | {"network": network}, weights=weights)
 
 
 def check_new_positions(initial: ModelFiles, network: NetworkConfig, recipe: Recipe) -> None:

@@ -47,7 +47,8 @@ _SHARED = (
     "positions",
 )
 # tensors with a row a token: these, and the output of a head
-_VOCABULARY = ("embedding.weight", "target_embedding.weight")
+SOURCE_TABLE = "embedding.weight"
+_VOCABULARY = (SOURCE_TABLE, "target_embedding.weight")
 
 
 def to_decoder(encoder: Encoder) -> tuple[Decoder, LoadReport]:
@@ -216,11 +217,13 @@ def trimmed(network: Network, ids: Sequence[int]) -> tuple[Network, LoadReport]:
 def _resized(network: Network, config: NetworkConfig, rows: Callable[[Tensor], Tensor]) -> tuple[Network, LoadReport]:
     if config.target_vocab_size != config.vocab_size:
         raise CapabilityError("a network with two vocabularies (`embedding.target_vocab_size`) keeps both")
-    weights = {
-        name: rows(value) if name in _VOCABULARY or (name.startswith("heads.") and ".output." in name) else value
-        for name, value in network.state_dict().items()
-    }
+    weights = {name: rows(value) if is_by_token(name) else value for name, value in network.state_dict().items()}
     return _build_with_weights(config, network, weights, {})
+
+
+def is_by_token(name: str) -> bool:
+    """Whether a tensor has a row a token."""
+    return name in _VOCABULARY or (name.startswith("heads.") and ".output." in name)
 
 
 def _without_segments(network: Encoder | Decoder) -> dict[str, Tensor]:

@@ -28,10 +28,11 @@ from atento.data.records.overlap import overlap
 from atento.data.records.reader import Records, read_records
 from atento.data.records.splits import Split, joined, subset
 from atento.errors import DataError, RecipeError, UsageError, counted
-from atento.models.initial_model import fine_tuned, initial_model
+from atento.models.initial_model import initial_model
 from atento.released import FAMILIES
 from atento.runs.data_checks import check_columns, check_labels, doubtful_labels, without_difference
 from atento.runs.fine_tuning import with_rates
+from atento.runs.multilingual import network_of_run, tokenizer_of_run
 from atento.text.markers import spelled
 from atento.text.specials import sentinels
 from atento.text.tokenizer import Tokenizer
@@ -327,8 +328,8 @@ def tokenizer_and_network(loaded: LoadedRecipe, train: Split, report: Report) ->
         return tokenizer, network_for(recipe, tokenizer, train)
     initial = initial_model(recipe.init.model, loaded.home)
     recipe = with_rates(loaded, initial.network_config).recipe
-    tokenizer = Tokenizer.load(initial.path, markers=recipe.tokenizer.markers)
-    config = fine_tuned(initial, recipe.network, tokenizer, recipe.init)
+    tokenizer = tokenizer_of_run(loaded, Tokenizer.load(initial.path, markers=recipe.tokenizer.markers))
+    config = network_of_run(replace(loaded, recipe=recipe), initial, tokenizer, report, True)[1]
     network = with_task_heads(config, recipe, train)
     return tokenizer, with_objective_heads(network, recipe)
 

@@ -74,6 +74,11 @@ class Setup:
         """The recipe, with the sizes that fit the data once these are read."""
         return self.loaded.recipe
 
+    @property
+    def begins_with_init(self) -> bool:
+        """Whether `initial` is the model that the recipe names, not a checkpoint of the run."""
+        return self.initial is not None and self.folder not in self.initial.path.parents
+
     def report(self, line: str) -> None:
         """Write a line to the terminal and the log."""
         self.reporter.line(line)

@@ -19,7 +19,7 @@ from atento.data.batches.special_tokens import template_for
 from atento.data.objectives.sequence_to_sequence import within_positions
 from atento.data.records.splits import Split
 from atento.errors import DataError, TokenizerError, UsageError
-from atento.models.initial_model import check_new_positions, fine_tuned, first_weights, initial_model, with_embedding
+from atento.models.initial_model import check_new_positions, first_weights, initial_model, with_embedding
 from atento.models.load import read_model
 from atento.models.write import terms
 from atento.networks import build_network, parameter_count
@@ -31,6 +31,7 @@ from atento.runs.divided import check_divided, check_processes
 from atento.runs.fine_tuning import rates_taken, trained_count, tune, with_rates, with_warmup
 from atento.runs.finish import RunResult, already_finished, train_and_finish
 from atento.runs.model_config import adapters_of, facts_of_data, model_config
+from atento.runs.multilingual import network_of_run, tokenizer_of_run
 from atento.runs.plans.minutes import fix_updates
 from atento.runs.plans.run_plan import new_shapes
 from atento.runs.prepare import (
@@ -204,6 +205,7 @@ def make_tokenizer(setup: Setup) -> None:
         setup.tokenizer = new_tokenizer(recipe, home, setup.data.train, setup.report)
     else:
         setup.tokenizer = _load(source, recipe)
+        setup.tokenizer = tokenizer_of_run(setup.loaded, setup.tokenizer) if setup.begins_with_init else setup.tokenizer
     for leftover in folder.glob(".tokenizer-*"):  # of a command that was killed
         shutil.rmtree(leftover, ignore_errors=True)
     partial = folder / f".tokenizer-{os.getpid()}"
@@ -221,7 +223,9 @@ def configure_network(setup: Setup) -> None:
     if setup.initial is None:
         setup.config = network_for(recipe, setup.tokenizer, setup.data.train)
     else:
-        config = fine_tuned(setup.initial, recipe.network, setup.tokenizer, init)
+        setup.initial, config = network_of_run(
+            setup.loaded, setup.initial, setup.tokenizer, setup.report, setup.begins_with_init
+        )
         if not has_begun(setup.folder):
             check_new_positions(setup.initial, config, recipe)
         if config.architecture not in spec.architectures:

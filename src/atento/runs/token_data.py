@@ -33,6 +33,7 @@ from atento.errors import DataError, RecipeError, TokenizerError, counted
 from atento.models.initial_model import initial_model
 from atento.precision import available_cores
 from atento.runs.branch import BranchPoint
+from atento.runs.multilingual import tokenizer_of_run
 from atento.runs.prepare import Data, files_by_source, fingerprint_of, read_data, read_sources, tokenizer_for
 from atento.runs.run_identity import data_fingerprint, has_begun
 from atento.runs.token_changes import compare_files, compare_plans, training_files
@@ -273,7 +274,7 @@ def _tokenizer(
     if tokenizer_from is None and recipe.tokenizer.path is not None:
         tokenizer_from = loaded.home / recipe.tokenizer.path
     if tokenizer_from is not None:
-        tokenizer = Tokenizer.load(tokenizer_from, markers=recipe.tokenizer.markers)
+        tokenizer = tokenizer_of_run(loaded, Tokenizer.load(tokenizer_from, markers=recipe.tokenizer.markers))
         if not saved.exists():
             _save(tokenizer, saved)
         return tokenizer, {}

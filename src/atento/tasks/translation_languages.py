@@ -1,15 +1,17 @@
 """The languages of a translation by a multilingual model: the special tokens of its source, and its first token."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from atento.config.sections.decoding import DecodingOptions
-from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network import NetworkConfig, changed
+from atento.config.sections.network_parts import WritingConfig
 from atento.data.batches.special_tokens import WITH_SOURCE, special_tokens_of
 from atento.errors import CapabilityError, UsageError, nearest
 from atento.text.glossary import GlossaryLike
 from atento.text.languages import chooses_by_source, languages_of
-from atento.text.templates import Slot, Template
+from atento.text.templates import Template
 from atento.text.tokenizer import Tokenizer
 
 KEYS = ("source_language", "target_language")
@@ -53,14 +55,13 @@ def in_languages(
     ids = tokenizer.specials.ids
     source_token = None if source is None else _token(languages, source, KEYS[0])
     target_token = None if target is None else _token(languages, target, KEYS[1])
-    template = special_tokens_of(config, tokenizer)
+    template, of_languages = special_tokens_of(config, tokenizer), {ids[token] for token in languages.values()}
     if any(chooses_by_source(token) for token in languages.values()):
         if source_token is not None or target_token is None:
             raise CapabilityError("`source_language`: this model is told the target language only")
-        return Template(((ids[target_token], 0), *template.single), template.pair), decoding
-    of_languages = {ids[token] for token in languages.values()}
+        return template.in_language(ids[target_token], of_languages), decoding
     if source_token is not None:
-        template = Template(_with_language(template.single, ids[source_token], of_languages), template.pair)
+        template = template.in_language(ids[source_token], of_languages)
     if target_token is not None and template.single[-1][0] in of_languages:  # mBART's first version
         if config.start_id != ids[target_token]:
             first = next((name for name, token in languages.items() if ids[token] == config.start_id), "one language")
@@ -69,16 +70,35 @@ def in_languages(
     return template, decoding if target_token is None else decoding | {"forced_bos": target_token}
 
 
+def writing_in(config: NetworkConfig, tokenizer: Tokenizer, language: str | None, kept: int | None) -> NetworkConfig:
+    """The network whose outputs begin with a language.
+
+    Args:
+        config: the network.
+        tokenizer: its tokenizer.
+        language: the name of the language; None: as `kept` says.
+        kept: the first token of outputs until now, which stays if it is a language.
+
+    Raises:
+        UsageError: the language is unknown; suggests one. CapabilityError: the model has no languages.
+    """
+    languages, ids = languages_of(tokenizer.specials.ids), tokenizer.specials.ids
+    if language is None:
+        first = kept if kept in {ids[token] for token in languages.values()} else None
+    elif not languages:
+        raise CapabilityError("`target_language`: this model is not multilingual: its tokenizer has no languages")
+    else:
+        first = ids[_token(languages, language, KEYS[1])]
+    if first is None or any(map(chooses_by_source, languages.values())):
+        return config
+    if tokenizer.template().single[-1][0] in {ids[token] for token in languages.values()}:  # mBART's first version
+        return changed(config, ids={"start": first})
+    return changed(config, writing=replace(config.writing or WritingConfig(), first=first))
+
+
 def _token(languages: dict[str, str], name: str, option: str) -> str:
     """The token of a language. Raises UsageError: it is unknown."""
     if name not in languages:
         known = nearest(str(name), list(languages))
         raise UsageError(f"`{option}`: the model has no language {name!r}{known}")
     return languages[name]
-
-
-def _with_language(slots: tuple[Slot, ...], language: int, of_languages: set[int]) -> tuple[Slot, ...]:
-    """The special tokens of a source with this language in place of another, or in front."""
-    if any(content in of_languages for content, _ in slots):
-        return tuple((language if content in of_languages else content, segment) for content, segment in slots)
-    return ((language, 0), *slots)

@@ -16,6 +16,7 @@ _KEPT = (
     "clean_up_tokenization_spaces",
     "model_max_length",
 )  # copied from released files
+_OTHERS = {"mbart": ("mbart50",), "m2m_100": ("nllb",)}  # further families of tokenizers beside a network
 
 
 def exported_files(
@@ -39,7 +40,7 @@ def exported_files(
     Raises:
         CapabilityError: the tokenizer runs SentencePiece, which the layout of this family does not support.
     """
-    of_family = tokenizer.family in (MODEL_TYPES.get(model_type), model_type)
+    of_family = tokenizer.family in (MODEL_TYPES.get(model_type), model_type, *_OTHERS.get(model_type, ()))
     if not tokenizer.native and template == tokenizer.template() and of_family:
         return tokenizer.files()
     data = json.loads(tokenizer.definition)

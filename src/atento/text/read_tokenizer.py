@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Literal
 
 from atento.errors import TokenizerError
+from atento.text.languages import reading
 from atento.text.pipelines import KINDS
-from atento.text.released.tokenizer_files import FAMILIES, family_named, read_released, template_for
+from atento.text.released.tokenizer_files import FAMILIES, family_named, names_language, read_released, template_for
 from atento.text.specials import SpecialTokens
 from atento.text.templates import Template, template_of
 from atento.text.tokenizer_folder import DEFINITION, as_object, as_text, read_file, read_settings, specials_of
@@ -37,7 +38,7 @@ def read_tokenizer(directory: Path) -> Parts:
     path = directory / DEFINITION
     if not path.is_file():
         config = read_settings(directory, files)
-        return replace(read_released(directory, config, files), truncation_side=_truncation_side(config, {}))
+        return reading(replace(read_released(directory, config, files), truncation_side=_truncation_side(config, {})))
     files[DEFINITION] = read_file(path)
     text = as_text(files[DEFINITION], path)
     data = as_object(text, path)
@@ -48,15 +49,18 @@ def read_tokenizer(directory: Path) -> Parts:
     specials = specials_of(data, config, directory)
     try:
         kind, lowercase = _kind(config.get("atento"), model.get("type"))
-        template = template_of(data.get("post_processor"))
         native = isinstance(config.get("atento"), dict)
+        family = None if native else family_named(directory, config)
+        by_settings = family is not None and names_language(family, specials)
+        template = (
+            template_for(str(family), config, specials) if by_settings else template_of(data.get("post_processor"))
+        )
         if template is None:
             template = Template() if native else _usual(directory, config, specials)
     except TokenizerError as error:
         raise TokenizerError(f"{directory}: {error}") from None
-    family = None if native else family_named(directory, config)
     side = _truncation_side(config, data)
-    return Parts(text, kind, specials, lowercase, native, files, template, family=family, truncation_side=side)
+    return reading(Parts(text, kind, specials, lowercase, native, files, template, family=family, truncation_side=side))
 
 
 def _truncation_side(config: Mapping[str, object], definition: Mapping[str, object]) -> Literal["right", "left"]:

@@ -1,6 +1,6 @@
 """Templates of special tokens around one text or two, such as `[CLS] a [SEP] b [SEP]` (docs/notes.md#d5)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +45,16 @@ class Template:
             return slots if (eos_id in [c for c, _ in slots[last + 1 :]]) else (*slots, (eos_id, slots[-1][1]))
 
         return Template(end(self.single), end(self.pair))
+
+    def in_language(self, language: int, languages: Collection[int]) -> "Template":
+        """The template with the token of a language in place of those of other languages, or in front."""
+
+        def told(slots: tuple[Slot, ...]) -> tuple[Slot, ...]:
+            if any(content in languages for content, _ in slots):
+                return tuple((language if content in languages else content, segment) for content, segment in slots)
+            return ((language, 0), *slots)
+
+        return Template(told(self.single), told(self.pair))
 
     def apply(self, ids: Sequence[int], pair: Sequence[int] | None = None) -> tuple[list[int], list[int]]:
         """The sequence with special tokens, and the segment of each id, as two lists of the same length.

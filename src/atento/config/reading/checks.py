@@ -209,6 +209,9 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
         decoding_keys = {key.split(".")[1] for key in written if key.startswith("decoding.")}
         for name, why in unused_options(recipe.decoding, decoding_keys):
             yield from no_effect(f"decoding.{name}", why)
+    if recipe.init is None or spec.verb != "translate":
+        for key in ("data.source_language", "data.target_language"):
+            yield from no_effect(key, "it is for translation by a multilingual model that init names")
     if recipe.init is not None:
         yield from _without_effect_on(recipe.init, written, no_effect)
     elif recipe.tokenizer.path is not None:

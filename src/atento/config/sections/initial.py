@@ -1,7 +1,8 @@
 """The section `init` of a recipe: the model to start from, which of its weights are trained, and from when on."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from atento.config.literals import check_choices
@@ -164,6 +165,11 @@ class InitConfig:
     [null: train by steps]
     """
 
+    new_languages: Mapping[str, str] = field(default_factory=dict)
+    """Languages to add to a multilingual model (M2M-100, NLLB, mBART, Marian's models of several languages): the name
+    of each, and of a language that the model knows, whose vector it begins with: {tyv_Cyrl: kir_Cyrl}. Take a related
+    language in the same script. [null: none]
+    """
     few_shot: bool = False
     """For classification with few labels (SetFit): the network first learns pairs of texts with one label or two, in a
     run of its own beside this one (`NAME-vectors`), then the head is fitted as by `classifier`. `model` should be a

@@ -86,6 +86,7 @@ FILES: dict[str, Keys] = {
             additional_special_tokens extra_special_tokens added_tokens_decoder model_max_length chat_template
             add_bos_token add_eos_token add_prefix_space do_lower_case strip_accents tokenize_chinese_chars
             keep_accents split_by_punct extra_ids offset mask_token_sent src_lang language_codes separate_vocabs
+            language legacy_behaviour
             clean_up_tokenization_spaces split_special_tokens truncation_side markers atento
             """
         ),
@@ -100,7 +101,7 @@ FILES: dict[str, Keys] = {
             sep add_special_tokens special_tokens spm_file source_spm target_spm
             """
         ),
-        refused={"legacy_behaviour": (False,), "sp_model_kwargs": ({},), "remove_space": (True,)},
+        refused={"sp_model_kwargs": ({},), "remove_space": (True,)},
     ),
     "special_tokens_map.json": Keys(
         computed=_names(

@@ -32,6 +32,7 @@ class SequenceToSequence:
     pad_id: int
     start_id: int
     eos_id: int
+    source_end: int | None = None  # the last token of a source, EOS if it is None; of mBART the source language
 
     def sizes(self, store: Store) -> NDArray[np.float64]:
         """Return the number of target tokens, EOS included."""
@@ -43,7 +44,8 @@ class SequenceToSequence:
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch; it is the same in every epoch."""
-        source = store["source"].padded(rows, self.pad_id, after=self.eos_id)
+        end = self.eos_id if self.source_end is None else self.source_end
+        source = store["source"].padded(rows, self.pad_id, after=end)
         target = store["target"].padded(rows, -1, before=self.start_id, after=self.eos_id)
         target_ids, labels = target[:, :-1].clone(), target[:, 1:].clone()  # shifted by one: reads t, says t + 1
         lengths = torch.from_numpy(store["source"].lengths[rows] + 1)
@@ -66,8 +68,10 @@ def sequence_to_sequence(preparation: Preparation, config: ObjectiveConfig) -> P
     """
     recipe, network, tokenizer = preparation.recipe, preparation.network, preparation.tokenizer
     sources, targets = preparation.split["source"], preparation.split["target"]
-    objective = SequenceToSequence(network.pad_id, network.start_id, network.eos_id)
-    source, target = sources_of(network, tokenizer, sources), tokenizer.target.encode_batch(targets)
+    end = special_tokens_of(network, tokenizer).single[-1][0]
+    assert isinstance(end, int)
+    objective = SequenceToSequence(network.pad_id, network.start_id, network.eos_id, end)
+    source, target = sources_of(network, tokenizer, sources), targets_of(network, tokenizer, targets)
     budget, seed = recipe.training.batch_tokens, recipe.training.seed
     mixed = TASKS[recipe.task].several_tasks  # else an update would hold targets of one length, and so of one task
     if preparation.held_out:
@@ -84,7 +88,7 @@ def sequence_to_sequence(preparation: Preparation, config: ObjectiveConfig) -> P
             draw = seed + 1_000_003 * (2 * epoch + side)
             chosen, dropout = [texts[row] for row in rows], recipe.training.subword_dropout
             encoded.append(
-                tokenizer.target.encode_batch(chosen, dropout=dropout, seed=draw)
+                targets_of(network, tokenizer, chosen, dropout=dropout, seed=draw)
                 if side
                 else sources_of(network, tokenizer, chosen, dropout=dropout, seed=draw)
             )
@@ -106,10 +110,19 @@ def parallel(
 def sources_of(
     network: NetworkConfig, tokenizer: Tokenizer, texts: Iterable[str], dropout: float = 0.0, seed: int = 0
 ) -> list[list[int]]:
-    """Encode sources with their special tokens, except EOS, which a batch adds; a blank text has no ids."""
+    """Encode sources with their special tokens, except the last, which a batch adds; a blank text has no ids."""
     special_tokens = special_tokens_of(network, tokenizer)
     encoded = tokenizer.encode_batch(list(texts), dropout=dropout, seed=seed)
     return [special_tokens.apply(ids)[0][:-1] if ids else [] for ids in encoded]
+
+
+def targets_of(
+    network: NetworkConfig, tokenizer: Tokenizer, texts: Iterable[str], dropout: float = 0.0, seed: int = 0
+) -> list[list[int]]:
+    """Encode targets, behind the token that all outputs of the network begin with; a blank text has no ids."""
+    encoded = tokenizer.target.encode_batch(list(texts), dropout=dropout, seed=seed)
+    first = None if network.writing is None else network.writing.first
+    return encoded if first is None else [[first, *ids] if ids else [] for ids in encoded]
 
 
 def _store(source: list[list[int]], target: list[list[int]]) -> MemoryStore:
@@ -154,7 +167,7 @@ def within_positions(
     limit = network.position_limit
     if limit is None or not {"source", "target"} <= split.columns.keys():
         return split, None
-    sides = [] if truncate == "both" else [tokenizer.target.encode_batch(split["target"])]
+    sides = [] if truncate == "both" else [targets_of(network, tokenizer, split["target"])]
     sides += [sources_of(network, tokenizer, split["source"])] if truncate == "none" else []
     rows = [row for row in range(len(split)) if all(len(side[row]) < limit for side in sides)]
     if len(rows) == len(split):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from atento.errors import TokenizerError
 from atento.text.tokenizer_folder import as_object, as_text, is_id, token_text
@@ -186,3 +186,31 @@ def gpt1(sources: Sources) -> Built:
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.BPEDecoder(suffix="</w>")
     return Built(backend, "bpe", True)
+
+
+def stated_tokens(sources: Sources) -> dict[int, AddedToken]:
+    """The tokens that the settings and `added_tokens.json` add to the vocabulary or mark in it, by id."""
+    directory, stated = sources.directory, dict[int, AddedToken]()
+    decoder = sources.config.get("added_tokens_decoder")
+    for key, token in decoder.items() if isinstance(decoder, dict) else ():
+        text = token_text(token)
+        if text is None or not key.isdecimal() or len(key) > 8:
+            raise TokenizerError(
+                f"`added_tokens_decoder` in {directory} must map ids to tokens: got {key!r}: {token!r}"
+            )
+        stated[int(key)] = added_token(text, token, special=bool(isinstance(token, dict) and token.get("special")))
+    if "added_tokens.json" in sources.files:
+        path = directory / "added_tokens.json"
+        added = numbered(sources.files["added_tokens.json"], path, may_be_empty=True)  # BERTimbau's is `{}`
+        for text, number in added.items():
+            stated.setdefault(number, AddedToken(text, normalized=False, special=False))
+    return stated
+
+
+def added_token(text: str, flags: object, *, special: bool) -> AddedToken:
+    """A token of the library, with the flags of the settings."""
+    names = ("lstrip", "rstrip", "single_word", "normalized")
+    flag_values = (
+        {name: bool(flags.get(name, False)) for name in names} if isinstance(flags, dict) else {"normalized": False}
+    )
+    return AddedToken(text, special=special, **flag_values)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from atento.errors import MissingPartError, TokenizerError, install_hint, nearest
+from atento.text.languages import languages_of
 from atento.text.pipelines import SPACE
 from atento.text.released import families
 from atento.text.released.spm import fields, read_model
@@ -174,6 +175,8 @@ def m2m_100(sources: families.Sources, template_of: TemplateOf) -> Parts:
             f"`language_codes` in {sources.directory}: unknown list {name!r}{nearest(str(name), list(M2M_LANGUAGES))}"
         )
     languages = {f"__{code}__": len(pieces) + number for number, code in enumerate(M2M_LANGUAGES[name])}
+    stated = {token.content: number for number, token in families.stated_tokens(sources).items()}
+    languages |= {token: stated[token] for token in languages_of(stated).values()}  # those that were added
     spm = sources.directory / "sentencepiece.bpe.model"
     data = {
         "model": {

@@ -94,6 +94,7 @@ FAMILIES: Mapping[str, Family] = {
         "marian",
         read=sentencepiece_ids.marian,
     ),
+    "nllb": Family(("tokenizer.json",), _FAIRSEQ, "language"),
     "m2m_100": Family(
         ("vocab.json", "sentencepiece.bpe.model"),
         _ANGLES | {"pad_token": "<pad>"},
@@ -114,6 +115,7 @@ _CLASSES = {
     "MBart": "mbart",
     "MBart50": "mbart50",
     "M2M100": "m2m_100",
+    "Nllb": "nllb",
     "Camembert": "camembert",
     "Pegasus": "pegasus",
     "Albert": "albert",
@@ -139,7 +141,7 @@ _STATED = {  # family -> class
     "gemma": "GemmaTokenizer",
 }
 _GENERIC = ("", "PreTrained", "TokenizersBackend", "SentencePieceBackend")
-_FIRST_SOURCES = ("en_XX", "en")  # the source language where the settings name none
+_FIRST_SOURCES = ("en_XX", "en", "eng_Latn")  # the source language where the settings name none
 
 
 def family_named(directory: Path, config: Mapping[str, object]) -> str | None:
@@ -227,10 +229,18 @@ def template_for(name: str, config: Mapping[str, object], specials: SpecialToken
     if source and language is None and family.template.startswith("language"):
         raise TokenizerError(f"`src_lang` must be a language of the tokenizer: got {source!r}")
     row = family.template
+    if row == "language" and config.get("legacy_behaviour"):  # of NLLB, as first released
+        row = "language-last"
     if row == "flags":
         bos, eos = (bool(config.get(key, family.flags.get(key))) for key in ("add_bos_token", "add_eos_token"))
         row = "bos-eos" if bos and eos else "bos" if bos else "eos" if eos else "none"
     return template_named(row, ids)
+
+
+def names_language(name: str | None, specials: SpecialTokens) -> bool:
+    """Whether texts of a family have the token of a language by its settings, whatever `tokenizer.json` says."""
+    named = name is not None and FAMILIES[name].template.startswith("language")
+    return named and not {*_FIRST_SOURCES}.isdisjoint(languages_of(specials.ids))
 
 
 def read_released(directory: Path, config: dict[str, object], files: dict[str, bytes]) -> Parts:
@@ -260,7 +270,7 @@ def read_released(directory: Path, config: dict[str, object], files: dict[str, b
     built = family.build(families.Sources(directory, config, files))
     default_tokens = {key: text for key, text in family.tokens.items() if built.backend.token_to_id(text) is not None}
     settings = default_tokens | config
-    _add_tokens(built, settings, _stated_tokens(directory, config, files), directory)
+    _add_tokens(built, settings, families.stated_tokens(families.Sources(directory, config, files)), directory)
     definition = built.backend.to_str()
     data = json.loads(definition)
     specials = _with_short_sentinels(specials_of(data, settings, directory))
@@ -284,25 +294,6 @@ def _template_in(directory: Path, name: str, config: Mapping[str, object], speci
         raise TokenizerError(f"{directory}: {error}") from None
 
 
-def _stated_tokens(directory: Path, config: Mapping[str, object], files: Mapping[str, bytes]) -> dict[int, AddedToken]:
-    """The tokens that the settings and `added_tokens.json` add to the vocabulary or mark in it, by id."""
-    stated: dict[int, AddedToken] = {}
-    decoder = config.get("added_tokens_decoder")
-    for key, token in decoder.items() if isinstance(decoder, dict) else ():
-        text = token_text(token)
-        if text is None or not key.isdecimal() or len(key) > 8:
-            raise TokenizerError(
-                f"`added_tokens_decoder` in {directory} must map ids to tokens: got {key!r}: {token!r}"
-            )
-        stated[int(key)] = _token(text, token, special=bool(isinstance(token, dict) and token.get("special")))
-    if "added_tokens.json" in files:
-        path = directory / "added_tokens.json"
-        added = families.numbered(files["added_tokens.json"], path, may_be_empty=True)  # BERTimbau's is `{}`
-        for text, number in added.items():
-            stated.setdefault(number, AddedToken(text, normalized=False, special=False))
-    return stated
-
-
 def _add_tokens(
     built: families.Built, settings: Mapping[str, object], stated: Mapping[int, AddedToken], directory: Path
 ) -> None:
@@ -321,14 +312,16 @@ def _add_tokens(
         if text is not None and text not in known and backend.token_to_id(text) is not None:
             # A mask includes the space before it, as these models saw it in training.
             flags = named if isinstance(named, dict) else {"lstrip": key == "mask_token" and built.mask_takes_space}
-            backend.add_special_tokens([_token(text, flags, special=True)])
+            backend.add_special_tokens([families.added_token(text, flags, special=True)])
             known.add(text)
     for extra_token in [*_listed(settings, "additional_special_tokens"), *_listed(settings, "extra_special_tokens")]:
         text = token_text(extra_token)
         if text is not None and text not in known:
-            backend.add_special_tokens([_token(text, extra_token, special=True)])
+            backend.add_special_tokens([families.added_token(text, extra_token, special=True)])
             known.add(text)
-    backend.add_special_tokens([_token(text, None, special=True) for text in built.specials if text not in known])
+    backend.add_special_tokens(
+        [families.added_token(text, None, special=True) for text in built.specials if text not in known]
+    )
     ids = backend.get_vocab(with_added_tokens=True)
     if len(set(ids.values())) < len(ids):
         raise TokenizerError(f"the vocabulary of {directory} must have no gaps: an added token has the id of another")
@@ -340,15 +333,6 @@ def _listed(settings: Mapping[str, object], key: str) -> list[Any]:
     if not isinstance(tokens, list | dict):
         raise TokenizerError(f"`{key}` must be a list of tokens: got {tokens!r}")
     return list(tokens.values() if isinstance(tokens, dict) else tokens)
-
-
-def _token(text: str, flags: object, *, special: bool) -> AddedToken:
-    """A token of the library, with the flags of the settings."""
-    names = ("lstrip", "rstrip", "single_word", "normalized")
-    flag_values = (
-        {name: bool(flags.get(name, False)) for name in names} if isinstance(flags, dict) else {"normalized": False}
-    )
-    return AddedToken(text, special=special, **flag_values)
 
 
 def _with_short_sentinels(specials: SpecialTokens) -> SpecialTokens:

@@ -1,0 +1,239 @@
+"""Released translators adapted: own pairs in their languages, new languages, and back to transformers."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import atento
+from atento.config.reading.loading import load_recipe
+from atento.errors import RecipeError
+from atento.models.transplant import is_by_token
+from atento.runs.prepare import read_data, tokenizer_and_network, training_batches
+from atento.text.new_languages import in_languages
+from atento.text.tokenizer import Tokenizer
+from atento_world import write
+from released_folders import write_released
+
+hf = pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
+from published_translators import write_published  # noqa: E402
+from translator_folders import write_translator  # noqa: E402
+
+pytestmark = pytest.mark.parity
+PAIRS = [(pair.source, pair.target) for pair in write("train", 12)]
+TEXTS = [source for source, _ in PAIRS[:4]]
+# layout -> the languages of the pairs, a new language, and its token
+LANGUAGES = {
+    "nllb": ("eng_Latn", "por_Latn", "tyv_Cyrl", "tyv_Cyrl"),
+    "m2m_100": ("en", "pt", "tyv", "__tyv__"),
+    "mbart50": ("en_XX", "pt_XX", "tyv_RU", "tyv_RU"),
+    "mbart": ("en_XX", "ro_RO", "tyv_RU", "tyv_RU"),
+    "marian": (None, "por", "glg", ">>glg<<"),
+}
+Recipe = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with pairs, and a released folder of each layout."""
+    place = tmp_path_factory.mktemp("released")
+    (place / "pairs.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in PAIRS), encoding="utf-8")
+    for name in LANGUAGES:
+        _ = write_translator(name, place / name) if name == "mbart" else write_published(name, place / name)
+    return place
+
+
+@pytest.fixture
+def recipe(place: Path, tmp_path: Path) -> Recipe:
+    """Write a recipe: (model, keys of `init`, keys of `data`)."""
+
+    def write(model: str | Path, init: dict[str, Any], **data: Any) -> Path:
+        train = {"file": str(place / "pairs.tsv"), "source": 0, "target": 1}
+        kept = {key: value for key, value in data.items() if value is not None}
+        content = {
+            "task": "translation",
+            "data": {"train": train} | kept,
+            "init": {"model": str(place / model)} | init,
+            "training": {"steps": 1, "learning_rate": 1e-9, "precision": "float32", "batch_tokens": 100},
+            "decoding": {"beam": 1, "max_new_tokens": 7},
+        }
+        (tmp_path / "r.yaml").write_text(json.dumps(content, indent=1), encoding="utf-8")
+        return tmp_path / "r.yaml"
+
+    return write
+
+
+@pytest.mark.parametrize("name", LANGUAGES)
+def test_an_update_reads_the_ids_of_transformers(name: str, place: Path, recipe: Recipe) -> None:
+    source, target, _, _ = LANGUAGES[name]
+    loaded = load_recipe(recipe(name, {}, source_language=source, target_language=target), environment={})
+    train, lines = read_data(loaded.recipe, loaded.folder, print).train, list[str]()
+    tokenizer, network = tokenizer_and_network(loaded, train, lines.append)
+    batches = training_batches(loaded.recipe, network, tokenizer, train, print)
+    peer = hf.AutoTokenizer.from_pretrained(place / name)
+    if source is not None:
+        peer.src_lang, peer.tgt_lang = source, target
+    before = "" if source is not None else f">>{target}<< "
+    expected = set()
+    for text, translated in PAIRS:
+        labels = peer(text_target=translated)["input_ids"]
+        labels = labels[:-1] if name == "mbart" else labels  # theirs also learns what stands behind EOS
+        read = [network.start_id, *labels[:-1]]
+        expected.add((tuple(peer(before + text)["input_ids"]), tuple(read), tuple(labels)))
+    found = set()
+    for batch in batches.in_order(1000):
+        for row, labels in enumerate(batch.labels["vocabulary"]):
+            lengths = {side: int(batch.lengths[side][row]) for side in ("source_ids", "target_ids")}
+            ids = [tuple(batch.inputs[side][row, :n].tolist()) for side, n in lengths.items()]
+            found.add((*ids, tuple(labels[: lengths["target_ids"]].tolist())))
+    assert found == expected and not lines
+
+
+@pytest.mark.parametrize("name", LANGUAGES)
+def test_a_new_language_begins_as_its_neighbour_and_goes_to_transformers(
+    name: str, place: Path, recipe: Recipe, tmp_path: Path
+) -> None:
+    """Its rows are copies, the others stay; a run resumes, is trained again, and is read by transformers."""
+    source, like, new, token = LANGUAGES[name]
+    init = {"new_languages": {new: like, _second(new): like}}
+    path = recipe(name, init, source_language=source, target_language=new)
+    atento.train(path, out=tmp_path / "run")
+    atento.train(path, {"training.steps": 2}, out=tmp_path / "run")
+    before, model = atento.load(place / name, device="cpu"), atento.load(tmp_path / "run", device="cpu")
+    assert before.tokenizer is not None and model.tokenizer is not None
+    ids = model.tokenizer.specials.ids
+    known = _token_of(name, like)
+    rows = max(before.network.config.vocab_size, before.tokenizer.vocab_size + 2)
+    assert model.network.config.vocab_size == rows and ids[token] == before.tokenizer.vocab_size
+    for key, table in model.network.state_dict().items():
+        if is_by_token(key):
+            torch.testing.assert_close(table[ids[token]], table[ids[known]], rtol=0, atol=1e-6)
+            old = before.network.state_dict()[key][: ids[token]]
+            torch.testing.assert_close(table[: ids[token]], old, rtol=0, atol=1e-6)
+    texts, told = model.translate(TEXTS), {} if name == "mbart" else {"target_language": like}
+    assert texts == model.translate(TEXTS, target_language=new)
+    assert texts == before.translate(TEXTS, greedy=True, max_new_tokens=7, **told)
+    assert ids[token] not in model.tokenizer.encode(f"{token} a")  # a text never makes it
+    folder = model.save(tmp_path / "hf", layout="huggingface")
+    peer, network = hf.AutoTokenizer.from_pretrained(folder), hf.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    assert peer.convert_tokens_to_ids(token) == ids[token]
+    assert isinstance(peer, type(hf.AutoTokenizer.from_pretrained(place / name)))
+    for text, written in zip(TEXTS, texts, strict=True):
+        read = peer(text if source is not None else f"{token} {text}", return_tensors="pt")
+        assert read["input_ids"][0].tolist() == model.tokenizer.with_specials(model.tokenizer.encode(text))[0]
+        theirs = network.generate(**read, num_beams=1, max_new_tokens=7)
+        assert peer.decode(theirs[0], skip_special_tokens=True).strip() == written.strip()
+    again = atento.load(folder, device="cpu")
+    assert again.translate(TEXTS, greedy=True, max_new_tokens=7) == texts
+    assert again.load_report is not None and not again.load_report.unread
+    # trained again without the keys: the same languages, nothing added
+    atento.train(recipe(tmp_path / "run", {"train": "lora"}), out=tmp_path / "again")
+    third = atento.load(tmp_path / "again", device="cpu")
+    assert third.tokenizer is not None and third.tokenizer.specials.ids == ids
+    assert third.network.config.vocab_size == rows and third.translate(TEXTS) == texts
+
+
+def _second(name: str) -> str:
+    return name.replace("tyv", "kjh").replace("glg", "oci")
+
+
+def _token_of(name: str, language: str) -> str:
+    return {"m2m_100": f"__{language}__", "marian": f">>{language}<<"}.get(name, language)
+
+
+@pytest.mark.parametrize("name", ["nllb", "m2m_100", "mbart50", "mbart"])
+def test_a_tokenizer_that_transformers_saved_again_takes_a_language(name: str, place: Path, tmp_path: Path) -> None:
+    """Its settings list the tokens in other keys; a language that its user added there is one."""
+    new, token = LANGUAGES[name][2:]
+    peer = hf.AutoTokenizer.from_pretrained(place / name)
+    own = _token_of(name, _second(new))
+    peer.add_tokens([own], special_tokens=True)
+    peer.save_pretrained(tmp_path / "theirs")
+    tokenizer = Tokenizer.load(tmp_path / "theirs")
+    assert tokenizer.token_id(own) == peer.convert_tokens_to_ids(own) and own in tokenizer.specials.ids
+    in_languages(tokenizer, {new: _second(new)}, None).save(tmp_path / "ours")
+    again = hf.AutoTokenizer.from_pretrained(tmp_path / "ours")
+    assert again.convert_tokens_to_ids([own, token]) == [tokenizer.token_id(own), tokenizer.vocab_size]
+    assert again.decode([tokenizer.vocab_size, 5], skip_special_tokens=True) == peer.decode([5])
+
+
+@pytest.mark.parametrize("name", ["nllb", "m2m_100", "mbart50", "mbart"])
+def test_sources_in_a_new_language(name: str, place: Path, recipe: Recipe, tmp_path: Path) -> None:
+    """Read in it by default, from both layouts, also where the class of transformers takes no other default."""
+    source, target, new, token = LANGUAGES[name]
+    init = {"new_languages": {new: source}}
+    atento.train(recipe(name, init, source_language=new, target_language=target), out=tmp_path / "run")
+    model = atento.load(tmp_path / "run", device="cpu")
+    folder = model.save(tmp_path / "hf", layout="huggingface")
+    peer, again = hf.AutoTokenizer.from_pretrained(folder), atento.load(folder, device="cpu")
+    assert model.tokenizer is not None and again.tokenizer is not None
+    ids = model.tokenizer.with_specials([5])[0]
+    assert model.tokenizer.specials.ids[token] in ids and again.tokenizer.with_specials([5])[0] == ids
+    if name in ("m2m_100", "mbart50"):
+        peer.lang_code_to_token = {new: token}
+        peer.lang_token_to_id = {token: model.tokenizer.specials.ids[token]}
+        peer.src_lang = new
+    assert peer(TEXTS[0])["input_ids"] == model.tokenizer.with_specials(model.tokenizer.encode(TEXTS[0]))[0]
+
+
+WRONG = [
+    (
+        "nllb",
+        {"new_languages": {"tyv_Cyrl": "por_Latin"}},
+        {},
+        "`init.new_languages`: 'tyv_Cyrl' begins as 'por_Latin', which the model does not know",
+    ),
+    ("m2m_100", {"new_languages": {"pt": "es"}}, {}, "`init.new_languages`: the model has the language 'pt' already"),
+    (
+        "nllb",
+        {"new_languages": {"tyv": "por_Latn"}},
+        {},
+        "'tyv' would be read as text: name it as the model names its languages, such as 'por_Latn'",
+    ),
+    ("mbart50", {"new_languages": {"tyv_Cyrl": "pt_XX"}}, {}, "'tyv_Cyrl' would be read as text"),
+    ("marian", {"new_languages": {"a b": "por"}}, {}, "'a b' would be read as text"),
+    (
+        "one-pair",
+        {"new_languages": {"glg": "por"}},
+        {},
+        "`init.new_languages`: the model has no tokens of languages: one of a single pair learns another by",
+    ),
+    ("one-pair", {}, {"target_language": "glg"}, "`data.target_language`: this model is not multilingual"),
+    ("nllb", {}, {"source_language": "por"}, "`data.source_language`: the model has no language 'por'"),
+    ("mbart50", {}, {"target_language": "por_Latn"}, "`data.target_language`: the model has no language 'por_Latn'"),
+    ("marian", {}, {"source_language": "eng"}, "`data.source_language`: this model is told the target language only"),
+]
+
+
+@pytest.mark.parametrize(("model", "init", "data", "said"), WRONG)
+def test_wrong_languages_are_named_with_file_and_line(
+    model: str, init: dict[str, Any], data: dict[str, Any], said: str, place: Path, recipe: Recipe, tmp_path: Path
+) -> None:
+    if model == "one-pair" and not (place / model).exists():
+        write_released("marian", place / model)
+    with pytest.raises(RecipeError, match=r"r\.yaml:\d+:\d+: .*" + re.escape(said)) as error:
+        atento.train(recipe(model, init, **data), out=tmp_path / "run")
+    assert "\n" not in str(error.value)
+
+
+def test_what_new_languages_need_is_said(place: Path, recipe: Recipe, tmp_path: Path) -> None:
+    """Adapters leave their vectors as they begin; targets without a language are warned of."""
+    init = {"train": "lora", "new_languages": {"tyv_Cyrl": "por_Latn"}}
+    atento.train(recipe("nllb", init), out=tmp_path / "run")
+    log = next((tmp_path / "run").glob("*.log")).read_text(encoding="utf-8")
+    assert "warning: `init.train` lora leaves the vectors of new languages as they begin" in log
+    assert "languages, and `data.target_language` names none of them" in log
+
+
+def test_the_frame_of_nllb_is_that_of_its_settings(place: Path, tmp_path: Path) -> None:
+    """Whatever `tokenizer.json` says, as in transformers: the source language is in front, or behind by a setting."""
+    for name, settings in (("now", {}), ("then", {"legacy_behaviour": True}), ("from", {"src_lang": "por_Latn"})):
+        folder = write_published("nllb", tmp_path / name)
+        file = folder / "tokenizer_config.json"
+        file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")) | settings), encoding="utf-8")
+        ours, peer = Tokenizer.load(folder), hf.AutoTokenizer.from_pretrained(folder)
+        assert ours.with_specials(ours.encode("o gato"))[0] == peer("o gato")["input_ids"]
