@@ -19,6 +19,7 @@ from atento.model import Model
 from atento.runs.prepare import read_data, tokenizer_and_network, training_batches
 from atento.training import vector_losses
 from atento.training.losses import Call, losses
+from atento.training.teacher_losses import soft_classes, soft_numbers
 from fine_tuning import their_loop
 from released_folders import write_released
 
@@ -243,3 +244,23 @@ def test_g8_a_text_of_several_records_is_read_once(folder: Path, monkeypatch: py
         ours(encoder(folder), only(batches(folder, records, objective="cosine")))
         assert sum(rows) == texts
         rows.clear()
+
+
+def test_losses_against_teachers_are_those_of_the_library() -> None:
+    """Of the vectors of two sides, and of scores of three documents at a temperature; theirs are means."""
+    draw = torch.Generator().manual_seed(3)
+    ours, teachers = torch.randn(2, 5, 8, generator=draw), torch.randn(2, 5, 8, generator=draw)
+    given: Any = theirs_of(their_losses.MSELoss)
+    expected = 5 * given.compute_loss_from_embeddings(list(ours), list(teachers))
+    found = soft_numbers(torch.cat(list(ours), dim=-1), torch.cat(list(teachers), dim=-1).unsqueeze(1), 9.0)
+    assert float(found) == pytest.approx(float(expected), rel=1e-6)
+    sides, scores = torch.randn(4, 5, 8, generator=draw), torch.randn(5, 3, generator=draw)
+    given = theirs_of(their_losses.DistillKLDivLoss, temperature=3.0)
+    expected = 5 * given.compute_loss_from_embeddings(list(sides), scores)
+    found = soft_classes(torch.einsum("bd,sbd->bs", sides[0], sides[1:]), scores.unsqueeze(1), 3.0)
+    assert float(found) == pytest.approx(float(expected), rel=1e-5)
+
+
+def theirs_of(loss: Any, **options: Any) -> Any:
+    """A loss of theirs, which is given vectors and needs no model."""
+    return loss(torch.nn.Module(), **options)

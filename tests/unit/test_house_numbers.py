@@ -48,7 +48,8 @@ MOST: dict[str, float] = {
     "files of a step of a beam search": 4,
     "files of an update": 37,
     # validation enters the files of `evaluate`; linear maps; windows; judged documents; attention without cuDNN
-    "files of a training run": 110,
+    # what teachers say
+    "files of a training run": 111,
     "files of an evaluation": 78,  # attention without cuDNN; what makes the step function, splits, labelled files
     "files that load a folder of BERT": 55,  # what training and a loaded model share of it, and 8 bits
     "files that save one": 28,

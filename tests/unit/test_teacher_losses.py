@@ -1,7 +1,7 @@
 """Losses against teachers: each as its equation, term by term, and as plain PyTorch has it."""
 
 import math
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,9 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from atento.data.batches.batch import Batch, Draw, Teaching
-from atento.data.batches.store import MemoryStore, Ragged
-from atento.data.batches.taught import Taught
+from atento.config.sections.network import NetworkConfig
+from atento.data.batches.batch import Batch, Teaching
+from atento.networks import Decoder, build_network
+from atento.tasks.teacher_outputs import token_vectors, with_outputs
+from atento.training.losses import Call, losses
 from atento.training.teacher_losses import soft_classes, soft_numbers, soft_sets, with_teachers
 
 
@@ -73,28 +75,43 @@ def test_the_weight_shares_the_loss_between_gold_and_teachers() -> None:
     assert float(with_teachers(gold, soft_classes, scores, taught, "class")) == pytest.approx(expected)
 
 
-@dataclass(frozen=True)
-class Words:
-    """An objective of one label a word; -1 where there is no word."""
-
-    def sizes(self, store: MemoryStore) -> object:
-        return store["ids"].lengths
-
-    def lengths(self, store: MemoryStore) -> object:
-        return store["ids"].lengths, store["ids"].lengths
-
-    def batch(self, store: MemoryStore, rows: object, draw: Draw) -> Batch:
-        labels = store["ids"].padded(np.asarray(rows), -1)
-        return Batch({"ids": labels.clamp(min=0)}, {"tag": labels})
-
-
 def test_outputs_stand_beside_the_labels_that_are_real() -> None:
     """Row by row in the order of the labels; words that were cut away have no label, and their outputs are left out."""
-    store = MemoryStore({"ids": Ragged([[1, -1, 2], [3], [-1, 4]])})
+    labels, teaching = torch.tensor([[-1, 4, -1], [1, -1, 2], [3, -1, -1]]), Teaching(0.5, 2.0)
     outputs = [np.full((words, 2, 5), row, dtype=np.float32) for row, words in enumerate((2, 3, 1))]
     outputs[1][0] = 7
-    batch = Taught(Words(), Teaching(0.5, 2.0), outputs).batch(store, np.array([2, 0, 1]), Draw(1, 0))  # type: ignore[arg-type]
+    batch = with_outputs(Batch({}, {"tag": labels}), np.array([2, 0, 1]), teaching, outputs)
     beside = batch.extras["tag teacher"]
     assert beside.shape == (4, 2, 5) and beside[:, 0, 0].tolist() == [2, 0, 0, 7]
-    assert batch.labels["tag"][batch.labels["tag"] >= 0].tolist() == [4, 1, 2, 3]
-    assert batch.settings["tag teacher"] == Teaching(0.5, 2.0)
+    assert batch.settings["tag teacher"] is teaching
+
+
+def language_model(seed: int, d_model: int) -> Decoder:
+    torch.manual_seed(seed)
+    config = NetworkConfig(
+        "decoder", vocab_size=23, d_model=d_model, d_ff=2 * d_model, n_heads=2, n_layers=1, dropout=0.0
+    )
+    network = build_network(config)
+    assert isinstance(network, Decoder)
+    return network
+
+
+def test_tokens_are_compared_as_classes_in_any_number_of_rows() -> None:
+    """Loss and gradients of two teachers of other widths against the plain equation over all scores at once."""
+    student, *teachers = language_model(1, 8), language_model(2, 12), language_model(3, 8)
+    ids = torch.randint(5, 23, (20, 30), generator=torch.Generator().manual_seed(4))  # more rows than a block has
+    labels = ids.roll(-1, dims=1).masked_fill(torch.rand(20, 30, generator=torch.Generator().manual_seed(5)) < 0.2, -1)
+    teaching = Teaching(0.3, 2.0, partial(token_vectors, teachers))
+    batch = Batch({"ids": ids}, {"vocabulary": labels}, settings={"vocabulary teacher": teaching})
+    ((loss, nll),) = losses(student, batch, Call()).values()
+    scores, *right = (network(ids).logits[labels >= 0] for network in (student, *teachers))
+    mean = torch.stack([F.softmax(one.detach() / 2, dim=-1) for one in right]).mean(dim=0)
+    gold = F.cross_entropy(scores, labels[labels >= 0], reduction="sum")
+    expected = 0.7 * gold + 0.3 * 4 * F.kl_div(F.log_softmax(scores / 2, dim=-1), mean, reduction="sum")
+    assert float(nll) == pytest.approx(float(gold.detach()), rel=1e-5)
+    assert float(loss.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
+    parameters = list(student.parameters())
+    for ours, plain in zip(torch.autograd.grad(loss, parameters), torch.autograd.grad(expected, parameters)):
+        torch.testing.assert_close(ours, plain, rtol=1e-3, atol=1e-4)
+    none = Batch({"ids": ids}, {"vocabulary": torch.full_like(labels, -1)}, settings=batch.settings)
+    assert float(losses(student, none, Call())["vocabulary"][0].detach()) == 0

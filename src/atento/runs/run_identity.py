@@ -24,6 +24,7 @@ MAY_CHANGE = (
     "data.folder",
     "data.store",
     "data.store_folder",
+    "teacher.model",  # each checkpoint knows its teachers by their hashes
     "teacher.cache",
     "training.steps",
     "training.epochs",
@@ -156,10 +157,6 @@ def _difference(saved: dict[str, object], recipe: Recipe, data: Data, folder: Pa
         recipe = replace(recipe, tokenizer=replace(recipe.tokenizer, path=before.tokenizer.path))
     if before.init is not None and recipe.init is not None and _moved(before.init.model, recipe.init.model):
         recipe = replace(recipe, init=replace(recipe.init, model=before.init.model))
-    if before.teacher is not None and recipe.teacher is not None:
-        both = before.teacher.model, recipe.teacher.model
-        if len(both[0]) == len(both[1]) and all(map(_moved, *both)):
-            recipe = replace(recipe, teacher=replace(recipe.teacher, model=both[0]))
     if recipe.embedding is None:  # that of the initial model, which a run of vectors stores
         recipe = replace(recipe, embedding=before.embedding)
     different = [line for line in recipe_difference(before, recipe) if not line.startswith(MAY_CHANGE)]

@@ -2,65 +2,60 @@
 
 import json
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from atento.config.sections.embedding import EmbeddingConfig
 from atento.config.sections.network import network_to_dict
 from atento.config.sections.teacher import TeacherConfig
-from atento.config.tables.objective import ObjectiveConfig
+from atento.config.tables.objective import OBJECTIVES, ObjectiveConfig
 from atento.config.tables.tasks import TASKS
-from atento.data.batches.batch import Batches, PlannedBatches, Teaching
-from atento.data.batches.taught import Taught
-from atento.data.objectives.preparation import Preparation
-from atento.errors import RecipeError, UsageError, counted
+from atento.data.batches.batch import SIDES, Batches, PlannedBatches, Teaching
+from atento.data.objectives.multiple_negatives import PairBatches
+from atento.data.objectives.preparation import Make, Preparation, Report
+from atento.errors import CapabilityError, RecipeError, UsageError, counted
 from atento.models.load import load_model
 from atento.runs.setup import Setup
 from atento.storage.vectors import fingerprint_of, read_vectors, write_vectors
+from atento.tasks import teacher_outputs
+from atento.tasks.model_outputs import writer_of
+from atento.tasks.model_vectors import field_vectors
 from atento.tasks.task_model import TaskModel, tokenizer_of
-from atento.tasks.teacher_outputs import Outputs, head_outputs, head_records, teaching_head
+from atento.tasks.text_writing import Writer
 
-_READING = ("template", "max_len", "long_texts", "embedding")  # keys of a model that its outputs depend on
+_READING = ("template", "max_len", "long_texts", "embedding", "decoding")  # keys of a model that its outputs depend on
+Many = list[Any]  # records, which JSON can hold; or arrays, what a teacher says of each
+_LEAST, _PARTS = 1024, 16  # records that are asked for and kept at a time, and how often at most
 
 
 @dataclass(frozen=True)
 class Teacher:
-    """A teacher.
-
-    Attributes:
-        name: what the recipe names it.
-        model: the model.
-        fingerprint: a hash of what its outputs depend on.
-        folder: where its outputs are kept.
-    """
+    """A teacher: what the recipe names it, the model, and the file in which its outputs are kept."""
 
     name: str
     model: TaskModel
-    fingerprint: str
-    folder: Path
+    file: Path
 
-    def answers(
-        self, records: Sequence[Any], compute: Callable[[list[Any]], Outputs], report: Callable[[str], None]
-    ) -> Outputs:
-        """Return the outputs for records; those that the folder lacks are computed and added to it.
-
-        Raises:
-            CheckpointError: the folder cannot be written.
-        """
-        path, started = self.folder / f"{self.fingerprint}.safetensors", time.monotonic()
-        known = read_vectors(path)
+    def answers(self, records: Many, compute: Callable[[Many], Many], report: Report) -> Many:
+        """Return the outputs for records, arrays; those that the file lacks are computed and added to it."""
+        known, started = read_vectors(self.file), time.monotonic()
         keys = [sha256(json.dumps(record).encode()).digest()[:16] for record in records]
-        missing = {key: record for key, record in zip(keys, records) if key not in known}
-        if missing:
-            known.update(zip(missing, compute(list(missing.values()))))
-            write_vectors(path, known)
+        missing = [(key, record) for key, record in dict(zip(keys, records)).items() if key not in known]
+        size = max(_LEAST, -(-len(missing) // _PARTS))
+        for start in range(0, len(missing), size):
+            part = missing[start : start + size]
+            known.update(zip(dict(part), compute([record for _, record in part])))
+            write_vectors(self.file, known)
         report(
             f"teacher {self.name}: outputs for {counted(len(records), 'record')}, {len(missing):,} computed, "
-            f"the others from {path}, in {time.monotonic() - started:.1f} s"
+            f"the others from {self.file}, in {time.monotonic() - started:.1f} s"
         )
         return [known[key] for key in keys]
 
@@ -73,59 +68,101 @@ class Teachers:
     every: Sequence[Teacher]
     position: str
 
-    def teach(self, preparation: Preparation, config: ObjectiveConfig, batches: Batches) -> Batches:
-        """Add the outputs of the teachers to the batches of an objective; it is `Preparation.teach`.
-
-        Raises:
-            RecipeError: a teacher was trained for something else, or for other labels.
-        """
-        assert isinstance(batches, PlannedBatches)
-        by_teacher = [self._outputs(teacher, preparation, config) for teacher in self.every]
-        outputs = [np.stack(of_record, axis=1) for of_record in zip(*by_teacher)]  # (T,K,C)
-        batches.objective = Taught(batches.objective, Teaching(self.config.weight, self.config.temperature), outputs)
+    def teach(self, preparation: Preparation, config: ObjectiveConfig, make: Make) -> Batches:
+        """Return the batches of an objective, with what the teachers say of them; it is `Preparation.teach`."""
+        of_tokens, outputs, tokens = OBJECTIVES[config.kind].taught == "tokens", None, None
+        if of_tokens and self.config.n_best and "source" in preparation.split.columns:
+            return make(self._with_their_targets(preparation), config)
+        batches = make(preparation, config)
+        assert isinstance(batches, PlannedBatches | PairBatches)
+        if of_tokens:
+            for teacher in self.every:
+                with named(self.position, teacher.name):
+                    teacher_outputs.check_writer(teacher.model, preparation, of_tokens=True)
+            tokens = partial(teacher_outputs.token_vectors, [teacher.model.network for teacher in self.every])
+        else:
+            ask = self._vectors if OBJECTIVES[config.kind].of_vectors else self._head_outputs
+            by_teacher = []
+            for teacher in self.every:
+                with named(self.position, teacher.name):
+                    by_teacher.append(ask(teacher, preparation))
+            outputs = [np.stack(of_record, axis=1) for of_record in zip(*by_teacher)]  # (T,K,C)
+        teaching = Teaching(self.config.weight, self.config.temperature, tokens)
+        batches.teach = partial(teacher_outputs.with_outputs, teaching=teaching, outputs=outputs)
         return batches
 
-    def _outputs(self, teacher: Teacher, preparation: Preparation, config: ObjectiveConfig) -> Outputs:
-        """What a teacher gives for the labels of each record, with the classes in the order of the network."""
-        (kind,) = TASKS[preparation.recipe.task].heads
+    def _head_outputs(self, teacher: Teacher, preparation: Preparation) -> teacher_outputs.Outputs:
+        """What a teacher gives for the labels of each record, in the order of the network."""
+        (kind,), columns = TASKS[preparation.recipe.task].heads, preparation.split.columns
         head = next(head for head in preparation.network.heads if head.kind == kind)
-        try:
-            own = teaching_head(teacher.model, head)
-            records = head_records(preparation.split)
-            outputs = teacher.answers(
-                records, lambda missing: head_outputs(teacher.model, own, missing), preparation.report
-            )
-        except UsageError as error:
-            raise RecipeError(f"{self.position}: teacher {teacher.name}: {error}") from None
+        own = teacher_outputs.teaching_head(teacher.model, head)
+        read = [columns[name] for name in ("tokens", "text", "pair") if name in columns]
+        records = read[0] if len(read) == 1 else list(zip(*read))
+        rows = teacher.answers(records, partial(teacher_outputs.head_outputs, teacher.model, own), preparation.report)
         order = [own.labels.index(name) for name in head.labels] or [0]
-        return [rows[:, order] for rows in outputs]
+        return [row[:, order] for row in rows]
+
+    def _vectors(self, teacher: Teacher, preparation: Preparation) -> teacher_outputs.Outputs:
+        """The vectors of the sides of each record, one behind the other (1,S·D)."""
+        sides = []
+        for field in (field for field in SIDES if field in preparation.split.columns):
+
+            def compute(records: Many, field: str = field) -> Many:
+                return list(field_vectors(teacher.model, field, [text for _, text in records])[:, np.newaxis])
+
+            records = [(field, text) for text in preparation.split[field]]
+            sides.append(teacher.answers(records, compute, preparation.report))
+        width = (preparation.recipe.embedding or EmbeddingConfig()).width(preparation.network)
+        if sides[0][0].shape[-1] != width:
+            raise CapabilityError(f"its vectors have {sides[0][0].shape[-1]} numbers, and those of the network {width}")
+        return [np.concatenate(of_record, axis=-1) for of_record in zip(*sides)]
+
+    def _with_their_targets(self, preparation: Preparation) -> Preparation:
+        """Return the records with the best outputs of each teacher as targets, in place of their own."""
+        n_best, split, pairs = self.config.n_best, preparation.split, list[tuple[int, str]]()
+        for teacher in self.every:
+            with named(self.position, teacher.name):
+                teacher_outputs.check_writer(teacher.model, preparation, of_tokens=False)
+                writer = writer_of(teacher.model, preparation.recipe.task, n_best, {})
+
+            def write(records: Many, writer: Writer = writer) -> Many:
+                texts = ([one.text for one in best] for best in writer.write([source for _, source in records]))
+                return [np.frombuffer(json.dumps(best).encode(), dtype=np.uint8) for best in texts]
+
+            records = [(n_best, source) for source in split["source"]]
+            for row, packed in enumerate(teacher.answers(records, write, preparation.report)):
+                pairs += [(row, text) for text in json.loads(packed.tobytes())]
+        taken = split.taken([row for row, _ in pairs])
+        columns = {**taken.columns, "target": [text for _, text in pairs]}
+        return replace(preparation, split=replace(taken, columns=columns))
+
+
+@contextmanager
+def named(position: str, name: str) -> Iterator[None]:
+    """Raises RecipeError: a wrong use inside, of the teacher of that name."""
+    try:
+        yield
+    except UsageError as error:
+        raise RecipeError(f"{position}: teacher {name}: {error}") from None
 
 
 def load_teachers(setup: Setup) -> None:
-    """Load the teachers that the recipe names; the run knows them by their hashes.
-
-    Raises:
-        RecipeError: there is no such model.
-    """
+    """Load the teachers that the recipe names; the run knows them by their hashes."""
     config, home = setup.recipe.teacher, setup.loaded.home
     if config is None:
         return
     position = setup.loaded.origins.get("teacher.model", "teacher")
-    folder = setup.folder / "teacher" if config.cache is None else home / config.cache
-    every = []
+    folder, every = setup.folder / "teacher" if config.cache is None else home / config.cache, []
     for name in config.model:
-        try:
+        with named(position, name):
             loaded = load_model(home / name if (home / name).exists() else name, setup.device, "float32")
-        except UsageError as error:
-            raise RecipeError(f"{position}: teacher {name}: {error}") from None
-        model = TaskModel(loaded.network, loaded.tokenizer, loaded.config, loaded.path, loaded.words, requested=name)
-        tokenizer_of(model).pad_to(model.network.config.vocab_size, model.network.config.target_vocab_size)
-        settings: dict[str, object] = {"network": network_to_dict(model.network.config)}
-        settings |= {key: model.config.get(key) for key in _READING}
-        fingerprint = fingerprint_of(
-            model.network.state_dict(),
-            json.dumps([settings, tokenizer_of(model).fingerprint], sort_keys=True),
-        )
-        every.append(Teacher(name, model, fingerprint, folder))
-    setup.identity["teachers"] = [teacher.fingerprint for teacher in every]
+            model = TaskModel(
+                loaded.network, loaded.tokenizer, loaded.config, loaded.path, loaded.words, requested=name
+            )
+            network, tokenizer = model.network.config, tokenizer_of(model)
+        tokenizer.pad_to(network.vocab_size, network.target_vocab_size)
+        parts = [network_to_dict(network), tokenizer.fingerprint, *(model.config.get(key) for key in _READING)]
+        fingerprint = fingerprint_of(model.network.state_dict(), json.dumps(parts, sort_keys=True))
+        every.append(Teacher(name, model, folder / f"{fingerprint}.safetensors"))
+    setup.identity["teachers"] = [teacher.file.stem for teacher in every]
     setup.teach = Teachers(config, every, position).teach

@@ -1,35 +1,46 @@
 """What a trained model says of training records, for another network to learn (distillation)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from atento.config.tables.head_kinds import HEAD_KINDS, HeadConfig
-from atento.data.records.splits import Split
+from atento.config.tables.tasks import verb_of
+from atento.data.batches.batch import Batch, Projected, Teaching
+from atento.data.batches.planning import Rows
+from atento.data.objectives.preparation import Preparation
+from atento.data.objectives.sequence_to_sequence import HEAD
 from atento.errors import CapabilityError
+from atento.networks.interface import Network
 from atento.tasks.classification import label_scores
 from atento.tasks.regression import numbers_of
 from atento.tasks.tagging import word_tags
-from atento.tasks.task_model import TaskModel
+from atento.tasks.task_model import TaskModel, tokenizer_of
+from atento.training.scheduled_sampling import mask_of
 
 Outputs = list[NDArray[np.float32]]  # of each record (T,C): one row, or one a word
 
 
-def head_records(split: Split) -> list[Any]:
-    """What a head reads of each record: a text, a pair of texts, or words."""
-    if "tokens" in split.columns:
-        return split["tokens"]
-    return list(zip(split["text"], split["pair"])) if "pair" in split.columns else split["text"]
+def with_outputs(batch: Batch, rows: Rows, teaching: Teaching, outputs: Outputs | None) -> Batch:
+    """Return a batch with what K teachers give for each label that is not -1, `extras["HEAD teacher"]` (N,K,C).
+
+    `outputs` are those for the first labels (T,K,C) of each example, or more; None: `teaching` gives them.
+    """
+    ((head, labels),) = batch.labels.items()
+    extras, name = dict(batch.extras), f"{head} teacher"
+    if outputs is not None:
+        counts = (labels >= 0).reshape(len(labels), -1).sum(dim=1).tolist()
+        labelled = [outputs[row][:count] for row, count in zip(rows.tolist(), counts)]
+        extras[name] = torch.from_numpy(np.concatenate(labelled))
+    return replace(batch, extras=extras, settings={**batch.settings, name: teaching})
 
 
 def teaching_head(model: TaskModel, head: HeadConfig) -> HeadConfig:
-    """The head of a model that teaches `head` of another network.
-
-    Raises:
-        CapabilityError: the model has no head of that kind, or one of other labels.
-    """
+    """The head of a model that teaches `head` of a network. Raises CapabilityError: it has none, or of other labels."""
     own = next((own for own in model.network.config.heads if own.kind == head.kind), None)
     if own is None:
         raise CapabilityError(f"it was trained for {model.config.get('task')} and has no {head.kind} head")
@@ -40,10 +51,7 @@ def teaching_head(model: TaskModel, head: HeadConfig) -> HeadConfig:
 
 
 def head_outputs(model: TaskModel, head: HeadConfig, records: Sequence[Any]) -> Outputs:
-    """What that head of a model gives for each record: the scores of its labels, or a number.
-
-    The scores of tags are the logarithms of their probabilities.
-    """
+    """The scores of labels (of tags log p), or the number, that a head gives for each text, pair or list of words."""
     kind = HEAD_KINDS[head.kind]
     if kind == "number":
         return [np.array([[number]], dtype=np.float32) for number in numbers_of(model, records)]
@@ -51,3 +59,27 @@ def head_outputs(model: TaskModel, head: HeadConfig, records: Sequence[Any]) -> 
         smallest = np.finfo(np.float32).tiny
         return [np.log(np.maximum(rows, smallest)).astype(np.float32) for rows in word_tags(model, records)]
     return list(label_scores(model, records)[1].numpy().astype(np.float32)[:, np.newaxis])
+
+
+def check_writer(model: TaskModel, preparation: Preparation, *, of_tokens: bool) -> None:
+    """Raises CapabilityError: the model writes something else; or, to teach tokens, has others, or reads fewer."""
+    task, ours, theirs = preparation.recipe.task, preparation.network, model.network.config
+    if verb_of(model.config.get("task")) != verb_of(task) or (of_tokens and HEAD not in model.network.heads):
+        trained = model.config.get("task")
+        raise CapabilityError(f"it was trained for {trained}, and has no tokens to teach a recipe for {task}")
+    tokens = [tokenizer.fingerprint for tokenizer in (preparation.tokenizer, tokenizer_of(model))]
+    if of_tokens and (tokens[0] != tokens[1] or ours.target_vocab_size != theirs.target_vocab_size):
+        raise CapabilityError("it has another vocabulary, and probabilities of tokens need the same tokenizer")
+    if of_tokens and theirs.position_limit is not None and theirs.position_limit < preparation.longest:
+        given = f"`data.max_len` {preparation.recipe.data.max_len}"
+        raise CapabilityError(f"it reads at most {theirs.position_limit} tokens: got {given}")
+
+
+@torch.no_grad()
+def token_vectors(networks: Sequence[Network], batch: Batch) -> list[Projected]:
+    """What gives the scores of each network for the tokens of a batch that have a label."""
+    projected = []
+    for network in networks:
+        hidden = network(**batch.inputs, **mask_of(network, batch), project=False).hidden[batch.labels[HEAD] >= 0]
+        projected.append((network.vocabulary_head.read(hidden), network.projection, network.vocabulary_head.bias))
+    return projected

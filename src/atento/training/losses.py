@@ -21,7 +21,7 @@ from atento.networks.recurrent.elmo import ELMo
 from atento.networks.words.cbow import CBOW
 from atento.training.ranking_losses import RANKING_LOSSES
 from atento.training.scheduled_sampling import OwnTokens, mask_of, sampled_forward
-from atento.training.teacher_losses import soft_classes, soft_numbers, soft_sets, with_teachers
+from atento.training.teacher_losses import soft_classes, soft_numbers, soft_sets, with_teachers, with_token_teachers
 from atento.training.vector_losses import VECTOR_LOSSES, nested_loss, side_vectors
 
 
@@ -75,7 +75,8 @@ def vocabulary_loss(network: Network, head: str, forward: Forward, batch: Batch,
     labelled = labels >= 0
     vocabulary = network.vocabulary_head
     hidden = vocabulary.read(forward().hidden[labelled])
-    return cross_entropy(hidden, network.projection, labels[labelled], call.smoothing, vocabulary.bias)
+    loss, nll = cross_entropy(hidden, network.projection, labels[labelled], call.smoothing, vocabulary.bias)
+    return with_token_teachers(loss, (hidden, network.projection, vocabulary.bias), batch, head), nll
 
 
 def boundary_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:

@@ -166,7 +166,7 @@ def restore(run: Run, path: Path) -> dict[str, Any]:
         )
     if checkpoint.state.get("teachers") != run.identity.get("teachers"):
         raise UsageError(
-            f"{path} was trained with another teacher, whose weights have changed: put them back, or start over with "
+            f"{path} was trained with another teacher, or its weights have changed: put them back, or start over with "
             "--force"
         )
     run.updater.load(checkpoint.weights, checkpoint.optimizer)

@@ -5,19 +5,19 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
-from atento.data.batches.batch import Batch, Teaching
+from atento.data.batches.batch import Batch, Projected, Teaching
+from atento.networks.cross_entropy import at_least_float32
+
+_ROWS = 256  # of scores over a vocabulary in memory at once
 
 
 def soft_classes(scores: Tensor, teachers: Tensor, temperature: float) -> Tensor:
     """Return T² Σ KL(q || softmax(scores / T)), with q the mean over teachers of softmax(their scores / T).
 
-    Papers: Hinton et al. 2015 (Distilling the Knowledge in a Neural Network), 2.
-
-    Args:
-        scores: (N,C), of the network.
-        teachers: (N,K,C), of each teacher; logarithms of probabilities will do.
-        temperature: T.
+    Scores (N,C) and those of K teachers (N,K,C), of which logarithms of probabilities will do. Paper: Hinton et al.
+    2015 (Distilling the Knowledge in a Neural Network), 2.
     """
     right = torch.softmax(teachers / temperature, dim=-1).mean(dim=1)
     return temperature**2 * F.kl_div(F.log_softmax(scores / temperature, dim=-1), right, reduction="sum")
@@ -46,3 +46,22 @@ def with_teachers(loss: Tensor, soft: SoftLoss, outputs: Tensor, batch: Batch, h
         return loss
     teachers = batch.extras[f"{head} teacher"].to(outputs.dtype)
     return (1 - teaching.weight) * loss + teaching.weight * soft(outputs, teachers, teaching.temperature)
+
+
+def with_token_teachers(loss: Tensor, tokens: Projected, batch: Batch, head: str) -> Tensor:
+    """As `with_teachers`, for scores over a vocabulary, which are computed a block of rows at a time, and again in the
+    backward pass: no (N,V) matrix stays in memory.
+    """
+    teaching = batch.settings.get(f"{head} teacher")
+    if not isinstance(teaching, Teaching) or teaching.tokens is None:
+        return loss
+    every, temperature = [tokens, *teaching.tokens(batch)], teaching.temperature
+
+    def block(start: int) -> Tensor:
+        rows = slice(start, start + _ROWS)
+        scores = [at_least_float32(F.linear(hidden[rows], weight, bias)) for hidden, weight, bias in every]
+        return soft_classes(scores[0], torch.stack(scores[1:], dim=1), temperature)
+
+    starts = range(0, len(tokens[0]), _ROWS)
+    soft = sum((checkpoint(block, start, use_reentrant=False) for start in starts), torch.zeros_like(loss))
+    return (1 - teaching.weight) * loss + teaching.weight * soft

@@ -332,14 +332,10 @@ def _check_sampling(recipe: Recipe, reader: Reader) -> None:
 
 def _check_teacher(recipe: Recipe, reader: Reader) -> None:
     """Refuse a teacher of an objective that has none, and beside a head that is fitted at once."""
-    if recipe.teacher is None:
-        return
-    position = reader.origins.get("teacher.model", "teacher")
-    for objective in objectives_of(recipe.task, recipe.objective):
-        if not OBJECTIVES[objective.kind].taught:
-            known = ", ".join(kind for kind, spec in OBJECTIVES.items() if spec.taught)
-            raise RecipeError(
-                f"{position}: teacher is for the objectives {known}: got task {recipe.task} with {objective.kind}"
-            )
-    if recipe.init is not None and (recipe.init.classifier is not None or recipe.init.few_shot):
-        raise RecipeError(f"{position}: teacher is for a head that is trained by steps: leave init.classifier out")
+    position, taught = reader.origins.get("teacher.model"), [kind for kind, row in OBJECTIVES.items() if row.taught]
+    for objective in objectives_of(recipe.task, recipe.objective) if recipe.teacher is not None else ():
+        if objective.kind not in taught:
+            known = f"teacher is for the objectives {', '.join(taught)}"
+            raise RecipeError(f"{position}: {known}: got task {recipe.task} with {objective.kind}")
+        if recipe.init is not None and (recipe.init.classifier is not None or recipe.init.few_shot):
+            raise RecipeError(f"{position}: teacher is for a head that is trained by steps: leave init.classifier out")

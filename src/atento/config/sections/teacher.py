@@ -20,6 +20,11 @@ class TeacherConfig:
     """Scores of teacher and network are divided by it before they become probabilities, and the loss is multiplied by
     its square. [above 0] Above 1, the labels that the teacher finds improbable count more.
     """
+    n_best: int = 1
+    """For tasks with sources and targets: that many of the best outputs of each teacher are the targets of a source, in
+    place of the gold one, and `weight` and `temperature` have no effect (Kim & Rush 2016). [at least 0] 0: the
+    probabilities of the tokens of the gold target are learned, as tasks without sources do.
+    """
     cache: str | None = None
     """A folder, relative to the recipe, for the outputs of teachers, which several runs may share. An output is found
     by hashes of text and weights. [null: the folder `teacher` of the run]
@@ -32,5 +37,7 @@ class TeacherConfig:
             raise RecipeError(f"`teacher.weight` must lie above 0 and be at most 1: got {self.weight}")
         if not 0 < self.temperature < float("inf"):
             raise RecipeError(f"`teacher.temperature` must be finite and above 0: got {self.temperature}")
+        if self.n_best < 0:
+            raise RecipeError(f"`teacher.n_best` must be at least 0: got {self.n_best}")
         if self.cache == "":
             raise RecipeError("`teacher.cache` must name a folder: got ''")

@@ -28,7 +28,7 @@ class ObjectiveSpec:
         teacher_forced: whether a decoder reads the tokens that it learns to predict, as scheduled sampling needs.
         packs: whether it reads `data.pack`.
         reads_ids: whether it reads the ids of a text and nothing else, so that these may come from a token store.
-        taught: what a teacher says of its examples: the outputs of the head; empty: it has no teacher.
+        taught: what a teacher says of its examples: what heads give or vectors, or tokens; empty: it has no teacher.
     """
 
     fields: tuple[tuple[str, ...], ...]
@@ -45,7 +45,7 @@ class ObjectiveSpec:
     teacher_forced: bool = False
     packs: bool = False
     reads_ids: bool = False
-    taught: Literal["", "outputs"] = ""
+    taught: Literal["", "outputs", "tokens"] = ""
 
 
 _TEXT, _PAIR = (("text",),), (("source", "target"),)
@@ -56,7 +56,9 @@ _SEQ2SEQ = ("encoder-decoder", "recurrent-seq2seq")
 TEXT_READERS = ("encoder", "decoder", "encoder-decoder", "recurrent-seq2seq", "recurrent-lm", "elmo")
 
 OBJECTIVES: dict[str, ObjectiveSpec] = {
-    "sequence-to-sequence": ObjectiveSpec(_PAIR, _SEQ2SEQ, "read a source and write", {}, teacher_forced=True),
+    "sequence-to-sequence": ObjectiveSpec(
+        _PAIR, _SEQ2SEQ, "read a source and write", {}, teacher_forced=True, taught="tokens"
+    ),
     "causal": ObjectiveSpec(
         _TEXT,
         ("decoder", "recurrent-lm", "encoder"),
@@ -66,6 +68,7 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
         teacher_forced=True,
         packs=True,
         reads_ids=True,
+        taught="tokens",
     ),
     "prefix": ObjectiveSpec(
         _TEXT,
@@ -77,7 +80,7 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
         reads_ids=True,
     ),
     "masked": ObjectiveSpec(
-        _TEXT, ("encoder",), "read both ways", {"rate": 0.15}, (_FILLS,), masks=True, reads_ids=True
+        _TEXT, ("encoder",), "read both ways", {"rate": 0.15}, (_FILLS,), masks=True, reads_ids=True, taught="tokens"
     ),
     "next-sentence": ObjectiveSpec(
         _TEXT, ("encoder",), "read both ways", {"rate": 0.15}, (_FILLS, "next-sentence"), masks=True
@@ -151,15 +154,27 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
         {"scale": 20.0},
         contrasts=True,
         of_vectors=True,
+        taught="outputs",
     ),
     "cosine": ObjectiveSpec(
-        (("text", "pair", "score"),), ("encoder",), "read both ways", {}, reads_scores=True, of_vectors=True
+        (("text", "pair", "score"),),
+        ("encoder",),
+        "read both ways",
+        {},
+        reads_scores=True,
+        of_vectors=True,
+        taught="outputs",
     ),
     "cosent": ObjectiveSpec(
-        (("text", "pair", "score"),), ("encoder",), "read both ways", {"scale": 20.0}, of_vectors=True
+        (("text", "pair", "score"),), ("encoder",), "read both ways", {"scale": 20.0}, of_vectors=True, taught="outputs"
     ),
     "triplet": ObjectiveSpec(
-        (("text", "pair", "negative"),), ("encoder",), "read both ways", {"margin": 5.0}, of_vectors=True
+        (("text", "pair", "negative"),),
+        ("encoder",),
+        "read both ways",
+        {"margin": 5.0},
+        of_vectors=True,
+        taught="outputs",
     ),
 }
 

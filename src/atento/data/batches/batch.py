@@ -1,6 +1,6 @@
 """Batches by token budget: examples of similar length together, in an order that is a function of seed and epoch."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import Protocol
@@ -16,6 +16,9 @@ from atento.data.batches.planning import Rows, least_parts, part_count, plan
 from atento.data.batches.store import EpochStores, Store
 
 SIDES = {"text": "ids", "pair": "pair_ids", "negative": "negative_ids"}  # a field -> the input of its texts
+Projected = tuple[
+    Tensor, Tensor, Tensor | None
+]  # hidden vectors (N,D), and matrix (V,D) and bias (V,): scores of tokens
 EVERY: Iterator[bool] = repeat(True)  # `ours` of a process that computes every part
 
 
@@ -114,15 +117,14 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Teaching:
-    """How a head learns from teachers: `Batch.settings["HEAD teacher"]`.
+    """How a head learns from teachers: `Batch.settings["HEAD teacher"]`, with the keys of the recipe.
 
-    Attributes:
-        weight: share of the teachers in the loss.
-        temperature: divides scores before they become probabilities.
+    `tokens` gives what the teachers say of the tokens of a batch; None: `Batch.extras` has it under the same name.
     """
 
     weight: float
     temperature: float
+    tokens: "Callable[[Batch], Sequence[Projected]] | None" = None
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,9 @@ class Draw:
 
     seed: int
     epoch: int
+
+
+BesideRows = Callable[[Batch, Rows], Batch]  # adds what teachers say of the examples of these rows
 
 
 class Objective(Protocol):
@@ -212,6 +217,7 @@ class PlannedBatches:
         """
         self.stores = store if isinstance(store, EpochStores) else EpochStores(store)
         self.objective, self.seed, self.weight = objective, seed, weight
+        self.teach: BesideRows | None = None
         self.count = len(self.stores.first)
         sizes = objective.sizes(self.stores.first)
         self.budget, self.targets = budget, int(sizes.sum())
@@ -236,7 +242,8 @@ class PlannedBatches:
 
     def batch(self, rows: Rows, epoch: int = 0) -> Batch:
         """Return the examples of these rows as a batch of the epoch."""
-        return self.objective.batch(self.stores.at(epoch), rows, Draw(self.seed, epoch))
+        batch = self.objective.batch(self.stores.at(epoch), rows, Draw(self.seed, epoch))
+        return batch if self.teach is None else self.teach(batch, rows)
 
     def plan(self, epoch: int) -> list[list[Rows]]:
         """Return the rows of each part of each update of an epoch; the last plan is cached."""

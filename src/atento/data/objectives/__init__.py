@@ -21,7 +21,7 @@ from atento.data.objectives.next_sentence import next_sentence
 from atento.data.objectives.numbers import numbers
 from atento.data.objectives.pointwise import pointwise
 from atento.data.objectives.prefix import prefix
-from atento.data.objectives.preparation import Preparation
+from atento.data.objectives.preparation import Make, Preparation
 from atento.data.objectives.ranknet import ranknet
 from atento.data.objectives.replaced_token import replaced_token
 from atento.data.objectives.sequence_to_sequence import sequence_to_sequence
@@ -33,7 +33,7 @@ from atento.data.objectives.triplet import triplet
 from atento.data.objectives.window import window
 from atento.data.store.stored_batches import stored_batches
 
-OBJECTIVES: dict[str, Callable[[Preparation, ObjectiveConfig], Batches]] = {
+OBJECTIVES: dict[str, Make] = {
     "sequence-to-sequence": sequence_to_sequence,
     "causal": causal,
     "prefix": prefix,
@@ -109,5 +109,5 @@ def _batches(preparation: Preparation, config: ObjectiveConfig) -> Batches:
 
 def _made(preparation: Preparation, config: ObjectiveConfig) -> Batches:
     """Return the batches of one objective, with what teachers say of their examples."""
-    batches = OBJECTIVES[config.kind](preparation, config)
-    return batches if preparation.teach is None else preparation.teach(preparation, config, batches)
+    make = OBJECTIVES[config.kind]
+    return make(preparation, config) if preparation.teach is None else preparation.teach(preparation, config, make)

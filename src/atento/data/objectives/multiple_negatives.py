@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.batch import EVERY, Batch, Draw, Part
+from atento.data.batches.batch import EVERY, Batch, BesideRows, Draw, Part
 from atento.data.batches.planning import Rows
 from atento.data.batches.shuffle import permutation
 from atento.data.batches.store import Store
@@ -79,6 +79,7 @@ class PairBatches:
             weight: factor of the loss.
         """
         self.store, self.objective, self.seed, self.weight = store, objective, seed, weight
+        self.teach: BesideRows | None = None
         self.count = len(store)
         self.targets = self.count
         self.updates_per_epoch = max(1, min(self.count // fewest, round(self.count / budget)))
@@ -98,7 +99,9 @@ class PairBatches:
     def parts(self, update: int, micro_batches: int = 1, ours: Iterator[bool] = EVERY) -> Iterator[Part]:
         """Yield the one part of an update; its texts are read in `micro_batches` groups, and the loss is the same."""
         if next(ours):
-            batch = self.objective.batch(self.store, self.rows(update), pieces=micro_batches)
+            rows = self.rows(update)
+            batch = self.objective.batch(self.store, rows, pieces=micro_batches)
+            batch = batch if self.teach is None else self.teach(batch, rows)
             yield Part(batch, {} if self.weight == 1.0 else {self.objective.kind: self.weight})
 
     def in_order(self, budget: int) -> Iterator[Batch]:

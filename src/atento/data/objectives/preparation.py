@@ -17,7 +17,8 @@ from atento.text.templates import Template
 from atento.text.tokenizer import Tokenizer
 
 Report = Callable[[str], None]
-Teach = Callable[["Preparation", ObjectiveConfig, Batches], Batches]
+Make = Callable[["Preparation", ObjectiveConfig], Batches]
+Teach = Callable[["Preparation", ObjectiveConfig, Make], Batches]
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Preparation:
         held_out: whether the split is for validation or test. No record is then left out, and encoding is not random.
         report: called with a line about examples that are left out or cut.
         ids: the ids of the texts, where they come from a store of token ids; None: the texts are encoded.
-        teach: adds what teachers say of the examples to the batches of an objective; None: there is no teacher.
+        teach: makes the batches of an objective with what teachers say of the examples; None: there is no teacher.
     """
 
     recipe: Recipe
