@@ -11,6 +11,7 @@ import pytest
 
 from atento.errors import DataError, UsageError
 from atento.text.documents import FORMATS, read_document
+from atento.text.documents.document_sentences import DocumentSentences
 
 ROOT = Path(__file__).parents[2]
 SRT = "\ufeff1\r\n00:00:01,000 --> 00:00:02,500\r\n<i>The cat</i>\r\nsleeps.\r\n\r\n\r\n2\r\n00:00:03,000 --> 00:00:04,000 X1:10\r\n- Hello.\r\n- {\\an8}Bye.\r\n\r\n3\r\n00:00:05,000 --> 00:00:06,000\r\n\r\n"
@@ -211,6 +212,21 @@ def test_bytes_that_are_no_text_and_names_of_no_format() -> None:
         read_document(b"", "a.pdf")
     for ending in set(FORMATS) - {".docx", ".vtt"}:
         assert read_document(b"", f"a{ending}").texts == []
+
+
+@pytest.mark.parametrize("ending", sorted(SAMPLES))
+def test_what_a_model_writes_breaks_no_document(ending: str) -> None:
+    """Blank lines would end a subtitle, and a control character the file that Word can open."""
+    document = read_document(SAMPLES[ending], f"a{ending}")
+    sentences = DocumentSentences(document)
+    wild = sentences.written([f"{sentence}\n\n\x0b\x00\ud800{sentence}" for sentence in sentences.sentences])
+    plain = sentences.written([f"{sentence} {sentence}" for sentence in sentences.sentences])
+    if ending == ".docx":
+        wild, plain = (
+            b"".join(zipfile.ZipFile(io.BytesIO(one)).read(part) for part in ("word/document.xml", "word/header1.xml"))
+            for one in (wild, plain)
+        )
+    assert wild == plain and wild != SAMPLES[ending]
 
 
 def test_documents_are_read_in_linear_time() -> None:

@@ -1,9 +1,12 @@
 """A document as sentences, which are translated one by one, each once."""
 
+import re
 from collections.abc import Sequence
 
 from atento.text.documents.segments import Document
 from atento.text.passages import Passages, Piece, joined
+
+_NOT_TEXT = re.compile(r"[^\t\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]+")
 
 
 class DocumentSentences:
@@ -20,11 +23,17 @@ class DocumentSentences:
         self.sentences = list(dict.fromkeys(passages.sentences))
 
     def written(self, translations: Sequence[str]) -> bytes:
-        """The document with translations in place of the sentences: line breaks and spaces around lines stay."""
-        by_sentence = dict(zip(self.sentences, translations, strict=True))
+        """The document with translations in place of the sentences: line breaks and spaces around lines stay.
+
+        A line break or a control character that a model writes is a space: it would end a subtitle, or a file that
+        Word can open.
+        """
+        rows = zip(self.sentences, translations, strict=True)
+        by_sentence = {old: new if new == old else _NOT_TEXT.sub(" ", new).strip() for old, new in rows}
         outputs = [by_sentence[sentence] for sentence in self._all]
-        rows = zip(self._document.texts, self._pieces)
-        return self._document.written([self._text(text, pieces, outputs) for text, pieces in rows])
+        return self._document.written(
+            [self._text(text, pieces, outputs) for text, pieces in zip(self._document.texts, self._pieces)]
+        )
 
     def _text(self, text: str, pieces: Sequence[Piece], outputs: Sequence[str]) -> str:
         """A text in translation; as it was, spaces between sentences too, where each is its own translation."""
