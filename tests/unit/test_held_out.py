@@ -1,5 +1,6 @@
 """Training data replaced: validation data of the other kind are left out, records held out instead (W6)."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from atento.cli.commands.statistics import measured
 from atento.config.reading.loading import dump_recipe, load_recipe
 from atento.config.recipe import DataConfig, Recipe, SourceConfig
-from atento.data.records.held_out import held_out, held_out_lines
+from atento.data.records.held_out import held_out, held_out_lines, held_out_rows
 from atento.data.records.splits import Split
 from atento.errors import DataError, RecipeError
 from atento.runs.prepare import read_data
@@ -134,17 +135,26 @@ def test_every_held_out_label_has_a_training_record(pairs: list[tuple[int, str]]
         train, valid = held_out(columns, count, labels)
     except DataError:
         return
-    before = held_out(columns, count)[1]
     assert {columns["label"][row] for row in valid} <= {columns["label"][row] for row in train} and valid
-    assert set(valid) <= set(before) and not {pairs[row] for row in valid} & {pairs[row] for row in train}
-    if {columns["label"][row] for row in before} <= {
-        columns["label"][row] for row in range(len(pairs)) if row in set(held_out(columns, count)[0])
-    }:
-        assert valid == before  # nothing changes where no label is rare
+    assert not {pairs[row] for row in valid} & {pairs[row] for row in train}
+    rows = held_out_rows(len(pairs), count, labels)
+    assert set(valid) <= set(rows) and len(rows) == min(count, max(1, len(pairs) // 10))
+    for label, number in Counter(columns["label"]).items():
+        assert abs(sum(columns["label"][row] == label for row in rows) - len(rows) * number / len(pairs)) < 1
+
+
+def test_labels_of_a_sorted_file_keep_their_shares_and_several_labels_change_nothing() -> None:
+    """Blocks of neighbours alone held out 110 and 50 of two equal classes of long reviews."""
+    labels = [("neg",)] * 800 + [("pos",)] * 800
+    rows = held_out_rows(1600, 160, labels)
+    assert sum(row < 800 for row in rows) == 80 == sum(row >= 800 for row in rows)
+    assert len({row // 25 for row in rows}) < 12  # blocks of neighbours
+    mixed = held_out_rows(1600, 160, [("neg", "pos") if row % 2 else () for row in range(1600)])
+    assert mixed == held_out_rows(1600, 160) == sorted({row for row in mixed for row in range(row // 25 * 25, row + 1)})
 
 
 def test_a_rare_label_trains_and_held_out_records_know_their_lines(tmp_path: Path) -> None:
-    """All three records of the label `rare` are neighbours, and would be held out together."""
+    """All three records of the label `rare` are neighbours, which are held out together where labels have no shares."""
     rows = [f"text {number}\t{'ab'[number % 2]}" for number in range(200)]
     recipe = "task: classification\ndata: {train: {file: a.tsv, text: 0, label: 1}, held_out: 20}\n"
     (tmp_path / "r.yaml").write_text(recipe, encoding="utf-8")
@@ -157,9 +167,9 @@ def test_a_rare_label_trains_and_held_out_records_know_their_lines(tmp_path: Pat
     rows[number : number + 3] = [f"text {row}\trare" for row in range(number, number + 3)]
     (tmp_path / "a.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     data = read_data(loaded.recipe, tmp_path, lambda line: None)
-    assert data.valid is not None and "rare" in data.train["label"] and "rare" in data.valid["label"]
+    assert data.valid is not None and data.train["label"].count("rare") == 3 and len(data.valid) == 20
     assert data.train.where(data.train["label"].index("rare")) == f"a.tsv:{number + 1}"
-    assert len(data.valid) == 19 == measured(loaded, tokens=False)[0]["held_out"]  # `data stats` says what a run does
+    assert len(data.valid) == 20 == measured(loaded, tokens=False)[0]["held_out"]  # `data stats` says what a run does
     assert Split({"text": ["a"]}, "").where(0) == "record 1"
 
 

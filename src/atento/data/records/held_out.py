@@ -1,5 +1,6 @@
 """Hold out training records for validation; the choice is a function of the data."""
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from atento.data.batches.shuffle import permutation
@@ -15,8 +16,9 @@ def held_out(
     """Return the numbers of the training records and of the held-out ones, both rising.
 
     At most `count` records and at most a tenth of all are held out (at least one), in blocks of up to 25 neighbours at
-    random places. Training records that are equal to a held-out one are dropped. A record whose label no training
-    record would have is not held out.
+    random places. Where each record has one label, the labels have the shares that they have in all records, also in a
+    file that is sorted by them. Training records that are equal to a held-out one are dropped. A record whose label no
+    training record would have is not held out.
 
     Args:
         columns: values by name, of equal length.
@@ -27,7 +29,7 @@ def held_out(
         DataError: nothing is left to train on or to hold out.
     """
     records = list(zip(*columns.values()))
-    valid = held_out_rows(len(records), count)
+    valid = held_out_rows(len(records), count, labels)
     valid = _of_known_labels(records, valid, labels) if labels else valid
     equal = {records[row] for row in valid}
     train = [row for row, record in enumerate(records) if record not in equal]
@@ -62,19 +64,32 @@ def _of_known_labels(
     return [row for row in valid if records[row] not in kept]
 
 
-def held_out_rows(records: int, count: int) -> list[int]:
+def held_out_rows(records: int, count: int, labels: Sequence[Collection[str]] = ()) -> list[int]:
     """Return the numbers of the records to hold out, in order.
 
     Args:
         records: how many there are.
         count: maximum number to hold out.
+        labels: the labels of each record; where each has one, each label has its share.
     """
     size = min(count, max(1, records // 10))
     block = max(1, min(_BLOCK, size // 4))
-    chosen: list[int] = []
+    has_one_each = bool(labels) and all(len(own) == 1 for own in labels)
+    one_each = [next(iter(own)) for own in labels] if has_one_each else [""] * records
+    left, chosen = _shares(one_each, size), list[int]()
     for number in permutation(-(-records // block), _SEED).tolist():
-        first = number * block
-        chosen += range(first, min(first + block, records, first + size - len(chosen)))
+        for row in range(number * block, min((number + 1) * block, records)):
+            if left[one_each[row]]:
+                left[one_each[row]] -= 1
+                chosen.append(row)
         if len(chosen) == size:
             break
     return sorted(chosen)
+
+
+def _shares(labels: Sequence[str], size: int) -> Counter[str]:
+    """How many of `size` records each label has, in proportion; the largest remainders are rounded up."""
+    exact = {label: divmod(size * number, len(labels)) for label, number in Counter(labels).items()}
+    shares = Counter({label: whole for label, (whole, _) in exact.items()})
+    shares.update(sorted(exact, key=lambda label: -exact[label][1])[: size - shares.total()])
+    return shares
