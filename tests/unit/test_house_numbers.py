@@ -25,18 +25,6 @@ from atento.decoding import Beam, generate
 from test_house_rules import FILES, HOUSES, ROOT, Function, forgotten, length, name_of, room_of, trees  # noqa: F401
 
 MOST: dict[str, float] = {
-    # issue 37 grants 4,500, 38 grants 1,500, 39 grants 6,500: baselines 300; vectors, ranking and few labels 1,300;
-    # weights that are held once 400; terms kept 750
-    # windows of long texts 500
-    # documents 1,000
-    # estimators of scikit-learn 300
-    # calibrated classifiers 550
-    # teachers 480
-    # learned metrics 400
-    # pairs from one side 340
-    # the ladder of long documents 160
-    # languages of released translators 330
-    "lines of Python": 122_670,
     "rooms": 39,  # inference, which networks held; processes; start_up; sklearn, as users type it
     "files over 400 lines": 0,
     "functions of over 60 lines of code outside the commands": 0,
@@ -80,7 +68,6 @@ def counted() -> dict[str, float]:
     ]
     ignored = sum("type: ignore" in comment for comment in comments)
     return {
-        "lines of Python": lines,
         "rooms": len({room_of(file) for file in FILES}),
         "files over 400 lines": sum(text.count("\n") > 400 for text in texts.values()),
         "functions of over 60 lines of code outside the commands": sum(length(node) > 60 for node in functions),
