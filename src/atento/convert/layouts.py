@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from atento.convert.comet_checkpoint import convert_comet, is_comet
 from atento.convert.int8_scales import calibrate_model
 from atento.convert.source_model import model_to_convert
 from atento.errors import UsageError
@@ -49,6 +50,9 @@ def convert(
         )
     if calibrate is None and precision is not None and precision not in TYPES:
         raise UsageError(f"`--precision` must be one of {', '.join(TYPES)}: got {precision!r}")
+    if is_comet(model) and to == "atento" and calibrate is None:
+        convert_comet(Path(model), out, precision=precision, max_shard_size=max_shard_size)
+        return ""
     with model_to_convert(
         model, "auto" if calibrate is None else "float32", allow_missing=allow_missing, allow_unused=allow_unused
     ) as loaded:

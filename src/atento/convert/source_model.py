@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from atento.convert.comet_checkpoint import is_comet
 from atento.convert.unpickle import older_files, safe_name
 from atento.convert.unpickling import unpickled
 from atento.errors import CapabilityError
@@ -27,6 +28,8 @@ def model_to_convert(
     Raises:
         ModelError: weights are missing or unused, or a file holds more than weights.
     """
+    if is_comet(model):
+        raise CapabilityError(f"{model} is as COMET writes it, which is converted with `--to atento` alone")
     folder = find_model(model, older=True)
     name = folder.name
     modules = sentence_folder(folder)

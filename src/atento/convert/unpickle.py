@@ -9,9 +9,10 @@ effects and its memory use.
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -22,11 +23,29 @@ from atento.limits import open_plain, read_plain_text
 
 SINGLE, INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 ADAPTER = "adapter_model.bin"  # of PEFT
+COMET_HEAD = "head.safetensors"  # what a checkpoint of COMET has beside its encoder
+_COMET_ENCODER = "encoder.model."
+_LIGHTNING = ("pytorch_lightning.", "lightning.", "lightning_fabric.")  # whose classes have no say in the weights
 _TIMES, _MORE = 6, 2 << 30  # memory: so many times the files (read, copied, written), and bytes of PyTorch's own
+
+
+class _Unread:
+    """What stands in place of an object of PyTorch Lightning; it does nothing."""
+
+    def __init__(self, *arguments: object, **more: object) -> None:
+        pass
+
+
+def comet_checkpoint(folder: Path) -> Path | None:
+    """The checkpoint of a folder as COMET writes it; None: it has none, or several."""
+    files = list((folder / "checkpoints").glob("*.ckpt")) if (folder / "hparams.yaml").exists() else []
+    return files[0] if len(files) == 1 else None
 
 
 def older_files(folder: Path) -> list[Path]:
     """The older weight files of a folder, sorted by name; empty if it has none. Raises ModelError: a damaged index."""
+    if (checkpoint := comet_checkpoint(folder)) is not None:
+        return [checkpoint]
     if (folder / SINGLE).exists():
         return [folder / SINGLE]
     if (folder / INDEX).exists():
@@ -64,12 +83,17 @@ def bounded(files: Sequence[Path]) -> None:
 
 
 def unpickle(folder: Path, out: Path) -> None:
-    """Write OUT/model.safetensors, or OUT/adapter_model.safetensors; for a process of its own, which is `bounded`."""
+    """Write OUT/model.safetensors, or OUT/adapter_model.safetensors; for a process of its own, which is `bounded`.
+
+    The weights of COMET are those of its encoder; the others are in OUT/head.safetensors.
+    """
     tensors: dict[str, Tensor] = {}
     storages: set[tuple[int, int, tuple[int, ...]]] = set()
     files = older_files(folder)
     for file in files:
-        content = torch.load(file, map_location="cpu", weights_only=True)
+        with torch.serialization.safe_globals(_inert(file)):
+            content = torch.load(file, map_location="cpu", weights_only=True)
+        content = content.get("state_dict", content) if file.suffix == ".ckpt" else content
         if not isinstance(content, dict):
             raise ValueError(f"{file} holds a {type(content).__name__}, not a table of tensors")
         for name, value in content.items():
@@ -79,7 +103,24 @@ def unpickle(folder: Path, out: Path) -> None:
             value = value.clone() if storage in storages else value  # the format has no shared storage
             storages.add(storage)
             tensors[str(name)] = value.contiguous()
+    if files[0].suffix == ".ckpt":
+        head = {name: tensors.pop(name) for name in list(tensors) if not name.startswith(_COMET_ENCODER)}
+        save_file(head, out / COMET_HEAD, {"format": "pt"})
+        tensors = {
+            name.removeprefix(_COMET_ENCODER): value for name, value in tensors.items() if ".pooler." not in name
+        }
     save_file(tensors, out / safe_name(files[0]), {"format": "pt"})
+
+
+def _inert(file: Path) -> list[Callable[..., Any] | tuple[Callable[..., Any], str]]:
+    """What stands for the classes of PyTorch Lightning in a checkpoint."""
+    if file.suffix != ".ckpt":
+        return []
+    try:
+        names = torch.serialization.get_unsafe_globals_in_checkpoint(file)
+    except (ValueError, RuntimeError):  # no archive: a file of an older kind, or a damaged one
+        return []
+    return [(_Unread, name) for name in names if name.startswith(_LIGHTNING)]
 
 
 if __name__ == "__main__":

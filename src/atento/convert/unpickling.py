@@ -19,10 +19,9 @@ def unpickled(folder: Path, older: Sequence[Path], temporary: Path) -> Path:
     copy = temporary / folder.name
     for file in folder.rglob("*"):
         target = copy / file.relative_to(folder)
-        needed = file.suffix in (".json", ".txt", ".model", ".spm") and not file.name.endswith(".bin.index.json")
         if not file.is_file():
             continue
-        if needed or is_preserved(file.name):
+        if needed(file.name) or is_preserved(file.name):
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, target)
         elif file.suffix == ".safetensors":
@@ -32,8 +31,13 @@ def unpickled(folder: Path, older: Sequence[Path], temporary: Path) -> Path:
     for part in older:
         target = copy / part.relative_to(folder)
         target.mkdir(parents=True, exist_ok=True)
-        _unpickle(part, target)
+        unpickle_into(part, target)
     return copy
+
+
+def needed(name: str) -> bool:
+    """Whether a file of that name has the configuration or the tokenizer of a model."""
+    return name.endswith((".json", ".txt", ".model", ".spm")) and not name.endswith(".bin.index.json")
 
 
 def _keep_base(folder: Path, copy: Path) -> None:
@@ -47,7 +51,7 @@ def _keep_base(folder: Path, copy: Path) -> None:
         (copy / ADAPTER_CONFIG).write_text(json.dumps(settings), encoding="utf-8")
 
 
-def _unpickle(folder: Path, out: Path) -> None:
+def unpickle_into(folder: Path, out: Path) -> None:
     """Write the weights of older files as safetensors, by a child process.
 
     Raises:

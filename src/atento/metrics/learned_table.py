@@ -30,6 +30,8 @@ LEARNED: dict[str, LearnedMetric] = {
     "bertscore": LearnedMetric(
         "BERTScore", references=float("inf"), columns=("precision", "recall", "f1"), options=("layer", "idf")
     ),
+    "comet": LearnedMetric("COMET", source=True),
+    "comet-kiwi": LearnedMetric("COMET-Kiwi", source=True, references=0),
 }
 
 

@@ -12,6 +12,7 @@ from atento.metrics.ngrams import Floats
 from atento.metrics.score import Score
 from atento.metrics.text import References, reference_streams
 from atento.tasks.bert_score import BertScore
+from atento.tasks.comet_metrics import Comet, CometKiwi
 
 
 class SegmentScores(Protocol):
@@ -27,7 +28,7 @@ class SegmentScores(Protocol):
         """The score of each candidate with each piece of evidence as the reference, (N,M)."""
 
 
-READERS: dict[str, Callable[..., SegmentScores]] = {"bertscore": BertScore}
+READERS: dict[str, Callable[..., SegmentScores]] = {"bertscore": BertScore, "comet": Comet, "comet-kiwi": CometKiwi}
 """Metric -> what computes it, from the folder of its model, a device and options of its own."""
 
 
