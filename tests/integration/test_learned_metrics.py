@@ -1,15 +1,22 @@
-"""`atento score` with learned metrics: what it prints, reads and refuses."""
+"""Learned metrics on the command line: what they print, read and refuse."""
 
 import json
+import os
+import sys
+import types
 from pathlib import Path
 
 import pytest
+import torch
 import typer
 from typer.testing import CliRunner, Result
 
+from atento import load
 from atento.cli.commands.score import register
+from atento.convert.layouts import convert
 from atento.errors import AtentoError
 from atento.models.shipped import shipped_models
+from comet_folders import CASES, write_comet
 
 OUTPUTS = ["The cat is on the mat.", "Good day.", ""]
 REFERENCES = ["The cat is sitting on the mat.", "Good day.", "Good day."]
@@ -26,6 +33,16 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="module")
 def encoder() -> str:
     return str(shipped_models()["micro-world-mlm"])
+
+
+@pytest.fixture(scope="module")
+def comet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `theirs-NAME` and `NAME`, for comet and comet-kiwi."""
+    folder = tmp_path_factory.mktemp("comet")
+    for name, case in {"comet": "wmt22-comet-da", "comet-kiwi": "wmt22-cometkiwi-da"}.items():
+        write_comet(folder / f"theirs-{name}", CASES[case])
+        convert(folder / f"theirs-{name}", folder / name, "atento")
+    return folder
 
 
 def run(*arguments: str) -> Result:
@@ -78,3 +95,101 @@ def test_bad_inputs_are_one_sentence(files: Path, encoder: str) -> None:
     assert refused("bleu", "out", "ref", "--model", encoder) == "--model has no effect on bleu"
     assert refused("bleu", "out") == "bleu needs references: give their file behind that of the outputs"
     assert refused("bertscor", "out", "ref").startswith("unknown metric 'bertscor'; did you mean 'bertscore'?")
+
+
+def test_comet_reads_sources_and_kiwi_no_references(files: Path, comet: Path) -> None:
+    sources = ("--source", "other")
+    line = run("comet", "out", "ref", *sources, "--model", str(comet / "comet"), "--against", "other").stdout
+    assert line.startswith("COMET ") and line.splitlines()[0].endswith(" model:comet|nrefs:1")
+    assert run("comet-kiwi", "out", *sources, "--model", str(comet / "comet-kiwi"), "--interval").stdout.endswith(
+        "] model:comet-kiwi|nrefs:0\n"
+    )
+    assert load(comet / "comet").embed("The cat.").shape == (16,)  # the folder is also one of the encoder
+
+
+def test_each_bad_input_of_comet_is_one_sentence(files: Path, comet: Path, encoder: str) -> None:
+    ours, kiwi, sources = str(comet / "comet"), str(comet / "comet-kiwi"), ("--source", "ref")
+    assert refused("comet", "out", "ref", "--model", ours) == (
+        "comet reads the source of each output: got none (`sources`, or --source FILE)"
+    )
+    assert refused("comet-kiwi", "out", "ref", *sources, "--model", kiwi) == (
+        "comet-kiwi compares outputs with their sources alone, without references: got references"
+    )
+    assert refused("comet", "out", "ref", "ref", *sources, "--model", ours) == (
+        "comet takes one reference for each output: got 2 sets of references"
+    )
+    assert refused("comet", "out", "ref", *sources) == "comet is computed by a model: give its folder, --model FOLDER"
+    assert refused("comet", "out", "ref", "--source", "short", "--model", ours) == (
+        "line N of short must correspond to line N of ref: got 1 and 3 lines"
+    )
+    assert refused("comet", "out", "ref", *sources, "--model", encoder) == (
+        f"{encoder} has no head of comet: metric.json is missing, which `atento convert` writes"
+    )
+    assert refused("comet", "out", "ref", *sources, "--model", kiwi) == (
+        f"{kiwi} has the head of comet-kiwi, not of comet"
+    )
+    theirs = str(comet / "theirs-comet")
+    assert refused("comet", "out", "ref", *sources, "--model", theirs) == (
+        f"{theirs} is as COMET writes it: `atento convert {theirs} --to atento --out DIR` reads it"
+    )
+    assert refused("comet", "out", "ref", *sources, "--model", ours, "--idf") == "--idf has no effect on comet"
+
+
+class Evil:
+    """What a hostile file does when it is unpickled."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, ("touch mark",)
+
+
+def refused_checkpoint(folder: Path) -> str:
+    with pytest.raises(AtentoError) as caught:
+        convert(folder, folder.parent / "never", "atento")
+    assert not (folder.parent / "never").exists()
+    return str(caught.value)
+
+
+def test_a_checkpoint_that_is_not_comets_is_refused(files: Path) -> None:
+    write_comet(files / "theirs", CASES["wmt22-comet-da"])
+    checkpoint, hparams = files / "theirs" / "checkpoints" / "model.ckpt", files / "theirs" / "hparams.yaml"
+    content = torch.load(checkpoint, weights_only=True)
+    content["state_dict"].pop("layerwise_attention.gamma")
+    torch.save(content, checkpoint)
+    assert refused_checkpoint(files / "theirs") == (
+        f"{files}/theirs: the checkpoint is not that of a metric of COMET: it lacks 'layerwise_attention.gamma'"
+    )
+    torch.save({"state_dict": {}, "callbacks": Evil()}, checkpoint)
+    assert refused_checkpoint(files / "theirs") == (
+        f"{files}/theirs: model.ckpt cannot be read: it holds more than weights, and is not loaded"
+    )
+    assert not (files / "mark").exists()
+    (files / "theirs" / "config.json").unlink()
+    hparams.write_text(hparams.read_text().replace(f"pretrained_model: {files}/theirs", "pretrained_model: xlm-none"))
+    assert refused_checkpoint(files / "theirs") == (
+        f"{files}/theirs: COMET leaves out the encoder's files: put config.json and the tokenizer of xlm-none beside "
+        "hparams.yaml"
+    )
+    checkpoint.unlink()
+    assert "checkpoints/ must hold the one checkpoint (.ckpt)" in refused_checkpoint(files / "theirs")
+    hparams.write_text("class_identifier: ranking_metric\n")
+    assert refused_checkpoint(files / "theirs") == (
+        f"{hparams}: read are regression_metric and unified_metric (mt, src) on XLM-RoBERTa: "
+        "got ['ranking_metric', None, None]"
+    )
+
+
+def test_objects_of_lightning_are_left_out(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older checkpoints name its classes, which need not be installed: nothing of them is imported."""
+    write_comet(files / "theirs", CASES["wmt22-comet-da"])
+    checkpoint = files / "theirs" / "checkpoints" / "model.ckpt"
+    module = types.ModuleType("pytorch_lightning.callbacks")
+    kept = type("ModelCheckpoint", (), {"__module__": module.__name__})
+    module.ModelCheckpoint = kept  # type: ignore[attr-defined]
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "pytorch_lightning", types.ModuleType("pytorch_lightning"))
+        patch.setitem(sys.modules, module.__name__, module)
+        one = kept()
+        one.best = 3
+        torch.save(torch.load(checkpoint, weights_only=True) | {"callbacks": {kept: one}}, checkpoint)
+    convert(files / "theirs", files / "ours", "atento")
+    assert (files / "ours" / "metric.safetensors").exists()

@@ -1,7 +1,5 @@
 """COMET and COMET-Kiwi beside their equations on XLM-R of transformers, and beside the package `unbabel-comet`."""
 
-import json
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -9,74 +7,16 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
-import yaml
-from torch import Tensor, nn
+from torch import Tensor
 
+from atento.convert import comet_checkpoint
 from atento.convert.layouts import convert
+from atento.convert.unpickle import unpickle
 from atento.tasks.learned_metrics import learned_metric
-from released_folders import TEXTS, _spm
+from comet_folders import CASES, LAYERS, POSITIONS, write_comet
+from released_folders import TEXTS
 
 OUTPUTS, REFERENCES, SOURCES = TEXTS[0:12], TEXTS[1:13], [*TEXTS[2:13], " ".join(TEXTS[:9])]
-WIDTH, LAYERS, POSITIONS = 16, 3, 42
-HPARAMS: dict[str, Any] = {
-    "encoder_model": "XLM-RoBERTa",
-    "hidden_sizes": [24, 10],
-    "activations": "Tanh",
-    "final_activation": None,
-    "dropout": 0.1,
-}
-REGRESSION = HPARAMS | {"class_identifier": "regression_metric", "pool": "avg", "layer": "mix"}
-UNIFIED = HPARAMS | {"class_identifier": "unified_metric", "sent_layer": "mix", "input_segments": ["mt", "src"]}
-CASES = {
-    "wmt22-comet-da": REGRESSION | {"layer_transformation": "sparsemax", "layer_norm": False},
-    "sparsemax_patch": REGRESSION | {"layer_transformation": "sparsemax_patch", "layer_norm": True},
-    "one layer": REGRESSION | {"layer": 2, "layer_norm": True, "pool": "max", "final_activation": "Sigmoid"},
-    "wmt22-cometkiwi-da": UNIFIED | {"layer_transformation": "sparsemax", "layer_norm": True},
-    "words": UNIFIED
-    | {"layer_transformation": "softmax", "layer_norm": False, "word_level_training": True, "word_layer": 2},
-}
-
-
-def tokenizer(folder: Path) -> Any:
-    """A tokenizer of XLM-R's kind."""
-    _spm(folder, "sentencepiece.bpe", model_type="unigram")
-    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "XLMRobertaTokenizer"}))
-    return hf.XLMRobertaTokenizerFast.from_pretrained(folder)
-
-
-@torch.no_grad()
-def write_comet(folder: Path, hparams: dict[str, Any]) -> tuple[Any, dict[str, Tensor]]:
-    """A folder as COMET writes it, the encoder's files beside; returns the encoder of transformers and the head."""
-    folder.mkdir(parents=True)
-    read = tokenizer(folder)
-    torch.manual_seed(3)
-    sizes = {"hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": 2, "intermediate_size": 24}
-    config = hf.XLMRobertaConfig(
-        vocab_size=len(read), type_vocab_size=1, max_position_embeddings=POSITIONS + 2, layer_norm_eps=1e-5, **sizes
-    )
-    encoder = hf.XLMRobertaModel(config, add_pooling_layer=False).eval()
-    for parameter in encoder.parameters():
-        if parameter.dim() > 1:
-            parameter.normal_(std=0.5)
-    unified = hparams["class_identifier"] == "unified_metric"
-    widths = [WIDTH if unified else 6 * WIDTH, *hparams["hidden_sizes"], 1]
-    head: dict[str, Tensor] = {}
-    for n, (inner, outer) in enumerate(pairwise(widths)):
-        linear = nn.Linear(inner, outer)
-        head |= {f"estimator.ff.{3 * n}.{name}": value.clone() for name, value in linear.state_dict().items()}
-    if "mix" in (hparams.get("layer"), hparams.get("sent_layer")):
-        head |= {f"layerwise_attention.scalar_parameters.{n}": torch.randn(1) for n in range(LAYERS + 1)}
-        head["layerwise_attention.gamma"] = torch.tensor([1.3])
-    if hparams.get("word_level_training"):
-        head |= {"hidden2tag.weight": torch.randn(3, WIDTH), "hidden2tag.bias": torch.randn(3)}
-    state = {f"encoder.model.{name}": value for name, value in encoder.state_dict().items()} | head
-    checkpoint = {"state_dict": state, "hyper_parameters": hparams, "epoch": 1, "pytorch-lightning_version": "1.8.2"}
-    (folder / "checkpoints").mkdir()
-    torch.save(checkpoint, folder / "checkpoints" / "model.ckpt")
-    (folder / "hparams.yaml").write_text(yaml.safe_dump(hparams | {"pretrained_model": str(folder)}))
-    saved = config.to_dict() | {"architectures": ["XLMRobertaForMaskedLM"], "model_type": "xlm-roberta"}
-    (folder / "config.json").write_text(json.dumps(saved))
-    return encoder, head
 
 
 def sparsemax(scores: Tensor) -> Tensor:
@@ -122,6 +62,12 @@ def by_hand(encoder: Any, head: dict[str, Tensor], hparams: dict[str, Any], read
             x = x.tanh() if n < 2 else x.sigmoid() if hparams["final_activation"] else x
         scores.append(float(x))
     return scores
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checkpoints are read in this process, which takes less time; tests of the command have the other one."""
+    monkeypatch.setattr(comet_checkpoint, "unpickle_into", unpickle)
 
 
 @pytest.mark.filterwarnings("ignore:.*cut to .* tokens")

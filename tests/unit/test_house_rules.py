@@ -279,6 +279,7 @@ WRITTEN_IN_PLACE = {
     "text/tokenizer_folder.py": "a new folder, which is moved into its place",
     "convert/engines.py": "as the line above",
     "convert/onnx_engine.py": "as the line above",
+    "convert/comet_checkpoint.py": "as the line below",
     "convert/unpickling.py": "a folder of our own, which is deleted",
     "models/peft.py": "a new folder, which is moved into its place",
     "scale/ray_texts.py": "a folder of our own on another machine",

@@ -88,7 +88,7 @@ def score(
             help="Of text: bleu, chrf, ter, rouge, token-f1, f1-bleu-rouge, exact-match. Of labels: accuracy, f1, "
             "matthews, report; calibration-error (label, tab, probability); subset-accuracy, multilabel-f1 (labels "
             "separated by |). Of tags: entity-f1, tag-accuracy. Of answers: squad. Of numbers: pearson, spearman. Of "
-            "rankings: ndcg (also ndcg@10), map, mrr, recall@10. Of text by a model: bertscore.",
+            "rankings: ndcg (also ndcg@10), map, mrr, recall@10. Of text by a model: bertscore, comet, comet-kiwi.",
             autocompletion=metrics,
         ),
     ],
@@ -106,7 +106,8 @@ def score(
         typer.Argument(
             metavar="REFERENCES",
             help="What is right, in the same order; for text one or more files, each a reference set; for squad also "
-            "SQuAD's JSON; for rankings one file, qrels of TREC or .jsonl of query, document and grade.",
+            "SQuAD's JSON; for rankings one file, qrels of TREC or .jsonl of query, document and grade; none for "
+            "comet-kiwi.",
         ),
     ] = None,
     interval: Annotated[bool, typer.Option("--interval", help="Also print the 95 % bootstrap interval.")] = False,
