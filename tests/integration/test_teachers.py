@@ -140,7 +140,8 @@ def test_wrong_teachers_are_one_sentence_with_file_and_line(teachers: list[Path]
 
 ONCE = {"steps": 1, "batch_tokens": 5000, "learning_rate": 1e-30, "label_smoothing": 0.0}
 TAGGED = [(["the", "apple", "is", "here"], ["O", "B-X", "O", "O"]), (["a", "saw"], ["O", "B-Y"])]
-NUMBERS = [("an apple", 0.5), ("a saw", -1.0), ("a file", 2.0)]
+NUMBERS = [("an apple", "a pear", 0.5), ("a saw", "an apple", -1.0), ("a file", "a saw", 2.0)]
+SETS = [("an apple", ["red", "round"]), ("a saw", []), ("a pear", ["round"])]
 PAIRS = [("the apple", "an apple"), ("the saw", "a saw"), ("the file", "a file")]
 
 
@@ -151,16 +152,22 @@ def loss_of_one_update(given: dict[str, Any], data: list[Any], out: Path) -> tup
     return event["loss"], event["nll"]
 
 
-def test_tags_numbers_and_vectors_are_learned(tmp_path: Path) -> None:
-    """Words of a sentence that is cut have no loss; each against what the two models say when they are asked."""
+def sets_of(model: atento.Model) -> list[list[list[float]]]:
+    every = model.classify([text for text, _ in SETS], threshold=0.0)
+    return [
+        [[{label.name: label.probability for label in labels}[name] for name in ("red", "round")]] for labels in every
+    ]
+
+
+def test_tags_sets_numbers_and_vectors_are_learned(tmp_path: Path) -> None:
+    """Each against what the two models say when they are asked."""
+    sides = [text for pair in PAIRS for text in pair]
+    firsts, seconds = [first for first, _, _ in NUMBERS], [second for _, second, _ in NUMBERS]
     for task, data, asked in (
         ("tagging", TAGGED, lambda model: word_tags(model, [words for words, _ in TAGGED])),
-        (
-            "regression",
-            NUMBERS,
-            lambda model: [[[number]] for number in model.similarity([text for text, _ in NUMBERS])],
-        ),
-        ("embedding", PAIRS, lambda model: [[side] for side in model.embed([text for pair in PAIRS for text in pair])]),
+        ("multi-label-classification", SETS, sets_of),
+        ("regression", NUMBERS, lambda model: [[[number]] for number in model.similarity(firsts, seconds)]),
+        ("embedding", PAIRS, lambda model: [[vector] for vector in model.embed(sides)]),
     ):
         given = recipe(task, training={"label_smoothing": 0.0})
         other = given | {"tokenizer": {"kind": "byte"}, "training": given["training"] | {"seed": 2}}
@@ -170,12 +177,29 @@ def test_tags_numbers_and_vectors_are_learned(tmp_path: Path) -> None:
         ours, right = (
             torch.tensor(np.concatenate(asked(atento.load(run)))) for run in (tmp_path / f"{task}-taught", teacher)
         )
-        if task == "tagging":
+        if task == "multi-label-classification":  # of each class, present or not, its mean over classes
+            ours, right = (torch.stack([p, 1 - p], dim=-1).flatten(0, 1) for p in (ours, right))
+        if task in ("tagging", "multi-label-classification"):
             p, q = (torch.softmax(shares.log() / 2, dim=-1) for shares in (ours, right))
             soft = 4 * F.kl_div(p.log(), q, reduction="batchmean")
         else:
             soft = F.mse_loss(ours, right)
         assert taught[0] == pytest.approx(alone[0] / 2 + float(soft) / 2, rel=1e-4) and taught[1] == alone[1], task
+
+
+def test_the_sources_of_a_mixture_have_their_own_records(teachers: list[Path], tmp_path: Path) -> None:
+    """Of two sources with a share each, the outputs stand beside the records of each."""
+    for name, rows in (("one", TEXTS[:5]), ("two", TEXTS[5:])):
+        (tmp_path / f"{name}.tsv").write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows))
+    sources = [{"file": f"{name}.tsv", "text": "text", "label": "label"} for name in ("one", "two")]
+    data = {"folder": str(tmp_path), "train": sources, "mixing": {"kind": "weights", "weights": [1, 3]}}
+    itself = {"model": str(teachers[1]), "weight": 1.0}
+    given = recipe(data=data, init=str(teachers[1]), teacher=itself, training=ONCE)
+    run = atento.train(given, out=tmp_path / "run", threads=1).folder
+    log = (run / "train.log").read_text()
+    assert "outputs for 5 records, 5 computed" in log and "outputs for 7 records, 7 computed" in log
+    (event,) = [event for event in logged(run) if event["event"] == "train"]
+    assert abs(event["loss"]) < 1e-5 < event["nll"]
 
 
 def test_tokens_are_learned_from_a_teacher_with_the_same_tokenizer(tmp_path: Path) -> None:
@@ -218,7 +242,7 @@ def test_teachers_of_other_tokens_tasks_and_widths_are_refused(teachers: list[Pa
             masked | {"tokenizer": {"kind": "byte"}},
             texts,
             model,
-            "it has another vocabulary, and probabilities of tokens",
+            "it has another vocabulary; with `tokenizer.path`",
         ),
         (
             masked,
