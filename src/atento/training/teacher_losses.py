@@ -63,5 +63,8 @@ def with_token_teachers(loss: Tensor, tokens: Projected, batch: Batch, head: str
         return soft_classes(scores[0], torch.stack(scores[1:], dim=1), temperature)
 
     starts = range(0, len(tokens[0]), _ROWS)
-    soft = sum((checkpoint(block, start, use_reentrant=False) for start in starts), torch.zeros_like(loss))
+    soft = sum(
+        (checkpoint(block, start, use_reentrant=False, preserve_rng_state=False) for start in starts),
+        torch.zeros_like(loss),
+    )
     return (1 - teaching.weight) * loss + teaching.weight * soft

@@ -338,4 +338,5 @@ def _check_teacher(recipe: Recipe, reader: Reader) -> None:
             known = f"teacher is for the objectives {', '.join(taught)}"
             raise RecipeError(f"{position}: {known}: got task {recipe.task} with {objective.kind}")
         if recipe.init is not None and (recipe.init.classifier is not None or recipe.init.few_shot):
-            raise RecipeError(f"{position}: teacher is for a head that is trained by steps: leave init.classifier out")
+            given = "few_shot" if recipe.init.few_shot else "classifier"
+            raise RecipeError(f"{position}: teacher is for a head that is trained by steps: leave init.{given} out")
