@@ -36,7 +36,7 @@ from atento.tasks.features import features
 from atento.tasks.filling import fill
 from atento.tasks.generation import prompt_mode
 from atento.tasks.kept_translation import translate_keeping
-from atento.tasks.model_outputs import score, stream_output, writer_of, writing_task
+from atento.tasks.model_outputs import score, stream_output, write_outputs, writer_of, writing_task
 from atento.tasks.model_vectors import embed, similarity
 from atento.tasks.question_answering import answer, answers
 from atento.tasks.tagging import tag, tag_words
@@ -379,10 +379,9 @@ class Model(TaskModel):
             max_shard_size=max_shard_size,
         )
 
-    def _write(
-        self, verb: str, texts: Sequence[str], n_best: int | None, row: int, options: DecodingOptions
-    ) -> list[list[WrittenText]]:
-        return writer_of(self, task_with(verb), n_best, options, embedder=self.embedder).write(texts, row)
+    def _write(self, verb: str, *arguments: Any) -> list[list[WrittenText]]:
+        """`write_outputs` of the task of a verb."""
+        return write_outputs(self, task_with(verb), *arguments, embedder=self.embedder)
 
     def _output(self, text: str) -> str:
         """What the model writes for a text."""

@@ -9,6 +9,7 @@ import atento
 from atento.errors import DataError, UsageError
 from atento.model import Model
 from atento.tasks.word_links import word_links
+from atento_world import write
 from conftest import ForkServer, refused
 
 pytestmark = pytest.mark.integration
@@ -44,6 +45,18 @@ def test_terms_stand_in_the_place_of_the_usual_word(model: Model) -> None:
     assert plain[0] == "O gato pulou alto"
     assert kept == ["O bichano pulou alto", "", plain[2].replace("gato", "bichano"), plain[3]]
     assert model.translate(LINES[0], glossary=glossary, greedy=True) == kept[0]
+    lines = [pair.source for pair in write("train", 40, 9)]
+    terms = {
+        "cat": "bichano",
+        "dog": "cachorro",
+        "teacher": ["mestre", "mestra"],
+        "big": "imenso",
+        "zzz": "x",
+        "of": "X",
+    }
+    for options in ({"beam": 3}, {"greedy": True}):  # texts that are searched side by side, and each alone
+        alone = [model.translate(line, glossary=terms, **options) for line in lines]
+        assert model.translate(lines, glossary=terms, **options) == alone != model.translate(lines, **options)
     with pytest.raises(UsageError, match="`glossary` and `n_best` exclude each other"):
         model.translate(LINES[0], glossary=glossary, n_best=2)
 

@@ -19,6 +19,7 @@ from atento.decoding.rules import (
     NoRepeatNGrams,
     RepetitionPenalty,
     StopStrings,
+    SuppressedAt,
 )
 from atento_lab.notes.checks.toys import EOS, Chain
 
@@ -124,6 +125,21 @@ def test_forced_tokens_keep_their_score_and_lift_a_ban() -> None:
     assert torch.equal(there[:, 3], scores[:, 3]) and int((there > -INF).sum()) == 2
     lifted = rule(scores, standing([[0, 0], [0, 0]]))
     assert lifted[0].tolist() == [-INF, 0.0, -INF, -INF, -INF] and float(lifted[1, 1]) == float(scores[1, 1])
+
+
+def test_rows_with_rules_of_their_own_are_as_each_row_alone() -> None:
+    """Also in another order than that of the request, and twice, as the rows of a beam are."""
+    scores, steps = some_scores(5), [1, -1, 0]
+    at: list[dict[int, int]] = [{0: 1, 1: 3}, {}, {1: 4}]
+    rows = [2, 0, 1, 0, 2]
+    for length in range(3):
+        written = torch.zeros(5, length, dtype=torch.long)
+        several = Written(written, rows, [[]] * 3)
+        forced, suppressed = Forced(at)(scores, several), SuppressedAt(steps, [0, 2])(scores, several)
+        for place, row in enumerate(rows):
+            own, alone = scores[place : place + 1], Written(written[:1], [0], [[]])
+            assert torch.equal(forced[place : place + 1], Forced(at[row])(own, alone))
+            assert torch.equal(suppressed[place : place + 1], SuppressedAt(steps[row], [0, 2])(own, alone))
 
 
 def test_forced_last_comes_at_each_rows_own_limit() -> None:

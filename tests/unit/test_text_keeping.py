@@ -125,7 +125,9 @@ def run(texts: list[str], glossary: Glossary | None, translate: Any, *, protect:
         except StopIteration as end:
             return [rows[0].text for rows in end.value]
         if isinstance(asked, Translate):
-            answer = [[Output(*translate(text, **asked.options))] for text in asked.texts]
+            own = asked.own or [{}] * len(asked.texts)
+            assert len({"required_words" in options for options in own}) == 1
+            answer = [[Output(*translate(text, **options))] for text, options in zip(asked.texts, own, strict=True)]
         else:
             assert isinstance(asked, Align)
             answer = [links(source, output, list(range(len(words(output))))) for source, output in asked.pairs]
@@ -143,6 +145,30 @@ def test_a_lost_term_is_forced_where_its_words_went_in_the_best_form() -> None:
         "NO TERMS",
         "TEA".replace("TEA", "CHÁ"),
     ]
+
+
+def test_the_searches_of_many_texts_are_asked_for_at_once() -> None:
+    """As many times as the text with the most terms needs, and each text has what it has alone."""
+    glossary = glossary_of({"cat": ["felino", "gato"], "dog": "cão", "sun": "sol"})
+    texts = ["the cat saw the dog", "no terms", "a sun a cat a dog", "sun", "dog dog"] * 3
+    asked: list[tuple[str, int]] = []
+    steps, answer = keeping(texts, glossary, protect=False), None
+    while True:
+        try:
+            one = steps.send(answer)
+        except StopIteration as end:
+            written = [rows[0].text for rows in end.value]
+            break
+        if isinstance(one, Translate):
+            asked.append(("translate", len(one.texts)))
+            own = one.own or [{}] * len(one.texts)
+            answer = [[Output(*upper(text, **options))] for text, options in zip(one.texts, own)]  # type: ignore[arg-type]
+        else:
+            asked.append(("align", len(one.pairs)))
+            answer = [links(source, output, list(range(len(words(output))))) for source, output in one.pairs]
+    assert written == [run([text], glossary, upper)[0] for text in texts]
+    assert [kind for kind, _ in asked] == ["translate", *["align", "translate"] * 3]
+    assert asked[:3] == [("translate", 15), ("align", 12), ("translate", 15)]  # the cat has two forms
 
 
 def test_a_term_without_aligned_words_is_required() -> None:

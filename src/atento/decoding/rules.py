@@ -146,12 +146,13 @@ class Banned:
 
 @dataclass(frozen=True)
 class Forced:
-    """Forces the token of given steps: `at` maps a step, from 0, to an id. It wins over the rules before it.
+    """Forces the token of given steps: `at` maps a step, from 0, to an id, in one mapping or one a row. It wins over
+    the rules before it.
 
     The token keeps its score, or has the score 0 at the first of the steps if that is `certain`, as in `transformers`.
     """
 
-    at: Mapping[int, int]
+    at: Mapping[int, int] | Sequence[Mapping[int, int]]
     certain: bool = False
     name = "forced"
 
@@ -162,25 +163,33 @@ class Forced:
 
     def __call__(self, scores: Tensor, written: Written) -> Tensor:
         """(R,V) -> (R,V)."""
-        step = written.ids.shape[1]
-        token = self.at.get(step)
-        return scores if token is None else _only(scores, token, certain=self.certain and step == min(self.at))
+        step, out = written.ids.shape[1], scores
+        steps = [self.at if isinstance(self.at, Mapping) else self.at[row] for row in written.rows]
+        tokens = [at.get(step) for at in steps]
+        for token in {token for token in tokens if token is not None}:
+            rows = [row for row, one in enumerate(tokens) if one == token]
+            certain = self.certain and step == min(steps[rows[0]])
+            out = out.index_copy(0, torch.tensor(rows, device=out.device), _only(out[rows], token, certain=certain))
+        return out
 
 
 @dataclass(frozen=True)
 class SuppressedAt:
-    """Forbids tokens at one step, from 0."""
+    """Forbids tokens at one step, from 0, or at one a row."""
 
-    step: int
+    step: int | Sequence[int]
     tokens: Sequence[int]
     name = "suppressed at the beginning"
     forbids = True
 
     def __call__(self, scores: Tensor, written: Written) -> Tensor:
         """(R,V) -> (R,V)."""
-        if written.ids.shape[1] != self.step:
+        steps = [self.step if isinstance(self.step, int) else self.step[row] for row in written.rows]
+        if written.ids.shape[1] not in steps:
             return scores
-        return scores.index_fill(-1, torch.tensor(list(self.tokens), device=scores.device), float("-inf"))
+        here = torch.tensor([step == written.ids.shape[1] for step in steps], device=scores.device)
+        forbidden = scores.index_fill(-1, torch.tensor(list(self.tokens), device=scores.device), float("-inf"))
+        return torch.where(here.unsqueeze(1), forbidden, scores)
 
 
 def renormalized(scores: Tensor, written: Written) -> Tensor:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from atento.config.sections.decoding import FILTERS, DecodingConfig
@@ -24,6 +24,7 @@ from atento.decoding.strategies import Strategy
 from atento.errors import UsageError, nearest
 from atento.text.tokenizer import Tokenizer
 
+T = TypeVar("T")
 Ids = tuple[int, ...]
 ToText = Callable[[list[int]], str]
 Utility = Callable[[list[str], list[str]], object]  # candidates, evidence -> (N,M) in 0-1
@@ -115,7 +116,7 @@ RULES: dict[tuple[str, ...], Callable[[DecodingConfig, int], Rule]] = {  # optio
 
 def rules_of(
     config: DecodingConfig,
-    constraints: Constraints = NO_CONSTRAINTS,
+    constraints: Sequence[Constraints] = (NO_CONSTRAINTS,),
     *,
     eos_id: int = 0,
     writing: WritingConfig | None = None,
@@ -125,27 +126,34 @@ def rules_of(
 
     Args:
         config: the decoding configuration.
-        constraints: its words and tokens, as ids.
+        constraints: its words and tokens, as ids: those of all rows, or those of each; the banned ones are the same.
         eos_id: what `forced_eos` ends an output with, after `max_new_tokens`, a number a row.
         writing: the rules of the network.
     """
     own = writing or WritingConfig()
     rules = [rule(config, eos_id) for options, rule in RULES.items() if config.changes(*options)]
-    banned = (*constraints.banned, *own.banned, *((token,) for token in own.suppressed))
+    prefixes = [one.prefix for one in constraints]
+    banned = (*constraints[0].banned, *own.banned, *((token,) for token in own.suppressed))
     if banned:
         rules.append(Banned(banned))
     if own.suppressed_first:
-        rules.append(SuppressedAt(len(constraints.prefix), own.suppressed_first))
-    if constraints.continuing:
-        rules.append(SuppressedAt(len(constraints.prefix), constraints.continuing))
+        rules.append(SuppressedAt(_one_or_each([len(prefix) for prefix in prefixes]), own.suppressed_first))
+    if continuing := next((one.continuing for one in constraints if one.continuing), ()):
+        ends = [len(one.prefix) if one.continuing else -1 for one in constraints]
+        rules.append(SuppressedAt(_one_or_each(ends), continuing))
     if config.forced_eos:
         rules.append(ForcedLast(eos_id, max_new_tokens))
     elif own.last is not None and not config.ignore_eos:
         rules.append(ForcedLast(own.last, max_new_tokens, certain=True))
-    if constraints.prefix:
+    if any(prefixes):
         certain = own.first is not None and config.forced_bos is None
-        rules.append(Forced(dict(enumerate(constraints.prefix)), certain))
+        rules.append(Forced(_one_or_each([dict(enumerate(prefix)) for prefix in prefixes]), certain))
     return (*rules, renormalized) if own.renormalized else tuple(rules)
+
+
+def _one_or_each(values: list[T]) -> T | list[T]:
+    """What a rule takes for all rows, or for each."""
+    return values[0] if len(values) == 1 else values
 
 
 def constraints_of(config: DecodingConfig, tokenizer: Tokenizer, writing: WritingConfig | None = None) -> Constraints:

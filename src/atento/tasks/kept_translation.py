@@ -17,7 +17,7 @@ from atento.text.keeping import Output, Outputs, Translate, keeping
 def translate_keeping(
     model: TaskModel,
     texts: Sequence[str],
-    write: Callable[[str, Sequence[str], int | None, int, TranslationOptions], list[list[WrittenText]]],
+    write: Callable[..., list[list[WrittenText]]],
     n_best: int | None,
     row: int,
     options: TranslationOptions,
@@ -25,7 +25,7 @@ def translate_keeping(
     """The translations of texts by a model, which keep what the options `glossary` and `protect` name.
 
     Args:
-        write: gives the outputs of a verb for texts, by the options that are left, and `prefix` and `required_words`.
+        write: gives the outputs of a verb for texts, by the options that are left and those of each text.
         n_best, row, options: as in `Model.translations`.
 
     Raises:
@@ -47,7 +47,7 @@ def translate_keeping(
             outputs: Outputs = end.value
             return [[replace(cast(WrittenText, one.made), text=one.text) for one in rows] for rows in outputs]
         if isinstance(asked, Translate):
-            written = write("translate", asked.texts, n_best, row, cast(TranslationOptions, options | asked.options))
+            written = write("translate", asked.texts, n_best, row, options, asked.own)
             answer = [[Output(one.text, one.hypothesis.score, one) for one in rows] for rows in written]
         else:
             answer = [word_links(model, source, output) for source, output in asked.pairs]

@@ -16,7 +16,7 @@ from atento.tasks.generation import Continuing, can_continue, prompt_template, p
 from atento.tasks.length_warnings import check_lengths, watched
 from atento.tasks.scoring import TokenScores, score_texts
 from atento.tasks.task_model import TaskModel, tokenizer_of
-from atento.tasks.text_writing import Writer
+from atento.tasks.text_writing import Writer, WrittenText
 from atento.tasks.translation import source_writer
 from atento.tasks.translation_languages import in_languages
 from atento.tasks.verb_calls import Texts, listed
@@ -65,6 +65,22 @@ def writer_of(
     # a text without a letter or digit is its own translation
     shared |= {"words_only": model.copies and verb_of(task) == "translate", "longest": model.source_limit}
     return source_writer(network, tokenizer, decoding, steps, special_tokens=special_tokens, **shared)
+
+
+def write_outputs(
+    model: TaskModel,
+    task: str,
+    texts: Sequence[str],
+    n_best: int | None,
+    row: int,
+    options: DecodingOptions,
+    own: Sequence[DecodingOptions] = (),
+    *,
+    embedder: Callable[[str], Any],
+) -> list[list[WrittenText]]:
+    """What `writer_of` writes for texts; `own` has further options of each one, `prefix` and `required_words`."""
+    writers = [writer_of(model, task, n_best, options | each, embedder=embedder) for each in own or ({},)]
+    return writers[0].write(texts, row, each=[writer.constraints for writer in writers] if own else ())
 
 
 def stream_output(model: TaskModel, task: str, text: str, row: int, options: DecodingOptions) -> Iterator[str]:

@@ -82,7 +82,9 @@ class Writer:
         """The search, or sampling."""
         return strategy_of(self.decoding, self.text, self.utility)
 
-    def write(self, texts: Sequence[Any], first: int = 0, trace: Trace | None = None) -> list[list[WrittenText]]:
+    def write(
+        self, texts: Sequence[Any], first: int = 0, trace: Trace | None = None, each: Sequence[Constraints] = ()
+    ) -> list[list[WrittenText]]:
         """The outputs for each text, best first; a source that is not searched has one.
 
         The `n_best` outputs of a beam or of minimum Bayes risk have different texts; `_fill_up` searches again where a
@@ -95,16 +97,21 @@ class Writer:
             texts: as `encode` takes them.
             first: the number of the first one, where these are part of more.
             trace: records the search, for one text.
+            each: the constraints of each text, if these are not the writer's; all texts have the seed of the first.
 
         Raises:
             UsageError: a prompt that takes all positions of the network, a limit below the tokens that `constraints`
                 take, or a trace of several texts.
         """
-        results = self.written(self.encode(texts), first, trace)
+        results = self.written(self.encode(texts), first, trace, each)
         return results if self.is_prompt else [found or [self.unsearched(text)] for text, found in zip(texts, results)]
 
     def written(
-        self, inputs: Sequence[Sequence[int]], first: int = 0, trace: Trace | None = None
+        self,
+        inputs: Sequence[Sequence[int]],
+        first: int = 0,
+        trace: Trace | None = None,
+        each: Sequence[Constraints] = (),
     ) -> list[list[WrittenText]]:
         """As `write`, for inputs; one without ids has no outputs."""
         if trace is not None and len(inputs) != 1:
@@ -117,7 +124,9 @@ class Writer:
             strategy = beam = replace(beam, n_best=beam.width)
 
         def searched(rows: list[int], strategy: Strategy) -> list[list[WrittenText]]:
-            return self._searched([self.writing(inputs[row], first + row) for row in rows], strategy, trace, early)
+            own = [(each[row], first) if each else (None, first + row) for row in rows]
+            writings = [self.writing(inputs[row], seeded, must) for row, (must, seeded) in zip(rows, own)]
+            return self._searched(writings, strategy, trace, early)
 
         results: list[list[WrittenText]] = [[] for _ in inputs]
         for row, outputs in results_of(
@@ -143,13 +152,14 @@ class Writer:
         """What is searched for each text, each by itself; None: its output is `unsearched`."""
         return [self.writing(ids, first + n) if ids else None for n, ids in enumerate(self.encode(texts))]
 
-    def writing(self, ids: Sequence[int], row: int) -> "Writing":
-        """What is searched for text number `row`. Raises UsageError: as `write`."""
-        needed = self.constraints.length
+    def writing(self, ids: Sequence[int], row: int, constraints: Constraints | None = None) -> "Writing":
+        """What is searched for text number `row`, with constraints of its own or not. Raises UsageError: as `write`."""
+        constraints = constraints or self.constraints
+        needed = constraints.length
         limit = token_limit(
             len(ids), self.n_special, self.decoding, self.config, is_prompt=self.is_prompt, needed=needed
         )
-        return Writing(self, list(ids), limit, row_seed(self.decoding.seed, row))
+        return Writing(self, list(ids), limit, row_seed(self.decoding.seed, row), constraints)
 
     def unsearched(self, text: str) -> WrittenText:
         """The output of a source that has no ids: empty, or with `words_only` the text itself if it is not blank."""
@@ -165,7 +175,7 @@ class Writer:
 
     def request(self, writings: "Sequence[Writing]", trace: Trace | None = None) -> Request:
         """The options of a search for some texts side by side."""
-        decoding, required = self.decoding, self.constraints.required
+        decoding, each = self.decoding, [one.constraints for one in writings]
         limits = [one.max_new_tokens for one in writings]
         return Request(
             limits,
@@ -173,14 +183,14 @@ class Writer:
             (*(() if decoding.ignore_eos else self.config.eos_ids), *self.constraints.stop_ids),
             rules_of(
                 decoding,
-                self.constraints,
+                each[:1] if all(one == each[0] for one in each) else each,
                 eos_id=self.config.eos_id,
                 writing=self.config.writing,
                 max_new_tokens=limits,
             ),
             seeds=tuple(one.seed for one in writings),
             prompts=[one.ids for one in writings],
-            required=[required] * len(writings) if required else None,
+            required=[one.required for one in each] if any(one.required for one in each) else None,
             stop=StopStrings(self.text, decoding.stop) if decoding.stop else None,
             trace=trace,
         )
@@ -245,6 +255,7 @@ class Writing:
     ids: list[int]
     max_new_tokens: int
     seed: int
+    constraints: Constraints
 
     def tokens(self) -> Iterator[Token]:
         """The tokens of its output, by greedy search, one sample or a beam, as `decoding.stream.stream` gives them."""

@@ -3,7 +3,7 @@
 `keeping` asks for translations and alignments and knows no model, so that the service can ask its processes for them.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -27,10 +27,14 @@ Outputs = list[list[Output]]
 
 @dataclass(frozen=True)
 class Translate:
-    """Asks for the translations of texts, best first."""
+    """Asks for the translations of texts, best first.
+
+    `own` has options of each text, `prefix` and `required_words`; empty: none has. All texts, or none, have required
+    words.
+    """
 
     texts: list[str]
-    options: dict[str, object] = field(default_factory=dict)
+    own: list[dict[str, object]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -67,9 +71,10 @@ def keeping(texts: Sequence[str], glossary: Glossary | None, *, protect: bool) -
         again: Outputs = yield Translate([kept[number].bare for number in lost])
         for number, rows in zip(lost, again):
             outputs[number] = rows
-    for number, one in enumerate(kept):
-        if glossary is not None and (terms := glossary.find(one.bare)):
-            outputs[number] = [(yield from _with_terms(one.bare, outputs[number][0], terms))]
+    found = [] if glossary is None else [(number, glossary.find(one.bare)) for number, one in enumerate(kept)]
+    searches = {number: _with_terms(kept[number].bare, outputs[number][0], terms) for number, terms in found if terms}
+    for number, output in (yield from _side_by_side(searches)).items():
+        outputs[number] = [output]
     with_spans = [number for number, one in enumerate(kept) if one.spans]
     pairs = [(kept[number].bare, row.text) for number in with_spans for row in outputs[number]]
     links = iter((yield Align(pairs)) if pairs else ())
@@ -77,6 +82,33 @@ def keeping(texts: Sequence[str], glossary: Glossary | None, *, protect: bool) -
         one = kept[number]
         outputs[number] = [replace(row, text=one.joined(row.text, next(links))) for row in outputs[number]]
     return outputs
+
+
+def _side_by_side(searches: Mapping[int, Asking[Output]]) -> Asking[dict[int, Output]]:
+    """The results of several searches; what they ask in one round is asked at once."""
+    results, answers = dict[int, Output](), dict[int, Any](dict.fromkeys(searches))
+    while answers:
+        aligns, plain, required = dict[int, Align](), dict[int, Translate](), dict[int, Translate]()
+        for number, answer in answers.items():
+            try:
+                asked = searches[number].send(answer)
+            except StopIteration as end:
+                results[number] = end.value
+                continue
+            if isinstance(asked, Align):
+                aligns[number] = asked
+            else:
+                (required if "required_words" in asked.own[0] else plain)[number] = asked
+        answers = {}
+        if aligns:
+            links = iter((yield Align([pair for one in aligns.values() for pair in one.pairs])))
+            answers |= {number: [next(links) for _ in one.pairs] for number, one in aligns.items()}
+        for group in (plain, required):
+            texts = [text for one in group.values() for text in one.texts]
+            if texts:
+                outputs = iter((yield Translate(texts, [own for one in group.values() for own in one.own])))
+                answers |= {number: [next(outputs) for _ in one.texts] for number, one in group.items()}
+    return results
 
 
 def _with_terms(source: str, output: Output, terms: Sequence[Met]) -> Asking[Output]:
@@ -97,7 +129,7 @@ def _with_terms(source: str, output: Output, terms: Sequence[Met]) -> Asking[Out
             options: dict[str, object] = {"required_words": [met.term.forms[0] for met in lost]} | (
                 {"prefix": prefix} if prefix else {}
             )
-            ((output, *_),) = yield Translate([source], options)
+            ((output, *_),) = yield Translate([source], [options])
             lost = [met for met in terms if not met.term.is_in(output.text)]
         if not places and lost:
             share = round(len(output.text) * lost[0].start / len(source))
@@ -110,15 +142,12 @@ def _with_terms(source: str, output: Output, terms: Sequence[Met]) -> Asking[Out
 
 def _with_term(source: str, before: str, met: Met, rest: str) -> Asking[tuple[str, Output]]:
     """The beginning of a translation with a term in place of `rest`, in the form of the best score; and that."""
-    best: tuple[str, Output] | None = None
+    begun = []
     for form in met.term.forms[:MOST_FORMS]:
-        begun = before + (form[:1].upper() + form[1:] if rest[:1].isupper() else form)
-        begun += " " * has_spaces(form[-1])  # the word ends there
-        ((output, *_),) = yield Translate([source], {"prefix": begun})
-        if best is None or output.score > best[1].score:
-            best = begun, output
-    assert best is not None
-    return best
+        words = before + (form[:1].upper() + form[1:] if rest[:1].isupper() else form)
+        begun.append(words + " " * has_spaces(form[-1]))  # the word ends there
+    outputs: Outputs = yield Translate([source] * len(begun), [{"prefix": words} for words in begun])
+    return max(zip(begun, (rows[0] for rows in outputs)), key=lambda found: found[1].score)
 
 
 def _aligned(met: Met, links: Sequence[Link], least: int) -> int | None:

@@ -214,8 +214,10 @@ async def written_keeping(
             outputs: Outputs = end.value
             return [[output.text for output in rows] for rows in outputs]
         if isinstance(asked, Translate):
-            outcome = await work.run_in_parts(direction.model, _VERB, asked.texts, options | asked.options)
-            answer = [[Output(output["text"], output["score"]) for output in value] for value in outcome.values]
+            each = zip(([text] for text in asked.texts), asked.own) if asked.own else [(asked.texts, {})]
+            parts = [await work.run_in_parts(direction.model, _VERB, texts, options | own) for texts, own in each]
+            values = (value for outcome in parts for value in outcome.values)
+            answer = [[Output(output["text"], output["score"]) for output in value] for value in values]
         else:
             outcome = await work.run_in_parts(direction.model, "align", asked.pairs)
             answer = [[Link(**link) for link in links] for links in outcome.values]
