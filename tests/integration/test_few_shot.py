@@ -55,7 +55,7 @@ def test_one_line_trains_an_encoder_by_pairs_and_fits_a_head(encoder: Path, tmp_
     """The encoder is a run of its own; the head reads its pooling; the same call again changes nothing."""
     run = atento.train(recipe(encoder), data={"train": TEXTS}, out=tmp_path / "run", threads=1)
     vectors, model = atento.load(tmp_path / "run-vectors"), atento.load(run.folder)
-    assert vectors.config["objectives"] == ["cosine"] and run.step == 1
+    assert vectors.config["objectives"] == ["cosine"] and run.step == 1 and vectors.network.config.dropout == 0
     (head,) = model.network.config.heads
     assert head.pooling == "first" and not head.hidden
     texts = [text for text, _ in TEXTS]

@@ -16,6 +16,7 @@ from atento.runs.prepare import read_data
 
 _ROUNDS, _PAIRS = 20, 4000  # pairs of each kind that a text is in first, and pairs in all
 _TRAINING = {"batch_tokens": 16, "epochs": 1, "learning_rate": 2e-5, "schedule": "linear", "log_every": 20}
+_NO_DROPOUT = {"dropout": 0.0, "attention": {"dropout": 0.0}, "feed_forward": {"dropout": 0.0}}  # in one short pass
 _POOLINGS = ("mean", "first", "last")  # that a head can read
 
 
@@ -25,8 +26,8 @@ def vectors_recipe(
     """The recipe that trains the encoder, and its pairs of texts, with 1 for texts of one label and 0 for others.
 
     Every text is the first of up to 20 pairs of each kind, which are drawn by the seed: as many of one label as of two,
-    so that pairs repeat where labels have few texts. There are at most about 4,000 pairs, and one pass over them
-    (Tunstall et al. 2022, Efficient Few-Shot Learning Without Prompts).
+    so that pairs repeat where labels have few texts. There are at most about 4,000 pairs, and one pass over
+    them, without dropout (Tunstall et al. 2022, Efficient Few-Shot Learning Without Prompts).
 
     Raises:
         RecipeError: the task has no single texts with a label. DataError: a label with fewer than two different texts.
@@ -43,6 +44,7 @@ def vectors_recipe(
     vectors: dict[str, object] = {
         "task": EMBEDDING,
         "init": str(folder) if folder.exists() else init.model,
+        "network": _NO_DROPOUT,
         "objective": "cosine",
         "data": {"train": {"memory": "train"}, "max_len": recipe.data.max_len},
         "training": training,
