@@ -187,6 +187,13 @@ def test_tags_sets_numbers_and_vectors_are_learned(tmp_path: Path) -> None:
         assert taught[0] == pytest.approx(alone[0] / 2 + float(soft) / 2, rel=1e-4) and taught[1] == alone[1], task
 
 
+def test_a_teacher_that_reads_less_says_so_in_the_log(tmp_path: Path) -> None:
+    teacher = recipe(tokenizer={"kind": "byte"}, data={"train": {"memory": "train"}, "max_len": 12})
+    short = trained(teacher, TEXTS, tmp_path / "short")
+    run = trained(recipe(teacher=str(short), training=ONCE), TEXTS, tmp_path / "run")
+    assert f"warning: teacher {short}: 12 of 12 texts cut to 12 tokens" in (run / "train.log").read_text()
+
+
 def test_the_sources_of_a_mixture_have_their_own_records(teachers: list[Path], tmp_path: Path) -> None:
     """Of two sources with a share each, the outputs stand beside the records of each."""
     for name, rows in (("one", TEXTS[:5]), ("two", TEXTS[5:])):

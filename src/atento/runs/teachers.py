@@ -2,6 +2,7 @@
 
 import json
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -49,10 +50,13 @@ class Teacher:
         keys = [sha256(json.dumps(record).encode()).digest()[:16] for record in records]
         missing = [(key, record) for key, record in dict(zip(keys, records)).items() if key not in known]
         size = max(_LEAST, -(-len(missing) // _PARTS))
-        for start in range(0, len(missing), size):
-            part = missing[start : start + size]
-            known.update(zip(dict(part), compute([record for _, record in part])))
-            write_vectors(self.file, known)
+        with warnings.catch_warnings(record=True) as caught:
+            for start in range(0, len(missing), size):
+                part = missing[start : start + size]
+                known.update(zip(dict(part), compute([record for _, record in part])))
+                write_vectors(self.file, known)
+        for message in dict.fromkeys(str(warning.message) for warning in caught):
+            report(f"warning: teacher {self.name}: {message}")
         report(
             f"teacher {self.name}: outputs for {counted(len(records), 'record')}, {len(missing):,} computed, "
             f"the others from {self.file}, in {time.monotonic() - started:.1f} s"
