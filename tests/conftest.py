@@ -1,21 +1,23 @@
 """What all tests share: the mark `covering`, which leaves most of a large grid to the slow tier, and a frozen heap.
 
 Tests have one thread, as under `make test`: those that compare this process with another one want the same bits.
-Examples of hypothesis have no deadline: other work on the machine makes any of them late.
+Examples of hypothesis have no deadline: other work on the machine makes any of them late. They are 50 unless a test
+says otherwise.
 """
 
 import gc
 import os
 import resource
+import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 
 import pytest
 from hypothesis import settings
 
 gc.disable()  # while ten thousand tests are collected
-settings.register_profile("atento", deadline=None)
+settings.register_profile("atento", deadline=None, max_examples=50)
 settings.load_profile("atento")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported
 
@@ -30,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for grid in grids.values():
         mark = grid[0].get_closest_marker("covering")
         assert mark is not None
-        kept = covering([item.callspec.params for item in grid], *mark.args)
+        kept = covering([item.callspec.params for item in grid], *mark.args, **mark.kwargs)
         for number, item in enumerate(grid):
             if number not in kept:
                 item.add_marker(pytest.mark.slow)
@@ -52,12 +54,17 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(20_000, 10, 10)  # by default the youngest 700 objects are looked through
 
 
-def covering(cases: Sequence[Mapping[str, object]], values: int = 1) -> set[int]:
+def covering(
+    cases: Sequence[Mapping[str, object]], values: int = 1, of: Callable[..., Mapping[str, str]] | None = None
+) -> set[int]:
     """The numbers of some cases in which every value of every argument occurs, or every `values` of them together.
 
     Greedy: always the case that brings most of what is missing, of equals the one whose values occurred least.
-    Values are told apart by identity: a grid repeats the objects of its lists, which need not be hashable.
+    Values are told apart by identity: a grid repeats the objects of its lists, which need not be hashable. `of` gives
+    the texts that stand for the arguments of a case, such as the kind of its model.
     """
+    if of is not None:
+        cases = [{name: sys.intern(text) for name, text in of(**case).items()} for case in cases]
     brings = [
         {(*names, *(id(case[name]) for name in names)) for names in combinations(case, min(values, len(case)))}
         for case in cases

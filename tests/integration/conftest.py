@@ -1,5 +1,6 @@
 """What the tests of whole runs share: a fork server for command lines, small data, and tiny recipes."""
 
+import contextlib
 import functools
 import inspect
 import json
@@ -11,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -80,7 +82,7 @@ class ForkServer:
     """`atento ARGUMENTS` in a process of its own that need not import torch: some 20 ms instead of seconds."""
 
     def __init__(self, scratch: Path) -> None:
-        self.scratch, self.count = scratch, 0
+        self.scratch, self.count, self.lock = scratch, 0, Lock()
         self.process = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("forkserver.py"))],
             stdin=subprocess.PIPE,
@@ -94,9 +96,10 @@ class ForkServer:
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """One request, one answer."""
         assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
-        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+        with self.lock:
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+            answer: dict[str, Any] = json.loads(self.process.stdout.readline())
         return answer
 
     def start(
@@ -110,11 +113,13 @@ class ForkServer:
         record: Path | None = None,
         fault: str | None = None,
         test: str | None = None,
+        lasting: bool = False,
         **details: Any,
     ) -> Running:
         """Start a command, or a function of a test. `record` gets every training batch.
 
-        `fault`: a name of `forkserver.FAULTS`. `test`: module:function, with `details` as its arguments.
+        `fault`: a name of `forkserver.FAULTS`. `test`: module:function, with `details` as its arguments. `lasting`: it
+        is a service, which may run for long.
         """
         self.count += 1
         place = self.scratch / str(self.count)
@@ -137,6 +142,7 @@ class ForkServer:
             "record": record and str(record),
             "fault": fault,
             "test": test,
+            "lasting": lasting,
             "details": details,
         }
         return Running(self.ask(request)["pid"], self, out, err)
@@ -178,13 +184,24 @@ def scratch() -> Iterator[Path]:
     shutil.rmtree(path, ignore_errors=True)
 
 
+@functools.cache
+def fork_server() -> ForkServer:
+    """The fork server of this process, which starts when a test first asks for it."""
+    return ForkServer(Path(tempfile.mkdtemp(prefix="atento-commands-", dir=MEMORY)))
+
+
 @pytest.fixture(scope="session")
-def server(scratch: Path) -> Iterator[ForkServer]:
-    """The fork server; it starts when a test first asks for it."""
-    (scratch / "commands").mkdir()
-    made = ForkServer(scratch / "commands")
-    yield made
-    made.close()
+def server() -> ForkServer:
+    return fork_server()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_fork_server_stays() -> Iterator[None]:
+    """Behind all other fixtures, which may have started services."""
+    yield
+    if fork_server.cache_info().currsize:
+        fork_server().close()
+        shutil.rmtree(fork_server().scratch, ignore_errors=True)
 
 
 def write_tsv(path: Path, split: str, count: int, seed: int = 1) -> None:
@@ -266,18 +283,35 @@ class Chromium:
                 page.close()
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Chromium]:
-    """Chromium, for the tests of a file."""
+OPEN = contextlib.ExitStack()  # Chromium and what drives it
+
+
+@functools.cache
+def running_chromium() -> Chromium:
     playwright = pytest.importorskip(
         "playwright.sync_api", reason="needs Chromium and playwright: playwright is missing"
     )
     if not CHROMIUM.exists():
         pytest.skip(f"needs Chromium at {CHROMIUM}")
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=str(CHROMIUM), args=SWITCHES)
-        yield Chromium(opened)
-        opened.close()
+    started = OPEN.enter_context(playwright.sync_playwright())
+    opened = started.chromium.launch(executable_path=str(CHROMIUM), args=SWITCHES)
+    OPEN.callback(opened.close)
+    return Chromium(opened)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Close Chromium behind the tests of a file, or of all files of Studio: its driver keeps a loop of asyncio."""
+    names = [one.path.name for one in (item, nextitem) if one is not None]
+    if len(names) < 2 or not (names[0] == names[1] or all(name.startswith("test_studio") for name in names)):
+        running_chromium.cache_clear()
+        OPEN.close()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Chromium:
+    """Chromium, one for the tests of a file."""
+    return running_chromium()
 
 
 @pytest.fixture

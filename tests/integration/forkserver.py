@@ -3,26 +3,34 @@
 Requests and answers are one JSON object a line: {"argv": ..., "cwd": ...} -> {"pid": ...}; {"wait": pid, "seconds": s}
 -> {"status": ...}, negative for a signal, None while it runs. With {"test": "module:name"} the child runs that
 function of a test (`conftest.in_small_process`). The server itself uses no thread, so forking it is safe.
+
+Where a command starts an interpreter for a module of ours, such as a worker of the service, that is a fork too.
 """
 
+import asyncio
 import contextlib
 import faulthandler
 import gc
 import hashlib
-import importlib
+import importlib.util
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import replica_faults
 
 FAILED_TO_START = 99
+# Modules that have a process of their own, but for that of chat templates, whose memory has a limit.
+FORKED = ("atento_serve.engine.", "atento_serve.studio.", "atento.runs.search.", "atento.convert.")
+SERVICE = ("atento_serve.server", "atento_serve.engine.worker", "atento_serve.studio.screen_table")
 
 
 def main() -> None:
@@ -32,6 +40,7 @@ def main() -> None:
     import sacrebleu
     import safetensors.torch
     import torch._dynamo  # which making the first optimiser imports
+    import torch.profiler._cupti_monitor  # as do its first steps
     import typer.rich_utils  # for help
 
     import atento.cli.main
@@ -43,13 +52,17 @@ def main() -> None:
     with contextlib.suppress(ImportError):  # which every run of labelled data imports at its end
         import sklearn.feature_extraction.text
         import sklearn.linear_model
+        import sklearn.multiclass
+        import sklearn.preprocessing
 
         assert sklearn
 
-    atento.cli.main.application()  # imports the module of every command
+    typer.main.get_command(atento.cli.main.application())  # imports the module of every command
+    pydantic.TypeAdapter(int)  # the first one looks through all packages for plugins of pydantic
     assert torch.get_num_threads() == 1 and all(
         (numpy.ma, pydantic.dataclasses, sacrebleu, safetensors, typer.rich_utils)
     )
+    modules_are_forked()
     gc.collect()
     gc.freeze()  # a collection in a child would copy every page of what is imported
     answer({"ready": True})
@@ -58,6 +71,11 @@ def main() -> None:
         if "wait" in request:
             answer({"status": ended(request["wait"], request["seconds"])})
             continue
+        if request["lasting"] and SERVICE[0] not in sys.modules:
+            for name in SERVICE:
+                importlib.import_module(name)
+            gc.collect()
+            gc.freeze()
         pid = os.fork()
         if pid == 0:
             os._exit(run(request))
@@ -84,7 +102,6 @@ def ended(pid: int, seconds: float) -> int | None:
 
 def run(request: dict[str, Any]) -> int:
     """In the child: become the command, and say how a process that ran it would have ended."""
-    status = FAILED_TO_START
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.chdir(request["cwd"])
@@ -92,27 +109,41 @@ def run(request: dict[str, Any]) -> int:
         flags = (os.O_RDONLY, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         for number, (name, flag) in enumerate(zip(("stdin", "stdout", "stderr"), flags)):
             os.dup2(os.open(request[name], flag | os.O_NOCTTY, 0o666), number)
-        sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
-        sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
-        sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
-        faulthandler.dump_traceback_later(50, file=sys.stderr)  # what hangs says where
+        open_streams()
+        if not request["lasting"]:
+            faulthandler.dump_traceback_later(50, file=sys.stderr)  # what hangs says where
         sys.argv = ["atento", *request["argv"]]
         if request["record"]:
             record(request["record"])
         if request["fault"]:
             FAULTS[request["fault"]](**request["details"])
-        status = 1
         if request["test"]:
             module, _, name = request["test"].partition(":")
             arguments = {
                 key: Path(value) if isinstance(value, str) else value for key, value in request["details"].items()
             }
             function = getattr(importlib.import_module(module), name)
-            getattr(function, "__wrapped__", function)(**arguments)
-        else:
-            from atento.cli.main import main as command
+            return outcome(lambda: getattr(function, "__wrapped__", function)(**arguments))
+        from atento.cli.main import main as command
 
-            command()
+        return outcome(command)
+    except BaseException:
+        traceback.print_exc()
+    return FAILED_TO_START
+
+
+def open_streams() -> None:
+    """The standard streams of a process whose files 0, 1 and 2 have been replaced."""
+    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
+    sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
+
+
+def outcome(work: Callable[[], object]) -> int:
+    """The status with which an interpreter that does this would end."""
+    status = 1
+    try:
+        work()
         status = 0
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -124,6 +155,52 @@ def run(request: dict[str, Any]) -> int:
     except OSError:
         status = 120  # as the interpreter itself would end
     return status
+
+
+def modules_are_forked() -> None:
+    """From here on `python -m` with a module of `FORKED` is a fork of this process, which has imported most of it."""
+    real = subprocess._fork_exec  # type: ignore[attr-defined]
+
+    def fork_exec(arguments: Any, *rest: Any) -> int:
+        words = [os.fsdecode(word) for word in arguments]
+        if words[:2] != [sys.executable, "-m"] or not words[2].startswith(FORKED):
+            return int(real(arguments, *rest))
+        pid = os.fork()
+        if pid == 0:
+            gc.freeze()  # or what is collected here closes files whose numbers others have by then
+            os._exit(outcome(lambda: become(words[2:], *rest)))
+        return pid
+
+    subprocess._fork_exec = fork_exec  # type: ignore[attr-defined]
+
+
+def become(words: list[str], *given: Any) -> None:
+    """Be `python -m WORDS`; the rest are the arguments of `_posixsubprocess.fork_exec`."""
+    _, _, _, folder, environment, *files, _, _, _, session = given[:15]
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    asyncio._set_running_loop(None)  # of the process that asked
+    if session:
+        os.setsid()
+    for number, file in enumerate((files[0], files[3], files[5])):
+        if file != -1:
+            os.dup2(file, number)
+    os.closerange(3, 1 << 16)
+    if folder is not None:
+        os.chdir(folder)
+    if environment is not None:
+        os.environb.clear()
+        os.environb.update(pair.split(b"=", 1) for pair in environment)
+    open_streams()
+    with open("/proc/self/comm", "w") as name:  # noqa: PTH123  for `pgrep`
+        name.write(words[0].rpartition(".")[2])
+    spec = importlib.util.find_spec(words[0])
+    assert spec is not None and spec.loader is not None
+    sys.argv, main = [str(spec.origin), *words[1:]], ModuleType("__main__")
+    sys.modules["__main__"] = main
+    exec(spec.loader.get_code(words[0]), vars(main))  # type: ignore[attr-defined]
 
 
 def record(path: str) -> None:

@@ -1,11 +1,13 @@
 """What the tests of the service share: tiny random models in folders, and a real `atento serve` on a free port."""
 
 import json
+import math
 import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -13,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
 import httpx
 import torch
@@ -28,6 +30,7 @@ from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
 from atento_serve.chat.conversations import Conversations
 from atento_world import write
+from conftest import fork_server
 
 PAIRS = write("train", 40)
 SOURCES = [pair.source for pair in PAIRS]
@@ -92,11 +95,57 @@ def random_model(
     return Model(built.eval().requires_grad_(False), subwords, stored, None)
 
 
+class Forked:
+    """A command of the fork server with the members of `Popen` that tests of a service use.
+
+    Its standard error is a pipe with a name, which is opened by whoever reads it first.
+    """
+
+    def __init__(self, arguments: Sequence[str], environment: dict[str, str]) -> None:
+        server = fork_server()
+        self.folder = Path(tempfile.mkdtemp(dir=server.scratch))
+        os.mkfifo(self.folder / "stderr")
+        files = {name: self.folder / name for name in ("stdout", "stderr")}
+        self._running = server.start(*arguments, cwd=Path.cwd(), env=environment, lasting=True, **files)
+        self.pid, self.returncode = self._running.pid, cast(int | None, None)
+
+    @property
+    def stdout(self) -> TextIO:
+        return (self.folder / "stdout").open(encoding="utf-8")
+
+    @property
+    def stderr(self) -> TextIO:
+        return (self.folder / "stderr").open(encoding="utf-8", errors="replace")
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            self.returncode = self._running.status()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        while (status := self.poll()) is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("atento", timeout or 0.0)
+            time.sleep(0.005)
+        return status
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
 @dataclass
 class Served:
     """A running service, and the folders of its models."""
 
-    process: subprocess.Popen[str]
+    process: "subprocess.Popen[str] | Forked"
     url: str = ""
     folders: dict[str, Path] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
@@ -140,6 +189,10 @@ class Served:
         done = subprocess.run(["pgrep", "-P", str(self.process.pid)], capture_output=True, text=True, check=False)
         return [int(word) for word in done.stdout.split()]
 
+    def holds_torch(self, pid: int | None = None) -> bool:
+        """Whether the service, or one of its processes, has loaded PyTorch."""
+        return "libtorch" in Path(f"/proc/{pid or self.process.pid}/maps").read_text(encoding="utf-8")
+
     def end(self, number: int = signal.SIGTERM, seconds: float = 30.0) -> int:
         """Send a signal and return the exit status."""
         self.process.send_signal(number)
@@ -153,16 +206,25 @@ def served(
     environment: dict[str, str] | None = None,
     program: Sequence[str] = ("-m", "atento.cli.start"),
     command: str = "serve",
-    python: str | Path = sys.executable,
+    python: str | Path | None = None,
     port: int = 0,
 ) -> Iterator[Served]:
-    """A service with these arguments of `atento serve`, or another command, on a free port; `python` runs `program`."""
-    process = subprocess.Popen(
-        [str(python), *program, command, *arguments, "--port", str(port)],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"} | (environment or {}),
+    """A service with these arguments of `atento serve`, or another command, on a free port.
+
+    It is a child of the fork server, or where `python` is given an interpreter that runs `program`.
+    """
+    words = [command, *arguments, "--port", str(port)]
+    variables = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"} | (environment or {})
+    process: subprocess.Popen[str] | Forked = (
+        Forked(words, variables)
+        if python is None and "PYTHONPATH" not in (environment or {})
+        else subprocess.Popen(
+            [str(python or sys.executable), *program, *words],
+            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=variables,
+        )
     )
     service = Served(process)
     reader = threading.Thread(target=service.read, daemon=True)

@@ -257,7 +257,7 @@ CHARACTERS = {"filters": [[1, 16], [2, 16]], "n_highway": 1, "d_char": 8}
     [
         ({"architecture": "decoder", **TINY}, 90),
         pytest.param({"architecture": "encoder-decoder", **TINY}, 90, marks=pytest.mark.slow),
-        ({"preset": "gpt2", **TINY}, 60),
+        pytest.param({"preset": "gpt2", **TINY}, 60, marks=pytest.mark.slow),  # a decoder, as above
         ({"preset": "t5-small", **TINY, "attention": {"d_head": 16}}, 90),
         ({"architecture": "recurrent-seq2seq", "d_model": 32, "n_layers": 1, "dropout": 0.0, "recurrent": {}}, 45),
         ({"architecture": "recurrent-lm", "d_model": 32, "n_layers": 1, "dropout": 0.0, "recurrent": {}}, 45),

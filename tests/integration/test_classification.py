@@ -287,7 +287,7 @@ def test_fine_tuning_keeps_the_head_of_the_same_labels_and_lays_a_new_one_for_ot
     "network",
     [
         {"architecture": "encoder", **TINY},
-        {"architecture": "decoder", **TINY},
+        pytest.param({"architecture": "decoder", **TINY}, marks=pytest.mark.slow),  # as gpt2 below
         pytest.param({"architecture": "encoder-decoder", **TINY}, marks=pytest.mark.slow),
         {"preset": "gpt2", **TINY},
         {"preset": "t5-small", **TINY, "attention": {"d_head": 16}},

@@ -390,7 +390,7 @@ def broken_pipe(argv: list[str], cwd: Path, first: bool) -> tuple[int, bytes]:
 @pytest.mark.parametrize("first", [True, False])
 def test_closing_the_pipe_early_is_no_error(here: Path, first: bool) -> None:
     """`| head -1`, with much more to come than a pipe holds."""
-    (here / "long.txt").write_text("the cat sleeps\n" * 30_000, encoding="utf-8")
+    (here / "long.txt").write_text("the cat sleeps\n" * 8_000, encoding="utf-8")
     assert broken_pipe(["tokenizer", "encode", "run/tokenizer", "long.txt", "--json"], here, first) == (0, b"")
     assert broken_pipe(["config", "schema"], here, first) == (0, b"")
     assert broken_pipe(["--help"], here, first) == (0, b"")

@@ -266,7 +266,7 @@ def test_the_model_card_shows_the_verb(model: Model, tmp_path: Path) -> None:
 
 
 def test_the_route_counts_tokens_over_http(program: list[str], trained: TrainedRun, model: Model) -> None:
-    with served([str(trained.folder)], program=program) as service:
+    with served([str(trained.folder)], program=program, python=sys.executable) as service:
         texts = sentences(0, 3)
         assert model.tokenizer is not None
         counts = [len(model.tokenizer.encode(text)) for text in texts]

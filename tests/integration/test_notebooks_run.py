@@ -8,7 +8,7 @@ from nbclient import NotebookClient
 from tools import notebooks
 
 pytestmark = pytest.mark.integration
-QUICK = ("01-attention", "03-look-inside")  # how the names of the others begin
+QUICK = ("03-look-inside",)  # how the names of the others begin
 CASES = [
     pytest.param(source, marks=[] if source.stem.startswith(QUICK) else [pytest.mark.slow], id=source.stem)
     for source in notebooks.sources()

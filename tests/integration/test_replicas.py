@@ -328,7 +328,9 @@ def gone(pids: list[int]) -> bool:
     return set(states) <= {"Z"}
 
 
-@pytest.mark.parametrize("number, workers", [(signal.SIGINT, 0), (signal.SIGTERM, 2)])
+@pytest.mark.parametrize(
+    "number, workers", [(signal.SIGINT, 0), pytest.param(signal.SIGTERM, 2, marks=pytest.mark.slow)]
+)
 def test_a_signal_in_the_first_seconds_is_said_and_ends_all(place: Path, number: signal.Signals, workers: int) -> None:
     """While the launcher imports PyTorch, and while its processes do."""
     command = [sys.executable, "-m", "atento.cli.start", "train", "tiny.yaml", "--nproc", "2", "--out", "run"]

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ SCREENS = {
 
 
 def children(studio: Served, module: str = "model_process") -> list[int]:
-    command = ["pgrep", "-P", str(studio.process.pid), "-f", module]
+    command = ["pgrep", "-P", str(studio.process.pid), module]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return [int(word) for word in done.stdout.split()]
 
@@ -49,26 +50,18 @@ def test_the_page_is_quiet_and_asks_nobody_else(browser: Any, studio: Served) ->
     assert "default-src 'self'" in policy and "unsafe" not in policy and "require-trusted-types-for 'script'" in policy
 
 
-def test_the_process_that_answers_holds_no_torch(studio: Served) -> None:
-    studio.post("/studio/api/card", {"model": "lm"}).raise_for_status()
-    with httpx.stream("GET", f"{studio.url}/studio/api/runs?run=run") as stream:
-        assert next(stream.iter_lines()).startswith("id: ")
-    numbers = [studio.process.pid, *children(studio, "run_process"), *children(studio)]
-    maps = [Path(f"/proc/{number}/maps").read_text() for number in numbers]
-    assert ["libtorch" in one for one in maps] == [False, False, True]
-
-
-@pytest.mark.parametrize("model", ["lm", "en-pt", "encoder", "rnn", "rnn-lm", "llama"])
-def test_each_family_has_its_own_diagram(browser: Any, studio: Served, model: str) -> None:
-    seen = StudioPage(browser, studio).go("models", model=model)
-    network = atento.load(studio.folders[model]).network
-    seen.page.locator("#screen summary").click()
-    assert seen.page.locator("#screen pre").first.text_content() == network_text(describe(network))
-    image = seen.page.locator("img.diagram")
-    image.evaluate("image => image.decode()")
-    assert image.evaluate("image => image.naturalWidth") > 100
-    facts = str(seen.page.locator(".facts").text_content())
-    assert f"{sum(p.numel() for p in network.parameters()):,}" in facts
+def test_each_family_has_its_own_diagram(browser: Any, studio: Served) -> None:
+    seen = StudioPage(browser, studio)
+    for model in ("lm", "en-pt", "encoder", "rnn", "rnn-lm", "llama"):
+        seen.go("models", model=model)
+        network = atento.load(studio.folders[model]).network
+        seen.page.locator("#screen summary").click()
+        assert seen.page.locator("#screen pre").first.text_content() == network_text(describe(network)), model
+        image = seen.page.locator("img.diagram")
+        image.evaluate("image => image.decode()")
+        assert image.evaluate("image => image.naturalWidth") > 100, model
+        facts = str(seen.page.locator(".facts").text_content())
+        assert f"{sum(p.numel() for p in network.parameters()):,}" in facts, model
 
 
 def test_the_address_restores_the_view_and_the_back_button_undoes(browser: Any, studio: Served) -> None:
@@ -228,28 +221,35 @@ def test_what_the_routes_refuse(studio: Served) -> None:
 def test_the_service_shows_it_only_when_told_and_with_its_key_until_it_stops(
     browser: Any, studio: Served, service: Served
 ) -> None:
-    with served([str(studio.folders["lm"]), "--studio", "--api-key", "secret"]) as keyed:
+    words = [str(studio.folders["lm"]), "--studio", "--api-key", "secret"]
+    with served(words, python=sys.executable) as keyed:  # which no fork server has given PyTorch
         assert keyed.post("/studio/api/card", {"model": "lm"}).status_code == 401
         seen = StudioPage(browser, keyed).go("models")
         assert seen.problem == "the API key is missing or wrong: send `Authorization: Bearer KEY`"
         seen.page.locator(".problem input").fill("secret")
         seen.page.get_by_role("button", name="Use this key").click()
         assert seen.wait().problem == "" and seen.page.locator("img.diagram").is_visible()
+        assert not keyed.holds_torch() and any(map(keyed.holds_torch, keyed.workers()))
     seen.page.locator("[data-screen=heads]").click()
     assert seen.wait().problem.startswith("The service does not answer")
     assert service.get("/studio/").status_code == 404
 
 
-@pytest.mark.covering
-@pytest.mark.parametrize("screen", SCREENS)
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing(browser: Any, studio: Served, screen: str, theme: str) -> None:
+SLOW_HALF = pytest.mark.slow  # the gate has each screen and each theme, not each screen in each theme
+
+
+@pytest.mark.parametrize(
+    ("theme", "half"),
+    [("light", 0), ("dark", 1), *(pytest.param(*case, marks=SLOW_HALF) for case in (("light", 1), ("dark", 0)))],
+)
+def test_axe_finds_nothing(browser: Any, studio: Served, theme: str, half: int) -> None:
     pytest.importorskip("axe_playwright_python", reason="axe is not installed")
-    seen = StudioPage(browser, studio, color_scheme=theme, bypass_csp=True).go(screen, **SCREENS[screen])
-    assert seen.axe() == []
+    seen = StudioPage(browser, studio, color_scheme=theme, bypass_csp=True)
+    for screen in [*SCREENS][half::2]:
+        assert seen.go(screen, **SCREENS[screen]).axe() == [], screen
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=SLOW_HALF)])
 def test_axe_finds_nothing_where_a_screen_cannot_be_fed(browser: Any, studio: Served, theme: str) -> None:
     pytest.importorskip("axe_playwright_python", reason="axe is not installed")
     seen = StudioPage(browser, studio, color_scheme=theme, bypass_csp=True)
@@ -263,11 +263,10 @@ def test_it_fits_a_small_window(browser: Any, studio: Served) -> None:
         assert seen.page.evaluate("document.documentElement.scrollWidth") <= 360, screen
 
 
-@pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
-def test_the_weights_on_the_page_are_those_of_python(browser: Any, studio: Served, kind: str) -> None:
+def test_the_weights_on_the_page_are_those_of_python(browser: Any, studio: Served) -> None:
     record = atento.load(studio.folders["en-pt"]).attend(TEXT, "o gato")
-    seen = StudioPage(browser, studio).go("heads", model="en-pt", kind=kind, target="o gato")
-    for head, words in product((0, 1, "mean", "max"), (False, True)):
+    seen = StudioPage(browser, studio)
+    for kind, head, words in product(("encoder", "decoder", "cross"), (0, 1, "mean", "max"), (False, True)):
         seen.go("heads", model="en-pt", kind=kind, target="o gato", head=head, words=int(words))
         expected, rows = record.weights(0, head, kind), record.sides(kind)[0].tokens
         if words:
@@ -349,22 +348,21 @@ def test_each_view_of_heads_draws(browser: Any, studio: Served) -> None:
     assert seen.wait().state["head"] == "1" and "view" not in seen.state
 
 
-@pytest.mark.covering
-@pytest.mark.parametrize("form", ["png", "svg", "html", "json"])
-@pytest.mark.parametrize("screen", SCREENS)
-def test_what_is_saved_stands_alone(browser: Any, studio: Served, screen: str, form: str, tmp_path: Path) -> None:
-    seen = StudioPage(browser, studio).go(screen, **SCREENS[screen])
-    seen.page.locator(".save summary").click()
-    with seen.page.expect_download() as started:
-        seen.page.get_by_role("button", name=form.upper(), exact=True).click()
-    started.value.save_as(tmp_path / f"saved.{form}")
-    content = (tmp_path / f"saved.{form}").read_bytes()
+@pytest.mark.parametrize("turn", [0, *(pytest.param(turn, marks=pytest.mark.slow) for turn in (1, 2, 3))])
+def test_what_is_saved_stands_alone(browser: Any, studio: Served, turn: int, tmp_path: Path) -> None:
+    """Each screen in one form a turn; in the gate each form on two screens."""
+    seen, forms = StudioPage(browser, studio), ("png", "svg", "html", "json")
     starts = {"png": b"\x89PNG", "svg": b"<svg", "html": b"<!doctype html", "json": b"{"}
-    assert content.lower().startswith(starts[form].lower()) and len(content) > 500
-    if form in ("svg", "html"):
-        page = browser.new_page()
-        asked: list[str] = []
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto((tmp_path / f"saved.{form}").as_uri())
-        assert all(url.startswith(("file:", "data:")) for url in asked)
-        page.close()
+    page, asked = browser.new_page(), list[str]()
+    page.on("request", lambda request: asked.append(request.url))
+    for number, (screen, state) in enumerate(SCREENS.items()):
+        form = forms[(number + turn) % 4]
+        seen.go(screen, **state).page.locator(".save summary").click()
+        with seen.page.expect_download() as started:
+            seen.page.get_by_role("button", name=form.upper(), exact=True).click()
+        started.value.save_as(tmp_path / f"{screen}.{form}")
+        content = (tmp_path / f"{screen}.{form}").read_bytes()
+        assert content.lower().startswith(starts[form].lower()) and len(content) > 500, (screen, form)
+        if form in ("svg", "html"):
+            page.goto((tmp_path / f"{screen}.{form}").as_uri())
+    assert len(asked) >= 4 and all(url.startswith(("file:", "data:")) for url in asked)

@@ -18,18 +18,19 @@ from studio_page import TEXT, StudioPage
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.parametrize("badge", ["entropy", "distance", "own", "first", "previous", "special", "induction"])
-def test_heads_are_sorted_by_a_badge_that_is_python_s(browser: Any, studio: Served, badge: str) -> None:
-    seen = StudioPage(browser, studio).go("heads", model="llama", view="overview", badge=badge)
-    shown = seen.page.locator(".thumbs .badge")
-    found = shown.evaluate_all("all => all.map(one => [one.dataset.head, Number(one.textContent)])")
+def test_heads_are_sorted_by_a_badge_that_is_python_s(browser: Any, studio: Served) -> None:
+    seen = StudioPage(browser, studio)
     reports = atento.load(studio.folders["llama"]).attend(TEXT).report()
-    expected = {f"{one.layer}.{one.head}": getattr(one, badge) for one in reports}
-    assert len(found) == 4 and all(abs(value - expected[name]) < 1e-5 for name, value in found)
-    assert [value for _, value in found] == sorted((value for _, value in found), reverse=True)
-    seen.page.locator(".thumb").first.click()
-    state = seen.wait().state
-    assert f"{state.get('layer', 0)}.{state['head']}" == found[0][0]
+    for badge in ("entropy", "distance", "own", "first", "previous", "special", "induction"):
+        seen.go("heads", model="llama", view="overview", badge=badge)
+        shown = seen.page.locator(".thumbs .badge")
+        found = shown.evaluate_all("all => all.map(one => [one.dataset.head, Number(one.textContent)])")
+        expected = {f"{one.layer}.{one.head}": getattr(one, badge) for one in reports}
+        assert len(found) == 4 and all(abs(value - expected[name]) < 1e-5 for name, value in found), badge
+        assert [value for _, value in found] == sorted((value for _, value in found), reverse=True), badge
+        seen.page.locator(".thumb").first.click()
+        state = seen.wait().state
+        assert f"{state.get('layer', 0)}.{state['head']}" == found[0][0], badge
 
 
 def test_rollout_is_the_product_of_the_layers(browser: Any, studio: Served) -> None:

@@ -130,7 +130,9 @@ def test_the_merges_of_a_word_are_replayed_in_their_order(browser: Any, pieces: 
     assert seen.page.locator("#play").get_attribute("aria-pressed") == "false"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind not in ("bpe", "word"))) for kind in KINDS]
+)
 def test_one_that_is_trained_there_joins_the_columns(browser: Any, pieces: Served, kind: str) -> None:
     seen = StudioPage(browser, pieces).go("tokens", text=TEXT, model="lm")
     page = seen.page

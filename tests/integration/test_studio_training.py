@@ -2,9 +2,9 @@
 
 import asyncio
 import json
+import os
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 from starlette.requests import Request
@@ -26,6 +27,7 @@ from atento_serve.studio import run_stream
 from atento_serve.studio.run_curves import MOST_POINTS, Mark, RunCurves, thinned
 from atento_serve.studio.run_folders import found_runs
 from atento_serve.studio.run_process import Follower, FollowFields
+from conftest import ForkServer, Running
 from http_service import served, until
 from studio_page import StudioPage, events_at, write_run
 
@@ -71,39 +73,42 @@ def same_curves(seen: StudioPage, record: RunRecord) -> bool:
     return rows(seen, 0) == expected
 
 
-def train(folder: Path, log: Path) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "atento.cli.start", "train", "micro-world-en-pt", *SMALL, "--out", str(folder)]
-    return subprocess.Popen(command, stdout=log.open("ab"), stderr=subprocess.STDOUT)
+def train(server: ForkServer, folder: Path) -> Running:
+    words = ["train", "micro-world-en-pt", *SMALL, "--threads", "1", "--out", str(folder)]
+    return server.start(*words, cwd=folder.parent, lasting=True)
 
 
 def shows(seen: StudioPage, text: str, seconds: float = 60) -> None:
     seen.page.locator(".flags li", has_text=text).wait_for(timeout=1000 * seconds)
 
 
-def test_a_training_is_watched_while_it_runs_is_killed_and_goes_on(browser: Any, tmp_path: Path) -> None:
-    runs, log = tmp_path / "runs", tmp_path / "log"
+def test_a_training_is_watched_while_it_runs_is_killed_and_goes_on(
+    browser: Any, server: ForkServer, tmp_path: Path
+) -> None:
+    runs = tmp_path / "runs"
     runs.mkdir()
     with served([str(runs)], command="studio") as running:
         seen = StudioPage(browser, running).go("training")
         assert seen.problem.startswith("No run was given")
         assert seen.page.locator("[data-screen=training].off").count() == 1
-        process = train(runs / "live", log)
+        process = train(server, runs / "live")
         journal = runs / "live" / "metrics.jsonl"
         until(lambda: journal.exists() and len(read_journal(journal)) > 2, 120)
-        process.send_signal(signal.SIGSTOP)  # or it would end before a page that is slow to open shows it
+        os.kill(process.pid, signal.SIGSTOP)  # or it would end before a page that is slow to open shows it
         seen.page.reload()
         seen.wait()
         shows(seen, "of 100")
-        process.send_signal(signal.SIGCONT)
+        os.kill(process.pid, signal.SIGCONT)
         until(lambda: len(read_journal(journal)) > 20, 120)
-        process.kill()
-        process.wait()
+        os.kill(process.pid, signal.SIGKILL)
+        assert process.end().status == -signal.SIGKILL
         killed = read_run(runs / "live")
         assert not killed.finished and killed.step < 100
         until(lambda: same_curves(seen, killed))
-        process = train(runs / "live", log)  # cuts the events behind its checkpoint, and goes on
+        process = train(server, runs / "live")  # cuts the events behind its checkpoint, and goes on
         shows(seen, "live: 100 updates, ended.", 180)
-        assert process.wait(120) == 0, log.read_text()
+        done = process.end(120)
+        assert done.status == 0, done.stderr
         record = read_run(runs / "live")
         until(lambda: same_curves(seen, record))
         assert len(record.curve("loss", "train")) == 50
@@ -193,8 +198,14 @@ def test_only_what_the_command_line_named_is_read(tmp_path: Path) -> None:
     (told, data) = Follower([str(runs)]).follow(FollowFields(runs=names, marks=[]))
     assert "leads out of its folder" in told["errors"]["b"] and data == b"" and told["marks"] == {}
     assert all("is not there" in told["errors"][name] for name in names[1:])
-    with served([str(runs / "a"), "--api-key", "k"], command="studio") as running:
+    with served([str(runs / "a"), "--api-key", "k"], command="studio", python=sys.executable) as running:
         assert running.get("/studio/api/runs?run=a").status_code == 401
+        address = f"{running.url}/studio/api/runs?run=a"
+        with httpx.stream("GET", address, headers={"Authorization": "Bearer k"}) as stream:
+            assert next(stream.iter_lines()).startswith("id: ")
+        names = {pid: Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8") for pid in running.workers()}
+        (reader,) = [pid for pid, name in names.items() if "run_process" in name]
+        assert not running.holds_torch() and not running.holds_torch(reader)
 
 
 def curve(change: dict[str, Any] | None, name: str = "train.loss") -> list[list[float]]:

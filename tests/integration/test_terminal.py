@@ -1,11 +1,14 @@
 """Text of models, data and arguments cannot steer a terminal; a pipe gets results as they are."""
 
+import contextlib
 import json
 import os
 import pty
 import subprocess
 import sys
 import unicodedata
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,19 +20,10 @@ from atento.model import Model
 from atento.networks import build_network
 from atento.terminal import printable
 from atento.text import train_tokenizer
+from conftest import fork_server
 
 EVIL = "a\x1b[31m\x9b2J\x07\u202eb"
-RUN = """
-import json, sys
-from atento.cli.main import main
-for argv in json.loads(sys.argv[1]):
-    sys.argv = ["atento", *argv]
-    try:
-        main()
-    except SystemExit:
-        pass
-    sys.stdout.write("\\x1eend\\n")  # not ours: it arrives as it is
-"""
+RUN = "import pathlib, sys, test_terminal; test_terminal.run_all(pathlib.Path(sys.argv[1]))"
 # what is typed, with {} where the text is steered from; FILE holds it in every line, the model in its labels
 WALK = [
     ["classify", "model", "file.txt"],
@@ -60,6 +54,23 @@ WALK = [
     ["translate", "model", f"--{EVIL}"],
     ["translate", "model", f"--beam={EVIL}"],
 ]
+
+
+def run_all(commands: Path) -> None:
+    """In a process of its own: the command lines of a file."""
+    from atento.cli.main import main
+
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  as on a terminal
+    for argv in json.loads(commands.read_text(encoding="utf-8")):
+        sys.argv = ["atento", *argv]
+        with contextlib.suppress(SystemExit):
+            main()
+        sys.stdout.write("\x1eend\n")  # not ours: it arrives as it is
+
+
+def written(here: Path, commands: Sequence[list[str]]) -> Path:
+    (here / "commands.json").write_text(json.dumps(commands), encoding="utf-8")
+    return here / "commands.json"
 
 
 @pytest.fixture(scope="module")
@@ -98,22 +109,32 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def on_terminal(here: Path, *commands: list[str], term: str = "dumb") -> list[str]:
     """What a terminal gets from each command, as its standard output and standard error; a dumb one gets no bar."""
     ours, theirs = pty.openpty()
-    argv = [sys.executable, "-c", RUN, json.dumps(commands)]
-    environment = os.environ | {"TERM": term, "COLUMNS": "500"}
-    process = subprocess.Popen(argv, cwd=here, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, env=environment)
-    os.close(theirs)
-    content = b""
-    while True:
-        try:
-            part = os.read(ours, 1 << 16)
-        except OSError:  # the other end is closed
-            break
-        if not part:
-            break
-        content += part
+    terminal, file = Path(os.ttyname(theirs)), written(here, commands)
+    running = fork_server().start(
+        cwd=here,
+        stdout=terminal,
+        stderr=terminal,
+        env={"TERM": term, "COLUMNS": "500"},
+        test="test_terminal:run_all",
+        commands=str(file),
+    )
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(read_all, ours)
+        status = running.status(60)
+        os.close(theirs)
+        content = reading.result()
     os.close(ours)
-    assert process.wait(60) == 0
+    assert status == 0
     return content.decode("utf-8").replace("\r\n", "\n").split("\x1eend\n")[:-1]
+
+
+def read_all(file: int) -> bytes:
+    """All that comes until the other end of a terminal is closed."""
+    content = b""
+    with contextlib.suppress(OSError):
+        while part := os.read(file, 1 << 16):
+            content += part
+    return content
 
 
 def controls(text: str) -> set[str]:
@@ -138,8 +159,11 @@ def test_help_keeps_its_colours(here: Path) -> None:
 
 def test_files_and_pipes_get_text_as_it_is(here: Path) -> None:
     commands = [["classify", "model", "file.txt"], ["classify", EVIL, "file.txt"]]
-    argv = [sys.executable, "-c", RUN, json.dumps(commands)]
-    done = subprocess.run(argv, cwd=here, capture_output=True, encoding="utf-8", check=True, timeout=60)
+    argv = [sys.executable, "-c", RUN, str(written(here, commands))]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    done = subprocess.run(
+        argv, cwd=here, capture_output=True, encoding="utf-8", check=True, timeout=60, env=environment
+    )
     labels = done.stdout.partition("\x1eend\n")[0].splitlines()
     assert len(labels) == 2 and all(line.startswith(EVIL) for line in labels), done
     assert EVIL in done.stderr

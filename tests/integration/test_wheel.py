@@ -69,6 +69,7 @@ def test_twine_finds_nothing_to_say(release: tuple[Path, Path]) -> None:
 
 @pytest.mark.slow
 def test_a_release_is_tried_as_make_dist_does(python: Path, wheel: Path, tmp_path: Path) -> None:
+    assert atento(python, "doctor", folder=tmp_path).returncode == 0
     said = tried(python, wheel, tmp_path)
     assert said[0].endswith(f"atento {atento_version}") and len(said) == 3 and "micro-world-en-pt" in said[2]
 
@@ -85,7 +86,6 @@ def test_what_is_installed_works_without_the_clone(python: Path, tmp_path: Path)
     assert done.stdout.count(str(python.parents[1])) == 2
     shipped = atento(python, "translate", "micro-world-en-pt", folder=tmp_path, text="the cat sleeps\nthe cat sleeps\n")
     assert (shipped.returncode, shipped.stdout) == (0, "O gato dorme\n" * 2), shipped.stderr
-    assert atento(python, "doctor", folder=tmp_path).returncode == 0
     checked = atento(python, "notes", "A3", folder=tmp_path)
     assert checked.returncode == 0, checked.stderr
     refused = atento(python, "bench", "decoding", folder=tmp_path)

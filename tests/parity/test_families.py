@@ -110,6 +110,16 @@ def test_c6_c8_c9_c16_loaded_equals_transformers(name: str, tmp_path: Path) -> N
         compare(model.network, other, side)
 
 
+HEADS = ("masked", "classification", "regression", "tagging", "answer", "pretraining")
+
+
+def told(name: str) -> dict[str, str]:
+    """The family and the head of a case; what is neither, such as a kind of positions, is a head of its own."""
+    family, _, rest = name.partition(" ")
+    return {"family": CASES[name][1].model_type, "head": rest if rest in HEADS else name if rest else family}
+
+
+@pytest.mark.covering(of=told)
 @pytest.mark.parametrize("name", CASES)
 def test_c16_saved_is_read_by_transformers(name: str, tmp_path: Path) -> None:
     """Out and in again: `from_pretrained` of the class that config.json names gives our outputs; nothing is missing."""

@@ -111,6 +111,7 @@ def writer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return found
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("case", SETTINGS)
 def test_outputs_are_those_of_generate(case: str, writer: Writer) -> None:
     writer.settle(SETTINGS[case])
@@ -195,6 +196,7 @@ def test_old_folders_have_the_settings_in_their_configuration(writer: Writer) ->
         config.write_text(before)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("case", ["forced", "several ends, beam", "bad words", "length"])
 def test_an_export_keeps_the_settings(case: str, writer: Writer, tmp_path: Path) -> None:
     writer.settle(SETTINGS[case])

@@ -111,7 +111,7 @@ def test_m3_leaks_planted_in_gpt2_are_found(kernel: str) -> None:
     assert right.ok and right.missing == []
 
 
-@KERNELS
+@pytest.mark.parametrize("kernel", [pytest.param("eager", marks=pytest.mark.slow), "sdpa"])
 def test_t5_encoder_decoder_and_what_the_decoder_reads_of_the_source(kernel: str) -> None:
     model = t5(kernel)
     mask = REAL.long()

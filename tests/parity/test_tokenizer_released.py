@@ -508,7 +508,7 @@ def test_d1_d2_the_ids_are_those_of_transformers_on_many_strings(
 def test_d2_hardly_any_subword_dropout_gives_the_same_ids(name: str, both: Callable[[str], Pair]) -> None:
     """Of every layout that has dropout: those that run SentencePiece refuse it."""
     ours, _ = both(name)
-    texts = [*strings()[::5], *(special * 40 for special in APART), "gato" * 80]
+    texts = [*strings()[::20], *(special * 40 for special in APART), "gato" * 80]
     try:
         sampled = ours.encode_batch(texts, dropout=1e-12)
     except CapabilityError:
@@ -522,7 +522,7 @@ def test_decode_is_that_of_transformers(name: str, both: Callable[[str], Pair]) 
     """But for the unknown, which we let be seen and they drop, so without it."""
     ours, peer = both(name)
     unknown = ours.specials.get("unk") if ours.specials.visible_ids else None
-    encoded = [[i for i in ids if i != unknown] for ids in ours.encode_batch(strings())]
+    encoded = [[i for i in ids if i != unknown] for ids in ours.encode_batch(strings()[::5])]
     encoded = [ours.with_specials(ids)[0] for ids in encoded]
     said = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}
     assert [ours.decode(ids) for ids in encoded] == [peer.decode(ids, **said) for ids in encoded]
@@ -592,7 +592,7 @@ def test_the_mask_of_fill_is_read_as_transformers_reads_it(name: str, both: Call
 def test_d4_offsets_point_at_the_piece(name: str, both: Callable[[str], Pair]) -> None:
     """In plain text every character but the blanks belongs to a piece, and a piece is the characters it points at."""
     ours, _ = both(name)
-    for text in sentences()[:150]:
+    for text in sentences()[:60]:
         encoded = ours.encode_with_offsets(text)
         assert encoded.ids == ours.encode(text)
         covered = {i for start, end in encoded.offsets for i in range(start, end)}
@@ -602,7 +602,7 @@ def test_d4_offsets_point_at_the_piece(name: str, both: Callable[[str], Pair]) -
             if text.isascii() and i != ours.specials.get("unk"):
                 shown = token.removeprefix("##").removesuffix("</w>").lstrip("▁Ġ")
                 assert shown.lower() == text[start:end].lower()
-    for text in strings()[:300]:
+    for text in strings()[:100]:
         encoded = ours.encode_with_offsets(text)
         assert all(0 <= start <= end <= len(text) for start, end in encoded.offsets)
 
@@ -667,7 +667,7 @@ def test_what_was_loaded_is_written_back_byte_for_byte(
         assert (tmp_path / file).read_bytes() == (folder / file).read_bytes()
     again = Tokenizer.load(tmp_path)  # without config.json, which is the model's
     assert again.fingerprint == ours.fingerprint and again.target.fingerprint == ours.target.fingerprint
-    assert again.encode_batch(strings()) == ours.encode_batch(strings())
+    assert again.encode_batch(strings()[::5]) == ours.encode_batch(strings()[::5])
     assert again.with_specials([7], [8]) == ours.with_specials([7], [8])
 
 
@@ -755,7 +755,7 @@ def test_w14_spaces_are_those_of_sentencepiece(name: str, one_space: bool, prefi
     model = spm_file(tmp_path, "spaces", **settings, **spaces)
     ours = Tokenizer.load(put(tmp_path / name, {file: model}))
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    plain = [text for text in strings() if text.isascii() and "--" not in text] + BLANKS
+    plain = [text for text in strings()[::3] if text.isascii() and "--" not in text] + BLANKS
     for text in [*plain, *(f"  {text} " for text in sentences()[:100])]:
         ids = processor.encode(text)
         if name in ("xlm-roberta", "mbart"):

@@ -119,7 +119,7 @@ STRATEGIES = [Greedy(), Beam(4, n_best=4), Sample(n=3), MBR("chrf", (Sample(n=2)
 def test_plain_and_captured_steps_write_what_the_cpu_writes(name: str, strategy: Any, twin: None) -> None:
     network = network_of(ALL[name])
     ids, real = inputs([5, 9, 1, 9], "left" if name in DECODERS else "right")
-    arguments: dict[str, Any] = {"max_new_tokens": [6, 4, 20, 10], "seed": 5}
+    arguments: dict[str, Any] = {"max_new_tokens": [6, 4, 9, 5], "seed": 5}
     expected = generate(network, ids, strategy, token_mask=real, **arguments)
     on_gpu = network_of(ALL[name]).to("cuda:0")
     for source in (on_gpu, GraphStepFunction(on_gpu)):
@@ -205,7 +205,7 @@ def test_models_on_a_gpu_say_what_they_say_on_a_cpu(name: str, twin: None) -> No
 
 def test_searches_of_a_model_on_a_gpu_are_captured(twin: None) -> None:
     """Those that continue from their newest state; the exact search and drafts have plain steps, and all agree."""
-    texts = ["a dog sleeps .", "the cat runs ."]
+    texts = ["the cat runs ."]
     on_cpu, model = (atento.load("micro-world-en-pt", device=place) for place in ("cpu", "cuda:0"))
     assert isinstance(model.search_function(), GraphStepFunction)
     assert model.search_function() is model.search_function()

@@ -24,6 +24,12 @@ def test_grid(a, b, c, d, pytestconfig):
     with open(pytestconfig.rootpath / "ran", "a") as file:
         file.write(f"{{a[0]}} {{b}} {{c}} {{d}}\\n")
 
+@pytest.mark.covering(of=lambda e: {{"kind": e[:1]}})
+@pytest.mark.parametrize("e", ["k1", "k2", "m1"])
+def test_kinds(e, pytestconfig):
+    with open(pytestconfig.rootpath / "kinds", "a") as file:
+        file.write(e)
+
 def test_of_no_grid():
     pass
 """
@@ -52,6 +58,7 @@ def test_the_gate_runs_all_values_of_a_covering_grid_and_slow_the_rest(
         assert done.returncode == 0, done.stdout
         ran[tier] = (tmp_path / "ran").read_text(encoding="utf-8").splitlines()
         (tmp_path / "ran").unlink()
+    assert (tmp_path / "kinds").read_text(encoding="utf-8") == "k1m1k2"  # one of each kind, then the rest
     both = [tuple(line.split()) for line in ran["not slow"] + ran["slow"]]
     grid = itertools.product("012", "xy", [("1.5", "2.5"), ("3.5", "4.5")])
     assert sorted(both) == sorted((a, b, *rest) for a, b, rest in grid)

@@ -603,9 +603,8 @@ assert before == (torch.get_num_threads(), torch.get_default_dtype(), torch.init
     python(program, str(ROOT.parent), *modules)
 
 
-@pytest.mark.parametrize(
-    "command", ["--help", "--version", "train --help", "config check micro-world-en-pt", "recipes list", "score --help"]
-)
+# Others: `test_torch_is_loaded_only_to_run_a_network` in test_cli_commands.py.
+@pytest.mark.parametrize("command", ["config check micro-world-en-pt", "score --help"])
 def test_light_commands_load_no_torch(command: str) -> None:
     program = """
 import sys

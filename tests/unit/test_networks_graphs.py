@@ -85,10 +85,10 @@ def test_h12_fixed_shapes_write_what_the_plain_steps_write(name: str, strategy: 
 @pytest.mark.parametrize("name", ALL)
 def test_h12_a_recorded_step_can_be_replayed_with_other_numbers(name: str) -> None:
     network = network_of(ALL[name])
-    ids, real = inputs([5, 9, 1], "left" if name in DECODERS else "right")
+    ids, real = inputs([5, 1], "left" if name in DECODERS else "right")
     step_function = Replayed(network)
     found = [
-        generate(one, ids, Beam(2), max_new_tokens=9, token_mask=real, eos_id=())[0][0].ids
+        generate(one, ids, Beam(2), max_new_tokens=6, token_mask=real, eos_id=())[0][0].ids
         for one in (network, step_function)
     ]
     assert found[0] == found[1] and step_function.recorded == 1

@@ -450,6 +450,7 @@ FAULTS: list[tuple[Fault, str]] = [
 ]
 
 
+@pytest.mark.covering(of=lambda fault, row: {"row": row})
 @pytest.mark.parametrize(("fault", "row"), FAULTS, ids=[f"{fault.__name__}-{row}" for fault, row in FAULTS])
 def test_w20_a_planted_fault_is_seen_by_its_row(monkeypatch: Patch, fault: Fault, row: str) -> None:
     fault(monkeypatch)

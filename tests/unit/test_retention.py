@@ -189,7 +189,7 @@ def quiet() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("quiet")
-@pytest.mark.parametrize("count", [70, pytest.param(200, marks=pytest.mark.slow)])  # each writes and damages files
+@pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.slow)])  # each writes and damages files
 def test_r6_random_histories(count: int) -> None:
     run_state_machine_as_test(Retention, settings=settings(CAMPAIGN, max_examples=count))
 
@@ -244,7 +244,7 @@ def test_r6_has_teeth(bug: str) -> None:
 @pytest.mark.usefixtures("quiet")
 def test_r6_teeth_bite_the_bug_alone() -> None:
     """The planted retention without its bug passes the same histories."""
-    histories_of(planted("none"), count=40)
+    histories_of(planted("none"), count=25)
 
 
 def test_keeps_the_newest_the_best_and_the_protected(tmp_path: Path) -> None:

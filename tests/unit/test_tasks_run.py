@@ -105,8 +105,7 @@ def test_the_process_is_left_as_it_was() -> None:
     handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)]
     gc.collect()
     files = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else None  # noqa: PTH208
-    for _ in range(2):
-        train("tiny.yaml", out="run", threads=1)
+    train("tiny.yaml", out="run", threads=1)
     gc.collect()
     assert torch.get_num_threads() == 2
     assert handlers == [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)]

@@ -1,8 +1,9 @@
 """Write a recipe: as YAML that reads back equal, as JSON Schema for editors, and as the difference from another."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -169,7 +170,18 @@ _Dumper.add_representer(tuple, yaml.SafeDumper.represent_list)
 
 
 def scalar_text(value: object) -> str:
-    """A value on one line, in flow style."""
+    """A value on one line, in flow style; simple values, of which a recipe has hundreds, are remembered."""
+    if value is None or type(value) in (bool, int, float, str):
+        return _remembered(value, repr(value))  # 0.0 and -0.0 are equal and not written alike
+    return _written(value)
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _remembered(value: Hashable, _: str) -> str:
+    return _written(value)
+
+
+def _written(value: object) -> str:
     text = yaml.dump(
         value, Dumper=_Dumper, default_flow_style=True, allow_unicode=True, width=float("inf"), sort_keys=False
     )

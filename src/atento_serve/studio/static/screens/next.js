@@ -18,7 +18,7 @@ class Next {
     this.written = make("p", { class: "written", id: "written" });
     this.list = make("div", {});
     this.stages = make("div", {});
-    this.strip = make("ol", { class: "chips", "aria-label": t("next.surprisal") });
+    this.strip = make("ol", { class: "chips", tabindex: 0, "aria-label": t("next.surprisal") });
     this.equivalent = folded(t("next.as_table"), () => this.table());
     this.element = make("div", {}, make("div", { class: "controls" }, Object.values(this.sliders).map((one) => one.element), this.seed),
       make("div", { class: "controls" }, this.draw, this.player, this.undo), this.written,
