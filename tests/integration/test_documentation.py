@@ -20,6 +20,7 @@ import atento
 from atento.config.reading.loading import load_recipe
 from atento.config.reading.recipe_layers import shipped
 from conftest import ForkServer, lines_of
+from published_translators import PUBLISHED, write_published
 from released_folders import write_released
 
 pytestmark = pytest.mark.integration
@@ -59,6 +60,10 @@ HUB = {
     "openai-community/gpt2": "gpt2",
     "google-t5/t5-small": "t5",
     "Helsinki-NLP/opus-mt-en-de": "marian",
+    "Helsinki-NLP/opus-mt-en-roa": "marian of languages",
+    "facebook/nllb-200-distilled-600M": "nllb",
+    "facebook/m2m100_418M": "m2m_100",
+    "facebook/mbart-large-50": "mbart50",
 }
 SLOW = {"search.md"}  # five searches, each with a process that imports torch; `test_search.py` runs the command
 ELSEWHERE = ("make ", "pip install ", ". .venv/bin/activate", "git clone ", "cd ", "python tools/")
@@ -184,7 +189,8 @@ def environment(words: Sequence[str] = (), folder: Path = ROOT) -> dict[str, str
 def hub(scratch: Path) -> Path:
     """A folder with the released models that the pages name, as folders with random weights."""
     for name, family in HUB.items():
-        write_released(family, scratch / "hub" / name)
+        write = write_published if family in PUBLISHED else write_released
+        write(family, scratch / "hub" / name)
     return scratch / "hub"
 
 

@@ -104,8 +104,10 @@ PUBLISHED: dict[str, Callable[[Path], Any]] = {
     "nllb": _nllb,
     "m2m_100": _m2m100,
     "mbart50": _mbart50,
-    "marian": _marian,
+    "marian of languages": _marian,
 }
+
+_AT_THE_END = {"nllb": 204, "m2m_100": 108, "mbart50": 53, "marian of languages": 3}  # rows of languages
 
 
 @torch.no_grad()
@@ -117,6 +119,8 @@ def write_published(name: str, folder: Path) -> Path:
     for key, parameter in network.named_parameters():
         if parameter.dim() > 1 and "embed_positions" not in key:
             parameter.normal_(std=0.5)
+    # as in trained models, languages are not written inside of an output
+    network.get_input_embeddings().weight[-_AT_THE_END.get(name, 1) :] *= 0.2
     network.save_pretrained(folder)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     _write(folder, "config.json", config | getattr(network, "old_keys", {}))

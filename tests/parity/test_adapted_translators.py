@@ -14,6 +14,7 @@ from atento.config.reading.loading import load_recipe
 from atento.errors import RecipeError
 from atento.models.transplant import is_by_token
 from atento.runs.prepare import read_data, tokenizer_and_network, training_batches
+from atento.text.glossary import Glossary, Term
 from atento.text.new_languages import in_languages
 from atento.text.tokenizer import Tokenizer
 from atento_world import write
@@ -32,7 +33,7 @@ LANGUAGES = {
     "m2m_100": ("en", "pt", "tyv", "__tyv__"),
     "mbart50": ("en_XX", "pt_XX", "tyv_RU", "tyv_RU"),
     "mbart": ("en_XX", "ro_RO", "tyv_RU", "tyv_RU"),
-    "marian": (None, "por", "glg", ">>glg<<"),
+    "marian of languages": (None, "por", "glg", ">>glg<<"),
 }
 Recipe = Callable[..., Path]
 
@@ -142,7 +143,7 @@ def _second(name: str) -> str:
 
 
 def _token_of(name: str, language: str) -> str:
-    return {"m2m_100": f"__{language}__", "marian": f">>{language}<<"}.get(name, language)
+    return {"m2m_100": f"__{language}__", "marian of languages": f">>{language}<<"}.get(name, language)
 
 
 @pytest.mark.parametrize("name", ["nllb", "m2m_100", "mbart50", "mbart"])
@@ -195,7 +196,7 @@ WRONG = [
         "'tyv' would be read as text: name it as the model names its languages, such as 'por_Latn'",
     ),
     ("mbart50", {"new_languages": {"tyv_Cyrl": "pt_XX"}}, {}, "'tyv_Cyrl' would be read as text"),
-    ("marian", {"new_languages": {"a b": "por"}}, {}, "'a b' would be read as text"),
+    ("marian of languages", {"new_languages": {"a b": "por"}}, {}, "'a b' would be read as text"),
     (
         "one-pair",
         {"new_languages": {"glg": "por"}},
@@ -205,7 +206,12 @@ WRONG = [
     ("one-pair", {}, {"target_language": "glg"}, "`data.target_language`: this model is not multilingual"),
     ("nllb", {}, {"source_language": "por"}, "`data.source_language`: the model has no language 'por'"),
     ("mbart50", {}, {"target_language": "por_Latn"}, "`data.target_language`: the model has no language 'por_Latn'"),
-    ("marian", {}, {"source_language": "eng"}, "`data.source_language`: this model is told the target language only"),
+    (
+        "marian of languages",
+        {},
+        {"source_language": "eng"},
+        "`data.source_language`: this model is told the target language only",
+    ),
 ]
 
 
@@ -237,3 +243,39 @@ def test_the_frame_of_nllb_is_that_of_its_settings(place: Path, tmp_path: Path) 
         file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")) | settings), encoding="utf-8")
         ours, peer = Tokenizer.load(folder), hf.AutoTokenizer.from_pretrained(folder)
         assert ours.with_specials(ours.encode("o gato"))[0] == peer("o gato")["input_ids"]
+
+
+@pytest.mark.parametrize("name", LANGUAGES)
+def test_terms_are_kept_behind_the_language(name: str, place: Path) -> None:
+    """Whole words, several of them, and what must not change; every output still begins with the target language."""
+    source, target, _, _ = LANGUAGES[name]
+    model, told = atento.load(place / name, device="cpu"), {"source_language": source, "target_language": target}
+    named: dict[str, Any] = {key: value for key, value in told.items() if value is not None}
+    terms = {"cat": "gata branca", "sleeps": "dorme muito"}
+    (row,) = model.translations(["The cat sleeps here."], max_new_tokens=40, glossary=terms, **named)
+    assert Glossary([Term(source, (form,)) for source, form in terms.items()]).report("cat sleeps", row[0].text) == {
+        "cat": True,
+        "sleeps": True,
+    }
+    assert model.tokenizer is not None
+    begins = name in ("nllb", "m2m_100", "mbart50")
+    first = model.tokenizer.specials.ids[_token_of(name, target)] if begins else None
+    assert first is None or row[0].hypothesis.ids[0] == first
+    whole = model.translate(
+        "See %1$s and <b>the cat</b>.", max_new_tokens=24, glossary={"cat": "gata"}, protect=True, **named
+    )
+    assert re.search(r"\bgata\b", whole) and all(part in whole for part in ("%1$s", "<b>", "</b>"))
+    # a required word that is over has no further letters
+    (free, over) = (
+        model.translate("a", max_new_tokens=9, beam=4, required_words=[word], **named) for word in ("gat", "gat ")
+    )
+    assert "gat" in free and re.search(r"\bgat\b", over)
+
+
+def test_a_term_in_capitals_that_the_vocabulary_lacks_is_written_without(place: Path) -> None:
+    """And where the beginning of an output cannot be written again, the output stays as it is."""
+    model = atento.load(place / "mbart", device="cpu")
+    assert model.tokenizer is not None and model.tokenizer.unk_id in model.tokenizer.encode("Gata")
+    texts = ["The cat sleeps here.", "the cat.", "A cat and a dog."]
+    for text, written in zip(texts, model.translate(texts, max_new_tokens=12, glossary={"cat": "gata"}), strict=True):
+        assert re.search(r"\bgata\b", written), text

@@ -192,6 +192,26 @@ class SuppressedAt:
         return torch.where(here.unsqueeze(1), forbidden, scores)
 
 
+@dataclass(frozen=True)
+class SuppressedBehind:
+    """Forbids tokens where one of some sequences was just written: those that would go on with a word that is over."""
+
+    sequences: Sequence[Sequence[Sequence[int]]]  # those of all rows, or of each
+    tokens: Sequence[int]
+    name = "suppressed behind a word"
+    forbids = True
+
+    def __call__(self, scores: Tensor, written: Written) -> Tensor:
+        """(R,V) -> (R,V)."""
+        each = [self.sequences[row if len(self.sequences) > 1 else 0] for row in written.rows]
+        ids = written.ids.tolist()
+        behind = [any(row[-len(one) :] == list(one) for one in own) for row, own in zip(ids, each, strict=True)]
+        if not any(behind):
+            return scores
+        without = scores.index_fill(-1, torch.tensor(list(self.tokens), device=scores.device), float("-inf"))
+        return torch.where(torch.tensor(behind, device=scores.device).unsqueeze(1), without, scores)
+
+
 def renormalized(scores: Tensor, written: Written) -> Tensor:
     """Log-probabilities (R,V) among the tokens that the rules before it leave."""
     return torch.log_softmax(scores, dim=-1)

@@ -1,6 +1,6 @@
 """The attention weights of one text or pair of texts, as a record that can be drawn."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -11,6 +11,7 @@ from atento.data.batches.special_tokens import special_tokens_of
 from atento.errors import CapabilityError, UsageError, counted
 from atento.inspection import AttentionRecord
 from atento.networks import Decoder, Encoder, EncoderDecoder, Network, RecurrentSeq2Seq
+from atento.text.templates import Template
 from atento.text.tokenizer import Tokenizer
 
 _MOST = 1 << 28  # weights of all layers and heads, of 4 bytes each
@@ -26,6 +27,8 @@ def attention_record(
     translate: Callable[[str], str],
     template: str | None = None,
     model_name: str = "",
+    special_tokens: Template | None = None,
+    begin: Sequence[int] = (),
 ) -> AttentionRecord:
     """Run the network once over a text, or a pair with a gold prefix, and record all layers and heads.
 
@@ -35,6 +38,8 @@ def attention_record(
     Args:
         target: the output of an encoder-decoder; None: what `translate` writes for the text.
         template: the special tokens around the text of an encoder or decoder; None: the tokenizer's own.
+        special_tokens: those around the source of an encoder-decoder; None: the usual ones.
+        begin: ids before the target, such as its language; they are among the tokens.
 
     Raises:
         UsageError: a blank text. CapabilityError: a target for a network that reads one text; no attention.
@@ -52,8 +57,9 @@ def attention_record(
     config = network.config
     device = next(network.parameters()).device
     output_tokenizer = tokenizer.target  # of another vocabulary in Marian's models, else the same
-    target_ids = output_tokenizer.encode(target)
-    source_ids, _ = special_tokens_of(config, tokenizer).apply(tokenizer.encode(text))
+    target_ids, begun = [*begin, *output_tokenizer.encode(target)], len(begin)
+    special_tokens = special_tokens or special_tokens_of(config, tokenizer)
+    source_ids, _ = special_tokens.apply(tokenizer.encode(text))
     _refuse_size(config, len(source_ids), 1 + len(target_ids))
     source = torch.tensor([source_ids], device=device)
     shifted = torch.tensor([[config.start_id, *target_ids]], device=device)
@@ -68,10 +74,10 @@ def attention_record(
     return AttentionRecord(
         tokens=output_tokenizer.tokens(shifted[0].tolist()),
         words=[-1, *_words(output_tokenizer, target_ids)],
-        special=[True] + [False] * len(target_ids),
+        special=[True] * (1 + begun) + [False] * (len(target_ids) - begun),
         output_tokens=output_tokenizer.tokens(output_ids),
         output_words=[*_words(output_tokenizer, target_ids), -1],
-        output_special=[False] * len(target_ids) + [True],
+        output_special=[True] * begun + [False] * (len(target_ids) - begun) + [True],
         source_tokens=tokenizer.tokens(source_ids),
         source_words=_words(tokenizer, source_ids),
         source_special=[token in special for token in source_ids],

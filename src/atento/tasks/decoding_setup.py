@@ -18,6 +18,7 @@ from atento.decoding.rules import (
     NoRepeatNGrams,
     RepetitionPenalty,
     SuppressedAt,
+    SuppressedBehind,
     renormalized,
 )
 from atento.decoding.strategies import Strategy
@@ -42,6 +43,8 @@ class Constraints:
         prefix: the ids that every output begins with.
         stop_ids: ids that end an output in addition to EOS.
         continuing: ids that would go on with the last word of the prefix, where that is over.
+        over: required sequences whose last word is over.
+        within: ids that would go on with that word.
     """
 
     banned: tuple[Ids, ...] = ()
@@ -49,6 +52,8 @@ class Constraints:
     prefix: Ids = ()
     stop_ids: Ids = ()
     continuing: Ids = ()
+    over: tuple[Ids, ...] = ()
+    within: Ids = ()
 
     @property
     def length(self) -> int:
@@ -141,6 +146,8 @@ def rules_of(
     if continuing := next((one.continuing for one in constraints if one.continuing), ()):
         ends = [len(one.prefix) if one.continuing else -1 for one in constraints]
         rules.append(SuppressedAt(_one_or_each(ends), continuing))
+    if within := next((one.within for one in constraints if one.within), ()):
+        rules.append(SuppressedBehind([one.over for one in constraints], within))
     if config.forced_eos:
         rules.append(ForcedLast(eos_id, max_new_tokens))
     elif own.last is not None and not config.ignore_eos:
@@ -187,7 +194,9 @@ def constraints_of(config: DecodingConfig, tokenizer: Tokenizer, writing: Writin
                 )
     stop_ids = tuple(_token(name, tokenizer, "stop_tokens") for name in config.stop_tokens)
     continuing = _continuing(tokenizer) if config.prefix.strip() and config.prefix[-1].isspace() else ()
-    return Constraints(tuple(dict.fromkeys(banned)), required, prefix, stop_ids, continuing)
+    over = tuple(ids for word, ids in zip(config.required_words, required) if word[-1:].isspace())
+    within = _continuing(tokenizer) if over else ()
+    return Constraints(tuple(dict.fromkeys(banned)), required, prefix, stop_ids, continuing, over, within)
 
 
 def _continuing(tokenizer: Tokenizer) -> Ids:

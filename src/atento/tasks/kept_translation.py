@@ -47,10 +47,20 @@ def translate_keeping(
             outputs: Outputs = end.value
             return [[replace(cast(WrittenText, one.made), text=one.text) for one in rows] for rows in outputs]
         if isinstance(asked, Translate):
-            written = write("translate", asked.texts, n_best, row, options, asked.own)
+
+            def search(texts: Sequence[str], own: Sequence[dict[str, object]]) -> list[list[WrittenText]]:
+                """The outputs of texts; none of a text whose options the vocabulary, or the room, does not allow."""
+                try:
+                    return write("translate", texts, n_best, row, options, own)
+                except UsageError:
+                    if not own:
+                        raise
+                    return [[]] if len(texts) == 1 else [search([a], [b])[0] for a, b in zip(texts, own)]
+
+            written = search(asked.texts, asked.own)
             answer = [[Output(one.text, one.hypothesis.score, one) for one in rows] for rows in written]
         else:
-            answer = [word_links(model, source, output) for source, output in asked.pairs]
+            answer = [word_links(model, source, output, options) for source, output in asked.pairs]
 
 
 def _check_writable(model: TaskModel, texts: Sequence[str], glossary: Glossary | None) -> None:

@@ -1,30 +1,43 @@
 """Which word of a source each word of its translation comes from, by cross-attention."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
 import numpy as np
 
+from atento.config.sections.decoding import DecodingConfig
 from atento.errors import CapabilityError
 from atento.inspection import AttentionRecord
 from atento.inspection.alignment import strongest_sources
 from atento.inspection.word_groups import merge_words
 from atento.tasks.attending import attention_record
+from atento.tasks.decoding_setup import constraints_of
 from atento.tasks.task_model import TaskModel, tokenizer_of
+from atento.tasks.translation_languages import in_languages
 from atento.text.kept_spans import Link
 from atento.text.tokenizer import Tokenizer
 
 
-def word_links(model: TaskModel, source: str, output: str) -> list[Link]:
+def word_links(
+    model: TaskModel, source: str, output: str, options: Mapping[str, Any] = MappingProxyType({})
+) -> list[Link]:
     """The words of an output with the source word that each attends to most, in the order of the output.
 
     It is the mean of the heads of the last layer but one, where translators align best (Garg et al. 2019,
     arXiv:1909.02074). A word is not linked with punctuation. Of a network without cross-attention, words are linked by
-    their place in their text.
+    their place in their text. The options of the call say the languages of a multilingual model.
     """
     tokenizer = tokenizer_of(model)
     sources, targets = _words(tokenizer, source), _words(tokenizer.target, output)
     if not sources or not targets:
         return []
     try:
-        found = _attended(attention_record(model.network, tokenizer, source, output, translate=str))
+        template, decoding = in_languages(model.network.config, tokenizer, options)
+        told, own = DecodingConfig(forced_bos=decoding.get("forced_bos")), model.network.config.writing
+        begin = constraints_of(told, tokenizer.target, own).prefix
+        named: dict[str, Any] = {"special_tokens": template, "begin": begin}
+        found = _attended(attention_record(model.network, tokenizer, source, output, translate=str, **named))
     except CapabilityError:
         places = np.linspace(0, len(sources) - 1, len(targets)).round().astype(int)
         found = [(list(sources)[place], word, 1.0) for place, word in zip(places, targets)]

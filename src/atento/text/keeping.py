@@ -30,7 +30,7 @@ class Translate:
     """Asks for the translations of texts, best first.
 
     `own` has options of each text, `prefix` and `required_words`; empty: none has. All texts, or none, have required
-    words.
+    words. A text has no output where the vocabulary, or the room, does not allow its options.
     """
 
     texts: list[str]
@@ -118,36 +118,48 @@ def _with_terms(source: str, output: Output, terms: Sequence[Met]) -> Asking[Out
     it. What has no aligned words is a required word of a search, and if more than the word is written in one, it is
     set where it stands in the source, in proportion.
     """
-    prefix = ""
+    prefix, stuck = "", False
     for attempt in range(2 * len(terms)):
         lost = [met for met in terms if not met.term.is_in(output.text)]
         if not lost:
             break
         (links,) = yield Align([(source, output.text)])
-        places = [(place, met) for met in lost if (place := _aligned(met, links, len(prefix))) is not None]
-        if not places and attempt < len(terms):
-            options: dict[str, object] = {"required_words": [met.term.forms[0] for met in lost]} | (
-                {"prefix": prefix} if prefix else {}
-            )
-            ((output, *_),) = yield Translate([source], [options])
+        aligned = [(place, met) for met in lost if (place := _aligned(met, links, len(prefix))) is not None]
+        places = [] if stuck else aligned
+        if not places and (stuck or attempt < len(terms)):
+            required = [_ended(met.term.forms[0]) for met in lost]
+            options: dict[str, object] = {"required_words": required} | ({"prefix": prefix} if prefix else {})
+            (rows,) = yield Translate([source], [options])
+            output = rows[0] if rows else output
             lost = [met for met in terms if not met.term.is_in(output.text)]
         if not places and lost:
             share = round(len(output.text) * lost[0].start / len(source))
             places = [(max(len(prefix), output.text.rfind(" ", 0, share) + 1), lost[0])]
         if places:
             place, met = min(places, key=lambda found: found[0])
-            prefix, output = yield from _with_term(source, output.text[:place], met, output.text[place:])
+            prefix, output = yield from _with_term(source, output, place, met)
+            stuck = not prefix
     return output
 
 
-def _with_term(source: str, before: str, met: Met, rest: str) -> Asking[tuple[str, Output]]:
-    """The beginning of a translation with a term in place of `rest`, in the form of the best score; and that."""
-    begun = []
-    for form in met.term.forms[:MOST_FORMS]:
-        words = before + (form[:1].upper() + form[1:] if rest[:1].isupper() else form)
-        begun.append(words + " " * has_spaces(form[-1]))  # the word ends there
-    outputs: Outputs = yield Translate([source] * len(begun), [{"prefix": words} for words in begun])
-    return max(zip(begun, (rows[0] for rows in outputs)), key=lambda found: found[1].score)
+def _with_term(source: str, output: Output, place: int, met: Met) -> Asking[tuple[str, Output]]:
+    """The beginning of a translation with a term in place of what follows, in the form of the best score; and that.
+
+    Where none can be written, in capitals as what it replaces or as it is, the output stays and the beginning is empty.
+    """
+    forms = met.term.forms[:MOST_FORMS]
+    capitals = [form[:1].upper() + form[1:] for form in forms] if output.text[place : place + 1].isupper() else []
+    for written in (capitals, forms) if capitals else (forms,):
+        begun = [output.text[:place] + _ended(form) for form in written]
+        outputs: Outputs = yield Translate([source] * len(begun), [{"prefix": one} for one in begun])
+        if found := [(one, rows[0]) for one, rows in zip(begun, outputs) if rows]:
+            return max(found, key=lambda one: one[1].score)
+    return "", output
+
+
+def _ended(form: str) -> str:
+    """A form whose last word is over, where its script has spaces."""
+    return form + " " * has_spaces(form[-1])
 
 
 def _aligned(met: Met, links: Sequence[Link], least: int) -> int | None:

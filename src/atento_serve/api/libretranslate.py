@@ -21,7 +21,7 @@ from atento_serve.http.body import FORMS, content_type, read_object
 from atento_serve.http.clients import Key
 from atento_serve.http.errors import LIBRETRANSLATE, ServiceError, wrong_field
 from atento_serve.http.fields import F, Fields, Texts, bounded, listed, read
-from atento_serve.http.request_jobs import Pointers, Work, check_texts, unless_gone
+from atento_serve.http.request_jobs import Outcome, Pointers, Work, check_texts, unless_gone
 from atento_serve.http.routes import accepts
 from atento_serve.http.service import Service
 
@@ -215,11 +215,17 @@ async def written_keeping(
             return [[output.text for output in rows] for rows in outputs]
         if isinstance(asked, Translate):
             each = zip(([text] for text in asked.texts), asked.own) if asked.own else [(asked.texts, {})]
-            parts = [await work.run_in_parts(direction.model, _VERB, texts, options | own) for texts, own in each]
-            values = (value for outcome in parts for value in outcome.values)
-            answer = [[Output(output["text"], output["score"]) for output in value] for value in values]
+            found = Outcome([])
+            for texts, own in each:
+                try:
+                    found.values += (await work.run_in_parts(direction.model, _VERB, texts, options | own)).values
+                except ServiceError as error:
+                    if not own or error.status != 422:  # else the vocabulary, or the room, does not allow its options
+                        raise
+                    found.values.append([])
+            answer = [[Output(output["text"], output["score"]) for output in value] for value in found.values]
         else:
-            outcome = await work.run_in_parts(direction.model, "align", asked.pairs)
+            outcome = await work.run_in_parts(direction.model, "align", asked.pairs, direction.options)
             answer = [[Link(**link) for link in links] for links in outcome.values]
 
 

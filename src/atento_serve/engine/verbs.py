@@ -116,7 +116,7 @@ def _detokenize(model: Model, items: Sequence[Any], options: Mapping[str, object
 
 
 def _align(model: Model, items: Sequence[Any], options: Mapping[str, object]) -> list[object]:
-    return [word_links(model, *pair) for pair in items]
+    return [word_links(model, source, output, options) for source, output in items]
 
 
 _CALLS: dict[str, Callable[[Model, Sequence[object], Mapping[str, object]], list[object]]] = {
