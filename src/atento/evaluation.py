@@ -20,7 +20,8 @@ from atento.data.records.memory import MemoryRecords
 from atento.data.records.reader import Records
 from atento.data.records.splits import Split, joined
 from atento.errors import AtentoWarning, CapabilityError, DataError, UsageError, counted, listed
-from atento.metrics import METRICS, Score, metric_named
+from atento.metrics import Score, metric_named
+from atento.metrics.metric_table import row_named
 from atento.model import Model, load
 from atento.models.configuration import answering_config
 from atento.precision import threads as thread_scope
@@ -225,7 +226,7 @@ def _check_metrics(names: Sequence[str], task: str, language: str | None) -> Non
     """Raises UsageError: a metric does not score the outputs of the task, or the language has no effect."""
     outputs = TASKS[task].outputs
     for name in names:
-        if not METRICS[name].scores(outputs):
+        if not row_named(name).scores(outputs):
             raise UsageError(f"metric {name} does not score {task}, whose outputs are {outputs}")
     if language is not None and not any(metric_options(name, language) for name in names):
         raise UsageError(f"`language` has no effect on {', '.join(names)}")

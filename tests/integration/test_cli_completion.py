@@ -46,7 +46,11 @@ def test_recipes_metrics_measurements_rows_and_presets_are_offered(server: ForkS
     assert offers(server, data, "atento score ") == [*METRICS, *LEARNED]
     assert offers(server, data, "atento evaluate m d --metrics bleu,ch") == ["bleu,chrf"]
     assert offers(server, data, "atento evaluate m d --fail-under bl") == ["bleu="]
-    assert offers(server, data, "atento translate m --mbr ") == [*UTILITIES, "embeddings:"]
+    assert offers(server, data, "atento translate m --mbr ") == [
+        *UTILITIES,
+        "embeddings:",
+        *(f"{name}:" for name in LEARNED),
+    ]
     assert offers(server, data, "atento bench de") == ["decoding"]
     assert offers(server, data, "atento notes ") == list(ROWS)
     assert offers(server, data, "atento translate m --precision ") == ["float32", "bfloat16", "int8", "float64"]

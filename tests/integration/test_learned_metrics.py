@@ -5,17 +5,22 @@ import os
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import typer
 from typer.testing import CliRunner, Result
 
+import atento
 from atento import load
 from atento.cli.commands.score import register
 from atento.convert.layouts import convert
 from atento.errors import AtentoError
 from atento.models.shipped import shipped_models
+from atento.tasks.learned_metrics import learned_metric
+from atento_world import write
 from comet_folders import CASES, write_comet
 
 OUTPUTS = ["The cat is on the mat.", "Good day.", ""]
@@ -193,3 +198,56 @@ def test_objects_of_lightning_are_left_out(files: Path, monkeypatch: pytest.Monk
         torch.save(torch.load(checkpoint, weights_only=True) | {"callbacks": {kept: one}}, checkpoint)
     convert(files / "theirs", files / "ours", "atento")
     assert (files / "ours" / "metric.safetensors").exists()
+
+
+def test_it_validates_and_evaluates(files: Path, comet: Path) -> None:
+    """A recipe names the folder behind a colon; references and sources are those of the records."""
+    metrics = [f"comet:{comet / 'comet'}", f"comet-kiwi:{comet / 'comet-kiwi'}"]
+    splits = {"train": "train", "valid": "valid", "test": "combinations"}
+    recipe: dict[str, Any] = {
+        "task": "translation",
+        "data": {name: [{"world": world, "count": 8}] for name, world in splits.items()},
+        "network": {"d_model": 8, "d_ff": 8, "n_heads": 1, "n_layers": 1},
+        "tokenizer": {"vocab_size": 300},
+        "training": {"steps": 1, "validate_every": 1},
+        "decoding": {"beam": 1, "max_new_tokens": 3},
+        "metrics": metrics,
+    }
+    run = atento.train(recipe, out="run")
+    assert run.test is not None and run.best is not None
+    pairs = [(one.source, one.target) for one in write("combinations", 8)]
+    scores = atento.evaluate(run.folder, pairs, metrics=metrics, beam=1, max_new_tokens=3)
+    assert {name: score.value for name, score in scores.items()} == pytest.approx(
+        {name: run.test[name] for name in metrics}, abs=1e-5
+    )
+    for wrong, sentence in {
+        "comet": "comet is computed by a model: name its folder, comet:FOLDER",
+        "comet:": "comet:FOLDER names a model folder: got none",
+    }.items():
+        with pytest.raises(AtentoError, match=f"recipe: {sentence}"):
+            atento.train(recipe | {"metrics": [wrong]}, out="never")
+    with pytest.raises(AtentoError, match="no model at nowhere"):
+        atento.train(recipe | {"metrics": ["bertscore:nowhere"]}, out="never")
+    with pytest.raises(AtentoError, match="comet:nowhere does not score classification"):
+        atento.evaluate(shipped_models()["micro-world-tense"], [("I see.", "past")], metrics="comet:nowhere")
+
+
+def test_it_chooses_among_candidates(comet: Path, encoder: str) -> None:
+    """Minimum Bayes risk by each learned metric; comet-kiwi ranks an n-best list."""
+    model, text = load("micro-world-en-pt"), "I see a cat."
+    beam: Any = {"candidates": 4, "candidates_from": "beam"}
+    kept: list[str] = []
+    model.translate(text, mbr=lambda ours, theirs: (kept.extend(ours), np.zeros((len(ours), len(theirs))))[1], **beam)
+    kiwi = learned_metric("comet-kiwi", comet / "comet-kiwi", device="cpu")
+    scores = kiwi(kept, sources=[text] * 4).per_sentence()
+    assert model.translate(text, mbr=f"comet-kiwi:{comet / 'comet-kiwi'}", **beam) == kept[int(np.argmax(scores))]
+    regression = learned_metric("comet", comet / "comet", device="cpu")
+    expected = {one: regression([one] * 4, kept, sources=[text] * 4).value for one in kept}
+    written = model.translations([text, "I see a dog."], mbr=f"comet:{comet / 'comet'}", **beam)[0][0]
+    assert written.text == max(expected, key=expected.__getitem__)
+    assert written.hypothesis.score == pytest.approx(expected[written.text], abs=1e-5)
+    assert model.translate(text, mbr=f"bertscore:{encoder}", **beam) in kept
+    with pytest.raises(AtentoError, match=r"`mbr` comet:MODEL names a model folder: got none"):
+        model.translate(text, mbr="comet")
+    with pytest.raises(AtentoError, match=r"'aggregated'|aggregated"):
+        model.translate(text, mbr=f"bertscore:{encoder}", mbr_method="aggregated", **beam)

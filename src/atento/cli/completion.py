@@ -111,9 +111,10 @@ def gates() -> Offers:
 
 def utilities() -> Offers:
     """Utilities of minimum Bayes risk."""
+    from atento.metrics.learned_table import LEARNED
     from atento.metrics.utilities import UTILITIES
 
-    return [*UTILITIES, "embeddings:"]
+    return [*UTILITIES, *(f"{name}:" for name in ("embeddings", *LEARNED))]
 
 
 def measurements() -> Offers:

@@ -51,7 +51,11 @@ def mbr(
     evidence = None if strategy.evidence is None else _pools(step_function, begin, first, strategy.evidence, request, 1)
     results: list[list[Hypothesis]] = []
     for row, pool in enumerate(pools):
-        ranking, pool = _ranking(pool, None if evidence is None else evidence[row], strategy, request.seeds[row])
+        utility = strategy.utility
+        if of_input := getattr(utility, "of_input", None):  # it reads what the outputs are of
+            utility = of_input(request.prompts[row])
+        of_row = replace(strategy, utility=utility)
+        ranking, pool = _ranking(pool, None if evidence is None else evidence[row], of_row, request.seeds[row])
         ranked = [replace(pool[index], score=float(ranking.expected[index])) for index in ranking.order]
         results.append(_different(ranked, strategy.text)[: strategy.n_best])
         if request.trace is not None and ranking.matrix is not None:

@@ -1,6 +1,6 @@
 """The metrics by name: what each scores, and which way is better."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -12,7 +12,7 @@ from atento.metrics.calibration import calibration_error
 from atento.metrics.class_sets import multilabel_f1, subset_accuracy
 from atento.metrics.classes import accuracy, f1, matthews, report
 from atento.metrics.correlation import pearson, spearman
-from atento.metrics.learned_table import LEARNED
+from atento.metrics.learned_table import LEARNED, learned_name
 from atento.metrics.output_kinds import Outputs
 from atento.metrics.rouge import rouge
 from atento.metrics.score import Score
@@ -79,14 +79,25 @@ def signed(name: str, value: float) -> float:
     return -value if lower_is_better(name) else value
 
 
-def metric_named(name: str) -> Callable[..., Score]:
-    """The function of the metric of that name.
+def row_named(name: str) -> Metric:
+    """The metric of that name; of a learned one, `NAME:FOLDER`, a row whose function `tasks/learned_metrics.py` has.
 
     Raises:
         UsageError: there is no such metric; the message lists the metrics.
     """
+    if name in METRICS:
+        return METRICS[name]
+    if learned_name(name) is not None:
+        return Metric(partial(_of_a_model, name))
     if name in LEARNED:
         raise UsageError(f"{name} is computed by a model: name its folder, {name}:FOLDER")
-    if name not in METRICS:
-        raise UsageError(f"unknown metric {name!r}{nearest(name, [*METRICS, *LEARNED])}")
-    return METRICS[name].score
+    raise UsageError(f"unknown metric {name!r}{nearest(name, [*METRICS, *LEARNED])}")
+
+
+def _of_a_model(name: str, predictions: Sequence[str], references: Sequence[str]) -> Score:
+    raise UsageError(f"{name} is computed by a model: atento.tasks.learned_metrics.learned_metric loads it")
+
+
+def metric_named(name: str) -> Callable[..., Score]:
+    """The function of the metric of that name. Raises UsageError: as `row_named`."""
+    return row_named(name).score

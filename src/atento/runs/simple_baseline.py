@@ -17,7 +17,8 @@ from atento.metrics import Score
 from atento.metrics.metric_table import signed
 from atento.runs.prepare import Data, read_data, training_labels
 from atento.runs.simple_learners import learners_of
-from atento.tasks.split_evaluation import metric_scores, prefixes_of, scores_by_prefix
+from atento.tasks.learned_metrics import load_learned
+from atento.tasks.split_evaluation import metric_scores, prefixes_of, scores_by_prefix, sources_of
 from atento.tasks.verb_table import VERBS, usual_metrics
 
 Scores = Mapping[str, Score]
@@ -137,13 +138,18 @@ def baseline_of(recipe: Recipe, data: Data, most: int | None = None) -> Baseline
         for name, split in splits.items():
             outputs, gold = predict(split), VERBS[str(spec.verb)].gold(split)
             by_prefix = scores_by_prefix(outputs, gold, recipe.metrics, split, prefixes)
-            scores[name][learner.name] = metric_scores(outputs, gold, recipe.metrics) | by_prefix
+            all_scores = metric_scores(outputs, gold, recipe.metrics, sources=sources_of(split))
+            scores[name][learner.name] = all_scores | by_prefix
     return Baseline(recipe.task, scores, missing, time.monotonic() - started)
 
 
 def with_usual_metrics(loaded: LoadedRecipe, train: Split) -> LoadedRecipe:
-    """Choose the metrics by the tags and the scores of the training data, where the recipe names none."""
+    """Choose the metrics by the tags and the scores of the training data, where the recipe names none.
+
+    The models of learned metrics are loaded here, before anything is computed.
+    """
     recipe, spec = loaded.recipe, TASKS[loaded.recipe.task]
+    load_learned(recipe.metrics)
     if not (spec.plain_metrics or spec.scored_metrics) or not loaded.origins["metrics"].startswith("task "):
         return loaded
     metrics = usual_metrics(spec, training_labels(recipe, train), train.columns)

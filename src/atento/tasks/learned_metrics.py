@@ -1,16 +1,17 @@
 """Learned metrics: the row of each, which makes it of a loaded model, and what calls them."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from atento.errors import UsageError, nearest
-from atento.metrics.learned_table import LEARNED, check_inputs, learned_score
+from atento.metrics.learned_table import LEARNED, check_inputs, learned_name, learned_score
 from atento.metrics.ngrams import Floats
 from atento.metrics.score import Score
 from atento.metrics.text import References, reference_streams
+from atento.metrics.utilities import Utility
 from atento.tasks.bert_score import BertScore
 from atento.tasks.comet_metrics import Comet, CometKiwi
 
@@ -67,6 +68,42 @@ class Learned:
         settings = [f"model:{Path(self.folder).name}", self.scores.settings, f"nrefs:{len(streams)}"]
         return learned_score(self.name, rows.tolist(), "|".join(filter(None, settings)))
 
+    def of_records(self, outputs: Sequence[str], gold: References, *, sources: Sequence[str] | None = None) -> Score:
+        """As a call, with references and sources left out where the metric does not read them."""
+        row = LEARNED[self.name]
+        return self(outputs, gold if row.references else (), sources=sources if row.source else None)
+
+
+@dataclass(frozen=True)
+class LearnedUtility:
+    """A learned metric as a utility of minimum Bayes risk.
+
+    Attributes:
+        scores: what computes it.
+        sources: the text of each source or prompt by its ids, for metrics that read it.
+    """
+
+    scores: SegmentScores
+    sources: dict[tuple[int, ...], str] = field(default_factory=dict)
+
+    def __call__(self, candidates: list[str], evidence: list[str]) -> Floats:
+        """The utilities (N,M) for a source that is not known."""
+        return self.scores.utilities(candidates, evidence, "")
+
+    def of_input(self, ids: Sequence[int]) -> Utility:
+        """The utility for the outputs of one input."""
+        return partial(self.scores.utilities, source=self.sources[tuple(ids)])
+
+    def remembering(self, encode: Callable[[Sequence[Any]], list[list[int]]]) -> Callable[..., list[list[int]]]:
+        """The function of texts -> ids that also keeps the texts."""
+
+        def encoded(texts: Sequence[Any]) -> list[list[int]]:
+            rows = encode(texts)
+            self.sources.update(zip(map(tuple, rows), texts))
+            return rows
+
+        return encoded
+
 
 def learned_metric(name: str, folder: str | Path, *, device: str = "auto", **options: Any) -> Learned:
     """The learned metric of that name, computed by the model in a folder.
@@ -89,3 +126,10 @@ def learned_metric(name: str, folder: str | Path, *, device: str = "auto", **opt
 def kept_metric(name: str, folder: str, **options: Any) -> Learned:
     """As `learned_metric`, loaded once in a process: validations read the same references again."""
     return learned_metric(name, folder, **options)
+
+
+def load_learned(metrics: Sequence[str]) -> None:
+    """Load the models of the learned metrics among these, before a run computes anything; errors as above."""
+    for name in metrics:
+        if ":" in name and (learned := learned_name(name)):
+            kept_metric(*learned)

@@ -1,18 +1,21 @@
 """The outputs that a loaded model writes: whether it does a task, the options of the call, the search."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, overload
 
 from atento.config.sections.decoding import DecodingConfig, DecodingOptions
 from atento.config.tables.tasks import TEXT_TO_TEXT, task_with, verb_of
 from atento.decoding import Beam, Greedy, Sample
 from atento.errors import CapabilityError, UsageError
+from atento.metrics.learned_table import LEARNED
 from atento.metrics.utilities import embedding_utility
 from atento.networks import Encoder, EncoderDecoder, RecurrentSeq2Seq
 from atento.tasks.call_options import decoding_for, one_output
 from atento.tasks.decoding_setup import Utility
 from atento.tasks.drafts import draft_of
 from atento.tasks.generation import Continuing, can_continue, prompt_template, prompt_writer
+from atento.tasks.learned_metrics import LearnedUtility, kept_metric
 from atento.tasks.length_warnings import check_lengths, watched
 from atento.tasks.scoring import TokenScores, score_texts
 from atento.tasks.task_model import TaskModel, tokenizer_of
@@ -61,10 +64,13 @@ def writer_of(
     }
     steps = model.step_function() if decoding.exact or shared["draft"] is not None else model.search_function()
     if isinstance(network, Continuing):
-        return prompt_writer(network, tokenizer, decoding, steps, prompt_template(network, model.config), **shared)
-    # a text without a letter or digit is its own translation
-    shared |= {"words_only": model.copies and verb_of(task) == "translate", "longest": model.source_limit}
-    return source_writer(network, tokenizer, decoding, steps, special_tokens=special_tokens, **shared)
+        writer = prompt_writer(network, tokenizer, decoding, steps, prompt_template(network, model.config), **shared)
+    else:
+        # a text without a letter or digit is its own translation
+        shared |= {"words_only": model.copies and verb_of(task) == "translate", "longest": model.source_limit}
+        writer = source_writer(network, tokenizer, decoding, steps, special_tokens=special_tokens, **shared)
+    remembering = getattr(shared["utility"], "remembering", None)  # of a metric that reads sources
+    return writer if remembering is None else replace(writer, encode=remembering(writer.encode))
 
 
 def write_outputs(
@@ -177,12 +183,16 @@ def network_for(model: TaskModel, task: str) -> EncoderDecoder | RecurrentSeq2Se
 
 
 def _utility(mbr: object, embedder: Callable[[str], Any] | None) -> Utility | None:
-    """The function that `mbr` compares texts with: itself, or vectors for "embeddings:MODEL"; None for a metric."""
-    if isinstance(mbr, str) and mbr.startswith("embeddings:"):
-        name = mbr.removeprefix("embeddings:")
+    """The function that `mbr` compares texts with: itself, vectors for "embeddings:MODEL", a learned metric for
+    "NAME:FOLDER"; None for another metric.
+    """
+    kind, colon, name = mbr.partition(":") if isinstance(mbr, str) else ("", "", "")
+    if kind in ("embeddings", *LEARNED) and (colon or kind in LEARNED):
         if not name:
-            raise UsageError("`mbr` embeddings:MODEL names a model folder: got none")
+            raise UsageError(f"`mbr` {kind}:MODEL names a model folder: got none")
         if embedder is None:
             raise UsageError(f"`mbr` {mbr} needs another model, which neither a stream nor the service loads")
-        return embedding_utility(embedder(name))
+        if kind == "embeddings":
+            return embedding_utility(embedder(name))
+        return LearnedUtility(kept_metric(kind, name).scores)
     return mbr if callable(mbr) else None

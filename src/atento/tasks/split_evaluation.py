@@ -3,9 +3,10 @@
 import inspect
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -22,10 +23,12 @@ from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation, long_texts_of
 from atento.data.records.splits import Split
 from atento.errors import AtentoWarning
-from atento.metrics import METRICS, Score, metric_named
+from atento.metrics import Score, metric_named
+from atento.metrics.learned_table import learned_name
 from atento.networks.interface import Network
 from atento.tasks.calibrating import Confidence, fit_confidence
 from atento.tasks.grouping import Share, all_results, batches_shared
+from atento.tasks.learned_metrics import kept_metric
 from atento.tasks.question_answering import learned_settings
 from atento.tasks.tag_sequences import scheme_of_labels
 from atento.tasks.task_model import TaskModel
@@ -124,8 +127,8 @@ def scored(
     verb = VERBS[str(TASKS[task].verb)]
     outputs, gold = verb.call(model, split, options), verb.gold(split)
     if more:
-        return metric_scores(outputs, [gold, *more], metrics, language), outputs, gold
-    scores = metric_scores(outputs, gold, metrics, language)
+        return metric_scores(outputs, [gold, *more], metrics, language, sources_of(split)), outputs, gold
+    scores = metric_scores(outputs, gold, metrics, language, sources_of(split))
     prefixes = [prefix for prefix in model.config.get("prefixes", []) if isinstance(prefix, str)]
     return scores | scores_by_prefix(outputs, gold, metrics, split, prefixes), outputs, gold
 
@@ -204,25 +207,40 @@ def scores_by_prefix(
     if sum(map(bool, rows.values())) > 1:
         for prefix, numbers in rows.items():
             if numbers:
-                part = metric_scores([outputs[row] for row in numbers], [gold[row] for row in numbers], metrics)
+                ours, right = [outputs[row] for row in numbers], [gold[row] for row in numbers]
+                part = metric_scores(ours, right, metrics, sources=[texts[row] for row in numbers])
                 scores |= {f"{name}[{prefix.strip()}]": score for name, score in part.items()}
     return scores
 
 
+def sources_of(split: Split) -> Sequence[str] | None:
+    """The sources of a split, which learned metrics may read; None: it has none."""
+    return split["source"] if "source" in split.columns else None
+
+
 def metric_scores(
-    outputs: Sequence[Any], gold: Sequence[object], metrics: Sequence[str], language: str | None = None
+    outputs: Sequence[Any],
+    gold: Sequence[object],
+    metrics: Sequence[str],
+    language: str | None = None,
+    sources: Sequence[str] | None = None,
 ) -> dict[str, Score]:
     """Score outputs against references with each metric; they are what the metrics' `outputs` say.
 
     Raises:
-        UsageError: an unknown metric.
+        UsageError: an unknown metric, or sources that a learned one needs are missing.
     """
-    return {name: metric_named(name)(outputs, gold, **metric_options(name, language)) for name in metrics}
+
+    def scorer(name: str) -> Callable[..., Score]:
+        learned = learned_name(name) if ":" in name else None
+        return partial(kept_metric(*learned).of_records, sources=sources) if learned else metric_named(name)
+
+    return {name: scorer(name)(outputs, gold, **metric_options(name, language)) for name in metrics}
 
 
 def metric_options(metric: str, language: str | None) -> dict[str, str]:
     """Return the options of a metric: the language, for those that depend on it."""
-    if language is None or "language" not in inspect.signature(METRICS[metric].score).parameters:
+    if language is None or "language" not in inspect.signature(metric_named(metric)).parameters:
         return {}
     return {"language": language}
 

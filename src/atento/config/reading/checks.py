@@ -19,8 +19,9 @@ from atento.config.tables.head_kinds import HEAD_KINDS, OF_TEXT
 from atento.config.tables.objective import OBJECTIVES
 from atento.config.tables.task_spec import TaskSpec
 from atento.config.tables.tasks import OTHER_NAMES, TASKS, objectives_of
-from atento.errors import RecipeError, counted, nearest
-from atento.metrics.metric_table import METRICS
+from atento.errors import RecipeError, UsageError, counted, nearest
+from atento.metrics.learned_table import LEARNED
+from atento.metrics.metric_table import METRICS, row_named
 
 SPLITS = ("train", "valid", "test")
 _OF_A_CLASSIFIER = ("training.seed", "training.precision", "training.keep")
@@ -88,7 +89,7 @@ def check(recipe: Recipe, reader: Reader) -> None:
     utility = recipe.decoding.mbr
     if utility is not None and utility not in UTILITIES:
         position = reader.origins.get("decoding.mbr", "decoding.mbr")
-        later = "; embeddings:MODEL is for using a model" if utility.startswith("embeddings:") else ""
+        later = f"; {utility.partition(':')[0]}:MODEL is for using a model" if ":" in utility else ""
         raise RecipeError(
             f"{position}: decoding.mbr: unknown utility {utility!r}{nearest(utility, list(UTILITIES))}{later}"
         )
@@ -140,7 +141,12 @@ def _check_metrics(recipe: Recipe, reader: Reader) -> None:
                 f"{position}: task {recipe.task} has no outputs that metrics score (its validation reports nll and "
                 f"perplexity): got {name!r}"
             )
-        if name not in known:
+        if outputs == "texts" and name.partition(":")[0] in LEARNED:  # NAME:FOLDER
+            try:
+                row_named(name)
+            except UsageError as error:
+                raise RecipeError(f"{position}: {error}") from None
+        elif name not in known:
             raise RecipeError(f"{position}: unknown metric {name!r}{nearest(name, known)}")
         if name in recipe.metrics[:number]:
             raise RecipeError(f"{position}: metrics names {name!r} twice")

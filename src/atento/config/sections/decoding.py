@@ -96,10 +96,11 @@ class DecodingConfig:
     sampling, Meister et al. 2023). [above 0, up to 1; 1: all]
     """
     mbr: str | None = of.mbr(
-        None, "Minimum Bayes risk by bleu, chrf, rouge, f1 or embeddings:MODEL.", metavar="UTILITY"
+        None, "Minimum Bayes risk by bleu, chrf, rouge, f1, embeddings:MODEL or comet:FOLDER.", metavar="UTILITY"
     )
     """Minimum-Bayes-risk decoding: write `candidates` outputs and choose the one with the highest mean utility: bleu,
-    chrf, rouge, rouge1, rouge2, f1, or, not in recipes, embeddings:MODEL. [null: off]
+    chrf, rouge, rouge1, rouge2, f1, or, not in recipes, embeddings:MODEL, comet:FOLDER, comet-kiwi:FOLDER or
+    bertscore:FOLDER. [null: off]
     """
     candidates: int = of.mbr(32, "Number of outputs that --mbr chooses from.", "be at least 1")
     """Number of outputs that `mbr` chooses from. [at least 1] Time grows with it."""
