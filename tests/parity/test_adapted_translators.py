@@ -245,6 +245,29 @@ def test_the_frame_of_nllb_is_that_of_its_settings(place: Path, tmp_path: Path) 
         assert ours.with_specials(ours.encode("o gato"))[0] == peer("o gato")["input_ids"]
 
 
+@pytest.mark.parametrize("name", ["nllb", "mbart50"])
+def test_a_given_output_is_read_behind_its_language(name: str, place: Path, recipe: Recipe, tmp_path: Path) -> None:
+    """In scores, attention and explanations, as the model was trained and writes."""
+    source, target = LANGUAGES[name][:2]
+    atento.train(recipe(name, {}, source_language=source, target_language=target), out=tmp_path / "run")
+    model = atento.load(tmp_path / "run", device="cpu")
+    assert model.tokenizer is not None
+    token = _token_of(name, target)
+    folder = model.save(tmp_path / "hf", layout="huggingface")
+    peer, network = hf.AutoTokenizer.from_pretrained(folder), hf.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    peer.tgt_lang = target
+    read = peer(PAIRS[0][0], text_target=PAIRS[0][1], return_tensors="pt")
+    with torch.no_grad():
+        theirs = network(**read).logits.log_softmax(-1)[0].gather(1, read["labels"][0][:, None])[1:, 0].tolist()
+    scores = model.score(*PAIRS[0])
+    assert scores.log_probs == pytest.approx(theirs, abs=1e-4) and token not in scores.tokens
+    record = model.attend(*PAIRS[0])
+    assert record.tokens[1] == record.output_tokens[0] == token
+    explained = model.explain(PAIRS[0][0], target=PAIRS[0][1], method="gradient-input")
+    given = model.explain(PAIRS[0][0], target=PAIRS[0][1], method="gradient-input", target_language=target)
+    assert explained.total == pytest.approx(given.total, abs=1e-6)
+
+
 @pytest.mark.parametrize("name", LANGUAGES)
 def test_terms_are_kept_behind_the_language(name: str, place: Path) -> None:
     """Whole words, several of them, and what must not change; every output still begins with the target language."""

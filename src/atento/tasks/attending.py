@@ -7,7 +7,7 @@ import torch
 import atento.inspection.decoding_page  # noqa: F401  notebooks show traces as its pages
 from atento.attention import observe
 from atento.config.sections.network import NetworkConfig
-from atento.data.batches.special_tokens import special_tokens_of
+from atento.data.batches.special_tokens import begin_of_outputs, special_tokens_of
 from atento.errors import CapabilityError, UsageError, counted
 from atento.inspection import AttentionRecord
 from atento.networks import Decoder, Encoder, EncoderDecoder, Network, RecurrentSeq2Seq
@@ -28,7 +28,7 @@ def attention_record(
     template: str | None = None,
     model_name: str = "",
     special_tokens: Template | None = None,
-    begin: Sequence[int] = (),
+    begin: Sequence[int] | None = None,
 ) -> AttentionRecord:
     """Run the network once over a text, or a pair with a gold prefix, and record all layers and heads.
 
@@ -39,7 +39,7 @@ def attention_record(
         target: the output of an encoder-decoder; None: what `translate` writes for the text.
         template: the special tokens around the text of an encoder or decoder; None: the tokenizer's own.
         special_tokens: those around the source of an encoder-decoder; None: the usual ones.
-        begin: ids before the target, such as its language; they are among the tokens.
+        begin: ids before the target, such as its language, which are among the tokens; None: as the network has it.
 
     Raises:
         UsageError: a blank text. CapabilityError: a target for a network that reads one text; no attention.
@@ -57,6 +57,7 @@ def attention_record(
     config = network.config
     device = next(network.parameters()).device
     output_tokenizer = tokenizer.target  # of another vocabulary in Marian's models, else the same
+    begin = begin_of_outputs(config) if begin is None else begin
     target_ids, begun = [*begin, *output_tokenizer.encode(target)], len(begin)
     special_tokens = special_tokens or special_tokens_of(config, tokenizer)
     source_ids, _ = special_tokens.apply(tokenizer.encode(text))

@@ -19,7 +19,7 @@ from atento.tasks.filling import mask_log_probs, predicts_masks, target_ids, why
 from atento.tasks.generation import prompt_mode, prompt_template
 from atento.tasks.model_outputs import network_for, writer_of
 from atento.tasks.task_model import TaskModel, tokenizer_of
-from atento.tasks.translation_languages import in_languages
+from atento.tasks.translation_languages import begin_in, in_languages
 
 
 def explained_output(model: TaskModel, verb: str, texts: Sequence[str], target: object, **named: object) -> Explained:
@@ -36,7 +36,8 @@ def explained_output(model: TaskModel, verb: str, texts: Sequence[str], target: 
         ids = [*output.hypothesis.ids, *([config.eos_id] if output.hypothesis.finished else [])]
         name = output.text
     else:
-        ids, name = [*written.encode(target), config.eos_id], target
+        ids, name = written.encode(target), target
+        ids = [*begin_in(config, tokenizer, options), *ids, config.eos_id] if ids else ids
     if not ids or ids == [config.eos_id]:
         raise UsageError("the output is empty, so there is nothing to explain")
     tokens, groups = of_ids(written, ids, "output"), TokenGroups()

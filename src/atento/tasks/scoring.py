@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from atento.data.batches.special_tokens import special_tokens_of
+from atento.data.batches.special_tokens import begin_of_outputs, special_tokens_of
 from atento.data.batches.store import Ragged
 from atento.decoding.contract import AnyStepFunction
 from atento.decoding.forced import forced_tokens
@@ -61,7 +61,7 @@ def score_texts(
         writer = tokenizer.target
         special_tokens = special_tokens_of(network.config, tokenizer)
         inputs = [special_tokens.apply(ids)[0] for ids in tokenizer.encode_batch(list(sources))]
-    outputs = writer.encode_batch(list(targets))
+    outputs, begin = writer.encode_batch(list(targets)), begin_of_outputs(network.config)
     joined = isinstance(network, Continuing)  # prompt and output share the positions
     ends = [len(target) + 1 for target in outputs]
     read = [n + m - 1 if joined else max(n, m) for n, m in zip(map(len, inputs), ends)]
@@ -72,7 +72,7 @@ def score_texts(
     for rows in by_length(lengths, _BATCH_TOKENS):
         ids = rows_of.padded(np.array(rows), pad_id)
         real = torch.arange(ids.shape[1]) < torch.tensor([len(inputs[row]) for row in rows])[:, None]
-        requested = [outputs[row] for row in rows]
+        requested = [[*begin, *outputs[row]] for row in rows]
         all_scores, tops = forced_tokens(
             plain_steps(network) if step_function is None else step_function,
             ids.to(device),
@@ -80,7 +80,8 @@ def score_texts(
             token_mask=real.to(device),
             top=top,
         )
-        for row, scores, best in zip(rows, all_scores, tops):
+        every = ((scores[len(begin) :], best[len(begin) :]) for scores, best in zip(all_scores, tops))
+        for row, (scores, best) in zip(rows, every):
             target = [*outputs[row], network.config.eos_id]
             named = [list(zip(writer.tokens(i for i, _ in place), (p for _, p in place))) for place in best]
             numbers = [[i for i, _ in place] for place in best]

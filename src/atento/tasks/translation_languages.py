@@ -7,7 +7,7 @@ from typing import Any
 from atento.config.sections.decoding import DecodingOptions
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.network_parts import WritingConfig
-from atento.data.batches.special_tokens import WITH_SOURCE, special_tokens_of
+from atento.data.batches.special_tokens import WITH_SOURCE, begin_of_outputs, special_tokens_of
 from atento.errors import CapabilityError, UsageError, nearest
 from atento.text.glossary import GlossaryLike
 from atento.text.languages import chooses_by_source, languages_of
@@ -68,6 +68,13 @@ def in_languages(
             raise CapabilityError(f"`target_language`: this model begins every output with {first}: got {target!r}")
         target_token = None
     return template, decoding if target_token is None else decoding | {"forced_bos": target_token}
+
+
+def begin_in(config: NetworkConfig, tokenizer: Tokenizer, options: Mapping[str, Any]) -> tuple[int, ...]:
+    """The ids that outputs begin with: the target language of the options, or what the network has."""
+    token = in_languages(config, tokenizer, options)[1].get("forced_bos")
+    number = None if token is None else tokenizer.target.token_id(token)
+    return begin_of_outputs(config) if number is None else (number,)
 
 
 def writing_in(config: NetworkConfig, tokenizer: Tokenizer, language: str | None, kept: int | None) -> NetworkConfig:

@@ -6,15 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from atento.config.sections.decoding import DecodingConfig
 from atento.errors import CapabilityError
 from atento.inspection import AttentionRecord
 from atento.inspection.alignment import strongest_sources
 from atento.inspection.word_groups import merge_words
 from atento.tasks.attending import attention_record
-from atento.tasks.decoding_setup import constraints_of
 from atento.tasks.task_model import TaskModel, tokenizer_of
-from atento.tasks.translation_languages import in_languages
+from atento.tasks.translation_languages import begin_in, in_languages
 from atento.text.kept_spans import Link
 from atento.text.tokenizer import Tokenizer
 
@@ -33,9 +31,8 @@ def word_links(
     if not sources or not targets:
         return []
     try:
-        template, decoding = in_languages(model.network.config, tokenizer, options)
-        told, own = DecodingConfig(forced_bos=decoding.get("forced_bos")), model.network.config.writing
-        begin = constraints_of(told, tokenizer.target, own).prefix
+        config = model.network.config
+        template, begin = in_languages(config, tokenizer, options)[0], begin_in(config, tokenizer, options)
         named: dict[str, Any] = {"special_tokens": template, "begin": begin}
         found = _attended(attention_record(model.network, tokenizer, source, output, translate=str, **named))
     except CapabilityError:

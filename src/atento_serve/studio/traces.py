@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from atento.data.batches.special_tokens import special_tokens_of
+from atento.data.batches.special_tokens import begin_of_outputs, special_tokens_of
 from atento.inspection import AttentionRecord
 from atento.inspection.figures.attention_map import kind_name
 from atento.inspection.maps import Side
@@ -108,7 +108,7 @@ def _trace(model: Model, text: str, target: str | None) -> Trace:
     if target is None:
         side = None if record is None else Side(record.tokens, record.words, record.special)
         return Trace(record, {"source": _tokens(tokenizer, text, source, side)}, None)
-    written = tokenizer.target.encode(target)
+    written = [*begin_of_outputs(network.config), *tokenizer.target.encode(target)]
     read = [network.config.start_id, *written]
     sides: list[Side | None] = [None, None, None]
     if record is not None:  # its own sides: by their words its weights are merged

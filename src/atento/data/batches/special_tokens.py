@@ -50,6 +50,11 @@ def prompt_length(config: EmbeddingConfig, tokenizer: Tokenizer, template: Templ
     return template.ends()[0] + len(tokenizer.encode(config.read("")))
 
 
+def begin_of_outputs(config: NetworkConfig) -> tuple[int, ...]:
+    """The ids that outputs begin with behind the start token, unless an option names others, such as a language."""
+    return () if config.writing is None or config.writing.first is None else (config.writing.first,)
+
+
 def begin_of(tokenizer: Tokenizer) -> list[int]:
     """What a text begins with in language modelling: BOS, or nothing where the tokenizer has none (Qwen)."""
     return [tokenizer.bos_id] if "bos" in tokenizer.specials.roles else []

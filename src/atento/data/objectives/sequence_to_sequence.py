@@ -15,7 +15,7 @@ from atento.config.tables.objective import ObjectiveConfig
 from atento.config.tables.tasks import TASKS
 from atento.data.batches.batch import Batch, Draw, PlannedBatches
 from atento.data.batches.planning import Rows
-from atento.data.batches.special_tokens import special_tokens_of
+from atento.data.batches.special_tokens import begin_of_outputs, special_tokens_of
 from atento.data.batches.store import EpochStores, MemoryStore, Ragged, Store
 from atento.data.objectives.preparation import Preparation, Report
 from atento.data.records.splits import Split, subset
@@ -121,8 +121,8 @@ def targets_of(
 ) -> list[list[int]]:
     """Encode targets, behind the token that all outputs of the network begin with; a blank text has no ids."""
     encoded = tokenizer.target.encode_batch(list(texts), dropout=dropout, seed=seed)
-    first = None if network.writing is None else network.writing.first
-    return encoded if first is None else [[first, *ids] if ids else [] for ids in encoded]
+    begin = begin_of_outputs(network)
+    return [[*begin, *ids] if ids else [] for ids in encoded] if begin else encoded
 
 
 def _store(source: list[list[int]], target: list[list[int]]) -> MemoryStore:
