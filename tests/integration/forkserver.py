@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -159,6 +160,7 @@ def outcome(work: Callable[[], object]) -> int:
 
 def modules_are_forked() -> None:
     """From here on `python -m` with a module of `FORKED` is a fork of this process, which has imported most of it."""
+    warnings.filterwarnings("ignore", ".*multi-threaded.*fork", DeprecationWarning)  # Python 3.12: of services
     real = subprocess._fork_exec  # type: ignore[attr-defined]
 
     def fork_exec(arguments: Any, *rest: Any) -> int:

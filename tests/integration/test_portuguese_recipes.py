@@ -127,6 +127,8 @@ def test_the_head_of_a_recipe_says_what_it_needs(name: str) -> None:
     assert f"{HUB[name]}" in text and "data.folder=" in text
 
 
+# `test_recipes_cli.py` reads all of them; here each model and each measure has its turn.
+@pytest.mark.covering(of=lambda name: {"model": str(HUB[name]), "measure": RIGHT[name][0]})
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_recipe_trains_and_is_scored(
     server: ForkServer, tmp_path: Path, sets: Path, hub: dict[str, Path], name: str
