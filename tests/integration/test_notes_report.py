@@ -47,11 +47,12 @@ def test_it_fits_a_small_window_and_axe_finds_nothing(browser: Any, report: Path
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
     files = sorted(report.glob("*.html"))
     assert len(files) == 6
-    for file in files[half::2]:
+    for number, file in enumerate(files):
         page = opened(browser, file, 360, theme)
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, file.name
-        found = axe.Axe().run(page).response["violations"]
-        assert [(one["id"], one["nodes"][0]["html"][:160]) for one in found] == [], file.name
+        if number % 2 == half:
+            found = axe.Axe().run(page).response["violations"]
+            assert [(one["id"], one["nodes"][0]["html"][:160]) for one in found] == [], file.name
 
 
 def test_no_text_of_a_drawing_leaves_it(browser: Any, report: Path) -> None:

@@ -69,7 +69,7 @@ def test_the_figures_are_of_the_package_s_models(browser: Any, small: Served) ->
     assert np.allclose([float(row[1].split(" ")[0]) for row in rows], [one.probability for one in found], atol=1e-5)
     seen.page.locator("#try").click()
     assert seen.wait().problem == "" and seen.page.locator("#masked").text_content() == "O <mask> vê a casa velha."
-    for chapter in (2, 5, 8, 10):
+    for chapter in range(1, 11):
         seen.go("tour", chapter=chapter).page.locator("#try").click()
         assert seen.wait().problem == "" and seen.state["screen"] != "tour", chapter
 

@@ -347,11 +347,7 @@ cli.main()
     ("failing", "said"),
     [
         ("preadv", "huggingface/model.safetensors cannot be read: Input/output error"),
-        pytest.param(
-            "strange",
-            "a file could not be read or written (fail; --debug shows where): Input/output error",
-            marks=pytest.mark.slow,
-        ),
+        ("strange", "a file could not be read or written (fail; --debug shows where): Input/output error"),
         ("stdout", "standard output: Input/output error"),
     ],
 )

@@ -154,14 +154,12 @@ def test_f1_the_loss_is_over_real_targets_alone() -> None:
     assert float(loss_of(network, noisy, Call(smoothing=0.1))[0].detach()) == pytest.approx(total, rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    "precision", [*(pytest.param(one, marks=pytest.mark.slow) for one in ("float32", "bfloat16")), "float16"]
-)
+@pytest.mark.parametrize("precision", [pytest.param("float32", marks=pytest.mark.slow), "bfloat16", "float16"])
 def test_g6_training_learns(precision: str) -> None:
-    """Sixty short pairs are learned by heart."""
+    """Of sixty short pairs: the loss falls by a third in sixty updates."""
     updater = Updater(make(), replace(CONFIG, weight_decay=0.0), precision)
-    means = train(updater, 120)
-    assert means[-1] < 0.6 * means[0]
+    means = train(updater, 60)
+    assert means[-1] < 0.75 * means[0]
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
