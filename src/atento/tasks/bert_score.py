@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from atento.inference.choose import reader
 from atento.metrics.ngrams import Floats
 from atento.networks.interface import layer_count
 from atento.tasks.text_vectors import TextReader, Vectors
@@ -34,6 +35,7 @@ class BertScore(TextReader):
             idf: weigh each token by its inverse document frequency in the references.
         """
         super().__init__(folder, device)
+        self.reader = reader(self.model.network)
         self.layer, self.idf = layer_count(layer, self.config.n_layers) - 1, idf
         self.settings = f"layer:{self.layer}|idf:{'yes' if idf else 'no'}|rescaled:no"
 

@@ -36,6 +36,7 @@ class CometReader(TextReader):
         mix: (N+1,) the weight of the embeddings and each layer.
     """
 
+    batch_tokens = 1024  # the vectors of all layers are in memory
     metric, parts = "", 0  # the name of the metric, and of how many vectors its network reads the concatenation
 
     def __init__(self, folder: str, device: str = "auto") -> None:

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atento.errors import CapabilityError
-from atento.inference.choose import reader
 from atento.models.load import load_model
 from atento.tasks.grouping import by_length
 from atento.tasks.task_model import TaskModel, tokenizer_of
@@ -16,7 +15,6 @@ from atento.tasks.text_embedding import token_rows
 from atento.text.lengths import pad_batch
 
 Vectors = NDArray[np.float32]
-_BATCH_TOKENS = 4096
 _MOST = 256 << 20  # bytes of vectors that are kept
 
 
@@ -25,11 +23,11 @@ class TextReader:
 
     Attributes:
         model: the model.
-        reader: its network, with packed weights on a CPU.
         settings: what changes the score, in one line.
+        batch_tokens: tokens computed at a time, padding included.
     """
 
-    settings = ""
+    settings, batch_tokens = "", 4096
 
     def __init__(self, folder: str, device: str = "auto") -> None:
         """Load the model of a folder; arguments and errors as in `atento.load`."""
@@ -37,7 +35,7 @@ class TextReader:
         if loaded.words is not None:
             raise CapabilityError(f"{folder} reads words, and learned metrics compare texts by their tokens")
         self.model = TaskModel(loaded.network, loaded.tokenizer, loaded.config, loaded.path, requested=folder)
-        self.config, self.reader = loaded.network.config, reader(loaded.network)
+        self.config = loaded.network.config
         self._kept: dict[str, Vectors] = {}
 
     def ids(self, texts: Sequence[str], longest: int | None = None) -> list[list[int]]:
@@ -64,7 +62,7 @@ class TextReader:
         """What `read` gives for each row of ids."""
         device = next(self.model.network.parameters()).device
         results = [np.zeros((0, self.config.d_model), dtype=np.float32)] * len(rows)
-        for batch in by_length(list(map(len, rows)), _BATCH_TOKENS):
+        for batch in by_length(list(map(len, rows)), self.batch_tokens):
             padded, real = pad_batch([rows[row] for row in batch], self.config.pad_id)
             read = self.read(torch.from_numpy(padded).to(device), torch.from_numpy(real).to(device))
             for row, vectors in zip(batch, read):
