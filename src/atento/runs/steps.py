@@ -255,6 +255,7 @@ def make_batches(setup: Setup) -> None:
         setup.data = _without_unreadable(setup)
     train = setup.data.train
     setup.batches = training_batches(recipe, setup.config, setup.tokenizer, train, setup.report, setup.teach)
+    setup.teach = None  # frees the teachers, but for those whose probabilities of tokens are still needed
     for part, name in (("valid", "data.held_out" if recipe.data.held_out else "data.valid"), ("test", "data.test")):
         split: Split | None = getattr(setup.data, part)
         if split is not None:
