@@ -96,7 +96,8 @@ def _beside(key: str) -> dict[str, Any]:
         return {"objective.0.kind": "bidirectional"}
     if key == "objective.0.matryoshka":
         return {"objective.0.kind": "multiple-negatives"}
-    return {"init.model": "runs/base"} if key.startswith("init.") else {}
+    section = key.partition(".")[0]
+    return {f"{section}.model": "runs/base"} if section in ("init", "teacher") else {}
 
 
 DEPTH = {"network.n_layers": 2}  # numbers of layers are held against it

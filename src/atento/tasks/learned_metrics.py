@@ -122,10 +122,16 @@ def learned_metric(name: str, folder: str | Path, *, device: str = "auto", **opt
     return Learned(name, str(folder), READERS[name](str(folder), device, **options))
 
 
+def kept_metric(name: str, folder: str, **options: object) -> Learned:
+    """As `learned_metric`, loaded once while its files stay as they are: validations read the same references again."""
+    files = sorted(Path(folder).iterdir()) if Path(folder).is_dir() else []
+    held = tuple((file.name, (about := file.stat()).st_size, about.st_mtime_ns) for file in files)
+    return _kept(held, name, folder, **options)
+
+
 @lru_cache(maxsize=4)
-def kept_metric(name: str, folder: str, **options: Any) -> Learned:
-    """As `learned_metric`, loaded once in a process: validations read the same references again."""
-    return learned_metric(name, folder, **options)
+def _kept(held: tuple[object, ...], name: str, folder: str, **options: object) -> Learned:
+    return learned_metric(name, folder, device="auto", **options)
 
 
 def load_learned(metrics: Sequence[str]) -> None:

@@ -26,7 +26,7 @@ EPILOG = (
     "atento score entity-f1 predicted.conll right.conll --scheme IOB2; "
     "atento score squad answers.json questions.json --language pt; "
     "atento score ndcg@10 my.run judgements.qrels --interval; "
-    "atento score bertscore output.pt reference.pt --model minilm"
+    "atento score bertscore output.pt reference.pt --model micro-world-mlm"
 )
 
 
