@@ -352,7 +352,10 @@ def test_v3_at_four_times_its_capacity_as_many_requests_are_answered_as_without_
     """Arrivals that do not wait for answers: what is accepted is in time, the rest is refused at once."""
     body = LONG | {"n": 4, "max_tokens": 128}
     limits = ["--limit", "in_flight=4", "--limit", "queue=8", "--deadline", "10"]
-    with served([str(folder / "lm"), *limits]) as service, httpx.Client(base_url=service.url, timeout=30) as client:
+    with (
+        served([str(folder / "lm"), *limits], python=sys.executable) as service,
+        httpx.Client(base_url=service.url, timeout=30) as client,
+    ):
 
         def timed(_: int) -> tuple[int, float]:
             began = time.monotonic()
@@ -388,7 +391,10 @@ def test_v5_a_hundred_slow_clients_delay_no_other(folder: Path) -> None:
     body = head[:-3] + b"Content-Type: application/json\r\nContent-Length: 500\r\n\r\n"
     limits = ["--limit", "header_seconds=5", "--limit", "body_seconds=10", "--limit", "idle_seconds=15"]
     good = LONG | {"n": 8, "max_tokens": 128}
-    with served([str(folder / "lm"), *limits]) as service, httpx.Client(base_url=service.url, timeout=30) as client:
+    with (
+        served([str(folder / "lm"), *limits], python=sys.executable) as service,
+        httpx.Client(base_url=service.url, timeout=30) as client,
+    ):
 
         def latencies() -> list[float]:
             found = []
