@@ -74,13 +74,14 @@ def held_out_rows(records: int, count: int, labels: Sequence[Collection[str]] = 
     """
     size = min(count, max(1, records // 10))
     block = max(1, min(_BLOCK, size // 4))
-    has_one_each = bool(labels) and all(len(own) == 1 for own in labels)
-    one_each = [next(iter(own)) for own in labels] if has_one_each else [""] * records
-    left, chosen = _shares(one_each, size), list[int]()
+    one_each = [next(iter(own)) for own in labels if len(own) == 1]
+    has_labels = bool(labels) and len(one_each) == records  # else there is no list as long as the data, which are large
+    left, chosen = _shares(one_each, size) if has_labels else Counter({"": size}), list[int]()
     for number in permutation(-(-records // block), _SEED).tolist():
         for row in range(number * block, min((number + 1) * block, records)):
-            if left[one_each[row]]:
-                left[one_each[row]] -= 1
+            label = one_each[row] if has_labels else ""
+            if left[label]:
+                left[label] -= 1
                 chosen.append(row)
         if len(chosen) == size:
             break
