@@ -1,4 +1,4 @@
-"""What all tests share: the mark `covering`, which leaves most of a large grid to the slow tier, and a frozen heap.
+"""What all tests share: the mark `covering`, which leaves most of a large grid to the slow tier, logs, a frozen heap.
 
 Tests have one thread, as under `make test`: those that compare this process with another one want the same bits.
 Examples of hypothesis have no deadline: other work on the machine makes any of them late. They are 50 unless a test
@@ -6,6 +6,7 @@ says otherwise.
 """
 
 import gc
+import logging
 import os
 import resource
 import sys
@@ -14,12 +15,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 
 import pytest
+from _pytest.logging import LogCaptureHandler, caplog_handler_key, catching_logs
 from hypothesis import settings
 
 gc.disable()  # while ten thousand tests are collected
 settings.register_profile("atento", deadline=None, max_examples=50)
 settings.load_profile("atento")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported
+# Instead of pytest's plugin (`-p no:logging`), which looks through thousands of loggers six times a test.
+SAID = LogCaptureHandler()
+logging.getLogger().addHandler(SAID)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
@@ -36,6 +41,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for number, item in enumerate(grid):
             if number not in kept:
                 item.add_marker(pytest.mark.slow)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """A test that fails shows what was logged in it."""
+    SAID.reset()
+    try:
+        return (yield)
+    finally:
+        item.add_report_section("call", "log", SAID.stream.getvalue())
+
+
+@pytest.fixture
+def caplog(request: pytest.FixtureRequest) -> Iterator[pytest.LogCaptureFixture]:
+    """That of pytest."""
+    handler = request.node.stash[caplog_handler_key] = LogCaptureHandler()
+    found = pytest.LogCaptureFixture(request.node, _ispytest=True)
+    with catching_logs(handler):
+        yield found
+    found._finalize()
 
 
 @pytest.fixture(autouse=True, scope="module")

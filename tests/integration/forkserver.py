@@ -15,6 +15,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -91,14 +92,13 @@ def answer(content: dict[str, Any]) -> None:
 
 def ended(pid: int, seconds: float) -> int | None:
     """How a child ended, or None if it still runs after that long."""
-    deadline = time.monotonic() + seconds
-    while True:
-        found, status = os.waitpid(pid, os.WNOHANG)
-        if found:
-            return os.waitstatus_to_exitcode(status)
-        if time.monotonic() > deadline:
+    watched = os.pidfd_open(pid)
+    try:
+        if not select.select([watched], [], [], seconds)[0]:
             return None
-        time.sleep(0.002)
+    finally:
+        os.close(watched)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def run(request: dict[str, Any]) -> int:
