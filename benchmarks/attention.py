@@ -10,7 +10,7 @@ import multiprocessing
 import multiprocessing.context
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -202,7 +202,7 @@ class Forecast:
         return f"would take about {expected:.0f} s" if expected > self.seconds else None
 
 
-def check_agreement(samples: dict[str, list[list[float]]], tolerance: float) -> None:
+def check_agreement(samples: Mapping[str, Sequence[Sequence[float] | Tensor]], tolerance: float) -> None:
     """Compare all contenders with the first, tensor by tensor, by the norm of the difference.
 
     Raises:
@@ -211,7 +211,7 @@ def check_agreement(samples: dict[str, list[list[float]]], tolerance: float) -> 
     (first, expected), *remaining = samples.items()
     for name, tensors in remaining:
         for number, (expected_values, values) in enumerate(zip(expected, tensors, strict=True)):
-            a, b = torch.tensor(expected_values), torch.tensor(values)
+            a, b = torch.as_tensor(expected_values), torch.as_tensor(values)
             difference = float((a - b).norm() / a.norm().clamp(min=1e-30))
             if not difference <= tolerance:  # so that NaN is refused
                 tensor_name = "output" if number == 0 else f"gradient {number}"

@@ -40,7 +40,7 @@ def test_a19_all_contenders_compute_the_same_output_and_gradients(setting: str, 
     found = {}
     for who in contenders(case(setting)):
         layer = MAKES[who](case(setting, precision=precision), given)
-        found[who] = [x.detach().flatten().float().tolist() for x in results(layer, given, False)]
+        found[who] = [x.detach().flatten().float() for x in results(layer, given, False)]
     assert set(PEERS_HERE) <= set(found) and "blocked" in found
     check_agreement(found, 1e-5 if precision == "float32" else TOLERANCE[precision])
 
