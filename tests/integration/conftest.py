@@ -1,11 +1,13 @@
 """What the tests of whole runs share: a fork server for command lines, small data, and tiny recipes."""
 
 import contextlib
+import ctypes
 import functools
 import inspect
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -18,7 +20,9 @@ from typing import Any
 import pytest
 
 from atento_world import write
+from forkserver import Module, modules_start_by
 
+SET_CHILD_SUBREAPER = 36  # of `prctl`
 CHROMIUM = Path("/usr/bin/chromium")
 SWITCHES = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -83,13 +87,16 @@ class ForkServer:
 
     def __init__(self, scratch: Path) -> None:
         self.scratch, self.count, self.lock = scratch, 0, Lock()
-        self.process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("forkserver.py"))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, **ENVIRONMENT},
-            text=True,
-        )
+        self.files, theirs = socket.socketpair()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, str(Path(__file__).with_name("forkserver.py")), str(theirs.fileno())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**os.environ, **ENVIRONMENT},
+                text=True,
+                pass_fds=[theirs.fileno()],
+            )
         assert self.process.stdout is not None
         assert json.loads(self.process.stdout.readline()) == {"ready": True}
 
@@ -147,6 +154,24 @@ class ForkServer:
         }
         return Running(self.ask(request)["pid"], self, out, err)
 
+    def become(self, module: Module) -> int:
+        """Start a module of ours as a child of this process."""
+        files = [number if file == -1 else file for number, file in enumerate(module.files)]
+        request = {
+            "words": module.words,
+            "folder": module.folder or str(Path.cwd()),
+            "environment": dict(os.environ) if module.environment is None else module.environment,
+            "session": module.session,
+            "lasting": True,
+        }
+        libc = ctypes.CDLL(None)
+        libc.prctl(SET_CHILD_SUBREAPER, 1)
+        try:
+            socket.send_fds(self.files, [b"."], files)
+            return int(self.ask(request)["pid"])
+        finally:
+            libc.prctl(SET_CHILD_SUBREAPER, 0)
+
     def run(self, *argv: object, cwd: Path, **options: Any) -> Done:
         """A command from beginning to end."""
         return self.start(*argv, cwd=cwd, **options).end()
@@ -156,6 +181,7 @@ class ForkServer:
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait(timeout=30)
+        self.files.close()
 
 
 def in_small_process(test: Callable[..., None]) -> Callable[..., None]:
@@ -193,6 +219,13 @@ def fork_server() -> ForkServer:
 @pytest.fixture(scope="session")
 def server() -> ForkServer:
     return fork_server()
+
+
+@pytest.fixture(scope="module")
+def modules_are_forked() -> Iterator[None]:
+    """For the tests of a file: modules of ours that start as processes, such as workers, are forked (`forkserver`)."""
+    with modules_start_by(lambda module: fork_server().become(module)):
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -4,7 +4,8 @@ Requests and answers are one JSON object a line: {"argv": ..., "cwd": ...} -> {"
 -> {"status": ...}, negative for a signal, None while it runs. With {"test": "module:name"} the child runs that
 function of a test (`conftest.in_small_process`). The server itself uses no thread, so forking it is safe.
 
-Where a command starts an interpreter for a module of ours, such as a worker of the service, that is a fork too.
+Where a command starts an interpreter for a module of ours, such as a worker of the service, that is a fork too; also
+where a test does, in files that use `conftest.modules_are_forked`: {"words": ...} -> {"pid": ...}.
 """
 
 import asyncio
@@ -17,12 +18,14 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -31,7 +34,10 @@ import replica_faults
 
 FAILED_TO_START = 99
 # Modules that have a process of their own, but for that of chat templates, whose memory has a limit.
-FORKED = ("atento_serve.engine.", "atento_serve.studio.", "atento.runs.search.", "atento.convert.")
+FORKED = (
+    *("atento_serve.engine.", "atento_serve.studio.", "atento.runs.search.", "atento.convert."),
+    "atento.cli.block_worker",
+)
 SERVICE = ("atento_serve.server", "atento_serve.engine.worker", "atento_serve.studio.screen_table")
 
 
@@ -64,10 +70,16 @@ def main() -> None:
     assert torch.get_num_threads() == 1 and all(
         (numpy.ma, pydantic.dataclasses, sacrebleu, safetensors, typer.rich_utils)
     )
-    modules_are_forked()
+    warnings.filterwarnings("ignore", ".*multi-threaded.*fork", DeprecationWarning)  # Python 3.12: of services
     gc.collect()
     gc.freeze()  # a collection in a child would copy every page of what is imported
-    answer({"ready": True})
+    with socket.socket(fileno=int(sys.argv[1])) as files, modules_start_by(forked):
+        answer({"ready": True})
+        serve(files)
+
+
+def serve(files: socket.socket) -> None:
+    """Answer requests; the standard files of a module come through the socket."""
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:
@@ -78,6 +90,14 @@ def main() -> None:
                 importlib.import_module(name)
             gc.collect()
             gc.freeze()
+        if "words" in request:
+            _, opened, _, _ = socket.recv_fds(files, 1, 3)
+            names = ("words", "folder", "environment")
+            module = Module(*(request[name] for name in names), (opened[0], opened[1], opened[2]), request["session"])
+            answer({"pid": orphaned(module)})
+            for number in opened:
+                os.close(number)
+            continue
         pid = os.fork()
         if pid == 0:
             os._exit(run(request))
@@ -158,51 +178,91 @@ def outcome(work: Callable[[], object]) -> int:
     return status
 
 
-def modules_are_forked() -> None:
-    """From here on `python -m` with a module of `FORKED` is a fork of this process, which has imported most of it."""
-    warnings.filterwarnings("ignore", ".*multi-threaded.*fork", DeprecationWarning)  # Python 3.12: of services
+@dataclass(frozen=True)
+class Module:
+    """`python -m WORDS` that is to start: with what folder, environment and standard files (None, -1: inherited)."""
+
+    words: list[str]
+    folder: str | None
+    environment: dict[str, str] | None
+    files: tuple[int, int, int]
+    session: bool
+
+    @classmethod
+    def of(cls, arguments: Any, *rest: Any) -> "Module | None":
+        """From the arguments of `_posixsubprocess.fork_exec`; None: another program, or a module that is not forked."""
+        words = [os.fsdecode(word) for word in arguments]
+        if words[:2] != [sys.executable, "-m"] or not words[2].startswith(FORKED) or "NO_FORKED_MODULES" in os.environ:
+            return None
+        folder, environment, files, session = rest[3], rest[4], (rest[5], rest[8], rest[10]), rest[14]
+        pairs = None if environment is None else dict(os.fsdecode(pair).split("=", 1) for pair in environment)
+        return cls(words[2:], None if folder is None else os.fsdecode(folder), pairs, files, bool(session))
+
+
+@contextlib.contextmanager
+def modules_start_by(start: Callable[[Module], int]) -> Iterator[None]:
+    """Meanwhile `python -m` with a module of `FORKED` starts by that function, which returns the number of a child."""
     real = subprocess._fork_exec  # type: ignore[attr-defined]
 
     def fork_exec(arguments: Any, *rest: Any) -> int:
-        words = [os.fsdecode(word) for word in arguments]
-        if words[:2] != [sys.executable, "-m"] or not words[2].startswith(FORKED):
-            return int(real(arguments, *rest))
-        pid = os.fork()
-        if pid == 0:
-            gc.freeze()  # or what is collected here closes files whose numbers others have by then
-            os._exit(outcome(lambda: become(words[2:], *rest)))
-        return pid
+        module = Module.of(arguments, *rest)
+        return int(real(arguments, *rest)) if module is None else start(module)
 
     subprocess._fork_exec = fork_exec  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        subprocess._fork_exec = real  # type: ignore[attr-defined]
 
 
-def become(words: list[str], *given: Any) -> None:
-    """Be `python -m WORDS`; the rest are the arguments of `_posixsubprocess.fork_exec`."""
-    _, _, _, folder, environment, *files, _, _, _, session = given[:15]
+def forked(module: Module) -> int:
+    """A fork of this process, which has imported most of it."""
+    pid = os.fork()
+    if pid == 0:
+        gc.freeze()  # or what is collected here closes files whose numbers others have by then
+        os._exit(outcome(lambda: become(module)))
+    return pid
+
+
+def orphaned(module: Module) -> int:
+    """A fork whose parent has ended, so that the process that asks, which adopts orphans meanwhile, is its parent."""
+    reads, writes = os.pipe()
+    between = os.fork()
+    if between == 0:
+        os.write(writes, str(forked(module)).encode())
+        os._exit(0)
+    os.close(writes)
+    os.waitpid(between, 0)
+    with os.fdopen(reads) as answers:
+        return int(answers.read())
+
+
+def become(module: Module) -> None:
+    """Be that module."""
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     asyncio._set_running_loop(None)  # of the process that asked
-    if session:
+    if module.session:
         os.setsid()
-    for number, file in enumerate((files[0], files[3], files[5])):
+    for number, file in enumerate(module.files):
         if file != -1:
             os.dup2(file, number)
     os.closerange(3, 1 << 16)
-    if folder is not None:
-        os.chdir(folder)
-    if environment is not None:
-        os.environb.clear()
-        os.environb.update(pair.split(b"=", 1) for pair in environment)
+    if module.folder is not None:
+        os.chdir(module.folder)
+    if module.environment is not None:
+        os.environ.clear()
+        os.environ.update(module.environment)
     open_streams()
     with open("/proc/self/comm", "w") as name:  # noqa: PTH123  for `pgrep`
-        name.write(words[0].rpartition(".")[2])
-    spec = importlib.util.find_spec(words[0])
+        name.write(module.words[0].rpartition(".")[2])
+    spec = importlib.util.find_spec(module.words[0])
     assert spec is not None and spec.loader is not None
-    sys.argv, main = [str(spec.origin), *words[1:]], ModuleType("__main__")
+    sys.argv, main = [str(spec.origin), *module.words[1:]], ModuleType("__main__")
     sys.modules["__main__"] = main
-    exec(spec.loader.get_code(words[0]), vars(main))  # type: ignore[attr-defined]
+    exec(spec.loader.get_code(module.words[0]), vars(main))  # type: ignore[attr-defined]
 
 
 def record(path: str) -> None:

@@ -31,6 +31,7 @@ pytestmark = pytest.mark.integration
 
 RUN = ("--threads", "1", "--device", "cpu")
 TRANSLATE = ("translate", "run", "in.txt", "--sample", "--seed", "3", *RUN)
+REAL = {"NO_FORKED_MODULES": "1"}  # workers start as a user's do, not as forks of the fork server
 CLUSTER = ("--cluster", "local", "--out", "parts", "--block-lines", "1")
 SOURCES = "".join(f"{pair.source}\n" for pair in write("train", 40, 8))
 TINY = {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 1, "dropout": 0.0, "max_len": 64}
@@ -273,7 +274,7 @@ def finished(folder: Path) -> int:
 def test_the_parts_of_a_worker_joined_are_the_output_of_the_command(server: ForkServer, here: Path) -> None:
     (here / "in.txt").write_text(SOURCES, encoding="utf-8", newline="\n")
     expected = server.run(*TRANSLATE, cwd=here).stdout
-    done = server.run(*TRANSLATE, *CLUSTER, "--workers", "1", cwd=here)
+    done = server.run(*TRANSLATE, *CLUSTER, "--workers", "1", cwd=here, env=REAL)
     assert done.status == 0 and done.stdout == "", done.stderr
     assert done.stderr == "wrote parts: 40 parts for 40 lines; to join them: atento collect parts\n"
     assert server.run("collect", "parts", cwd=here).stdout == expected
@@ -290,7 +291,7 @@ def test_a_killed_worker_costs_its_block_and_the_output_is_the_same(
     (here / "in.txt").write_text(SOURCES, encoding="utf-8", newline="\n")
     expected = server.run(*TRANSLATE, cwd=here).stdout
     where = ("--cluster", cluster, *CLUSTER[2:], "--workers", "1")
-    running = server.start(*TRANSLATE, *where, cwd=here, env={"RAY_ADDRESS": "local"})  # a cluster of its own
+    running = server.start(*TRANSLATE, *where, cwd=here, env=REAL | {"RAY_ADDRESS": "local"})  # a cluster of its own
     wait_for(lambda: finished(here / "parts") > 1, 120)
     name = "block_worker" if cluster == "local" else "ray::WorkerProcess"
     workers = [pid for pid, command in descendants(running.pid) if name in command]
@@ -310,7 +311,7 @@ def test_a_stopped_run_goes_on_and_makes_lost_parts_again(server: ForkServer, he
     (here / "in.txt").write_text(SOURCES, encoding="utf-8", newline="\n")
     expected = server.run(*TRANSLATE, cwd=here).stdout
     for stop, before in ((signal.SIGTERM, 1), (signal.SIGINT, 10)):
-        running = server.start(*TRANSLATE, *CLUSTER, "--workers", "2", cwd=here)
+        running = server.start(*TRANSLATE, *CLUSTER, "--workers", "2", cwd=here, env=REAL)
         wait_for(lambda: finished(here / "parts") > before)  # noqa: B023
         workers = [pid for pid, _ in descendants(running.pid)]
         assert len(workers) == 2

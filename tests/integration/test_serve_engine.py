@@ -25,6 +25,7 @@ from atento_serve.jobs import Event, Failed, Job, Piece, QueueFull, Result, Usag
 from atento_serve.settings import Limits, ModelSettings
 from serving import TEXTS, alone, random_job, real_faults, small_model, small_tokenizer, wrong
 
+pytestmark = pytest.mark.usefixtures("modules_are_forked")
 LIMITS = Limits(in_flight=64, queue=400, input_tokens=128, output_tokens=1_000_000)
 
 

@@ -18,6 +18,7 @@ from atento_serve.settings import ModelSettings
 from serving import TEXTS, small_model, small_tokenizer
 from test_serve_engine import LIMITS, Running, job, under_load, until
 
+pytestmark = pytest.mark.usefixtures("modules_are_forked")
 LONG = {"greedy": True, "ignore_eos": True, "max_new_tokens": 100_000}
 
 
