@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+import forkserver
 from atento_world import write
 from forkserver import Module, modules_start_by
 
@@ -88,25 +89,31 @@ class ForkServer:
     def __init__(self, scratch: Path) -> None:
         self.scratch, self.count, self.lock = scratch, 0, Lock()
         self.files, theirs = socket.socketpair()
-        with theirs:
+        requests, answers = os.pipe(), os.pipe()
+        environment = {**os.environ, **ENVIRONMENT}
+        self.process: subprocess.Popen[bytes] | None = None
+        if forkserver.ANCESTOR is not None:
+            given = [requests[0], answers[1], theirs.fileno()]
+            socket.send_fds(forkserver.ANCESTOR, [json.dumps(environment).encode()], given)
+        else:
             self.process = subprocess.Popen(
-                [sys.executable, str(Path(__file__).with_name("forkserver.py")), str(theirs.fileno())],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env={**os.environ, **ENVIRONMENT},
-                text=True,
+                [sys.executable, forkserver.__file__, str(theirs.fileno())],
+                stdin=requests[0],
+                stdout=answers[1],
+                env=environment,
                 pass_fds=[theirs.fileno()],
             )
-        assert self.process.stdout is not None
-        assert json.loads(self.process.stdout.readline()) == {"ready": True}
+        for number in (requests[0], answers[1], theirs.detach()):
+            os.close(number)
+        self.requests, self.answers = os.fdopen(requests[1], "w"), os.fdopen(answers[0])
+        assert json.loads(self.answers.readline()) == {"ready": True}
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """One request, one answer."""
-        assert self.process.stdin is not None and self.process.stdout is not None
         with self.lock:
-            self.process.stdin.write(json.dumps(request) + "\n")
-            self.process.stdin.flush()
-            answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+            self.requests.write(json.dumps(request) + "\n")
+            self.requests.flush()
+            answer: dict[str, Any] = json.loads(self.answers.readline())
         return answer
 
     def start(
@@ -177,11 +184,12 @@ class ForkServer:
         return self.start(*argv, cwd=cwd, **options).end()
 
     def close(self) -> None:
-        """End the server."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait(timeout=30)
+        """End the server, and wait for it."""
+        self.requests.close()
+        assert self.answers.read() == ""
         self.files.close()
+        if self.process is not None:
+            self.process.wait(timeout=30)
 
 
 def in_small_process(test: Callable[..., None]) -> Callable[..., None]:

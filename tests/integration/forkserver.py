@@ -26,6 +26,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -41,8 +42,17 @@ FORKED = (
 SERVICE = ("atento_serve.server", "atento_serve.engine.worker", "atento_serve.studio.screen_table")
 
 
+ANCESTOR: socket.socket | None = None  # to a process that forks fork servers
+
+
 def main() -> None:
-    """Import what commands need, then serve until standard input ends."""
+    """Serve until standard input ends."""
+    imports()
+    begin(int(sys.argv[1]))
+
+
+def imports() -> None:
+    """What commands need."""
     import numpy.ma  # which the first interval of a score imports
     import pydantic.dataclasses
     import sacrebleu
@@ -70,12 +80,43 @@ def main() -> None:
     assert torch.get_num_threads() == 1 and all(
         (numpy.ma, pydantic.dataclasses, sacrebleu, safetensors, typer.rich_utils)
     )
+
+
+def begin(number: int) -> None:
+    """Say that it is ready, and answer."""
     warnings.filterwarnings("ignore", ".*multi-threaded.*fork", DeprecationWarning)  # Python 3.12: of services
     gc.collect()
     gc.freeze()  # a collection in a child would copy every page of what is imported
-    with socket.socket(fileno=int(sys.argv[1])) as files, modules_start_by(forked):
+    with socket.socket(fileno=number) as files, modules_start_by(forked):
         answer({"ready": True})
         serve(files)
+
+
+def begin_ancestor() -> int:
+    """Fork a process that forks fork servers, as long as processes have `ANCESTOR`; return the number of that file.
+
+    A message holds an environment, and comes with the standard input and output of the server and its socket.
+    """
+    global ANCESTOR
+    ANCESTOR, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork():
+        theirs.close()
+        return ANCESTOR.fileno()
+    ANCESTOR.close()
+    while True:
+        content, files, _, _ = socket.recv_fds(theirs, 1 << 20, 3)
+        if not content:
+            os._exit(0)
+        if os.fork() == 0:
+            theirs.close()
+            os.dup2(files[0], 0)
+            os.dup2(files[1], 1)
+            os.environ.clear()
+            os.environ.update(json.loads(content))
+            open_streams()
+            os._exit(outcome(partial(begin, files[2])))
+        for number in files:
+            os.close(number)
 
 
 def serve(files: socket.socket) -> None:

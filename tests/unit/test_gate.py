@@ -34,6 +34,17 @@ def test_of_no_grid():
     pass
 """
 
+FORK = """
+import os, sys, pytest
+from pathlib import Path
+
+@pytest.mark.parametrize("n", range(8))
+def test_it(n):
+    assert "mailbox" in sys.modules and sys.argv == ["-c"] and not hasattr(sys.modules["__main__"], "__file__")
+    files = [os.readlink(file) for file in Path("/proc/self/fd").iterdir() if file.exists()]
+    Path(str(os.getpid())).write_text(str(len({file for file in files if file.startswith("pipe:")})))
+"""
+
 
 def module(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"loaded_{path.stem}", path)
@@ -66,6 +77,22 @@ def test_the_gate_runs_all_values_of_a_covering_grid_and_slow_the_rest(
     assert len(kept) <= most
     for places in itertools.combinations(range(4), at_a_time):
         assert {tuple(case[n] for n in places) for case in kept} == {tuple(case[n] for n in places) for case in both}
+
+
+def test_workers_of_the_gate_are_forks_with_what_was_imported(tmp_path: Path) -> None:
+    """Each with what an interpreter of its own would have besides: an empty main module, no files of the others."""
+    (tmp_path / "test_it.py").write_text(FORK, encoding="utf-8")
+    program = (
+        "import sys; sys.path.insert(0, sys.argv.pop(1)); import gate_workers, mailbox, pytest\n"
+        "gate_workers.workers_are_forked(); sys.exit(pytest.main(sys.argv[1:]))"
+    )
+    options = ["-q", "-p", "no:cacheprovider", "-p", "xdist", "-n", "2", "--dist", "worksteal", "test_it.py"]
+    command = [sys.executable, "-c", program, str(ROOT / "tools"), *options]
+    alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120, env=alone)
+    assert done.returncode == 0 and "8 passed" in done.stdout, done.stdout + done.stderr
+    written = [path for path in tmp_path.iterdir() if path.name.isdecimal()]
+    assert len(written) == 2 and {path.read_text() for path in written} == {"3"}, done.stdout
 
 
 def test_the_seconds_of_each_tier_are_summed(tmp_path: Path) -> None:
