@@ -303,11 +303,12 @@ def refused(done: Done, *said: str, status: int = 2) -> None:
 class Chromium:
     """A browser in which contexts of equal options are one, whose blank page stays: a page then costs a third.
 
-    Each page is new, with a session storage of its own; what they share is the cache and the process that draws.
+    Each page is new, with a session storage of its own; what they share is the cache and the process that draws. Those
+    in `kept` stay open for other tests.
     """
 
     def __init__(self, opened: Any) -> None:
-        self.opened, self.contexts = opened, dict[str, Any]()
+        self.opened, self.contexts, self.kept = opened, dict[str, Any](), dict[str, Any]()
 
     def new_page(self, **options: Any) -> Any:
         """A page of the context with these options."""
@@ -318,10 +319,11 @@ class Chromium:
         return context.new_page()
 
     def tidy(self) -> None:
-        """Close all pages but the blank ones."""
+        """Close all pages but the blank ones and those that are kept."""
         for context in self.contexts.values():
             for page in context.pages[1:]:
-                page.close()
+                if page not in self.kept.values():
+                    page.close()
 
 
 OPEN = contextlib.ExitStack()  # Chromium and what drives it
@@ -340,11 +342,19 @@ def running_chromium() -> Chromium:
     return Chromium(opened)
 
 
+IN_BROWSER = set[Path]()  # files whose tests open pages
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put files whose tests open pages one behind the other, so that one Chromium is started for all of them."""
+    IN_BROWSER.update(item.path for item in items if "browser" in getattr(item, "fixturenames", ()))
+    items.sort(key=lambda item: item.path not in IN_BROWSER)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Close Chromium behind the tests of a file, or of all files of Studio: its driver keeps a loop of asyncio."""
-    names = [one.path.name for one in (item, nextitem) if one is not None]
-    if len(names) < 2 or not (names[0] == names[1] or all(name.startswith("test_studio") for name in names)):
+    """Close Chromium behind the tests of such files: its driver keeps a loop of asyncio."""
+    if item.path in IN_BROWSER and (nextitem is None or nextitem.path not in IN_BROWSER):
         running_chromium.cache_clear()
         OPEN.close()
 
@@ -356,9 +366,12 @@ def chromium() -> Chromium:
 
 
 @pytest.fixture
-def browser(chromium: Chromium) -> Iterator[Chromium]:
-    """Chromium, for pages as a reader sees them; they are closed behind the test."""
+def browser(chromium: Chromium, request: pytest.FixtureRequest) -> Iterator[Chromium]:
+    """Chromium, for pages as a reader sees them; they are closed behind the test, all of them if it failed."""
+    failed = request.session.testsfailed
     yield chromium
+    if request.session.testsfailed > failed:
+        chromium.kept.clear()
     chromium.tidy()
 
 

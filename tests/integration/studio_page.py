@@ -66,18 +66,57 @@ def shared_studio(folder: Path) -> Iterator[Served]:
         yield running
 
 
-class StudioPage:
-    """Studio in the browser, with all it asked of the network and all it complained of."""
+# What a change of the language does, with nothing in the address and nothing stored.
+ANEW = """() => {
+  studio.round += 1;
+  studio.screen?.close?.();
+  history.replaceState(null, "", "#");
+  studio.state.values = {};
+  sessionStorage.clear();
+  studio.mount();
+  scrollTo(0, 0);
+}"""
 
-    def __init__(self, browser: Any, studio: Served, *, width: int = 1280, **options: Any) -> None:
+
+class StudioPage:
+    """Studio in the browser, with all it complained of, and where it is `fresh` all it asked of the network.
+
+    A page that is not `fresh` is loaded once for many tests, which costs a second: each finds it as it was at first,
+    but for the answers that it remembers of its service.
+    """
+
+    def __init__(
+        self,
+        browser: Any,
+        studio: Served,
+        *,
+        width: int = 1280,
+        color_scheme: str = "light",
+        fresh: bool = False,
+        **options: Any,
+    ) -> None:
         self.studio = studio
-        self.page = browser.new_page(viewport={"width": width, "height": 900}, locale="en-US", **options)
-        self.page.set_default_timeout(8_000)
         self.requests: list[str] = []
+        key = f"{studio.process.pid} {studio.url} {options}"
+        self.page: Any = None if fresh else browser.kept.get(key)
+        known = self.page is not None
+        if not known:
+            self.page = browser.new_page(viewport={"width": 1280, "height": 900}, locale="en-US", **options)
+            self.page.set_default_timeout(30_000)
+            self.page.on("console", lambda said: self.page.said(said.text))
+            self.page.on("pageerror", lambda error: self.page.said(str(error)))
+        if fresh:
+            self.page.on("request", lambda request: self.requests.append(request.url))
+        elif not known:
+            browser.kept[key] = self.page
+        if self.page.viewport_size["width"] != width:
+            self.page.set_viewport_size({"width": width, "height": 900})
+        self.page.emulate_media(color_scheme=color_scheme)
+        if known:
+            self.page.mouse.move(0, 0)
+            self.page.evaluate(ANEW)
         self.complaints: list[str] = []
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.on("console", lambda said: self.complaints.append(said.text))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.said = self.complaints.append
 
     def go(self, screen: str, **state: Any) -> "StudioPage":
         """Open an address and wait until it is shown."""
@@ -119,7 +158,9 @@ class StudioPage:
 
     def axe(self) -> list[str]:
         """What axe finds on the page, in a page that was opened with `bypass_csp`."""
-        from axe_playwright_python.sync_playwright import Axe
+        from axe_playwright_python.base import AXE_SCRIPT
 
-        found = Axe().run(self.page).response["violations"]
+        if not self.page.evaluate("() => Boolean(globalThis.axe)"):
+            self.page.evaluate(AXE_SCRIPT)
+        found = self.page.evaluate("async () => (await axe.run({resultTypes: ['violations']})).violations")
         return [json.dumps([one["id"], [node["html"][:160] for node in one["nodes"]][:3]]) for one in found]

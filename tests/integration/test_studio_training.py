@@ -36,16 +36,17 @@ SMALL = [
     "network.d_model=32",
     "network.d_ff=64",
     "network.n_heads=2",
+    "network.n_layers=1",
     "training.batch_tokens=400",
     "training.log_every=2",
-    "training.validate_every=20",
-    "training.checkpoint_every=20",
+    "training.validate_every=12",
+    "training.checkpoint_every=12",
     "training.samples=1",
     "data.train.count=200",
     "data.valid.count=4",
     "data.test.count=4",
     "decoding.max_new_tokens=8",
-    "training.steps=100",
+    "training.steps=60",
 ]
 
 
@@ -88,7 +89,7 @@ def test_a_training_is_watched_while_it_runs_is_killed_and_goes_on(
     runs = tmp_path / "runs"
     runs.mkdir()
     with served([str(runs)], command="studio") as running:
-        seen = StudioPage(browser, running).go("training")
+        seen = StudioPage(browser, running, fresh=True).go("training")
         assert seen.problem.startswith("No run was given")
         assert seen.page.locator("[data-screen=training].off").count() == 1
         process = train(server, runs / "live")
@@ -97,21 +98,21 @@ def test_a_training_is_watched_while_it_runs_is_killed_and_goes_on(
         os.kill(process.pid, signal.SIGSTOP)  # or it would end before a page that is slow to open shows it
         seen.page.reload()
         seen.wait()
-        shows(seen, "of 100")
+        shows(seen, "of 60")
         os.kill(process.pid, signal.SIGCONT)
-        until(lambda: len(read_journal(journal)) > 20, 120)
+        until(lambda: len(read_journal(journal)) > 12, 120)
         os.kill(process.pid, signal.SIGKILL)
         assert process.end().status == -signal.SIGKILL
         killed = read_run(runs / "live")
-        assert not killed.finished and killed.step < 100
-        until(lambda: same_curves(seen, killed))
+        assert not killed.finished and killed.step < 60
+        until(lambda: same_curves(seen, killed), pause=0.2)
         process = train(server, runs / "live")  # cuts the events behind its checkpoint, and goes on
-        shows(seen, "live: 100 updates, ended.", 180)
+        shows(seen, "live: 60 updates, ended.", 180)
         done = process.end(120)
         assert done.status == 0, done.stderr
         record = read_run(runs / "live")
-        until(lambda: same_curves(seen, record))
-        assert len(record.curve("loss", "train")) == 50
+        until(lambda: same_curves(seen, record), pause=0.2)
+        assert len(record.curve("loss", "train")) == 30
         samples = [event["output"].split() for event in record.events if event["event"] == "sample"]
         shown = seen.page.locator(".sample li").all_text_contents()
         assert [one.partition(": ")[2].split() for one in reversed(shown)] == samples
@@ -126,7 +127,7 @@ def test_axes_smoothing_range_and_several_runs(browser: Any, tmp_path: Path) -> 
     write_run(tmp_path / "runs" / "a")
     write_run(tmp_path / "runs" / "b", 30)
     with served([str(tmp_path / "runs" / "a")], command="studio") as running:
-        seen = StudioPage(browser, running).go("training")
+        seen = StudioPage(browser, running, fresh=True).go("training")
         assert seen.page.locator("#runs label").all_text_contents() == [" a", " b"]
         assert {name for name, _, _ in rows(seen, 0)} == {"a: training loss", "a: validation nll"}
         seen.page.get_by_label("b", exact=True).check()
@@ -164,22 +165,22 @@ def test_a_run_that_goes_lines_that_are_damaged_and_a_service_that_is_restarted(
     run = write_run(tmp_path / "runs" / "a")
     with served([str(run)], command="studio") as running:
         port = int(running.url.rpartition(":")[2])
-        seen = StudioPage(browser, running).go("training")
+        seen = StudioPage(browser, running, fresh=True).go("training")
         append(run, 'no event\n{"event": "train", "step": 61, "lo')
         shows(seen, "a: 1 damaged lines of metrics.jsonl are left out.")
         assert max(x for _, x, _ in rows(seen, 0)) == 60
         append(run, 'ss": 0.25}\n')
-        until(lambda: ("a: training loss", 61.0, 0.25) in rows(seen, 0))
+        until(lambda: ("a: training loss", 61.0, 0.25) in rows(seen, 0), pause=0.2)
     seen.page.locator("#connection", has_text="does not answer").wait_for()
     append(run, '{"event": "train", "step": 62, "loss": 0.125}\n')
     with served([str(run)], command="studio", port=port) as running:
-        until(lambda: ("a: training loss", 62.0, 0.125) in rows(seen, 0))
+        until(lambda: ("a: training loss", 62.0, 0.125) in rows(seen, 0), pause=0.2)
         assert len(rows(seen, 0)) == 62 + 3  # none twice
         shutil.rmtree(run)
         shows(seen, "the run 'a' is not there: it was removed or moved, or never was")
         assert len(rows(seen, 0)) == 65
         write_run(run, 20)
-        until(lambda: len(rows(seen, 0)) == 21)
+        until(lambda: len(rows(seen, 0)) == 21, pause=0.2)
 
 
 def test_only_what_the_command_line_named_is_read(tmp_path: Path) -> None:
