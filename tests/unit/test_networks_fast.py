@@ -19,7 +19,7 @@ from atento.inference import packed_linear
 from atento.inference.choose import step_function
 from atento.inference.fast import FastStepFunction, why_not_fast
 from atento.inference.fast_state import ROOM
-from atento.inference.packed_linear import Int8Linear, OneDnnLinear, PlainLinear, WidenedLinear, pack
+from atento.inference.packed_linear import ConvertedLinear, Int8Linear, OneDnnLinear, PlainLinear, pack
 from atento.inference.plain import PlainStepFunction
 from atento.inference.sources import SourceReader
 from atento.networks import build_network
@@ -204,18 +204,24 @@ def test_reduced_precisions_stay_near(precision: str) -> None:
         tokens = expected.argmax(dim=-1)
 
 
+@pytest.mark.parametrize("amx", [False, True])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
-def test_what_caches_are_kept_in(precision: str) -> None:
-    """One output a text: float32; beams that share a cache: 16 bits where products round, if the processor has them."""
+def test_what_caches_are_kept_in(precision: str, amx: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """16 bits where products round, if the processor has them; with one output a text float32, but for AMX."""
+    monkeypatch.setattr("atento.inference.fast.cpu_features", lambda: {"amx": amx})
     network = network_of(ENCODER_DECODERS["t5"], dtype=torch.float32)
     ids, real = inputs([5, 9])
     step_function = FastStepFunction(network, precision)  # type: ignore[arg-type]
     rounded = precision == "bfloat16" or (precision == "int8" and best_precision("cpu") == "bfloat16")
-    for width, kept in ((1, torch.float32), (3, torch.bfloat16 if rounded else torch.float32)):
+    for width in (1, 3):
+        kept = torch.bfloat16 if rounded and (amx or width > 1) else torch.float32
         state = step_function.begin(ids, real).select(torch.arange(2).repeat_interleave(width))
         logits, state = step_function.step(torch.full((2 * width,), 2), state)
         found = [*state.cache.keys, *state.cache.values, *[one for pair in state.source for one in pair]]
         assert {one.dtype for one in found} == {kept} and logits.dtype == torch.float32
+    decoder = FastStepFunction(network_of(DECODERS["gpt2"], dtype=torch.float32), precision)  # type: ignore[arg-type]
+    found = decoder.begin(torch.tensor([[5, 6, 7]]), None).cache.keys
+    assert {one.dtype for one in found} == {torch.bfloat16 if precision == "bfloat16" and amx else torch.float32}
 
 
 @pytest.mark.parametrize("kind", [PlainLinear, OneDnnLinear, Int8Linear])
@@ -235,6 +241,52 @@ def test_products_with_packed_weights(kind: type, rows: int) -> None:
         assert torch.allclose(product(x)[:1], product(x[:1]), atol=1e-5)
 
 
+def features(monkeypatch: pytest.MonkeyPatch, **changes: bool) -> None:
+    """Let the processor have these features."""
+    found = packed_linear.cpu_features() | changes
+    monkeypatch.setattr(packed_linear, "cpu_features", lambda: found)
+
+
+@pytest.mark.parametrize("activation", ["none", "relu", "gelu"])
+def test_one_row_is_multiplied_by_a_large_weight_as_it_is(
+    activation: packed_linear.Activation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With AMX, where something else holds the weight: then a layer has no second plain copy."""
+    features(monkeypatch, amx=True)
+    torch.manual_seed(2)
+    weight, bias, x, other = torch.randn(512, 512), torch.randn(512), torch.randn(3, 512), torch.randn(3, 512)
+    held = OneDnnLinear(weight, bias, is_held=True).followed_by(activation)
+    packed = OneDnnLinear(weight, bias, activation=activation)
+    assert held.of_one_row is not None and held.of_one_row.weight.data_ptr() == weight.data_ptr()
+    assert packed.of_one_row is None and OneDnnLinear(weight[:9], None, is_held=True).of_one_row is None
+    torch.testing.assert_close(held(x[:1]), packed(x)[:1], atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(held.plus(x[:1], other[:1]), held.of_one_row(x[:1]) + other[:1])
+    assert torch.equal(held(x), packed(x)) and torch.equal(held.plus(x, other), packed.plus(x, other))
+    features(monkeypatch, amx=False)
+    assert OneDnnLinear(weight, bias, is_held=True).of_one_row is None
+
+
+@pytest.mark.skipif(not packed_linear.has_int8_products(), reason="sums of 8-bit products overflow here")
+@pytest.mark.parametrize("activation", ["none", "relu", "gelu"])
+@pytest.mark.parametrize(("shape", "many"), [((512, 512), 32), ((8192, 32), 4)])
+def test_many_rows_of_8_bits_have_a_product_of_their_own(
+    shape: tuple[int, int], many: int, activation: packed_linear.Activation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With AMX: of the same integers and the same scales, made when so many rows first come."""
+    features(monkeypatch, amx=True)
+    torch.manual_seed(2)
+    weight, bias, x = torch.randn(shape), torch.randn(shape[0]), torch.randn(many, shape[1])
+    product = Int8Linear(weight, bias).followed_by(activation)
+    x[0] *= 2 * x.abs().max() / x[0].abs().max()  # the first row sets the scale of all
+    product(x[:-1])
+    assert product.of_many is None
+    found = product(x)
+    assert product.of_many is not None
+    features(monkeypatch, amx=False)
+    expected = Int8Linear(weight, bias, activation=activation)(x)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)
+
+
 def test_bfloat16_without_such_instructions_is_multiplied_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     """AVX2 alone: oneDNN packs no bfloat16 there, and PyTorch's own product is several times slower."""
     monkeypatch.setattr(packed_linear, "has_bfloat16_products", lambda: False)
@@ -242,7 +294,7 @@ def test_bfloat16_without_such_instructions_is_multiplied_in_float32(monkeypatch
     weight, bias = (torch.randn(*shape, generator=generator).bfloat16() for shape in ((48, 32), (48,)))
     x, other = (torch.randn(5, width, generator=generator).bfloat16() for width in (32, 48))
     product, expected = pack(weight, bias, "bfloat16", activation="relu"), x.float() @ weight.float().t() + bias.float()
-    assert isinstance(product, WidenedLinear)
+    assert isinstance(product, ConvertedLinear)
     torch.testing.assert_close(product(x), expected.relu().bfloat16(), atol=0, rtol=0.01)
     plain = pack(weight, bias, "bfloat16")
     torch.testing.assert_close(plain.plus(x, other), (expected + other.float()).bfloat16(), atol=0, rtol=0.01)

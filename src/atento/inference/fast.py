@@ -42,7 +42,7 @@ from atento.networks.stack.block import BlockState
 from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder_decoder import EncoderDecoder
 from atento.networks.stack.stack_positions import real_positions
-from atento.precision import best_precision
+from atento.precision import best_precision, cpu_features
 
 SelfAttention = Callable[[int, Tensor], Tensor]
 """The number of a layer and its queries, keys and values (R,(H+2·Hkv)·K) -> what its heads give (R,H·K)."""
@@ -95,7 +95,7 @@ def _with_mask(bias: Tensor, mask: Tensor | None, width: int) -> Tensor:
 class FastStepFunction:
     """The fast step function of an encoder-decoder or a decoder (docs/notes.md#h12).
 
-    It packs a copy of the weights; later changes of the network have no effect on it.
+    It packs copies of weights and shares others with the network, which must not change while these steps are used.
 
     Raises:
         CapabilityError: the network has a part that is not supported; names it.
@@ -109,23 +109,25 @@ class FastStepFunction:
         config = network.config
         self.start_id, self.pad_id = config.start_id, config.pad_id
         self.eos_id, self.eos_ids = config.eos_id, config.eos_ids
-        weight_dtype = next(network.parameters()).dtype
-        self.dtype = torch.float64 if weight_dtype == torch.float64 else torch.float32
+        weight = next(network.parameters())
+        self.dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
         if precision == "bfloat16":
             self.dtype = torch.bfloat16
-        # A CPU attends several times slower in bfloat16 with one query, so a cache of one output stays in float32.
-        # Where beams share a cache, reading half the bytes is faster.
-        on_cpu = next(network.parameters()).device.type == "cpu"
-        self.cache_dtype = torch.float32 if on_cpu and self.dtype == torch.bfloat16 else self.dtype
+        # Half the bytes are read faster, but with one query CPUs without AMX take several times as long in bfloat16.
+        # int8 reads prompts in float32 and keeps them so.
+        on_cpu = weight.device.type == "cpu"
         rounds = precision == "int8" and on_cpu and self.dtype == torch.float32
         self.beam_cache_dtype = torch.bfloat16 if rounds and best_precision("cpu") == "bfloat16" else self.dtype
+        halved = not on_cpu or (cpu_features()["amx"] and (precision != "int8" or isinstance(network, EncoderDecoder)))
+        self.cache_dtype = self.beam_cache_dtype if halved or self.dtype == torch.float64 else torch.float32
         copy = copy_sharing_weights(network).to(self.dtype).eval()
-        self.project = pack(copy.projection, copy.vocabulary_head.bias, precision)
+        is_held = weight.dtype == self.dtype  # by the network
+        self.project = pack(copy.projection, copy.vocabulary_head.bias, precision, is_held=is_held)
         # `encoder` encodes the sources of an encoder-decoder; `reader` reads the prompts of a decoder
         self.encoder: SourceReader | None = None
         self.reader = pack_modules(copy, precision) if isinstance(copy, Decoder) else None
         stack = copy.decoder if isinstance(copy, EncoderDecoder) else copy.stack
-        pack_decoder(stack, precision)
+        pack_decoder(stack, precision, is_held=is_held)
         self.embedding = copy.table
         self.inputs = copy.target_inputs if isinstance(copy, EncoderDecoder) else copy.inputs
         self.pre_norm = config.norm == "pre"

@@ -9,12 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from atento.inference.int8_of_many import LARGE_VOCABULARY, MANY, MANY_OF_VOCABULARY, Int8OfMany, codes_of
 from atento.networks.int8_projection import Int8Projection
 from atento.precision import cpu_features
 
 Precision = Literal["float32", "bfloat16", "int8"]
 Activation = Literal["none", "relu", "gelu"]  # what a product can apply to its output
 LinearT = TypeVar("LinearT")
+_READ_WHOLE = 1 << 18  # so many weights are read at the speed of memory, where one row is multiplied
 
 
 class PackedLinear(Protocol):
@@ -57,15 +59,25 @@ def has_bfloat16_products() -> bool:
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-def pack(weight: Tensor, bias: Tensor | None, precision: Precision, *, activation: Activation = "none") -> WeightLinear:
-    """A linear layer with its weight (N,D) packed once for products in that precision, and its activation."""
+def pack(
+    weight: Tensor,
+    bias: Tensor | None,
+    precision: Precision,
+    *,
+    activation: Activation = "none",
+    is_held: bool = False,
+) -> WeightLinear:
+    """A linear layer with its weight (N,D) packed once for products in that precision, and its activation.
+
+    `is_held`: something else holds the weight, so that the layer may read it too.
+    """
     if weight.device.type != "cpu" or weight.dtype == torch.float64 or not has_packed_products():
         return PlainLinear(weight, bias, activation=activation)
     if precision == "int8":
         return Int8Linear(weight, bias, activation=activation)
     if weight.dtype == torch.bfloat16 and not has_bfloat16_products():
-        return WidenedLinear(weight, bias, activation=activation)
-    return OneDnnLinear(weight, bias, activation=activation)
+        return ConvertedLinear(weight, bias, activation=activation, inner=torch.float32)
+    return OneDnnLinear(weight, bias, activation=activation, is_held=is_held)
 
 
 def with_round_number(x: Tensor) -> Tensor:
@@ -121,14 +133,24 @@ class PlainLinear:
 
 
 class OneDnnLinear:
-    """oneDNN's product with a weight in the memory layout that the processor prefers; float32 stays float32."""
+    """oneDNN's product with a weight in the memory layout that the processor prefers; float32 stays float32.
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, *, activation: Activation = "none") -> None:
+    On Intel's processors with AMX, MKL multiplies one row by a weight as it is in three quarters of oneDNN's time; for
+    four rows and more it takes longer. So one row takes it, where the weight `is_held` anyway.
+    """
+
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None, *, activation: Activation = "none", is_held: bool = False
+    ) -> None:
         self.weight = torch.ops.mkldnn._reorder_linear_weight.default(weight.detach().contiguous())
         self.bias, self.activation = bias, activation
+        in_turn = is_held and weight.dtype == torch.float32 and weight.numel() >= _READ_WHOLE and cpu_features()["amx"]
+        self.of_one_row = PlainLinear(weight.detach(), bias, activation=activation) if in_turn else None
 
     def __call__(self, x: Tensor) -> Tensor:
         """(...,D) -> (...,N)."""
+        if self.of_one_row is not None and x.numel() == x.shape[-1]:
+            return self.of_one_row(x)
         formula = "none" if self.activation == "gelu" else ""  # gelu by the error function, not by tanh
         out: Tensor = torch.ops.mkldnn._linear_pointwise.default(
             x, self.weight, self.bias, self.activation, [], formula
@@ -137,6 +159,8 @@ class OneDnnLinear:
 
     def plus(self, x: Tensor, residual: Tensor) -> Tensor:
         """(R,D), (R,N) -> (R,N), in one pass."""
+        if self.of_one_row is not None and len(x) == 1:
+            return self.of_one_row(x).add_(residual)
         out: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, residual, self.weight, self.bias, "add")
         return out
 
@@ -151,25 +175,31 @@ class OneDnnLinear:
 
     def followed_by(self, activation: Activation) -> Self:
         """As in `WeightLinear`."""
-        return _with(self, activation=activation)
+        one_row = None if self.of_one_row is None else self.of_one_row.followed_by(activation)
+        return _with(self, activation=activation, of_one_row=one_row)
 
 
-class WidenedLinear:
-    """Weights and activations of bfloat16 on a processor without such products: float32 multiplies them, which is
-    several times as fast there as PyTorch's own product, and the result is rounded. The weights take 4 bytes each.
+class ConvertedLinear:
+    """A product in another type than that of its weight and activations.
+
+    bfloat16 on a processor without such products: float32 multiplies them, which is several times as fast there as
+    PyTorch's own product, and the result is rounded; the weights take 4 bytes each. float32 where half precision is
+    enough: bfloat16 multiplies them.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, *, activation: Activation = "none") -> None:
-        self.inner = OneDnnLinear(weight.float(), None if bias is None else bias.float(), activation=activation)
-        self.bias, self.dtype = bias, weight.dtype
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None, *, activation: Activation = "none", inner: torch.dtype
+    ) -> None:
+        self.inner = OneDnnLinear(weight.to(inner), None if bias is None else bias.to(inner), activation=activation)
+        self.bias, self.dtype, self.inner_dtype = bias, weight.dtype, inner
 
     def __call__(self, x: Tensor) -> Tensor:
         """(...,D) -> (...,N)."""
-        return self.inner(x.float()).to(self.dtype)
+        return self.inner(x.to(self.inner_dtype)).to(self.dtype)
 
     def plus(self, x: Tensor, residual: Tensor) -> Tensor:
         """(R,D), (R,N) -> (R,N), in one pass."""
-        return self.inner.plus(x.float(), residual.float()).to(self.dtype)
+        return self.inner.plus(x.to(self.inner_dtype), residual.to(self.inner_dtype)).to(self.dtype)
 
     def add_to(self, residual: Tensor, x: Tensor) -> None:
         """(R,N), (R,D)."""
@@ -189,6 +219,9 @@ class Int8Linear:
 
     x (R,D) and the result are float32. Rows of one call share a scale, so the last digits of a row depend on the other
     rows. A scale for each row was measured too: in decoding it costs more than it gains.
+
+    Many rows take oneDNN's product where the processor has AMX: 32 rows, and 4 of a large vocabulary. It has the weight
+    in a layout of its own, which is made when so many rows first come.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, *, activation: Activation = "none") -> None:
@@ -201,10 +234,16 @@ class Int8Linear:
         self.packed = torch.ops.quantized.linear_prepack(ints, None if bias is None else bias.detach().float())
         self.bias = bias
         self.product, self.activation = _int8_product(activation)
+        self.whole_activation = activation
+        self.of_many: Int8OfMany | None = None
+        self.many = MANY_OF_VOCABULARY if len(weight) >= LARGE_VOCABULARY else MANY
+        self.has_many = weight.numel() >= _READ_WHOLE and has_int8_products() and cpu_features()["amx"]
         self.narrow = not cpu_features()["vnni"]  # without VNNI, sums of 8-bit products overflow, so activations have 7
 
     def __call__(self, x: Tensor) -> Tensor:
         """(R,D) -> (R,N)."""
+        if self.has_many and len(x) >= self.many:
+            return self._made_for_many()(x, self.whole_activation)
         # else PyTorch asks the packed weight, which is no tensor, for a method of its own, by two C++ exceptions a call
         with torch._C.DisableTorchFunctionSubclass():
             out: Tensor = self.product(x, self.packed, self.narrow)
@@ -226,7 +265,13 @@ class Int8Linear:
     def followed_by(self, activation: Activation) -> Self:
         """As in `WeightLinear`."""
         product, rest = _int8_product(activation)
-        return _with(self, product=product, activation=rest)
+        return _with(self, product=product, activation=rest, whole_activation=activation)
+
+    def _made_for_many(self) -> Int8OfMany:
+        if self.of_many is None:
+            weight = torch.ops.quantized.linear_unpack(self.packed)[0]
+            self.of_many = Int8OfMany(weight.int_repr(), weight.q_per_channel_scales(), self.bias)
+        return self.of_many
 
 
 def _int8_product(activation: Activation) -> tuple[Callable[..., Tensor], Activation]:
@@ -351,5 +396,4 @@ class FixedInt8Linear:
         """round(x ⊙ r + z) between 0 and 255, (R,D); PyTorch has a fast pass, for a type of its own alone."""
         if self.step is None:
             x = x * self.rates
-        coded = torch.quantize_per_tensor(x.float(), self.step or 1.0, self.zero, torch.quint8)
-        return torch.empty(0, dtype=torch.uint8).set_(coded.untyped_storage(), 0, coded.shape, coded.stride())
+        return codes_of(torch.quantize_per_tensor(x.float(), self.step or 1.0, self.zero, torch.quint8))

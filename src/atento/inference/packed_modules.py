@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention.multihead import MultiHeadAttention
-from atento.inference.packed_linear import Precision, WeightLinear, pack
+from atento.inference.packed_linear import ConvertedLinear, Precision, WeightLinear, has_packed_products, pack
 from atento.networks.stack.stack import Stack
+from atento.precision import best_precision
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
@@ -71,34 +72,37 @@ class PackedModule(nn.Module):
             destination[f"{prefix}bias"] = self.bias
 
 
-def pack_modules(module: ModuleT, precision: Precision) -> ModuleT:
-    """The module itself, with a `PackedModule` in place of every `nn.Linear` inside it."""
+def pack_modules(module: ModuleT, precision: Precision, *, is_held: bool = False) -> ModuleT:
+    """The module itself, with a `PackedModule` in place of every `nn.Linear` inside it; `is_held` as in `pack`."""
     for name, child in list(module.named_children()):
         if isinstance(child, nn.Linear):
-            setattr(module, name, PackedModule(child, pack(child.weight, child.bias, precision)))
+            setattr(module, name, PackedModule(child, pack(child.weight, child.bias, precision, is_held=is_held)))
         else:
-            pack_modules(child, precision)
+            pack_modules(child, precision, is_held=is_held)
     return module
 
 
-def pack_decoder(stack: Stack, precision: Precision) -> None:
+def pack_decoder(stack: Stack, precision: Precision, *, is_held: bool = False) -> None:
     """Replace the linear maps of a decoder's layers by packed ones; what is read of a source, once, is not int8."""
     for block in stack.layers:
         if block.cross_attention is not None:
-            _pack_cross_attention(block.cross_attention, precision)
-        pack_modules(block, precision)
+            _pack_cross_attention(block.cross_attention, precision, is_held)
+        pack_modules(block, precision, is_held=is_held)
 
 
-def _pack_cross_attention(attention: MultiHeadAttention, precision: Precision) -> None:
+def _pack_cross_attention(attention: MultiHeadAttention, precision: Precision, is_held: bool) -> None:
     linear: nn.Module = attention.input
     if not isinstance(linear, nn.Linear):
         return
     queries = attention.n_heads * attention.d_head
     weight, bias = linear.weight, linear.bias
-    once: Precision = "float32" if precision == "int8" else precision
+    biases = (None, None) if bias is None else (bias[:queries], bias[queries:])
+    halved = precision == "int8" and weight.dtype == torch.float32 and has_packed_products()
     parts = (
-        pack(weight[:queries], None if bias is None else bias[:queries], precision),
-        pack(weight[queries:], None if bias is None else bias[queries:], once),
+        pack(weight[:queries], biases[0], precision, is_held=is_held),
+        ConvertedLinear(weight[queries:], biases[1], inner=torch.bfloat16)
+        if halved and best_precision("cpu") == "bfloat16"
+        else pack(weight[queries:], biases[1], "float32" if precision == "int8" else precision),
     )
     packed = PackedModule(linear, *parts, sizes=(queries, linear.out_features - queries))
     setattr(attention, "input", packed)  # noqa: B010 - the attribute has the type of what is replaced
