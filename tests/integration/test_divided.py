@@ -127,6 +127,7 @@ LM, MLM, TENSE = "micro-world-lm", "micro-world-mlm", "micro-world-tense"
         (4, LM, ("training.precision=bfloat16", *TINY)),  # two copies of two shards
         (2, MLM, ("training.precision=bfloat16", *TINY)),
         (2, "micro-world-en-pt", ("training.precision=bfloat16", *TINY)),
+        (2, "micro-world-en-pt", ("training.r_drop=5", *TINY)),
         (2, "micro-world-pos", TINY),
         (2, "micro-world-answers", TINY),
         (2, TENSE, ("init.model=base", "init.lora={}")),

@@ -105,6 +105,7 @@ TINY = ("network.d_model=16", "network.d_ff=32", "network.n_heads=2", "network.n
         ("micro-world-mlm", ("training.precision=bfloat16", *TINY)),
         ("micro-world-mlm", ("objective=[{kind: masked, share: 0.5}, {kind: causal, share: 0.5}]", *TINY)),
         ("micro-world-en-pt", ("training.scheduled_sampling.share=0.5", "training.log_gradient_noise=true", *TINY)),
+        ("micro-world-en-pt", ("training.r_drop=5", *TINY)),
         ("micro-world-rnn", ("network.d_model=16",)),
         ("micro-world-elmo", ()),
         ("micro-world-cbow", ()),

@@ -12,6 +12,7 @@ from atento.attention.masks import causal, prefix
 from atento.config.sections.elmo_network import CBOWConfig, ELMoConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HeadConfig
+from atento.config.tables.objective import OBJECTIVES
 from atento.data.batches.batch import Batch
 from atento.data.objectives.bidirectional import word_batch
 from atento.networks import build_network
@@ -104,13 +105,16 @@ CASES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_e8_no_tensor_of_logits_has_more_rows_than_a_block(name: str) -> None:
+R_DROP = [name for name in CASES if OBJECTIVES.get(name.split(",")[0], OBJECTIVES["causal"]).gives_probabilities]
+
+
+@pytest.mark.parametrize(("name", "r_drop"), [*((name, 0.0) for name in CASES), *((name, 5.0) for name in R_DROP)])
+def test_e8_no_tensor_of_logits_has_more_rows_than_a_block(name: str, r_drop: float) -> None:
     torch.manual_seed(1)
     network, batch = CASES[name]()
     network.train()
     with Logits() as seen:
-        total = torch.stack([loss for loss, _ in losses(network, batch, Call()).values()]).sum()
+        total = torch.stack([loss for loss, _ in losses(network, batch, Call(r_drop=r_drop)).values()]).sum()
         torch.autograd.grad(total, [p for p in network.parameters() if p.requires_grad], allow_unused=True)
     assert 0 < seen.rows <= max(64, D), seen.rows
 

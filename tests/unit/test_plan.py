@@ -56,6 +56,9 @@ def test_the_command_says_parameters_memory_and_computation() -> None:
     assert plan["total"] == sum(memory.values()) and memory["weights"] == 4 * int(str(plan["parameters"]))
     assert 0 < less["activations"] < memory["activations"]
     assert float(str(plan["flops_per_update"])) > 6 * int(str(plan["tokens_per_update"]))
+    twice = planned("training.r_drop=5")
+    assert float(str(twice["flops_per_update"])) == 2 * float(str(plan["flops_per_update"]))
+    assert isinstance(twice["memory"], dict) and twice["memory"]["activations"] > 1.5 * memory["activations"]
 
 
 @pytest.mark.parametrize(("steps", "lines"), [(50, 1), (49, 0)])

@@ -1,4 +1,4 @@
-"""Label-smoothed cross-entropy in memory that does not grow with tokens x vocabulary.
+"""Label-smoothed cross-entropy, also with R-Drop, in memory that does not grow with tokens x vocabulary.
 
 Both functions return sums over real targets; the training step divides once, by the real targets of the whole update.
 """
@@ -24,21 +24,42 @@ def at_least_float32(x: Tensor) -> Tensor:
 
 
 def plain_cross_entropy(
-    hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float, bias: Tensor | None = None
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    smoothing: float,
+    bias: Tensor | None = None,
+    r_drop: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """Label-smoothed cross-entropy as its equation: Σ (1-ε)·(-log p_y) + ε·mean_v(-log p_v) (Szegedy et al. 2016).
 
+    Of two passes, half of R-Drop's loss: (CE_p + CE_q + α/2·Σ KL(p || q) + KL(q || p)) / 2 (Liang et al. 2021).
+
     Args:
-        hidden: (N,D). weight: (V,D). targets: (N,) int64. bias: (V,).
+        hidden: (N,D), or (2,N,D) of two passes with other dropout. weight: (V,D). targets: (N,) int64. bias: (V,).
         smoothing: ε.
+        r_drop: α.
 
     Returns:
-        The summed loss, and the summed negative log-likelihood without smoothing; scalars in nats.
+        The summed loss, and the summed negative log-likelihood without smoothing, of two passes its mean; scalars in
+        nats.
     """
     logits = at_least_float32(F.linear(hidden, weight, bias))
-    log_probs = torch.log_softmax(logits, dim=-1)  # (N,V)
-    nll = -log_probs.gather(1, targets.unsqueeze(1)).sum()
-    return (1 - smoothing) * nll - smoothing * log_probs.mean(dim=-1).sum(), nll
+    log_probs = torch.log_softmax(logits, dim=-1)  # (N,V), or (2,N,V)
+    nll = -log_probs.gather(-1, targets.expand(log_probs.shape[:-1]).unsqueeze(-1)).sum()
+    loss = (1 - smoothing) * nll - smoothing * log_probs.mean(dim=-1).sum()
+    if hidden.dim() == 2:
+        return loss, nll
+    p, q = log_probs
+    both = F.kl_div(q, p, reduction="sum", log_target=True) + F.kl_div(p, q, reduction="sum", log_target=True)
+    return (loss + r_drop / 2 * both) / 2, nll / 2
+
+
+def divergences(scores: Tensor, probs: Tensor) -> Tensor:
+    """Return Σ KL(p || q) + KL(q || p) = Σ (p - q)·(a - b) of probabilities p, q (2,...) by the scores a, b (2,...)."""
+    a, b = scores.unbind()
+    p, q = probs.unbind()
+    return ((p - q) * (a - b)).sum()
 
 
 def _rows_of_block(hidden: Tensor, vocab_size: int) -> int:
@@ -51,14 +72,20 @@ class _ChunkedCrossEntropy(TypedFunction):
 
     With p = softmax(logits), the gradient of the loss by a row of logits is p - (1-ε)·onehot(y) - ε/V. The forward pass
     has p at hand, so it multiplies this gradient by `weight` and by `hidden` at once, and drops the block. The backward
-    pass scales the results by the incoming gradient.
+    pass scales the results by the incoming gradient. Rows of two passes are in one block.
     """
 
     @staticmethod
     def forward(
-        ctx: Context[None], hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float
+        ctx: Context[None],
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        smoothing: float,
+        r_drop: float,
     ) -> tuple[Tensor, Tensor]:
-        vocab_size = weight.shape[0]
+        passes, vocab_size = len(hidden), weight.shape[0]
         of_hidden, of_weight, of_bias = ctx.needs_input_grad[:3]  # a frozen matrix needs none
         d_hidden = torch.empty_like(hidden) if of_hidden else None
         d_weight = torch.zeros_like(at_least_float32(weight)) if of_weight else None
@@ -69,21 +96,23 @@ class _ChunkedCrossEntropy(TypedFunction):
         bias_sum = 0.0 if bias is None else at_least_float32(bias).sum(dtype=torch.float64)
         loss = torch.zeros((), dtype=torch.float64, device=hidden.device)
         total_nll = torch.zeros_like(loss)
-        rows = _rows_of_block(hidden, vocab_size)
-        for start in range(0, hidden.shape[0], rows):
-            h, y = hidden[start : start + rows], targets[start : start + rows, None]
+        rows = max(1, _rows_of_block(hidden, vocab_size) // passes)
+        for start in range(0, hidden.shape[1], rows):
+            h = hidden[:, start : start + rows].flatten(0, 1)
+            y = targets[start : start + rows, None].repeat(passes, 1)
             missing = -len(y) % _ROW_MULTIPLE
             h = F.pad(h, (0, 0, 0, missing)) if missing else h  # full blocks are faster
             logits = at_least_float32(F.linear(h, weight, bias)[: len(y)])  # (n,V)
-            max_logit = logits.amax(dim=-1, keepdim=True)
             probs = torch.softmax(logits, dim=-1)
-            log_z = max_logit - probs.amax(dim=-1, keepdim=True).log()  # (n,1); saves a second pass of exp over logits
+            log_z = logits.amax(dim=-1, keepdim=True) - probs.amax(dim=-1, keepdim=True).log()  # (n,1), without exp
             # -log p(y) = log Z - logit(y); the mean of -log p over the vocabulary = log Z - mean logit
             nll = (log_z - logits.gather(1, y)).sum(dtype=torch.float64)
             logit_sum = (at_least_float32(h) @ weight_sum).sum(dtype=torch.float64) + len(y) * bias_sum
             smooth = log_z.sum(dtype=torch.float64) - logit_sum / vocab_size
             loss += (1 - smoothing) * nll + smoothing * smooth
             total_nll += nll
+            if passes == 2:
+                loss += r_drop / 2 * _add_divergences(logits, probs, r_drop / 2)
             del logits  # frees the block before the next one is allocated
             if of_hidden or of_weight or of_bias:
                 probs.scatter_add_(1, y, torch.full_like(log_z, -(1 - smoothing)))  # p - (1-ε)·onehot(y), in place
@@ -92,7 +121,8 @@ class _ChunkedCrossEntropy(TypedFunction):
                 # d loss / d logit = p - (1-ε)·onehot(y) - ε/V; the last is one number, so it needs no (n,V) tensor
                 uniform = smoothing / vocab_size
                 if d_hidden is not None:
-                    d_hidden[start : start + rows] = (d_logits @ weight)[: len(y)] - uniform * weight_sum.to(h.dtype)
+                    of_block = (d_logits @ weight)[: len(y)] - uniform * weight_sum.to(h.dtype)
+                    d_hidden[:, start : start + rows] = of_block.unflatten(0, (passes, -1))
                 if d_weight is not None:
                     d_weight += d_logits.t() @ h
                     d_weight -= uniform * at_least_float32(h).sum(dim=0)  # rows of padding are 0, so they add nothing
@@ -110,37 +140,59 @@ class _ChunkedCrossEntropy(TypedFunction):
     @staticmethod
     def backward(ctx: Context[None], *grads: Tensor) -> tuple[Tensor | None, ...]:
         scaled = [None if saved is None else saved * grads[0].to(saved.dtype) for saved in ctx.saved_tensors]
-        return *scaled, None, None
+        return *scaled, None, None, None
+
+
+def _add_divergences(logits: Tensor, probs: Tensor, factor: float) -> Tensor:
+    """Return `divergences` of two passes (2n,V), add `factor` times its gradient to `probs`, and overwrite `logits`.
+
+    With δ = a - b, the gradient by a is p·(δ - Σ p·δ) + p - q, and that by b is q·(Σ q·δ - δ) + q - p.
+    """
+    (delta, spare), (p, q) = logits.chunk(2), probs.chunk(2)
+    delta -= spare
+    difference, means = p - q, [(each * delta).sum(dim=-1, keepdim=True) for each in (p, q)]
+    for each, mean, sign in zip((p, q), means, (factor, -factor)):
+        each.addcmul_(each, torch.sub(delta, mean, out=spare), value=sign).add_(difference, alpha=sign)
+    return (means[0] - means[1]).sum(dtype=torch.float64)
 
 
 def cross_entropy(
-    hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float = 0.0, bias: Tensor | None = None
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    smoothing: float = 0.0,
+    bias: Tensor | None = None,
+    r_drop: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """The same as `plain_cross_entropy`, with peak memory independent of N·V.
 
     Args:
-        hidden: (N,D). weight: (V,D). targets: (N,) int64. bias: (V,).
+        hidden: (N,D), or (2,N,D) of two passes with other dropout. weight: (V,D). targets: (N,) int64. bias: (V,).
         smoothing: label smoothing ε.
+        r_drop: weight α of the divergence of two passes.
 
     Returns:
         The summed loss, and the summed negative log-likelihood without smoothing; float64 scalars in nats.
     """
     if hidden.dtype == torch.float16:
-        return _scaled_cross_entropy(hidden, weight, targets, smoothing, bias)
-    loss, nll = _ChunkedCrossEntropy.apply(hidden, weight, bias, targets, smoothing)
-    return loss, nll
+        return _scaled_cross_entropy(hidden, weight, targets, smoothing, bias, r_drop)
+    if hidden.dim() == 2:
+        loss, nll = _ChunkedCrossEntropy.apply(hidden.unsqueeze(0), weight, bias, targets, smoothing, 0.0)
+        return loss, nll
+    loss, nll = _ChunkedCrossEntropy.apply(hidden, weight, bias, targets, smoothing, r_drop)
+    return loss / 2, nll / 2
 
 
 def _scaled_cross_entropy(
-    hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float, bias: Tensor | None
+    hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float, bias: Tensor | None, r_drop: float
 ) -> tuple[Tensor, Tensor]:
     """The same in float16: blocks are computed again in the backward pass, which knows the scale of the loss.
 
     Most of a gradient that has not been multiplied by it is below 6e-8, and so 0.
     """
-    rows = _rows_of_block(hidden, weight.shape[0])
+    rows = max(1, _rows_of_block(hidden, weight.shape[0]) // (hidden.dim() - 1))
     loss = nll = torch.zeros((), dtype=torch.float64, device=hidden.device)
-    for h, y in zip(hidden.split(rows), targets.split(rows)):
-        of_block = checkpoint(plain_cross_entropy, h, weight, y, smoothing, bias, use_reentrant=False)
+    for h, y in zip(hidden.split(rows, dim=-2), targets.split(rows)):
+        of_block = checkpoint(plain_cross_entropy, h, weight, y, smoothing, bias, r_drop, use_reentrant=False)
         loss, nll = loss + of_block[0], nll + of_block[1].detach()
     return loss, nll

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, cast
 
 import torch
@@ -12,8 +12,8 @@ from torch import Tensor
 from atento.attention.dropout import Randomness
 from atento.config.tables.head_kinds import Windows
 from atento.data.batches.batch import Batch, Contrast
-from atento.errors import CapabilityError
-from atento.networks.cross_entropy import at_least_float32, cross_entropy
+from atento.errors import CapabilityError, RecipeError
+from atento.networks.cross_entropy import at_least_float32, cross_entropy, divergences
 from atento.networks.heads import SpanBoundaryHead, TextWindows
 from atento.networks.interface import Network, token_mask_of
 from atento.networks.output import Output, Replaced
@@ -35,6 +35,7 @@ class Call:
         step: number of the update, from 1.
         progress: share of the run that is done, 0 to 1.
         own: the inputs that are the model's own tokens (scheduled sampling); None: none (teacher forcing).
+        r_drop: weight of the divergence of two passes with other dropout (R-Drop); 0: one pass.
     """
 
     random: Randomness | None = None
@@ -42,6 +43,7 @@ class Call:
     step: int = 0
     progress: float = 0.0
     own: OwnTokens | None = None
+    r_drop: float = 0.0
 
 
 @dataclass
@@ -49,7 +51,7 @@ class Sums:
     """Summed losses of one head, over a part, an update, a log interval or a validation.
 
     Attributes:
-        loss: summed loss in nats, label smoothing included.
+        loss: summed loss in nats, label smoothing and R-Drop included.
         nll: summed negative log-likelihood in nats.
         targets: number of real targets that the sums are over.
     """
@@ -64,9 +66,25 @@ class Sums:
 
 
 LossAndNll = tuple[Tensor, Tensor]  # summed loss and summed negative log-likelihood, scalars in nats
-Forward = Callable[[], Output]
+Forward = Callable[..., Output]  # the output of the forward pass of that number: 0 if none is given, or 1
 # (network, name of the head, the forward pass, batch, call); `Any`, because each loss takes its own type of network
 HeadLoss = Callable[[Any, str, Forward, Batch, Call], LossAndNll]
+
+
+def _of_passes(forward: Forward, call: Call, read: Callable[[Output], Tensor]) -> Tensor:
+    """What `read` takes from the output of the network; with R-Drop from two passes, (2,...)."""
+    if not call.r_drop:
+        return read(forward())
+    return torch.stack([read(forward()), read(forward(1))])
+
+
+def _with_divergence(
+    loss: Tensor, nll: Tensor, call: Call, scores: Tensor, probabilities: Callable[[Tensor], Tensor]
+) -> LossAndNll:
+    """With R-Drop, half of its loss, from the sums over both passes (Liang et al. 2021); else these as they are."""
+    if not call.r_drop:
+        return loss, nll
+    return (loss + call.r_drop / 2 * divergences(scores, probabilities(scores))) / 2, nll / 2
 
 
 def vocabulary_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
@@ -74,9 +92,10 @@ def vocabulary_loss(network: Network, head: str, forward: Forward, batch: Batch,
     labels = batch.labels[head]
     labelled = labels >= 0
     vocabulary = network.vocabulary_head
-    hidden = vocabulary.read(forward().hidden[labelled])
-    loss, nll = cross_entropy(hidden, network.projection, labels[labelled], call.smoothing, vocabulary.bias)
-    return with_token_teachers(loss, (hidden, network.projection, vocabulary.bias), batch, head), nll
+    hidden = _of_passes(forward, call, lambda output: vocabulary.read(output.hidden[labelled]))
+    matrix, bias = network.projection, vocabulary.bias
+    loss, nll = cross_entropy(hidden, matrix, labels[labelled], call.smoothing, bias, call.r_drop)
+    return with_token_teachers(loss, (hidden, matrix, bias), batch, head), nll
 
 
 def boundary_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
@@ -89,11 +108,14 @@ def boundary_loss(network: Network, head: str, forward: Forward, batch: Batch, c
     assert isinstance(boundary, SpanBoundaryHead)
     labels, extras = batch.labels[head], batch.extras
     labelled = labels >= 0
-    hidden, row = forward().hidden, labelled.nonzero()[:, 0]
-    left, right = (hidden[row, extras[name][labelled]] for name in ("span left", "span right"))  # (N,D)
-    positions = extras["span position"][labelled].clamp(max=len(boundary.positions) - 1)
-    vectors = boundary.read(left, right, positions)
-    return cross_entropy(vectors, boundary.matrix(network.table), labels[labelled], call.smoothing, boundary.bias)
+    row, positions = labelled.nonzero()[:, 0], extras["span position"][labelled].clamp(max=len(boundary.positions) - 1)
+
+    def read(output: Output) -> Tensor:
+        left, right = (output.hidden[row, extras[name][labelled]] for name in ("span left", "span right"))  # (N,D)
+        return boundary.read(left, right, positions)
+
+    vectors, matrix = _of_passes(forward, call, read), boundary.matrix(network.table)
+    return cross_entropy(vectors, matrix, labels[labelled], call.smoothing, boundary.bias, call.r_drop)
 
 
 def generator_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
@@ -123,15 +145,13 @@ def class_loss(network: Network, head: str, forward: Forward, batch: Batch, call
 
     The factors w (C,) are `Batch.extras["HEAD weights"]`, 1 where there are none.
     """
-    labels = batch.labels[head]
-    labelled = labels >= 0
-    token_mask = token_mask_of(batch.inputs)
-    logits = network.read(head, forward(), token_mask, call.random, windows_of(batch, head))[labelled]
-    logits_float32 = at_least_float32(logits)
-    nll = F.cross_entropy(logits_float32, labels[labelled], reduction="sum").detach()
+    labelled, logits = _labelled_outputs(network, head, forward, batch, call)
+    right, flat = batch.labels[head][labelled].expand(logits.shape[:-1]).flatten(), logits.flatten(0, -2)
+    nll = F.cross_entropy(flat, right, reduction="sum").detach()
     weight = batch.extras.get(f"{head} weights")
-    loss = F.cross_entropy(logits_float32, labels[labelled], weight, reduction="sum", label_smoothing=call.smoothing)
-    return with_teachers(loss, soft_classes, logits_float32, batch, head), nll
+    loss = F.cross_entropy(flat, right, weight, reduction="sum", label_smoothing=call.smoothing)
+    loss, nll = _with_divergence(loss, nll, call, logits, partial(torch.softmax, dim=-1))
+    return with_teachers(loss, soft_classes, logits, batch, head), nll
 
 
 def number_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
@@ -143,7 +163,7 @@ def number_loss(network: Network, head: str, forward: Forward, batch: Batch, cal
         scores = at_least_float32(network.read(head, forward(), token_mask_of(batch.inputs), call.random)).squeeze(-1)
         loss = RANKING_LOSSES[str(ranking)](scores, batch.labels[head], batch)
         return loss, loss.detach()
-    labelled, outputs = _text_outputs(network, head, forward, batch, call)
+    labelled, outputs = _labelled_outputs(network, head, forward, batch, call)
     loss = F.mse_loss(outputs.squeeze(-1), batch.extras[head][labelled].to(outputs.dtype), reduction="sum")
     return with_teachers(loss, soft_numbers, outputs, batch, head), loss.detach()
 
@@ -154,21 +174,26 @@ def set_loss(network: Network, head: str, forward: Forward, batch: Batch, call: 
     `Batch.extras[head]` (B,C) is 1 for the classes of a text, 0 for the others. `Batch.extras["HEAD weights"]` (2,C)
     are the factors of the entropy of a class that a text does not have, and of one that it has; 1 if there are none.
     """
-    labelled, logits = _text_outputs(network, head, forward, batch, call)
-    right = batch.extras[head][labelled].to(logits.dtype)
+    labelled, logits = _labelled_outputs(network, head, forward, batch, call)
+    right = batch.extras[head][labelled].to(logits.dtype).expand_as(logits)
     weights = batch.extras.get(f"{head} weights")
-    nll = F.binary_cross_entropy_with_logits(logits.detach(), right, reduction="sum") / logits.shape[-1]
+    nll = F.binary_cross_entropy_with_logits(logits.detach(), right, reduction="sum")
     factors = None if weights is None else torch.where(right > 0, weights[1], weights[0])  # (n,C)
-    loss = F.binary_cross_entropy_with_logits(logits, right, factors, reduction="sum") / logits.shape[-1]
+    loss = F.binary_cross_entropy_with_logits(logits, right, factors, reduction="sum")
+    loss, nll = (each / logits.shape[-1] for each in _with_divergence(loss, nll, call, logits, torch.sigmoid))
     return with_teachers(loss, soft_sets, logits, batch, head), nll
 
 
-def _text_outputs(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> tuple[Tensor, Tensor]:
-    """Which texts have a target (B,), and the outputs (n,C) of the head for these, at least in float32."""
-    labelled = batch.labels[head] >= 0
-    token_mask = token_mask_of(batch.inputs)
-    outputs = network.read(head, forward(), token_mask, call.random, windows_of(batch, head))[labelled]
-    return labelled, at_least_float32(outputs)
+def _labelled_outputs(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> tuple[Tensor, Tensor]:
+    """Which texts (B,) or tokens (B,L) have a target, and the outputs (n,C) of the head for these, or with R-Drop those
+    of two passes (2,n,C); at least in float32.
+    """
+    labelled, token_mask = batch.labels[head] >= 0, token_mask_of(batch.inputs)
+
+    def read(output: Output) -> Tensor:
+        return network.read(head, output, token_mask, call.random, windows_of(batch, head))[labelled]
+
+    return labelled, at_least_float32(_of_passes(forward, call, read))
 
 
 def windows_of(batch: Batch, head: str) -> TextWindows | None:
@@ -183,14 +208,20 @@ def span_loss(network: Network, head: str, forward: Forward, batch: Batch, call:
     Both probabilities are over the real tokens of a row (Devlin et al. 2019, 4.2; docs/notes.md#g3). The label is the
     position of the first token (B,), `extras["end"]` that of the last one; the logits are (B,L,2).
     """
-    token_mask = token_mask_of(batch.inputs)
-    logits = network.read(head, forward(), token_mask, call.random)
-    logits_float32 = at_least_float32(logits)
-    if token_mask is not None:
-        logits_float32 = logits_float32.masked_fill(~token_mask.unsqueeze(-1), float("-inf"))
-    ends = torch.stack([batch.labels[head], batch.extras["end"]], dim=1)  # (B,2), as the logits' last dimension
-    nll = F.cross_entropy(logits_float32, ends, reduction="sum", ignore_index=-1) / 2
-    return nll, nll.detach()
+    labelled, token_mask = batch.labels[head] >= 0, token_mask_of(batch.inputs)
+
+    def read(output: Output) -> Tensor:
+        return network.read(head, output, token_mask, call.random)[labelled]
+
+    def masked(logits: Tensor) -> Tensor:
+        return logits if token_mask is None else logits.masked_fill(~token_mask[labelled].unsqueeze(-1), float("-inf"))
+
+    logits = at_least_float32(_of_passes(forward, call, read))
+    ends = torch.stack([batch.labels[head], batch.extras["end"]], dim=1)[labelled]  # as the logits' last dimension
+    right = ends.expand(*logits.shape[:-2], 2).flatten(0, -2)
+    loss = F.cross_entropy(masked(logits).flatten(0, -3), right, reduction="sum", ignore_index=-1)
+    every = _with_divergence(loss, loss.detach(), call, logits, lambda scores: torch.softmax(masked(scores), dim=-2))
+    return every[0] / 2, every[1] / 2
 
 
 def bidirectional_loss(network: ELMo, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
@@ -255,7 +286,7 @@ def kind_of(network: Network, head: str) -> str:
 
 
 def losses(network: Network, batch: Batch, call: Call) -> dict[str, LossAndNll]:
-    """Return the summed loss of each head that the batch has labels for; the network runs once.
+    """Return the summed loss of each head that the batch has labels for; the network runs once, with R-Drop twice.
 
     The penalty of learned sparsity, one for each target, is added to the loss of the first head (docs/notes.md#a17).
 
@@ -265,13 +296,13 @@ def losses(network: Network, batch: Batch, call: Call) -> dict[str, LossAndNll]:
         call: randomness, label smoothing and progress.
 
     Raises:
-        CapabilityError: there is no loss for a head.
+        CapabilityError: there is no loss for a head. RecipeError: R-Drop without dropout.
     """
 
     generator = next((name for name in batch.labels if kind_of(network, name) == "generator"), None)
 
     @cache
-    def forward() -> Output:  # cached: several heads read one forward pass
+    def forward(number: int = 0) -> Output:  # cached: several heads read one forward pass, with R-Drop two
         if generator is not None:
             return network.replaced(generator, batch.inputs, batch.labels[generator], call.random)
         if call.own is not None:
@@ -280,7 +311,7 @@ def losses(network: Network, batch: Batch, call: Call) -> dict[str, LossAndNll]:
         return output
 
     head_losses: dict[str, LossAndNll] = {}
-    counts = batch.counts()
+    counts, drawn = batch.counts(), call.random and call.random.use
     for head in batch.labels:
         kind = kind_of(network, head)
         if kind not in LOSSES:
@@ -288,4 +319,9 @@ def losses(network: Network, batch: Batch, call: Call) -> dict[str, LossAndNll]:
         loss, nll = LOSSES[kind](network, head, forward, batch, call)
         penalty = None if head_losses else network.cost()
         head_losses[head] = (loss if penalty is None else loss + penalty * counts[head], nll)
+    if call.r_drop and call.random is not None and call.random.use == drawn:
+        raise RecipeError(
+            "`training.r_drop` compares two passes with other dropout, and this network has none: raise "
+            f"`network.dropout`, or set it to 0; got {call.r_drop:g}"
+        )
     return head_losses

@@ -217,7 +217,7 @@ class Updater:
 
     def _compute_along(self, part: Part, step: int, progress: float) -> None:
         """Add zeros to the gradients: all processes gather divided weights, also one that has no part left."""
-        call = Call(Randomness(self.config.seed, step, 0), step=step, progress=progress)
+        call = Call(Randomness(self.config.seed, step, 0), step=step, progress=progress, r_drop=self.config.r_drop)
         self._part_gradients(part, call, dict.fromkeys(part.batch.labels, 0.0))
 
     def _gradients(
@@ -238,7 +238,7 @@ class Updater:
         smoothing, seed = self.config.label_smoothing, self.config.seed
         own = partial(own_tokens, self.config.scheduled_sampling, seed, step, progress)
         calls = [
-            Call(Randomness(seed, step, number), smoothing, step, progress, own(part))
+            Call(Randomness(seed, step, number), smoothing, step, progress, own(part), self.config.r_drop)
             for number, part in zip(numbers, parts)
         ]
         # compiled code is traced in one thread at a time, and divided weights are gathered in one order

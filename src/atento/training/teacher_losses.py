@@ -19,13 +19,13 @@ def soft_classes(scores: Tensor, teachers: Tensor, temperature: float) -> Tensor
     Scores (N,C) and those of K teachers (N,K,C), of which logarithms of probabilities will do. Paper: Hinton et al.
     2015 (Distilling the Knowledge in a Neural Network), 2.
     """
-    right = torch.softmax(teachers / temperature, dim=-1).mean(dim=1)
+    right = torch.softmax(teachers / temperature, dim=-1).mean(dim=1).expand_as(scores)
     return temperature**2 * F.kl_div(F.log_softmax(scores / temperature, dim=-1), right, reduction="sum")
 
 
 def soft_sets(scores: Tensor, teachers: Tensor, temperature: float) -> Tensor:
     """Return T² Σ of the mean over classes of the divergence of each class of several, present or not."""
-    right = torch.sigmoid(teachers / temperature).mean(dim=1)
+    right = torch.sigmoid(teachers / temperature).mean(dim=1).expand_as(scores)
     entropy = F.binary_cross_entropy(right, right, reduction="sum")
     cross = F.binary_cross_entropy_with_logits(scores / temperature, right, reduction="sum")
     return temperature**2 * (cross - entropy) / scores.shape[-1]
@@ -40,12 +40,20 @@ SoftLoss = Callable[[Tensor, Tensor, float], Tensor]
 
 
 def with_teachers(loss: Tensor, soft: SoftLoss, outputs: Tensor, batch: Batch, head: str) -> Tensor:
-    """Return (1-w) · loss + w · soft loss of the outputs (N,C); without teachers for the head, the loss."""
+    """Return (1-w) · loss + w · soft loss of the outputs (N,C), with R-Drop the mean of two passes (2,N,C); without
+    teachers for the head, the loss.
+    """
     teaching = batch.settings.get(f"{head} teacher")
     if not isinstance(teaching, Teaching):
         return loss
     teachers = batch.extras[f"{head} teacher"].to(outputs.dtype)
-    return (1 - teaching.weight) * loss + teaching.weight * soft(outputs, teachers, teaching.temperature)
+    learned = _mean(soft(outputs, teachers, teaching.temperature), outputs)
+    return (1 - teaching.weight) * loss + teaching.weight * learned
+
+
+def _mean(total: Tensor, outputs: Tensor) -> Tensor:
+    """The mean over passes of a sum over two passes (2,N,C) or over one (N,C)."""
+    return total / 2 if outputs.dim() == 3 else total
 
 
 def with_token_teachers(loss: Tensor, tokens: Projected, batch: Batch, head: str) -> Tensor:
@@ -59,12 +67,12 @@ def with_token_teachers(loss: Tensor, tokens: Projected, batch: Batch, head: str
 
     def block(start: int) -> Tensor:
         rows = slice(start, start + _ROWS)
-        scores = [at_least_float32(F.linear(hidden[rows], weight, bias)) for hidden, weight, bias in every]
+        scores = [at_least_float32(F.linear(hidden[..., rows, :], weight, bias)) for hidden, weight, bias in every]
         return soft_classes(scores[0], torch.stack(scores[1:], dim=1), temperature)
 
-    starts = range(0, len(tokens[0]), _ROWS)
+    starts = range(0, tokens[0].shape[-2], _ROWS)
     soft = sum(
         (checkpoint(block, start, use_reentrant=False, preserve_rng_state=False) for start in starts),
         torch.zeros_like(loss),
     )
-    return (1 - teaching.weight) * loss + teaching.weight * soft
+    return (1 - teaching.weight) * loss + teaching.weight * _mean(soft, tokens[0])

@@ -81,6 +81,7 @@ def check(recipe: Recipe, reader: Reader) -> None:
         )
     _check_sampling(recipe, reader)
     _check_teacher(recipe, reader)
+    _check_r_drop(recipe, reader)
     _check_long_texts(recipe, reader)
     _check_mixing(recipe, reader)
     _check_metrics(recipe, reader)
@@ -333,6 +334,17 @@ def _check_sampling(recipe: Recipe, reader: Reader) -> None:
             raise RecipeError(
                 f"{position}: training.scheduled_sampling is for objectives whose decoder reads the tokens that it "
                 f"learns to predict, and {objective.kind} has none: got share {share:g}"
+            )
+
+
+def _check_r_drop(recipe: Recipe, reader: Reader) -> None:
+    """Refuse R-Drop for an objective whose heads do not all give probabilities of what they learn."""
+    known = [kind for kind, row in OBJECTIVES.items() if row.gives_probabilities]
+    for objective in objectives_of(recipe.task, recipe.objective) if recipe.training.r_drop else ():
+        if objective.kind not in known:
+            raise RecipeError(
+                f"{reader.origins.get('training.r_drop', 'training.r_drop')}: training.r_drop compares probabilities, "
+                f"and is for the objectives {', '.join(known)}: got task {recipe.task} with {objective.kind}"
             )
 
 

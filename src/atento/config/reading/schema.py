@@ -39,7 +39,7 @@ SWITCHED_OFF = {
     **dict.fromkeys(
         ("training.clip", "training.weight_decay", "training.label_smoothing", "training.subword_dropout"), "0"
     ),
-    **dict.fromkeys(("training.warmup", "training.average", "training.early_stop"), "0"),
+    **dict.fromkeys(("training.warmup", "training.average", "training.early_stop", "training.r_drop"), "0"),
     **dict.fromkeys(("network.dropout", "network.attention.dropout", "network.feed_forward.dropout"), "0"),
     "network.positions": "none",
     "metrics": "[]",

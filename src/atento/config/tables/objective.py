@@ -28,6 +28,7 @@ class ObjectiveSpec:
         teacher_forced: whether a decoder reads the tokens that it learns to predict, as scheduled sampling needs.
         packs: whether it reads `data.pack`.
         reads_ids: whether it reads the ids of a text and nothing else, so that these may come from a token store.
+        gives_probabilities: whether its heads give probabilities of tokens, labels or places, as R-Drop needs.
         taught: what a teacher says of its examples: what heads give or vectors, or tokens; empty: it has no teacher.
     """
 
@@ -45,6 +46,7 @@ class ObjectiveSpec:
     teacher_forced: bool = False
     packs: bool = False
     reads_ids: bool = False
+    gives_probabilities: bool = False
     taught: Literal["", "outputs", "tokens"] = ""
 
 
@@ -57,7 +59,7 @@ TEXT_READERS = ("encoder", "decoder", "encoder-decoder", "recurrent-seq2seq", "r
 
 OBJECTIVES: dict[str, ObjectiveSpec] = {
     "sequence-to-sequence": ObjectiveSpec(
-        _PAIR, _SEQ2SEQ, "read a source and write", {}, teacher_forced=True, taught="tokens"
+        _PAIR, _SEQ2SEQ, "read a source and write", {}, teacher_forced=True, gives_probabilities=True, taught="tokens"
     ),
     "causal": ObjectiveSpec(
         _TEXT,
@@ -68,6 +70,7 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
         teacher_forced=True,
         packs=True,
         reads_ids=True,
+        gives_probabilities=True,
         taught="tokens",
     ),
     "prefix": ObjectiveSpec(
@@ -78,15 +81,36 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
         (_FILLS,),
         teacher_forced=True,
         reads_ids=True,
+        gives_probabilities=True,
     ),
     "masked": ObjectiveSpec(
-        _TEXT, ("encoder",), "read both ways", {"rate": 0.15}, (_FILLS,), masks=True, reads_ids=True, taught="tokens"
+        _TEXT,
+        ("encoder",),
+        "read both ways",
+        {"rate": 0.15},
+        (_FILLS,),
+        masks=True,
+        reads_ids=True,
+        gives_probabilities=True,
+        taught="tokens",
     ),
     "next-sentence": ObjectiveSpec(
-        _TEXT, ("encoder",), "read both ways", {"rate": 0.15}, (_FILLS, "next-sentence"), masks=True
+        _TEXT,
+        ("encoder",),
+        "read both ways",
+        {"rate": 0.15},
+        (_FILLS, "next-sentence"),
+        masks=True,
+        gives_probabilities=True,
     ),
     "span-boundary": ObjectiveSpec(
-        _TEXT, ("encoder",), "read both ways", {"rate": 0.15}, (_FILLS, "span-boundary"), reads_ids=True
+        _TEXT,
+        ("encoder",),
+        "read both ways",
+        {"rate": 0.15},
+        (_FILLS, "span-boundary"),
+        reads_ids=True,
+        gives_probabilities=True,
     ),
     "replaced-token": ObjectiveSpec(
         _TEXT,
@@ -105,6 +129,7 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
         sentinels=SENTINELS,
         teacher_forced=True,
         reads_ids=True,
+        gives_probabilities=True,
     ),
     "denoising": ObjectiveSpec(
         _TEXT,
@@ -112,6 +137,7 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
         "read a source and write",
         {"infilling": 0.3, "mean_span": 3.0, "deletion": 0.0, "permutation": 1.0, "rotation": 0.0},
         teacher_forced=True,
+        gives_probabilities=True,
     ),
     "bidirectional": ObjectiveSpec(_TEXT, ("elmo",), "guess each word from either side", {"sampled": 0}),
     "window": ObjectiveSpec(_TEXT, ("cbow",), "guess words from their neighbours", {}),
@@ -121,6 +147,7 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
         "read a text",
         {},
         weighs_classes=True,
+        gives_probabilities=True,
         taught="outputs",
     ),
     "tags": ObjectiveSpec(
@@ -128,6 +155,7 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
         TEXT_READERS,
         "read a text",
         {},
+        gives_probabilities=True,
         taught="outputs",
     ),
     "spans": ObjectiveSpec(
@@ -135,6 +163,7 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
         TEXT_READERS,
         "read a text",
         {},
+        gives_probabilities=True,
     ),
     "label-sets": ObjectiveSpec(
         (("text", "label"), ("text", "pair", "label")),
@@ -142,6 +171,7 @@ OBJECTIVES: dict[str, ObjectiveSpec] = {
         "read a text",
         {},
         weighs_classes=True,
+        gives_probabilities=True,
         taught="outputs",
     ),
     "numbers": ObjectiveSpec(

@@ -53,7 +53,8 @@ class Plan:
         memory: bytes by part; `activations` are those of the parts that are computed at the same time, with their
             gradients.
         flops_per_update: floating-point operations of an update: 6 for each trained weight of a matrix and each token
-            that it reads, with the tokens of the first update (Kaplan et al. 2020, 2.1); attention scores are left out.
+            that it reads, with the tokens of the first update, with R-Drop twice (Kaplan et al. 2020, 2.1); attention
+            scores are left out.
         seconds_per_update: a first estimate, from the forward and backward pass of one part.
     """
 
@@ -168,7 +169,7 @@ def plan_run(
         outside_blocks=outside_blocks,
         largest_block=largest_block,
         memory=memory,
-        flops_per_update=flops_of_update(network, trained, sum(read_by_part)),
+        flops_per_update=flops_of_update(network, trained, sum(read_by_part) * (2 if training.r_drop else 1)),
         seconds_per_update=seconds * share,
     )
 
@@ -299,7 +300,7 @@ def _pass(
 
     def compute() -> float:
         begun = time.perf_counter()
-        call = Call(Randomness(training.seed, 1), training.label_smoothing, 1)
+        call = Call(Randomness(training.seed, 1), training.label_smoothing, 1, r_drop=training.r_drop)
         total = torch.stack([loss for loss, _ in losses(network, batch, call).values()]).sum()
         gradients = torch.autograd.grad(total, weights, allow_unused=True)
         if total.is_cuda:

@@ -1,0 +1,287 @@
+"""R-Drop: the loss of two passes by its equation, in memory that does not grow, in training, and what it refuses."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from atento.attention.dropout import Randomness
+from atento.config.reading.loading import load_recipe
+from atento.config.sections.network import NetworkConfig
+from atento.config.sections.training import TrainingConfig
+from atento.config.tables.head_kinds import HeadConfig
+from atento.config.tables.objective import OBJECTIVES
+from atento.data.batches.batch import Batch, Part, Teaching
+from atento.errors import RecipeError
+from atento.networks import build_network
+from atento.networks import cross_entropy as loss_module
+from atento.networks.cross_entropy import cross_entropy, plain_cross_entropy
+from atento.training.losses import Call, losses
+from atento.training.step import Updater
+
+ALPHA = 5.0
+
+
+def passes(n: int, vocab_size: int, d: int = 6, dtype: torch.dtype = torch.float64, seed: int = 0) -> list[Tensor]:
+    """Hidden vectors of two passes (2,n,d), a matrix and a bias, which need gradients, and targets."""
+    g = torch.Generator().manual_seed(seed)
+    shapes = (2, n, d), (vocab_size, d), (vocab_size,)
+    made = [torch.randn(shape, generator=g, dtype=torch.float64).to(dtype).requires_grad_() for shape in shapes]
+    return [*made, torch.randint(vocab_size, (n,), generator=g)]
+
+
+def found(function: Any, inputs: list[Tensor], smoothing: float) -> list[Tensor]:
+    hidden, weight, bias, targets = inputs
+    loss, nll = function(hidden, weight, targets, smoothing, bias, ALPHA)
+    return [loss.detach().double(), nll.detach().double(), *torch.autograd.grad(3 * loss, [hidden, weight, bias])]
+
+
+@settings(max_examples=60)
+@given(
+    n=st.integers(0, 20),
+    vocab_size=st.integers(1, 12),
+    rows=st.integers(1, 25),
+    smoothing=st.sampled_from([0.0, 0.1, 0.5]),
+    seed=st.integers(0, 1000),
+)
+def test_any_chunking_equals_the_equation(n: int, vocab_size: int, rows: int, smoothing: float, seed: int) -> None:
+    """float64 1e-10, values and gradients against autograd of the plain twin, wherever the blocks end."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loss_module, "_MAX_ROWS", rows)
+        got = found(cross_entropy, passes(n, vocab_size, seed=seed), smoothing)
+    for one, other in zip(got, found(plain_cross_entropy, passes(n, vocab_size, seed=seed), smoothing)):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("function", [cross_entropy, plain_cross_entropy])
+def test_the_loss_by_hand(function: Any) -> None:
+    """Two words, p = (3/4, 1/4), q = (1/2, 1/2), y = the first: KL(p || q) + KL(q || p) = (p1 - q1) log 3 = log(3) / 4.
+
+    The paper's loss is -log p1 - log q1 + α / 2 times that; a half of it is returned.
+    """
+    hidden = torch.tensor([[[1.0]], [[0.0]]], dtype=torch.float64)
+    weight = torch.tensor([[3.0], [1.0]], dtype=torch.float64).log()
+    loss, nll = function(hidden, weight, torch.tensor([0]), 0.0, None, ALPHA)
+    assert float(2 * nll) == pytest.approx(float(-torch.tensor([0.75, 0.5]).log().sum()))
+    assert float(2 * loss) == pytest.approx(float(2 * nll + ALPHA / 2 * torch.tensor(3.0).log() / 4))
+
+
+def test_gradients_equal_finite_differences() -> None:
+    hidden, weight, bias, targets = passes(4, 5, 3)
+
+    def loss(*inputs: Tensor) -> Tensor:
+        return cross_entropy(inputs[0], inputs[1], targets, 0.1, inputs[2], ALPHA)[0]
+
+    assert torch.autograd.gradcheck(loss, (hidden, weight, bias))
+
+
+def test_equal_passes_have_the_loss_of_one() -> None:
+    hidden, weight, bias, targets = (each.detach() for each in passes(9, 11))
+    expected = cross_entropy(hidden[0], weight, targets, 0.1, bias)
+    got = cross_entropy(hidden[:1].repeat(2, 1, 1), weight, targets, 0.1, bias, ALPHA)
+    torch.testing.assert_close(torch.stack(got), torch.stack(expected), rtol=0, atol=1e-10)
+
+
+def test_bfloat16_stays_within_its_rounding() -> None:
+    inputs = passes(200, 50, dtype=torch.bfloat16)
+    exact = [each.detach().double().requires_grad_() for each in inputs[:3]]
+    got, expected = found(cross_entropy, inputs, 0.1), found(plain_cross_entropy, [*exact, inputs[3]], 0.1)
+    assert {each.dtype for each in got[2:]} == {torch.bfloat16}
+    for one, other in zip(got, expected):
+        assert float((one.double() - other).norm() / other.norm()) < 0.01
+
+
+# Heads: each against PyTorch's own functions on the logits of two passes ---------------------------------------------
+
+IDS = torch.randint(5, 23, (4, 7), generator=torch.Generator().manual_seed(1))
+TOKENS = torch.where(torch.arange(7) % 3 == 1, IDS, -1)
+MASK = torch.arange(7) < torch.tensor([[7], [5], [4], [6]])
+LABELS = torch.tensor([1, -1, 0, 2])
+INPUTS = {"ids": IDS, "token_mask": MASK}
+
+
+def both(p: Tensor, q: Tensor) -> Tensor:
+    """KL(p || q) + KL(q || p) of log-probabilities over the last dimension."""
+    return (p.exp() * (p - q)).sum() + (q.exp() * (q - p)).sum()
+
+
+def by_token(logits: Tensor) -> tuple[Tensor, Tensor]:
+    return _classes(logits[:, TOKENS >= 0], TOKENS[TOKENS >= 0])
+
+
+def by_text(logits: Tensor) -> tuple[Tensor, Tensor]:
+    return _classes(logits[:, LABELS >= 0], LABELS[LABELS >= 0])
+
+
+def _classes(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    nats = [F.cross_entropy(one, labels, reduction="sum", label_smoothing=0.1) for one in logits]
+    p, q = logits.log_softmax(dim=-1)
+    return nats[0] + nats[1], both(p, q)
+
+
+def by_span(logits: Tensor) -> tuple[Tensor, Tensor]:
+    nats = kl = torch.zeros(())
+    for row in (0, 2, 3):
+        for end, right in enumerate((LABELS[row], LABELS[row] + 1)):
+            p, q = (one[row, MASK[row], end].log_softmax(dim=-1) for one in logits)
+            nats, kl = nats - p[right] - q[right], kl + both(p, q)
+    return nats / 2, kl / 2
+
+
+def by_set(logits: Tensor) -> tuple[Tensor, Tensor]:
+    chosen = logits[:, LABELS >= 0]
+    nats = [F.binary_cross_entropy_with_logits(one, SETS[LABELS >= 0], reduction="sum") for one in chosen]
+    p, q = torch.stack([F.logsigmoid(chosen), F.logsigmoid(-chosen)], dim=-1)
+    return (nats[0] + nats[1]) / 3, both(p, q) / 3
+
+
+SETS = torch.tensor([[1.0, 0, 1], [0, 0, 0], [0, 1, 0], [1, 1, 1]])
+NAMES = ("a", "b", "c")
+HEADS: dict[str, Any] = {
+    "vocabulary": (HeadConfig("masked-language-model"), TOKENS, {}, by_token),
+    "classification": (HeadConfig("classification", labels=NAMES), LABELS, {}, by_text),
+    "multi-label": (HeadConfig("multi-label", labels=NAMES), LABELS, {"multi-label": SETS}, by_set),
+    "answer": (HeadConfig("answer"), LABELS, {"end": torch.where(LABELS >= 0, LABELS + 1, -1)}, by_span),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_the_loss_of_a_head_is_that_of_two_passes_with_other_dropout(name: str) -> None:
+    head, labels, extras, by_hand = HEADS[name]
+    torch.manual_seed(1)
+    network = build_network(
+        NetworkConfig("encoder", vocab_size=23, d_model=16, d_ff=32, n_heads=2, n_layers=2, dropout=0.3, heads=(head,))
+    ).train()
+    random = Randomness(3, 1)
+    outputs = [network(**INPUTS, random=random, project=False)]
+    logits = [network.read(name, outputs[0], MASK, random)]
+    logits.append(network.read(name, network(**INPUTS, random=random, project=False), MASK, random))
+    nats, kl = by_hand(torch.stack(logits))
+    batch = Batch(INPUTS, {name: labels}, extras=extras)
+    ((loss, nll),) = losses(network, batch, Call(Randomness(3, 1), 0.1, r_drop=ALPHA)).values()
+    assert float(kl.detach()) > 0.01
+    torch.testing.assert_close(loss.float(), (nats + ALPHA / 2 * kl) / 2, rtol=1e-4, atol=1e-5)
+    weights = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    got = torch.autograd.grad(loss, weights, allow_unused=True)
+    for one, other in zip(got, torch.autograd.grad((nats + ALPHA / 2 * kl) / 2, weights, allow_unused=True)):
+        assert (one is None) == (other is None)
+        if one is not None:
+            torch.testing.assert_close(one, other, rtol=2e-3, atol=2e-5)
+    assert not nll.requires_grad and bool(nll > 0)
+
+
+def test_passes_without_dropout_are_refused() -> None:
+    network = build_network(NetworkConfig("decoder", vocab_size=23, d_model=16, n_heads=2, n_layers=1, dropout=0.0))
+    batch = Batch({"ids": IDS}, {"vocabulary": TOKENS})
+    with pytest.raises(RecipeError, match=r"this network has none: raise `network\.dropout`, or set it to 0; got 5"):
+        losses(network.train(), batch, Call(Randomness(1), r_drop=ALPHA))
+
+
+def test_teachers_see_both_passes() -> None:
+    """Their share is the mean over passes; the rest is the loss with R-Drop."""
+    torch.manual_seed(1)
+    head = HeadConfig("classification", labels=NAMES)
+    network = build_network(
+        NetworkConfig("encoder", vocab_size=23, d_model=16, d_ff=32, n_heads=2, n_layers=1, dropout=0.3, heads=(head,))
+    ).train()
+    scores = torch.randn(3, 2, 3)
+
+    def loss(weight: float, r_drop: float, use: int) -> Tensor:
+        settings = {"classification teacher": Teaching(weight, 2.0)}
+        extras = {"classification teacher": scores}
+        batch = Batch(INPUTS, {"classification": LABELS}, extras=extras, settings=settings)
+        ((total, _),) = losses(network, batch, Call(Randomness(3, 1, use=use), r_drop=r_drop)).values()
+        return total.detach()
+
+    random = Randomness(3, 1)
+    losses(network, Batch(INPUTS, {"classification": LABELS}), Call(random))
+    alone = [loss(1.0, 0.0, 0), loss(1.0, 0.0, random.use)]
+    torch.testing.assert_close(loss(1.0, ALPHA, 0), (alone[0] + alone[1]) / 2)
+    plain = losses(network, Batch(INPUTS, {"classification": LABELS}), Call(Randomness(3, 1), r_drop=ALPHA))
+    expected = 0.7 * plain["classification"][0].detach() + 0.3 * (alone[0] + alone[1]) / 2
+    torch.testing.assert_close(loss(0.3, ALPHA, 0), expected)
+
+
+# Training and recipes ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("setting", [{}, {"activation_checkpointing": True}])
+def test_an_update_of_several_parts_is_divided_by_all_targets(setting: dict[str, Any]) -> None:
+    """Gradients are the sum of those of the parts, each with dropout of its number, by all targets."""
+    torch.manual_seed(1)
+    network = build_network(NetworkConfig("decoder", vocab_size=23, d_model=16, n_heads=2, n_layers=1, dropout=0.2))
+    config = TrainingConfig(clip=0.0, seed=3, r_drop=ALPHA, label_smoothing=0.1, **setting)
+    parts = [Part(Batch({"ids": IDS}, {"vocabulary": TOKENS})), Part(Batch({"ids": IDS[:2]}, {"vocabulary": IDS[:2]}))]
+    total = torch.zeros((), dtype=torch.float64)
+    network.train()
+    for number, part in enumerate(parts):
+        ((loss, _),) = losses(network, part.batch, Call(Randomness(3, 1, number), 0.1, r_drop=ALPHA)).values()
+        total = total + loss
+    targets = sum(part.batch.targets for part in parts)
+    names = [name for name, _ in network.named_parameters()]
+    expected = dict(zip(names, torch.autograd.grad(total / targets, list(network.parameters()))))
+    updater = Updater(network, config, "float32")
+    updater.optimizer.zero_grad = lambda: None  # type: ignore[method-assign]
+    sums, _ = updater.update(parts, 1, 0.0)
+    assert (
+        sums["vocabulary"].loss == pytest.approx(float(total.detach()))
+        and sums["vocabulary"].nll < sums["vocabulary"].loss
+    )
+    for name, value in network.named_parameters():
+        torch.testing.assert_close(value.grad, expected[name], rtol=1e-3, atol=1e-6)
+
+
+def test_r_drop_makes_passes_agree() -> None:
+    """After some updates, the divergence between two passes is a part of what it is without."""
+
+    def divergence(alpha: float) -> float:
+        torch.manual_seed(1)
+        network = build_network(NetworkConfig("decoder", vocab_size=23, d_model=16, n_heads=2, n_layers=1, dropout=0.3))
+        batch = Batch({"ids": IDS}, {"vocabulary": F.pad(IDS[:, 1:], (0, 1), value=-1)})
+        updater = Updater(network, TrainingConfig(warmup=0, r_drop=alpha, label_smoothing=0.0), "float32")
+        for step in range(1, 41):
+            updater.update([Part(batch)], step, 5e-3)
+        with torch.no_grad():
+            values = [losses(network, batch, Call(Randomness(7, 1), r_drop=r))["vocabulary"][0] for r in (1e-9, 4.0)]
+        return float(values[1] - values[0])
+
+    assert 0 < divergence(10.0) < 0.5 * divergence(0.0)
+
+
+DATA = {"train": {"file": "train.tsv", "source": 0, "target": 1}}
+FILES: dict[str, dict[str, Any]] = {
+    "regression": {"train": {"file": "train.tsv", "text": 0, "score": 1}},
+    "masked-language-modeling": {"train": {"file": "train.txt"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("task", "objective", "value", "message"),
+    [
+        ("translation", None, -1, "`training.r_drop` must be finite and not negative: got -1"),
+        ("translation", None, float("inf"), "training.r_drop must be a finite number: got inf"),
+        (
+            "regression",
+            None,
+            5,
+            "compares probabilities, and is for the objectives .* got task regression with numbers",
+        ),
+        ("masked-language-modeling", "replaced-token", 5, "got task .* with replaced-token"),
+        ("masked-language-modeling", [{"kind": "masked"}, {"kind": "replaced-token"}], 5, "with replaced-token"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence(task: str, objective: Any, value: float, message: str) -> None:
+    recipe = {"task": task, "data": FILES.get(task, DATA), "training": {"r_drop": value}}
+    recipe |= {} if objective is None else {"objective": objective}
+    with pytest.raises(RecipeError, match=message):
+        load_recipe(recipe)
+
+
+def test_every_objective_has_a_loss_with_it_or_is_refused() -> None:
+    refused = {"replaced-token", "bidirectional", "window", "numbers", "multiple-negatives", "cosine", "cosent"}
+    refused |= {"triplet", "pointwise", "ranknet", "listnet", "lambda-loss"}
+    assert {kind for kind, row in OBJECTIVES.items() if not row.gives_probabilities} == refused
