@@ -301,7 +301,18 @@ def test_bfloat16_without_such_instructions_is_multiplied_in_float32(monkeypatch
     added = other.clone()
     plain.add_to(added, x)
     assert torch.equal(added, plain.plus(x, other))
-    assert isinstance(pack(weight.float(), None, "float32"), OneDnnLinear)
+
+
+@pytest.mark.parametrize(("shape", "kind"), [((127, 128), PlainLinear), ((128, 128), OneDnnLinear)])
+def test_small_weights_are_not_packed(shape: tuple[int, int], kind: type) -> None:
+    """Their product costs less than a packed one's call and its kernel; nothing of the network learns by it."""
+    weight, bias = torch.randn(shape, requires_grad=True), torch.randn(shape[0], requires_grad=True)
+    product = pack(weight, bias, "float32")
+    assert type(product) is kind and isinstance(pack(weight, bias, "int8"), Int8Linear)
+    x = torch.randn(3, shape[1])
+    torch.testing.assert_close(product(x), x @ weight.detach().t() + bias.detach(), atol=1e-4, rtol=1e-4)
+    if kind is PlainLinear:
+        assert not product(x).requires_grad
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])

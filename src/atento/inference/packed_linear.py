@@ -15,6 +15,7 @@ from atento.precision import cpu_features
 
 Precision = Literal["float32", "bfloat16", "int8"]
 Activation = Literal["none", "relu", "gelu"]  # what a product can apply to its output
+SMALL = 1 << 14  # numbers of a weight: of fewer, the call of a packed product and its kernel cost more than the product
 LinearT = TypeVar("LinearT")
 _READ_WHOLE = 1 << 18  # so many weights are read at the speed of memory, where one row is multiplied
 
@@ -73,6 +74,8 @@ def pack(
     """
     if weight.device.type != "cpu" or weight.dtype == torch.float64 or not has_packed_products():
         return PlainLinear(weight, bias, activation=activation)
+    if precision != "int8" and weight.dtype == torch.float32 and weight.numel() < SMALL:
+        return PlainLinear(weight.detach(), None if bias is None else bias.detach(), activation=activation)
     if precision == "int8":
         return Int8Linear(weight, bias, activation=activation)
     if weight.dtype == torch.bfloat16 and not has_bfloat16_products():
