@@ -20,7 +20,7 @@ from atento_lab.notes.checks.tiny import Adam
 from atento_lab.notes.finding import AtLeast, AtMost, Finding, compare
 
 FIRST, LETTERS, LENGTH, START, END = 4, 6, 4, 2, 3  # ids of the first letter, the start and the end
-STEPS, BATCH, TEXTS = 150, 24, 100
+STEPS, BATCH, TEXTS, RATE = 150, 24, 100, 7e-3
 _PAIR = NetworkConfig(vocab_size=FIRST + LETTERS, d_model=32, d_ff=128, n_heads=4, n_layers=1, dropout=0.0, norm="pre")
 _STACK = replace(_PAIR, architecture="decoder", n_layers=2, d_ff=160, max_len=2 * LENGTH + 2)
 ARRANGEMENTS: Mapping[str, tuple[NetworkConfig, Mask | None]] = {
@@ -54,8 +54,9 @@ def learned(name: str) -> tuple[Network, float]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         network = build_network(config)
-        adam = Adam(network.parameters(), 5e-3)
-        for _ in range(STEPS):
+        adam = Adam(network.parameters(), RATE)
+        for done in range(STEPS):
+            adam.rate = RATE * (1 - done / STEPS)  # at one rate, rounding decides whether the last updates spoil it
             batch = batch_of(*reversals(BATCH, generator), name)
             loss, _ = losses(network, batch, Call())["vocabulary"]
             torch.autograd.backward(loss / batch.counts()["vocabulary"])
