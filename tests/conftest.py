@@ -1,7 +1,7 @@
 """What all tests share: the mark `covering`, which leaves most of a large grid to the slow tier, logs, a frozen heap.
 
 Tests have one thread, as under `make test`: those that compare this process with another one want the same bits.
-Examples of hypothesis have no deadline: other work on the machine makes any of them late. They are 50 unless a test
+Examples of hypothesis have no deadline: other work on the machine makes any of them late. They are 30 unless a test
 says otherwise.
 """
 
@@ -19,7 +19,7 @@ from _pytest.logging import LogCaptureHandler, caplog_handler_key, catching_logs
 from hypothesis import settings
 
 gc.disable()  # while ten thousand tests are collected
-settings.register_profile("atento", deadline=None, max_examples=50)
+settings.register_profile("atento", deadline=None, max_examples=30)
 settings.load_profile("atento")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported
 # Instead of pytest's plugin (`-p no:logging`), which looks through thousands of loggers six times a test.
