@@ -72,9 +72,8 @@ def pack(
 
     `is_held`: something else holds the weight, so that the layer may read it too.
     """
-    if weight.device.type != "cpu" or weight.dtype == torch.float64 or not has_packed_products():
-        return PlainLinear(weight, bias, activation=activation)
-    if precision != "int8" and weight.dtype == torch.float32 and weight.numel() < SMALL:
+    is_small = precision != "int8" and weight.dtype == torch.float32 and weight.numel() < SMALL
+    if is_small or weight.device.type != "cpu" or weight.dtype == torch.float64 or not has_packed_products():
         return PlainLinear(weight.detach(), None if bias is None else bias.detach(), activation=activation)
     if precision == "int8":
         return Int8Linear(weight, bias, activation=activation)
@@ -89,8 +88,7 @@ def with_round_number(x: Tensor) -> Tensor:
     oneDNN compiles a kernel for each number of rows, and keeps it: about a millisecond and 0.5 MiB for each product of
     a layer. There are sixteen round numbers between a power of two and the next.
     """
-    step = max(4, 1 << max(0, len(x).bit_length() - 5))
-    return F.pad(x, (0, 0, 0, -len(x) % step))
+    return F.pad(x, (0, 0, 0, -len(x) % max(4, 1 << max(0, len(x).bit_length() - 5))))
 
 
 def _activated(x: Tensor, activation: Activation) -> Tensor:
