@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from atento.attention import attend, attention_weights
+from atento.attention import attend, attention_weights, kernels
 from atento.attention.dropout import Randomness
 from atento.attention.equation import AttentionArgs
 from atento.attention.kernels import KERNELS, choose
@@ -400,6 +400,20 @@ def test_the_fused_kernel_refuses_what_it_cannot_do_and_auto_never_asks_it() -> 
 
     assert chosen(None, 0.0) == "fused"
     assert chosen(None, 0.1) == chosen(torch.zeros(128, 128, 4), 0.0) == "plain"
+
+
+@pytest.mark.parametrize("tiles", [False, True])
+def test_with_amx_reading_is_fused_at_any_size_and_training_is_not(
+    tiles: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "_has_tiles", lambda: tiles)
+    q = torch.randn(2, 2, 7, 4, dtype=torch.bfloat16, requires_grad=True)
+    args = AttentionArgs(lower(causal(), 7, 7, q.device), None, None, None, 0.5, 0.0, None)
+    assert choose(q, q, args) == "plain"
+    with torch.no_grad():
+        assert choose(q, q, args) == ("fused" if tiles else "plain")
+        torch.testing.assert_close(attend(q, q, q, mask=causal()), attend(q, q, q, mask=causal(), kernel="plain"))
+    assert choose(q.detach(), q.detach(), args) == ("fused" if tiles else "plain")
 
 
 def test_dropout_acts_on_the_weights_and_keeps_the_mean() -> None:

@@ -17,7 +17,7 @@ from atento.config.sections.network_parts import AttentionConfig, SparseConfig
 from atento.config.sections.position_scheme import PositionConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.errors import CapabilityError
-from atento.inference import encoder_reading
+from atento.inference import unpadded_rows
 from atento.inference.choose import reader
 from atento.inference.encoder_reading import FastReader
 from atento.inference.packed_linear import RowInt8Linear, with_round_number
@@ -80,7 +80,7 @@ def distance(vectors: Tensor, expected: Tensor) -> float:
     return float(((vectors - expected).norm(dim=-1) / expected.norm(dim=-1)).max())
 
 
-@pytest.mark.parametrize("call", [0, encoder_reading._CALL], ids=["rows of one length together", "rows joined"])
+@pytest.mark.parametrize("call", [0, unpadded_rows.CALL], ids=["rows of one length together", "rows joined"])
 @pytest.mark.parametrize("name", ENCODERS)
 def test_reader_equals_the_encoder(name: str, call: int) -> None:
     """Hidden vectors of every layer, pooled vectors and logits; zeros at padding."""
@@ -119,7 +119,7 @@ def test_reader_equals_the_encoder(name: str, call: int) -> None:
 def test_rows_are_joined_where_padding_costs_less_than_a_call(
     lengths: list[int], width: int, groups: list[list[int]]
 ) -> None:
-    assert encoder_reading._groups(lengths, encoder_reading._CALL / width) == groups
+    assert unpadded_rows.groups_of(lengths, unpadded_rows.CALL / width) == groups
 
 
 @pytest.mark.parametrize("name", ENCODERS)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Protocol
 
 import torch
@@ -15,6 +16,7 @@ from atento.attention.equation import AttentionArgs, weigh
 from atento.attention.lowering import LoweredMask, lower, nothing_allowed
 from atento.attention.relative_terms import RelativeTerms
 from atento.errors import nearest
+from atento.precision import cpu_features
 
 AnyMask = Mask | Tensor | LoweredMask | None
 
@@ -133,11 +135,25 @@ def choose(q: Tensor, k: Tensor, args: AttentionArgs) -> str:
     learned = (bias is not None and bias.requires_grad) or (relative is not None and bool(relative.parameters()))
     if args.dropout or learned or not args.only_biases:
         return "plain" if few else "blocked"  # fused kernels lack this dropout and the terms on values
+    skips = pairs > _LONG and (relative is not None or not (mask.is_causal or mask.is_per_key))
+    if on_cpu and _has_tiles() and not skips and relative is None and bias is None and not _differentiated(q, k):
+        return "fused"  # at any size 0.3 to 0.9 of the others' time, without gradients
     if on_cpu and (pairs <= _SHORT or (half and few)):
         return "plain"
-    if pairs > _LONG and (relative is not None or not (mask.is_causal or mask.is_per_key)):
+    if skips:
         return "blocked"  # it skips masked keys and never makes a (T,S) bias
     return "blocked" if half and not mask.is_causal else "fused"
+
+
+@cache
+def _has_tiles() -> bool:
+    """Whether the processor has AMX, whose products PyTorch's fused attention computes with."""
+    return cpu_features()["amx"]
+
+
+def _differentiated(*tensors: Tensor) -> bool:
+    """Whether gradients flow through a computation on these tensors: PyTorch's fused backward pass is slow in bf16."""
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
 def _check_shapes(q: Tensor, k: Tensor, v: Tensor) -> None:

@@ -5,8 +5,7 @@ padding. Rows of equal length attend together, so that attention needs no paddin
 the others. In bfloat16, a few tokens of other lengths join them, padded, where that costs less than another call.
 """
 
-from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -14,9 +13,9 @@ from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness
 from atento.attention.kernels import attend
-from atento.attention.lowering import LoweredMask, lower
+from atento.attention.lowering import lower
 from atento.attention.masks import padding
-from atento.attention.multihead import PositionTerms, Projection
+from atento.attention.multihead import Projection
 from atento.attention.observe import observing
 from atento.attention.relative_terms import ProjectedScheme, QueryKeyPositions
 from atento.errors import CapabilityError
@@ -30,6 +29,7 @@ from atento.inference.packed_linear import (
     with_round_number,
 )
 from atento.inference.packed_modules import PackedModule
+from atento.inference.unpadded_rows import CALL, Rows, Unpadded, groups_of
 from atento.networks.frozen import current
 from atento.networks.int8_projection import Int8Projection, has_int8_weights, linear_maps
 from atento.networks.interface import Network, layer_count
@@ -38,12 +38,9 @@ from atento.networks.output import Output
 from atento.networks.stack.block import Block
 from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.stack import MaskArgument, Stack
-from atento.precision import best_precision
+from atento.precision import best_precision, cpu_features
 
-_CHUNK = 256  # tokens whose inner feed-forward vectors are computed at a time, so that they stay in the cache
-# The cost of attention in pairs of a query and a key, times the width D of the rows:
-_CALL = 1_750_000  # of a call by itself
-_MOVE = 40  # of moving a token to a place in padded rows, and back
+_CHUNK = 256  # tokens computed at a time, so that what is between two products stays in the cache
 
 
 def why_no_fast_reading(network: object) -> str | None:
@@ -71,37 +68,6 @@ def why_not_packed(stack: Stack) -> str | None:
         ):
             return "adapters"
     return None
-
-
-@dataclass
-class _Rows:
-    """Rows of like length, the longest first, which lie under one another in the matrix of tokens.
-
-    Attributes:
-        span: their tokens.
-        lengths: of each row.
-        masks: of each layer.
-        terms: of each layer.
-        places: where the tokens are in rows padded to the longest, (N,); None: all rows are as long.
-        tokens: (B·L,) the token at each place; at padding any token of the row.
-    """
-
-    span: slice
-    lengths: list[int]
-    masks: list[LoweredMask] = field(default_factory=list)
-    terms: list[PositionTerms | None] = field(default_factory=list)
-    places: Tensor | None = None
-    tokens: Tensor | None = None
-
-    def padded(self, x: Tensor) -> Tensor:
-        """All tokens (N,D) -> the rows (B,L,D)."""
-        tokens = x[self.span] if self.tokens is None else x.index_select(0, self.tokens)
-        rows: Tensor = tokens.unflatten(0, (len(self.lengths), self.lengths[0]))
-        return rows
-
-    def real(self, x: Tensor) -> Tensor:
-        """Rows (B,L,D) -> their tokens (N,D)."""
-        return x.flatten(0, 1) if self.places is None else x.flatten(0, 1).index_select(0, self.places)
 
 
 class FastReader(Network):
@@ -189,32 +155,6 @@ class FastReader(Network):
         return tokens.pad(self.packed(x, tokens.lengths, depth))
 
 
-class Unpadded:
-    """The N real tokens of rows (B,L) that are padded on the right, as `PackedStack` takes them: the longest row first.
-
-    Attributes:
-        lengths: (B,) of the rows, descending.
-        positions: (1,N) of the tokens in their rows.
-    """
-
-    def __init__(self, real: Tensor) -> None:
-        """`real`: (B,L), True = a real token."""
-        self.lengths, self._order = real.sum(dim=1).sort(descending=True, stable=True)
-        self._real = real[self._order]
-        self._columns = torch.arange(real.shape[1], device=real.device).expand_as(real)
-        self.positions = self._columns[self._real].unsqueeze(0)
-
-    def take(self, tensor: Tensor) -> Tensor:
-        """(B,L) -> (1,N)."""
-        return tensor[self._order][self._real].unsqueeze(0)
-
-    def pad(self, x: Tensor) -> Tensor:
-        """(N,D) -> (B,L,D), 0 at padding."""
-        padded: Tensor = x.new_zeros(*self._real.shape, x.shape[-1])
-        padded[self._order.unsqueeze(1).expand_as(self._real)[self._real], self.positions[0]] = x
-        return padded
-
-
 class PackedStack:
     """The blocks of an encoder on packed products, for the tokens of rows that lie under one another without padding.
 
@@ -228,9 +168,11 @@ class PackedStack:
     def __init__(self, stack: Stack, pre_norm: bool, precision: Precision, attention_type: torch.dtype) -> None:
         self.stack, self.attention_type = stack, attention_type
         # padding changes the last digits of a row: in float32, and with fixed scales, each row stays what it is alone
-        self.call_cost = _CALL if attention_type == torch.bfloat16 and not has_int8_weights(stack) else 0
+        self.call_cost = CALL if attention_type == torch.bfloat16 and not has_int8_weights(stack) else 0
         layers = {id(block): _Layer(block, pre_norm, precision, attention_type) for block in stack.layers}
         self.layers = [layers[id(block)] for block in stack.layers]
+        for layer, following in pairwise(self.layers):
+            layer.reader = following.input
 
     def __call__(self, x: Tensor, lengths: Tensor, depth: int | None = None) -> Tensor:
         """The output (N,D) of the first `depth` layers, or of all.
@@ -242,19 +184,20 @@ class PackedStack:
         """
         rows, tokens = self._rows(lengths, x), len(x)
         x = with_round_number(x)
+        read = x
         for index, layer in enumerate(self.layers[:depth]):
-            x = layer(x, rows, index)
+            x, read = layer(x, read, rows, index)
         if self.stack.norm is not None and depth in (None, len(self.layers)):
             x = self.stack.norm(x)
         return x[:tokens]
 
-    def _rows(self, lengths: Tensor, x: Tensor) -> list[_Rows]:
+    def _rows(self, lengths: Tensor, x: Tensor) -> list[Rows]:
         """The groups of rows that attend together; rows without a token are in none."""
         stack, device = self.stack, x.device
         groups, start = [], 0
-        for group in _groups([length for length in lengths.tolist() if length], self.call_cost / x.shape[1]):
+        for group in groups_of([length for length in lengths.tolist() if length], self.call_cost / x.shape[1]):
             longest, end = group[0], start + sum(group)
-            rows = _Rows(slice(start, end), group)
+            rows = Rows(slice(start, end), group)
             real = None
             if group[-1] < longest:
                 own = torch.tensor(group, device=device)
@@ -274,27 +217,16 @@ class PackedStack:
         return groups
 
 
-def _groups(lengths: list[int], call: float) -> list[list[int]]:
-    """The lengths of rows, each at least as long as the next, in groups that attend in one call.
-
-    Rows of equal length attend together. Groups of few tokens are joined, and the shorter rows padded, where that costs
-    less than another call, which costs as much as `call` pairs of a query and a key.
-    """
-    groups: list[list[int]] = []
-    cost = 0.0  # of the last group
-    for _, equal in groupby(lengths):
-        rows = list(equal)
-        own = call + len(rows) * rows[0] ** 2
-        if groups:
-            longest, tokens = groups[-1][0], sum(groups[-1]) + sum(rows)
-            together = call + (len(groups[-1]) + len(rows)) * longest**2 + _MOVE * tokens
-            if together < cost + own:
-                groups[-1] += rows
-                cost = together
-                continue
-        groups.append(rows)
-        cost = own
-    return groups
+def _normed(norm: nn.Module, x: Tensor, reader: PackedLinear | None) -> tuple[Tensor, Tensor]:
+    """norm(x) (N,D), and what `reader` reads of it: itself, or its codes, made while a strip of x is in the cache."""
+    if not isinstance(reader, FixedInt8Linear):
+        x = norm(x)
+        return x, x
+    codes = x.new_empty(x.shape, dtype=torch.uint8)
+    for strip, coded in zip(x.split(_CHUNK), codes.split(_CHUNK)):
+        strip.copy_(norm(strip))
+        coded.copy_(reader.codes(strip))
+    return x, codes
 
 
 _FUSED: dict[object, Activation] = {F.relu: "relu", F.gelu: "gelu"}
@@ -313,36 +245,41 @@ class _Layer:
         self.activation = None if fused != "none" else feed_forward.activation
         self.gated = feed_forward.gated
         self.in_place = isinstance(attention.output, Int8Projection)
-        self.attended_type = torch.float32 if self.in_place else attention_type
+        waits = cpu_features()["amx"] and (self.in_place or precision == "int8")  # for weights more than for rows
+        self.rows = 2048 if waits else _CHUNK  # of a call of the feed-forward network
+        self.reader: PackedLinear | None = None  # of the output: the next layer's first product
+        self.attended_type = torch.uint8 if self.in_place else attention_type
         self.input = _packed(attention.input, precision, dtype=attention_type)
         self.output = _packed(attention.output, precision)
         self.inner = _packed(feed_forward.inner, precision, fused, reader=None if self.gated else feed_forward.outer)
         self.outer = _packed(feed_forward.outer, precision)
 
-    def __call__(self, x: Tensor, rows: list[_Rows], index: int) -> Tensor:
-        """(N,D) -> (N,D), as layer number `index`."""
+    def __call__(self, x: Tensor, read: Tensor, rows: list[Rows], index: int) -> tuple[Tensor, Tensor]:
+        """(N,D) -> (N,D), as layer number `index`; and what the next layer's first product reads of it.
+
+        `read` is what this layer's first product reads of x: x itself, or its codes.
+        """
         first, second = self.norms
-        attended = self._attend(self.input(first(x) if self.pre_norm else x), rows, index)
+        attended = self._attend(first(x) if self.pre_norm else read, rows, index)
         if self.in_place:
             self.output.add_to(x, attended)
         else:
             x = self.output.plus(attended, x)
-        if not self.pre_norm:
-            x = first(x)
-        for part in x.split(_CHUNK):
-            inner = self.inner(second(part) if self.pre_norm else part)
+        x, read = (x, x) if self.pre_norm else _normed(first, x, self.inner)
+        for part, given in zip(x.split(self.rows), read.split(self.rows)):
+            inner = self.inner(second(part) if self.pre_norm else given)
             if self.activation is not None and self.gated:
                 inner, gate = inner.chunk(2, dim=-1)
                 inner = self.activation(inner) * gate
             elif self.activation is not None:
                 inner = self.activation(inner)
             self.outer.add_to(part, inner)
-        return x if self.pre_norm else second(x)
+        return (x, x) if self.pre_norm else _normed(second, x, self.reader)
 
-    def _attend(self, projected: Tensor, rows: list[_Rows], index: int) -> Tensor:
-        """Queries, keys and values (N,(H+2·Hkv)·K) -> the heads' outputs (N,H·K)."""
-        attention = self.attention
-        out = projected.new_empty(len(projected), attention.n_heads * attention.d_head, dtype=self.attended_type)
+    def _attend(self, x: Tensor, rows: list[Rows], index: int) -> Tensor:
+        """What the first product reads (N,D) -> what the second one does, the heads' outputs or their codes (N,H·K)."""
+        attention, projected = self.attention, self.input(x)  # (N,(H+2·Hkv)·K)
+        out = x.new_empty(len(x), attention.n_heads * attention.d_head, dtype=self.attended_type)
         out[rows[-1].span.stop if rows else 0 :] = 0  # below the last token
         for group in rows:
             q, k, v = attention.split(group.padded(projected))  # (B,H,L,K) and (B,Hkv,L,K)
@@ -351,7 +288,8 @@ class _Layer:
                 q, k = rotation(q), rotation(k)
             relative = None if terms is None else terms.relative
             heads = attend(q, k, v, mask=group.masks[index], scale=attention.scale, relative=relative)
-            out[group.span] = group.real(heads.transpose(1, 2).flatten(2))  # without padding, flat again
+            flat = group.real(heads.transpose(1, 2).flatten(2))  # without padding, flat again
+            out[group.span] = self.output.codes(flat) if isinstance(self.output, FixedInt8Linear) else flat
         return out
 
 

@@ -369,7 +369,7 @@ class FixedInt8Linear:
         self.applied: tuple[Any, ...] = activation, [], "none" if activation == "gelu" else ""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PyTorch announces, once, another way to make such a tensor
-            self._codes(torch.zeros(1, linear.in_features))
+            self.codes(torch.zeros(1, linear.in_features))
 
     def __call__(self, x: Tensor) -> Tensor:
         """(R,D) -> (R,N); x may be codes."""
@@ -390,10 +390,10 @@ class FixedInt8Linear:
         )
 
     def _operands(self, x: Tensor) -> tuple[Any, ...]:
-        codes = x if x.dtype == torch.uint8 else self._codes(x)
+        codes = x if x.dtype == torch.uint8 else self.codes(x)
         return codes, 1.0, self.zero, self.weight, self.scales, self.zeros, self.bias
 
-    def _codes(self, x: Tensor) -> Tensor:
+    def codes(self, x: Tensor) -> Tensor:
         """round(x ⊙ r + z) between 0 and 255, (R,D); PyTorch has a fast pass, for a type of its own alone."""
         if self.step is None:
             x = x * self.rates

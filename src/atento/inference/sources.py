@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from atento.inference.encoder_reading import PackedStack, Unpadded, pack_stack, why_not_packed
+from atento.inference.encoder_reading import PackedStack, pack_stack, why_not_packed
 from atento.inference.packed_linear import Precision
 from atento.inference.packed_modules import pack_modules
 from atento.inference.plain import moved_to_front, padded
+from atento.inference.unpadded_rows import Unpadded
 from atento.networks.stack.encoder_decoder import EncoderDecoder
 
 
