@@ -412,7 +412,8 @@ def test_with_amx_reading_is_fused_at_any_size_and_training_is_not(
     assert choose(q, q, args) == "plain"
     with torch.no_grad():
         assert choose(q, q, args) == ("fused" if tiles else "plain")
-        torch.testing.assert_close(attend(q, q, q, mask=causal()), attend(q, q, q, mask=causal(), kernel="plain"))
+        plain = attend(q, q, q, mask=causal(), kernel="plain")
+        torch.testing.assert_close(attend(q, q, q, mask=causal()), plain, atol=0.01, rtol=0.02)
     assert choose(q.detach(), q.detach(), args) == ("fused" if tiles else "plain")
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import torch
@@ -20,44 +20,6 @@ def _compiled_flex_attention() -> Callable[..., object]:
     from torch.nn.attention.flex_attention import flex_attention
 
     return torch.compile(flex_attention, dynamic=False)
-
-
-def sdpa(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None = None,
-    *,
-    causal: bool = False,
-    scale: float | None = None,
-    grouped: bool = False,
-) -> Tensor:
-    """PyTorch's fused attention; on a GPU any of its kernels but cuDNN's.
-
-    In 16 bits PyTorch prefers cuDNN's on recent cards. It is compiled for each new shape, and batches of text have a
-    new one each: on an H100, 8.8 ms a call forward and 7.2 ms backward, 0.9 of the time of an update.
-
-    Args:
-        q: queries, (B,H,T,K).
-        k: keys, (B,Hkv,S,K); H heads unless `grouped`.
-        v: values, (B,Hkv,S,Kv).
-        mask: as `attn_mask` of PyTorch.
-        causal: as `is_causal` of PyTorch.
-        scale: of the scores.
-        grouped: several heads of queries share one of keys.
-
-    Returns:
-        (B,H,T,Kv).
-    """
-    attend = partial(
-        F.scaled_dot_product_attention, q, k, v, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=grouped
-    )
-    if q.device.type == "cpu":
-        return attend()
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
-        return attend()
 
 
 def flex(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
@@ -218,7 +180,7 @@ def _varlen_plain(
         query = q[q_bounds[n] : q_bounds[n + 1]].transpose(0, 1)
         key, value = (x[k_bounds[n] : k_bounds[n + 1]].transpose(0, 1) for x in (k, v))
         if key.shape[1]:
-            out = sdpa(query, key, value, causal=causal, scale=scale)
+            out = F.scaled_dot_product_attention(query, key, value, is_causal=causal, scale=scale)
         else:
             out = query.new_zeros(*query.shape[:2], v.shape[-1])
         outputs.append(out.transpose(0, 1))

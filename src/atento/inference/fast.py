@@ -17,7 +17,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from atento.attention.cuda_kernels import sdpa
+from atento.attention.kernels import sdpa
 from atento.attention.multihead import KeyValues
 from atento.attention.positions import Rotation
 from atento.attention.relative import Shaw
