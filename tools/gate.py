@@ -18,8 +18,9 @@ BEFORE = [
 # Beside the tests, in the moments that they wait for something. A test of types reads its cache, long after.
 TYPES = ["mypy"]
 # Work stealing keeps a file's tests on one worker until the other has none left, so that shared fixtures are made once.
-WORKERS = Path(__file__).with_name("gate_workers.py")
-PYTEST = ["python", str(WORKERS), "-n", "2", "--dist", "worksteal", "--durations=40"]
+# Elsewhere than on Linux, a fork of a process that has imported such libraries may not run.
+WORKERS = ["python", str(Path(__file__).with_name("gate_workers.py"))] if sys.platform == "linux" else ["pytest"]
+PYTEST = [*WORKERS, "-n", "2", "--dist", "worksteal", "--durations=40"]
 # One thread a worker. Bytecode is written even where the environment forbids it: the tests start many interpreters.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": ""}
 MEMORY = Path("/dev/shm")  # the tests sync many small files

@@ -153,6 +153,13 @@ def answer(content: dict[str, Any]) -> None:
 
 def ended(pid: int, seconds: float) -> int | None:
     """How a child ended, or None if it still runs after that long."""
+    if not hasattr(os, "pidfd_open"):  # not on Linux
+        until = time.monotonic() + seconds
+        while not (found := os.waitpid(pid, os.WNOHANG))[0]:
+            if time.monotonic() > until:
+                return None
+            time.sleep(0.01)
+        return os.waitstatus_to_exitcode(found[1])
     watched = os.pidfd_open(pid)
     try:
         if not select.select([watched], [], [], seconds)[0]:
