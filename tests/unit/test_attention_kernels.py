@@ -320,7 +320,8 @@ def test_a_mask_is_boolean_never_float() -> None:
 def test_an_unknown_kernel_names_the_nearest_and_all() -> None:
     q, k, v = qkv()
     with pytest.raises(
-        ValueError, match=r"unknown kernel 'fuse'; did you mean 'fused'\? Known: auto, blocked, flex, fused, plain"
+        ValueError,
+        match=r"unknown kernel 'fuse'; did you mean 'fused'\? Known: auto, blocked, flex, fused, narrow, plain",
     ):
         attend(q, k, v, kernel="fuse")
 
@@ -406,7 +407,7 @@ def test_the_fused_kernel_refuses_what_it_cannot_do_and_auto_never_asks_it() -> 
 def test_with_amx_reading_is_fused_at_any_size_and_training_is_not(
     tiles: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernels, "_has_tiles", lambda: tiles)
+    monkeypatch.setattr(kernels, "has_tiles", lambda: tiles)
     q = torch.randn(2, 2, 7, 4, dtype=torch.bfloat16, requires_grad=True)
     args = AttentionArgs(lower(causal(), 7, 7, q.device), None, None, None, 0.5, 0.0, None)
     assert choose(q, q, args) == "plain"

@@ -20,7 +20,7 @@ from atento.attention.dropout import (
     random_bytes,
 )
 from atento.precision import threads
-from atento.splitmix import mix, signed
+from atento.splitmix import mix, mix_, mixed, signed
 
 CPU = torch.device("cpu")
 WORD = (1 << 64) - 1
@@ -39,6 +39,14 @@ def test_the_bytes_are_those_of_splitmix64(key: int, count: int) -> None:
     words = [splitmix64((i * 0x9E3779B97F4A7C15 + key) & WORD) for i in range((count + 7) // 8)]
     expected = b"".join(word.to_bytes(8, sys.byteorder) for word in words)[:count]
     assert bytes(random_bytes(count, key, CPU).tolist()) == expected
+
+
+def test_many_numbers_are_hashed_as_few_are() -> None:
+    """More than are hashed at once on a CPU, against the finaliser for arrays."""
+    numbers = torch.arange(-50_000, 50_000) * signed(0x9E3779B97F4A7C15)
+    expected = mixed(numbers.numpy().view("uint64")).view("int64")
+    assert torch.equal(mix_(numbers.clone()), torch.from_numpy(expected))
+    assert torch.equal(mix_(numbers.clone().view(250, 400).t()), torch.from_numpy(expected).view(250, 400).t())
 
 
 def chi_square(counts: torch.Tensor) -> float:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from atento.networks.cross_entropy import add_wide
 from atento.training.replica.gradient_sum import RunningSum, Tree, TreeSum, buckets, copy_from_flat, flat
 
 
@@ -106,3 +107,13 @@ def test_buckets_hold_all_tensors_in_order_and_each_one_type() -> None:
     vector = flat(made[0]) * 2
     copy_from_flat(made[0], vector)
     assert tensors[0].tolist() == [0, 2, 4, 6] and tensors[1].tolist() == [[0, 2, 4], [6, 8, 10]]
+
+
+@pytest.mark.parametrize("size", [(3,), (700, 400)])
+def test_a_narrower_tensor_is_added_piece_by_piece_with_the_bits_of_one_sum(size: tuple[int, ...]) -> None:
+    generator = torch.Generator().manual_seed(2)
+    total, narrow = torch.randn(size, generator=generator), torch.randn(size, generator=generator).bfloat16()
+    expected = total + narrow
+    assert add_wide(total, narrow) is total and torch.equal(total, expected)
+    transposed = torch.randn(size, generator=generator).bfloat16().t().contiguous().t()
+    assert torch.equal(add_wide(total, transposed), expected + transposed)

@@ -176,3 +176,27 @@ print(middle - start, peak() - middle)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)
     chunked, plain = (int(number) for number in done.stdout.split())
     assert 0 < chunked + 1 < plain
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("rows", [5, 64])
+@pytest.mark.parametrize("factor", [1.0, 0.5])
+def test_gradients_in_bfloat16_are_rounded_once(
+    rows: int, smoothing: float, factor: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One block or several, which are summed in float32; the gradient of the loss is 1, or not."""
+    monkeypatch.setattr(loss_module, "_MAX_ROWS", rows)
+    found = []
+    for dtype, function in ((torch.bfloat16, cross_entropy), (torch.float64, plain_cross_entropy)):
+        hidden, weight, targets = (x.detach() for x in example(40, 30))
+        hidden, weight = (x.bfloat16().to(dtype).requires_grad_() for x in (hidden, weight))
+        loss, _ = function(hidden, weight, targets, smoothing)
+        found.append(torch.autograd.grad(loss * factor, [hidden, weight]))
+    for got, right in zip(*found):
+        assert float((got.double() - right).norm() / right.norm()) < 2**-7
+
+
+def test_no_targets_give_a_gradient_of_zeros() -> None:
+    hidden, weight, targets = example(0, 7)
+    loss, _ = cross_entropy(hidden, weight, targets, 0.1)
+    assert [x.abs().sum().item() for x in torch.autograd.grad(loss, [hidden, weight])] == [0, 0]

@@ -98,9 +98,19 @@ def dropout_mask(shape: torch.Size, p: float, key: Key, like: Tensor) -> Tensor:
     return _as_mask(random_bytes(shape.numel(), key, like.device), p, like).view(shape)
 
 
+def _dropped(p: float) -> int:
+    """How many of the 256 bytes drop their element: those below this number."""
+    return min(255, max(1, round(p * 256))) if p else 0
+
+
+def share_kept(p: float) -> float:
+    """The probability with which dropout keeps an element."""
+    return (256 - _dropped(p)) / 256
+
+
 def _as_mask(random: Tensor, p: float, like: Tensor) -> Tensor:
     """Random bytes as a mask of `like`'s dtype. Same shape."""
-    dropped = min(255, max(1, round(p * 256)))  # bytes below this drop their element
+    dropped = _dropped(p)
     if torch.compiler.is_compiling():  # fused with what it is multiplied with
         return (random >= dropped).to(like.dtype) * (256 / (256 - dropped))
     if random.is_cuda:  # two kernels, where each operation is one

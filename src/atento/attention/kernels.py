@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from atento.attention.algebra import Mask, additive
+from atento.attention.algebra import Context, Mask, TypedFunction, additive
 from atento.attention.blocked import blocked
 from atento.attention.cuda_kernels import flex, varlen
-from atento.attention.dropout import Randomness, fresh, pair_dropout
+from atento.attention.dropout import Key, Randomness, fresh, pair_dropout, share_kept
 from atento.attention.equation import AttentionArgs, weigh
 from atento.attention.lowering import LoweredMask, lower, nothing_allowed
 from atento.attention.relative_terms import RelativeTerms
@@ -155,11 +155,81 @@ def fused(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
     return out if empty is None else out.masked_fill(empty, 0.0)
 
 
+def narrow(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
+    """softmax(q kᵀ · scale) v for q (B,H,T,K), k (B,H,S,K) and v (B,H,S,Kv) in bfloat16 -> (B,H,T,Kv), for training."""
+    if args.bias is not None or args.value_bias is not None or args.relative is not None:
+        raise ValueError("the narrow kernel adds nothing to scores and values; use kernel='plain' or 'blocked'")
+    out: Tensor = _Narrow.apply((args, fresh(args.random).key() if args.dropout else 0), q, k, v)
+    return out
+
+
+class _Narrow(TypedFunction):
+    """Weights in bfloat16, whose softmax is computed in float32; the call is the arguments and the key of dropout.
+
+    A weight is never negative, so the sign of its number is free: the bits of a weight that dropout drops are inverted.
+    So two bytes a pair are kept. Autograd would keep weights and mask in float32 and their product: ten.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Context[tuple[AttentionArgs, Key]], call: tuple[AttentionArgs, Key], q: Tensor, k: Tensor, v: Tensor
+    ) -> Tensor:
+        ctx.call, (args, key), planes = call, call, q.shape[:2]
+        q, k, v = (q * args.scale).flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1)  # (B·H,L,K)
+        scores = torch.bmm(q, k.mT).unflatten(0, planes)
+        bias, empty = args.mask.bias, args.mask.empty
+        if bias is not None:
+            scores += bias.to(scores.dtype)  # 0 or -inf, which are exact
+        if empty is not None:
+            scores.masked_fill_(empty, 0.0)
+        weights = kept = torch.softmax(scores, dim=-1)
+        if empty is not None:
+            weights.masked_fill_(empty, 0.0)
+        if args.dropout:
+            bits = weights.view(torch.int16)
+            mask = pair_dropout(weights, args.dropout, key).view(torch.int16)
+            inverts = mask.sub_(1).bitwise_right_shift_(15)  # all ones if dropped, else 0
+            bits ^= inverts
+            kept = inverts.bitwise_not_().bitwise_and_(bits).view(weights.dtype)
+        ctx.save_for_backward(q, k, v, weights)
+        out: Tensor = (torch.bmm(kept.flatten(0, 1), v) / share_kept(args.dropout)).unflatten(0, planes)
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Context[tuple[AttentionArgs, Key]], grad: Tensor) -> tuple[Tensor | None, ...]:
+        (args, _), (q, k, v, weights) = ctx.call, ctx.saved_tensors
+        planes, weights = grad.shape[:2], weights.flatten(0, 1)
+        kept, grad = weights, (grad / share_kept(args.dropout)).flatten(0, 1)
+        dweights = torch.bmm(grad, v.mT)
+        if args.dropout:
+            bits = weights.view(torch.int16)
+            inverts = bits.bitwise_right_shift(15)
+            weights = (bits ^ inverts).view(weights.dtype)
+            selects = inverts.bitwise_not_()
+            dweights.view(torch.int16).bitwise_and_(selects)
+            kept = selects.bitwise_and_(bits).view(weights.dtype)
+        dv = torch.bmm(kept.mT, grad)
+        dscores = torch._softmax_backward_data(dweights, weights, -1, weights.dtype)
+        dq, dk = torch.bmm(dscores, k) * args.scale, torch.bmm(dscores.mT, q)
+        return None, *(x.unflatten(0, planes) for x in (dq, dk, dv))
+
+
 Kernel = Callable[[Tensor, Tensor, Tensor, AttentionArgs], Tensor]
-KERNELS: dict[str, Kernel] = {"plain": plain, "fused": fused, "blocked": blocked, "flex": flex, "varlen": varlen}
+KERNELS: dict[str, Kernel] = {kernel.__name__: kernel for kernel in (plain, fused, blocked, narrow, flex, varlen)}
 _SHORT = 64 * 64  # pairs (T·S): up to here the set-up of a fused kernel costs more than it saves
 _LONG = 512 * 512  # pairs (T·S): above this, skipping masked keys saves more than the strips cost
 _FEW = 1 << 21  # scores of all heads (B·H·T·S): up to here a CPU is fastest without strips; twice as many in 16 bits
+_NARROW = 64  # keys: the softmax of shorter rows is faster in float32
+_MOST_NARROW = 1 << 24  # of all heads (B·H·T·S): 32 MiB are kept
+
+
+def _is_narrow(q: Tensor, k: Tensor, args: AttentionArgs) -> bool:
+    """Whether the kernel is meant for this call: in bfloat16 with gradients, and nothing added to scores or values."""
+    learns = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad) and not torch.compiler.is_compiling()
+    fits = k.shape[-2] >= _NARROW and q.shape[0] * q.shape[1] * q.shape[-2] * k.shape[-2] <= _MOST_NARROW
+    adds = args.bias is not None or args.value_bias is not None or args.relative is not None
+    return q.device.type == "cpu" and q.dtype == torch.bfloat16 and learns and fits and not adds
 
 
 def choose(q: Tensor, k: Tensor, args: AttentionArgs) -> str:
@@ -170,11 +240,13 @@ def choose(q: Tensor, k: Tensor, args: AttentionArgs) -> str:
     few = q.shape[0] * q.shape[1] * pairs <= (2 * _FEW if half else _FEW) if on_cpu else pairs <= _LONG
     if args.value_bias is not None:
         return "plain"  # no other kernel supports it
+    if pairs <= _LONG and _is_narrow(q, k, args):
+        return "narrow"
     learned = (bias is not None and bias.requires_grad) or (relative is not None and bool(relative.parameters()))
     if args.dropout or learned or not args.only_biases:
         return "plain" if few else "blocked"  # fused kernels lack this dropout and the terms on values
     skips = pairs > _LONG and (relative is not None or not (mask.is_causal or mask.is_per_key))
-    if on_cpu and _has_tiles() and not skips and relative is None and bias is None and not _differentiated(q, k):
+    if on_cpu and has_tiles() and not skips and relative is None and bias is None and not _differentiated(q, k):
         return "fused"  # at any size 0.3 to 0.9 of the others' time, without gradients
     if on_cpu and (pairs <= _SHORT or (half and few)):
         return "plain"
@@ -184,7 +256,7 @@ def choose(q: Tensor, k: Tensor, args: AttentionArgs) -> str:
 
 
 @cache
-def _has_tiles() -> bool:
+def has_tiles() -> bool:
     """Whether the processor has AMX, whose products PyTorch's fused attention computes with."""
     return bool(getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)())
 

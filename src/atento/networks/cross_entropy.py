@@ -15,12 +15,25 @@ from atento.attention.algebra import Context, TypedFunction
 # large vocabulary. The aim is 32 MiB of float32 logits.
 _MIN_ROWS, _MAX_ROWS, _BLOCK_LOGITS = 192, 512, 1 << 23
 _GPU_FACTOR = 8  # on a GPU: a block is some thirty short kernels
+_ADDED = 1 << 17  # elements that are converted at once, which stay in a processor's cache
 _ROW_MULTIPLE = 64  # the last block is padded to a multiple of this, so that oneDNN meets few shapes
 
 
 def at_least_float32(x: Tensor) -> Tensor:
     """Convert half precisions to float32; leave float32 and float64 as they are."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def add_wide(total: Tensor, narrow: Tensor) -> Tensor:
+    """Add a tensor, which may have a narrower type, to `total` in place; return it.
+
+    On a CPU, PyTorch would convert the whole tensor first, and new memory for it takes longer than the sum.
+    """
+    if total.dtype == narrow.dtype or total.is_cuda or not (total.is_contiguous() and narrow.is_contiguous()):
+        return total.add_(narrow)
+    for part, added in zip(total.view(-1).split(_ADDED), narrow.view(-1).split(_ADDED)):
+        part.add_(added.to(total.dtype))
+    return total
 
 
 def plain_cross_entropy(
@@ -77,22 +90,16 @@ class _ChunkedCrossEntropy(TypedFunction):
 
     @staticmethod
     def forward(
-        ctx: Context[None],
-        hidden: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        targets: Tensor,
-        smoothing: float,
-        r_drop: float,
+        ctx: Context[None], hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *options: float
     ) -> tuple[Tensor, Tensor]:
-        passes, vocab_size = len(hidden), weight.shape[0]
+        (smoothing, r_drop), passes, vocab_size = options, len(hidden), weight.shape[0]
         of_hidden, of_weight, of_bias = ctx.needs_input_grad[:3]  # a frozen matrix needs none
         d_hidden = torch.empty_like(hidden) if of_hidden else None
-        d_weight = torch.zeros_like(at_least_float32(weight)) if of_weight else None
+        d_weight: Tensor | None = None  # of the blocks so far
         d_bias = torch.zeros_like(at_least_float32(bias)) if of_bias and bias is not None else None
         # smoothing weighs all logits alike: the sum of a row's logits is h · weight_sum + bias_sum, and the gradient of
         # the smoothed part needs only these two sums, not the logits
-        weight_sum = at_least_float32(weight).sum(dim=0)  # (D,)
+        weight_sum = at_least_float32(weight).sum(dim=0) if smoothing else None  # (D,)
         bias_sum = 0.0 if bias is None else at_least_float32(bias).sum(dtype=torch.float64)
         loss = torch.zeros((), dtype=torch.float64, device=hidden.device)
         total_nll = torch.zeros_like(loss)
@@ -107,9 +114,10 @@ class _ChunkedCrossEntropy(TypedFunction):
             log_z = logits.amax(dim=-1, keepdim=True) - probs.amax(dim=-1, keepdim=True).log()  # (n,1), without exp
             # -log p(y) = log Z - logit(y); the mean of -log p over the vocabulary = log Z - mean logit
             nll = (log_z - logits.gather(1, y)).sum(dtype=torch.float64)
-            logit_sum = (at_least_float32(h) @ weight_sum).sum(dtype=torch.float64) + len(y) * bias_sum
-            smooth = log_z.sum(dtype=torch.float64) - logit_sum / vocab_size
-            loss += (1 - smoothing) * nll + smoothing * smooth
+            loss += (1 - smoothing) * nll
+            if weight_sum is not None:
+                logit_sum = (at_least_float32(h) @ weight_sum).sum(dtype=torch.float64) + len(y) * bias_sum
+                loss += smoothing * (log_z.sum(dtype=torch.float64) - logit_sum / vocab_size)
             total_nll += nll
             if passes == 2:
                 loss += r_drop / 2 * _add_divergences(logits, probs, r_drop / 2)
@@ -121,26 +129,38 @@ class _ChunkedCrossEntropy(TypedFunction):
                 # d loss / d logit = p - (1-ε)·onehot(y) - ε/V; the last is one number, so it needs no (n,V) tensor
                 uniform = smoothing / vocab_size
                 if d_hidden is not None:
-                    of_block = (d_logits @ weight)[: len(y)] - uniform * weight_sum.to(h.dtype)
-                    d_hidden[:, start : start + rows] = of_block.unflatten(0, (passes, -1))
-                if d_weight is not None:
-                    d_weight += d_logits.t() @ h
-                    d_weight -= uniform * at_least_float32(h).sum(dim=0)  # rows of padding are 0, so they add nothing
+                    d_hidden[:, start : start + rows] = (d_logits @ weight)[: len(y)].unflatten(0, (passes, -1))
+                if of_weight:
+                    product = d_logits.t() @ h  # rows of padding are 0, so they add nothing
+                    d_weight = product if d_weight is None else add_wide(at_least_float32(d_weight), product)
                 if d_bias is not None:
                     d_bias += probs.sum(dim=0) - uniform * len(y)
                 del d_logits
             del probs
+        if of_weight and d_weight is None:  # there are no targets
+            d_weight = torch.zeros_like(weight)
+        if weight_sum is not None:
+            _smooth(d_hidden, smoothing / vocab_size * weight_sum)
+            d_weight = None if d_weight is None else at_least_float32(d_weight)
+            _smooth(d_weight, smoothing / vocab_size * at_least_float32(hidden).sum(dim=(0, 1)))
         if of_hidden or of_weight or of_bias:
-            d_bias = None if d_bias is None or bias is None else d_bias.to(bias.dtype)
-            d_weight = None if d_weight is None else d_weight.to(weight.dtype)
-            ctx.save_for_backward(d_hidden, d_weight, d_bias)
+            converted = [None if x is None else x.to(weight.dtype) for x in (d_weight, d_bias)]
+            ctx.save_for_backward(d_hidden, *converted)
         ctx.mark_non_differentiable(total_nll)
         return loss, total_nll
 
     @staticmethod
     def backward(ctx: Context[None], *grads: Tensor) -> tuple[Tensor | None, ...]:
-        scaled = [None if saved is None else saved * grads[0].to(saved.dtype) for saved in ctx.saved_tensors]
-        return *scaled, None, None, None
+        by = grads[0]
+        if by.device.type == "cpu" and by == 1:  # as in an update of one head, whose gradient is divided at the end
+            return *ctx.saved_tensors, None, None, None
+        return *[None if saved is None else saved * by.to(saved.dtype) for saved in ctx.saved_tensors], None, None, None
+
+
+def _smooth(gradient: Tensor | None, uniform: Tensor) -> None:
+    """Subtract the part of smoothing, the same in all rows, in place."""
+    if gradient is not None:
+        gradient -= uniform.to(gradient.dtype)
 
 
 def _add_divergences(logits: Tensor, probs: Tensor, factor: float) -> Tensor:

@@ -6,6 +6,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from atento.networks.cross_entropy import add_wide
+
 Gradients = Sequence[Tensor | None]  # of each parameter; None: the loss does not depend on it
 
 _CONVERTED = 1 << 26  # bytes of gradients that are held in full precision beside their sum
@@ -45,10 +47,12 @@ class RunningSum:
                 part, further = further[: len(group)], further[len(group) :]
                 torch._foreach_add_(group, _converted(part))
         for total, gradient in further:
-            total.add_(gradient)
+            add_wide(total, gradient)
 
     def finish(self) -> None:
-        """`.grad` has the sum already."""
+        """`.grad` has the sum already; the gradient of a matrix may be a transposed view, which no optimizer takes."""
+        for weight in self.parameters:
+            weight.grad = None if weight.grad is None else weight.grad.contiguous()
 
 
 def _converted(pairs: Sequence[tuple[Tensor, Tensor]]) -> list[Tensor]:
@@ -119,7 +123,8 @@ class TreeSum:
         """Set `.grad` of each parameter."""
         if self.tree.nodes:
             for parameter, gradient in zip(self.parameters, self.tree.nodes[0]):
-                parameter.grad = None if gradient is None else gradient.clone()  # autograd may return one tensor twice
+                # autograd may return one tensor twice, and transposed views
+                parameter.grad = None if gradient is None else gradient.clone(memory_format=torch.contiguous_format)
 
 
 def in_full_precision(parameters: Sequence[Tensor], gradients: Gradients) -> Gradients:

@@ -1,0 +1,126 @@
+"""Attention and linear maps of training in bfloat16 on a CPU, beside the equation and autograd in float64."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from atento.attention import attend, multihead
+from atento.attention.dropout import Randomness, pair_dropout
+from atento.attention.equation import AttentionArgs
+from atento.attention.kernels import choose
+from atento.attention.lowering import lower
+from atento.attention.masks import Mask, causal, padding
+from atento.training.replica.gradient_sum import RunningSum, TreeSum
+
+B, H, L, K = 2, 3, 70, 16
+MASKS: dict[str, Mask | Tensor | None] = {
+    "none": None,
+    "causal": causal(),
+    "padding": padding(torch.tensor([70, 41])),
+    "nothing for a row": padding(torch.tensor([0, 70])),
+    "tensor (B,H,T,S)": torch.rand(B, H, L, L, generator=torch.Generator().manual_seed(4)) > 0.6,
+}
+
+
+def inputs(seed: int = 0) -> list[Tensor]:
+    """Queries, keys and values as a network has them: views of one product."""
+    joined = torch.randn(B, L, 3 * H * K, generator=torch.Generator().manual_seed(seed)).bfloat16()
+    return [x.unflatten(-1, (H, K)).transpose(1, 2) for x in joined.split(H * K, dim=-1)]
+
+
+def with_gradients(values: list[Tensor], kernel: str, **options: object) -> list[Tensor]:
+    leaves = [x.detach().clone().requires_grad_() for x in values]
+    out = attend(*leaves, kernel=kernel, **options)  # type: ignore[misc,arg-type]
+    upstream = torch.randn(out.shape, generator=torch.Generator().manual_seed(5)).bfloat16().to(out.dtype)
+    return [out.detach(), *torch.autograd.grad(out, leaves, upstream)]
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1, 0.6])
+@pytest.mark.parametrize("name", MASKS)
+def test_the_narrow_kernel_is_the_equation_within_the_rounding_of_bfloat16(name: str, dropout: float) -> None:
+    """The same pairs fall as in float64, whose gradients by autograd are the measure; relative to their norm."""
+    found = with_gradients(inputs(), "narrow", mask=MASKS[name], dropout=dropout, random=Randomness(3))
+    exact = [x.double() for x in inputs()]
+    expected = with_gradients(exact, "plain", mask=MASKS[name], dropout=dropout, random=Randomness(3))
+    before = with_gradients(inputs(), "plain", mask=MASKS[name], dropout=dropout, random=Randomness(3))
+    for got, right, plain in zip(found, expected, before):
+        assert got.dtype == torch.bfloat16 and bool(got.isfinite().all())
+        error, usual = (float((x.double() - right).norm() / right.norm()) for x in (got, plain))
+        assert error < 2**-6 and error < 2 * usual  # no worse than autograd in bfloat16 by more than a factor
+        assert bool((got[right == 0] == 0).all())
+
+
+def test_the_pairs_that_fall_are_those_of_any_other_kernel() -> None:
+    """Values that are the unit vectors show each weight."""
+    q, k, _ = (x.detach().requires_grad_() for x in inputs())
+    v = torch.eye(L).bfloat16().expand(B, H, L, L)
+    random = Randomness(9, 2)
+    weights = attend(q, k, v, dropout=0.5, random=Randomness(9, 2), kernel="narrow")
+    assert torch.equal(weights == 0, pair_dropout(weights, 0.5, random.key()) == 0)
+
+
+def test_training_in_bfloat16_is_given_the_narrow_kernel_and_reading_is_not() -> None:
+    q, k, _ = inputs()
+    learned = q.detach().requires_grad_()
+    everything, short = lower(None, L, L, q.device), lower(None, 8, 8, q.device)
+    bias = torch.zeros(1, 1, 1, L)
+
+    def chosen(q: Tensor, k: Tensor, mask: object = everything, bias: Tensor | None = None) -> str:
+        return choose(q, k, AttentionArgs(mask, bias, None, None, 0.5, 0.1, None))  # type: ignore[arg-type]
+
+    assert chosen(learned, k) == "narrow"
+    assert {chosen(q, k), chosen(learned.float(), k.float()), chosen(learned, k, bias=bias)} == {"plain"}
+    assert chosen(learned[..., :8, :], k[..., :8, :], short) == "plain"  # whose softmax is faster in float32
+    with torch.no_grad():
+        assert chosen(learned, k) == "plain"
+    with pytest.raises(ValueError, match="the narrow kernel adds nothing to scores and values; use kernel='plain'"):
+        attend(learned, k, k, bias=bias, kernel="narrow")
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    projection = multihead.Projection(1, 1)
+    del projection.weight, projection.bias
+    projection.weight, projection.bias = weight, bias  # type: ignore[assignment]
+    out: Tensor = projection(x)
+    return out
+
+
+@pytest.mark.parametrize(("inner", "outer"), [(48, 32), (32, 48), (32, 32)])
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_gradients_of_a_linear_map_are_autograds(
+    inner: int, outer: int, bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(multihead, "has_tiles", lambda: True)
+    generator = torch.Generator().manual_seed(1)
+    sizes = ((4, 80, inner), (outer, inner), (outer,))[: 3 if bias else 2]
+    leaves = [torch.randn(size, generator=generator).bfloat16().requires_grad_() for size in sizes]
+    wide = [x.detach().double().requires_grad_() for x in leaves]
+    out = linear(*leaves)
+    assert "_Linear" in type(out.grad_fn).__name__
+    plain = F.linear(wide[0], wide[1], wide[2] if bias else None)
+    upstream = torch.randn(out.shape, generator=generator).bfloat16()
+    found = [out.detach(), *torch.autograd.grad(out, leaves, upstream)]
+    for got, right in zip(found, [plain.detach(), *torch.autograd.grad(plain, wide, upstream.double())]):
+        assert got.shape == right.shape and float((got.double() - right).norm() / right.norm()) < 2**-7
+
+
+def test_a_frozen_weight_or_few_rows_take_the_usual_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multihead, "has_tiles", lambda: True)
+    x, weight = torch.ones(300, 8).bfloat16().requires_grad_(), torch.ones(4, 8).bfloat16()
+    learned = weight.clone().requires_grad_()
+    for one, other in ((x, weight), (x[:5], learned), (x.float(), learned.float())):
+        assert "_Linear" not in type(linear(one, other).grad_fn).__name__
+
+
+@pytest.mark.parametrize("make", [RunningSum, lambda parameters: TreeSum(parameters, 2)])
+def test_transposed_gradients_are_summed_as_others_and_given_to_the_optimizer_in_its_order(make) -> None:  # type: ignore[no-untyped-def]
+    parameters = [torch.zeros(5, 3)]
+    gradients = [torch.randn(5, 3, generator=torch.Generator().manual_seed(n)).bfloat16() for n in range(2)]
+    sums = make(parameters)
+    for number, gradient in enumerate(gradients):
+        sums.add(number, [gradient.t().contiguous().t()])
+    sums.finish()
+    found = parameters[0].grad
+    assert found is not None and found.is_contiguous()
+    assert torch.equal(found, gradients[0].float() + gradients[1].float())
