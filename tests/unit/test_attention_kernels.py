@@ -15,7 +15,7 @@ from torch import Tensor
 from atento.attention import attend, attention_weights, kernels
 from atento.attention.dropout import Randomness
 from atento.attention.equation import AttentionArgs
-from atento.attention.kernels import KERNELS, choose
+from atento.attention.kernels import KERNELS, choose, choose_for_reading
 from atento.attention.lowering import lower
 from atento.attention.masks import (
     Mask,
@@ -403,19 +403,14 @@ def test_the_fused_kernel_refuses_what_it_cannot_do_and_auto_never_asks_it() -> 
     assert chosen(None, 0.1) == chosen(torch.zeros(128, 128, 4), 0.0) == "plain"
 
 
-@pytest.mark.parametrize("tiles", [False, True])
-def test_with_amx_reading_is_fused_at_any_size_and_training_is_not(
-    tiles: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kernels, "has_tiles", lambda: tiles)
-    q = torch.randn(2, 2, 7, 4, dtype=torch.bfloat16, requires_grad=True)
-    args = AttentionArgs(lower(causal(), 7, 7, q.device), None, None, None, 0.5, 0.0, None)
-    assert choose(q, q, args) == "plain"
-    with torch.no_grad():
-        assert choose(q, q, args) == ("fused" if tiles else "plain")
-        plain = attend(q, q, q, mask=causal(), kernel="plain")
-        torch.testing.assert_close(attend(q, q, q, mask=causal()), plain, atol=0.01, rtol=0.02)
-    assert choose(q.detach(), q.detach(), args) == ("fused" if tiles else "plain")
+def test_with_amx_reading_is_fused_but_where_strips_skip_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = torch.device("cpu")
+    near, every = lower(window(4, 4), 600, 600, device), lower(None, 600, 600, device)
+    monkeypatch.setattr(kernels, "has_tiles", lambda: True)
+    assert [choose_for_reading(length, near, None) for length in (7, 512, 600)] == ["fused", "fused", "auto"]
+    assert choose_for_reading(600, every, None) == "fused"
+    monkeypatch.setattr(kernels, "has_tiles", lambda: False)
+    assert choose_for_reading(7, every, None) == "auto"
 
 
 def test_dropout_acts_on_the_weights_and_keeps_the_mean() -> None:

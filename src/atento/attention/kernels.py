@@ -245,12 +245,9 @@ def choose(q: Tensor, k: Tensor, args: AttentionArgs) -> str:
     learned = (bias is not None and bias.requires_grad) or (relative is not None and bool(relative.parameters()))
     if args.dropout or learned or not args.only_biases:
         return "plain" if few else "blocked"  # fused kernels lack this dropout and the terms on values
-    skips = pairs > _LONG and (relative is not None or not (mask.is_causal or mask.is_per_key))
-    if on_cpu and has_tiles() and not skips and relative is None and bias is None and not _differentiated(q, k):
-        return "fused"  # at any size 0.3 to 0.9 of the others' time, without gradients
     if on_cpu and (pairs <= _SHORT or (half and few)):
         return "plain"
-    if skips:
+    if pairs > _LONG and (relative is not None or not (mask.is_causal or mask.is_per_key)):
         return "blocked"  # it skips masked keys and never makes a (T,S) bias
     return "blocked" if half and not mask.is_causal else "fused"
 
@@ -261,9 +258,14 @@ def has_tiles() -> bool:
     return bool(getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)())
 
 
-def _differentiated(*tensors: Tensor) -> bool:
-    """Whether gradients flow through a computation on these tensors: PyTorch's fused backward pass is slow in bf16."""
-    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+def choose_for_reading(length: int, mask: LoweredMask, relative: RelativeTerms | None) -> str:
+    """The name of the kernel for rows of `length` that are read without gradients in a process that never trains them.
+
+    With AMX, PyTorch's fused one takes 0.3 to 0.9 of the others' time at any size; its backward pass in bfloat16 takes
+    several times as long. In a network it would make the last digits depend on whether gradients are wanted.
+    """
+    skips = length * length > _LONG and not (mask.is_causal or mask.is_per_key)
+    return "fused" if has_tiles() and relative is None and not skips else "auto"
 
 
 def _check_shapes(q: Tensor, k: Tensor, v: Tensor) -> None:

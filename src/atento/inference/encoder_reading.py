@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness
-from atento.attention.kernels import attend
+from atento.attention.kernels import attend, choose_for_reading
 from atento.attention.lowering import lower
 from atento.attention.masks import padding
 from atento.attention.multihead import Projection
@@ -287,7 +287,9 @@ class _Layer:
             for rotation in () if terms is None else terms.rotations:
                 q, k = rotation(q), rotation(k)
             relative = None if terms is None else terms.relative
-            heads = attend(q, k, v, mask=group.masks[index], scale=attention.scale, relative=relative)
+            mask = group.masks[index]
+            kernel = choose_for_reading(q.shape[-2], mask, relative)
+            heads = attend(q, k, v, mask=mask, scale=attention.scale, relative=relative, kernel=kernel)
             flat = group.real(heads.transpose(1, 2).flatten(2))  # without padding, flat again
             out[group.span] = self.output.codes(flat) if isinstance(self.output, FixedInt8Linear) else flat
         return out
