@@ -26,6 +26,7 @@ SETTINGS: dict[str, Any] = {
     "training": {"steps": 20, "batch_tokens": 256, "warmup": 2, "learning_rate": 1e-2, "precision": "float32"},
 }
 SETTINGS["training"]["baseline"] = False
+SETTINGS["decoding"] = {"max_new_tokens": 20}  # models that have learned little write without end
 RECIPE = json.dumps(SETTINGS | {"data": {"train": {"file": "real.tsv", "source": 0, "target": 1}}})  # JSON is YAML
 ALL = ("--min-score", "-99", "--max-ratio", "99", "--device", "cpu", "--threads", "1", "--sample")
 AUGMENT = ("augment", "en-pt.yaml", "--monolingual", "more.pt", "--reverse", "reverse", "--out", "out", *ALL)

@@ -13,7 +13,8 @@ pytestmark = pytest.mark.integration
 
 
 def test_w3_micro_world_mlm_is_exported_as_bert(server: ForkServer, tmp_path: Path) -> None:
-    short = ["training.steps=2", "training.batch_tokens=64", "data.train.count=300", "data.valid.count=20"]
+    short = ["training.steps=2", "training.precision=float32", "training.batch_tokens=64"]
+    short += ["data.train.count=300", "data.valid.count=20"]
     done = server.run("train", "micro-world-mlm", *short, "--out", "run", "--threads", "1", cwd=tmp_path)
     assert done.status == 0, done.stderr
     done = server.run("convert", "run", "--to", "huggingface", "--out", "bert", cwd=tmp_path)

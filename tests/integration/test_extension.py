@@ -97,7 +97,8 @@ RECIPE: dict[str, Any] = {
     "task": "word-ordering",
     "data": {"train": {"memory": "train"}, "valid": {"memory": "valid"}, "test": {"memory": "test"}, "max_len": 16},
     "network": {"d_model": 32, "d_ff": 64, "n_heads": 4, "n_layers": 1, "dropout": 0.0},
-    "training": {"steps": 60, "batch_tokens": 600, "learning_rate": 0.01, "warmup": 5, "validate_every": 60},
+    "training": {"steps": 60, "batch_tokens": 600, "learning_rate": 0.01, "warmup": 5, "precision": "float32"}
+    | {"validate_every": 60},
     "decoding": {"beam": 1},
 }
 
@@ -201,7 +202,7 @@ def test_the_task_is_trained_scored_loaded_and_used(added: ModuleType, trained: 
 
 def test_the_objective_is_learned_in_a_mixture_by_another_task(added: ModuleType, tmp_path: Path) -> None:
     mixture = [{"kind": "token-ordering", "share": 0.5}, {"kind": "span-corruption", "share": 0.5}]
-    recipe = RECIPE | {"task": "span-corruption", "objective": mixture, "training": {"steps": 2, "batch_tokens": 200}}
+    recipe = RECIPE | {"task": "span-corruption", "objective": mixture, "training": RECIPE["training"] | {"steps": 2}}
     done = atento.train(
         recipe | {"data": {"train": {"memory": "train"}}}, data=sentences(0, 60), out=tmp_path / "run", device="cpu"
     )

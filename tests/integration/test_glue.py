@@ -18,7 +18,7 @@ from glue_data import write_glue, write_portuguese
 from released_folders import write_released
 
 pytestmark = pytest.mark.integration
-FEW = ("training.steps=2", "data.max_len=40", "--threads", "1")
+FEW = ("training.steps=2", "training.precision=float32", "data.max_len=40", "--threads", "1")
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ def test_the_preview_and_the_run_agree_and_a_run_that_goes_on_is_the_same(server
         },
         "tokenizer": {"kind": "word", "vocab_size": 40},
         "network": {"architecture": "decoder", "d_model": 8, "d_ff": 16, "n_heads": 2, "n_layers": 1},
-        "training": {"steps": 8, "batch_tokens": 64, "schedule": "constant"},
+        "training": {"steps": 8, "batch_tokens": 64, "precision": "float32", "schedule": "constant"},
     }
     (tmp_path / "recipe.yaml").write_text(json.dumps(recipe), encoding="utf-8")
     stats = server.run("data", "stats", "recipe.yaml", "--json", cwd=tmp_path)

@@ -15,6 +15,7 @@ SMALL = [
     "network={d_model: 16, d_ff: 32, n_heads: 2, n_layers: 1}",
     "tokenizer.vocab_size=400",
     "training.steps=6",
+    "training.precision=float32",
     "training.validate_every=3",
     "training.batch_tokens=256",
     "training.warmup=2",

@@ -25,7 +25,7 @@ HARD = (
         "network.attention.dropout=0.1",
     ),
     *("training.scheduled_sampling.share=0.5", "training.scheduled_sampling.tokens=sample"),
-    *("training.checkpoint_every=3", "training.validate_every=10", "training.average=2", "training.steps=24"),
+    *("training.checkpoint_every=3", "training.validate_every=6", "training.average=2", "training.steps=15"),
     *("data.test.0.file=test.tsv", "data.test.0.source=0", "data.test.0.target=1"),
 )
 PRECISIONS = ["float32", "bfloat16"]
@@ -100,15 +100,15 @@ def test_r1_killed_at_any_moment_the_same_command_ends_in_the_same_run(
     assert killed >= 4 and cut_short >= 1, (killed, cut_short)
     assert differences(run, reference) == []
     assert batches(record) == batches(reference.with_suffix(".ids"))
-    assert [event["step"] for event in events(run, "train")] == list(range(1, 25))
-    assert [event["step"] for event in events(run, "valid")] == [10, 20, 24]
+    assert [event["step"] for event in events(run, "train")] == list(range(1, 16))
+    assert [event["step"] for event in events(run, "valid")] == [6, 12, 15]
     assert not [path for path in (run / "checkpoints").iterdir() if path.name.startswith(".")]
     assert sorted(path.name for path in run.iterdir() if path.name.startswith(".")) == [".lock"]
     again = server.run(*command, cwd=place)
-    assert (again.status, again.stdout, again.stderr) == (0, "", "already finished: run, step 24\n")
+    assert (again.status, again.stdout, again.stderr) == (0, "", "already finished: run, step 15\n")
 
 
-SHORT = ("training.log_every=4", "training.steps=14")
+SHORT = ("training.log_every=4", "training.steps=10")
 FAULTY = [
     ("dropout_by_the_clock", "float32", "train"),
     ("data_from_the_start", "float32", "train"),
@@ -122,7 +122,7 @@ FAULTY = [
 
 @pytest.fixture(scope="module")
 def killed_and_right(server: ForkServer, data: Path, scratch: Path) -> dict[str, tuple[Path, Path]]:
-    """A precision: a run of 14 steps that was killed in the step behind a checkpoint, and the same run not killed."""
+    """A precision: a run of 10 steps that was killed in the step behind a checkpoint, and the same run not killed."""
     runs = {}
     at = {"module": "atento.training.loop", "function": "learning_rate", "number": signal.SIGKILL, "call": 9}
     for precision in PRECISIONS:
@@ -152,7 +152,7 @@ def test_r1_has_teeth_a_planted_bug_is_found(
     assert server.run(*command, cwd=place, fault=fault, record=record).status == 0
     assert seen in differences(place / "run", right)
     taken = batches(record)
-    assert (sorted(taken) != list(range(6, 14))) == (fault == "data_from_the_start")
+    assert (sorted(taken) != list(range(6, 10))) == (fault == "data_from_the_start")
     assert taken.items() <= batches(whole[precision].with_suffix(".ids")).items()
 
 
@@ -170,7 +170,7 @@ def test_r1_a_run_killed_behind_its_last_step_is_finished_by_the_same_command(
     command = train("float32", "--out", "run")
     assert server.run(*command, cwd=place, fault="signal_in_call", **details).status == -signal.SIGKILL
     done = server.run(*command, cwd=place)
-    assert done.status == 0 and "resuming run after its last step, 24" in done.stderr
+    assert done.status == 0 and "resuming run after its last step, 15" in done.stderr
     assert differences(place / "run", whole["float32"]) == []
 
 
@@ -305,15 +305,15 @@ def test_r7_a_second_signal_stops_at_once(server: ForkServer, place: Path) -> No
 def test_r7_a_validation_that_a_signal_prevented_is_made_up(
     server: ForkServer, place: Path, whole: dict[str, Path]
 ) -> None:
-    """The signal comes in step 10 and in the last, 24, both to be validated."""
+    """The signal comes in step 6 and in the last, 15, both to be validated."""
     command = train("float32", "--out", "run")
-    for call, step in ((10, 10), (14, 24)):
+    for call, step in ((6, 6), (9, 15)):
         at = {"module": "atento.training.loop", "function": "learning_rate", "number": signal.SIGTERM, "call": call}
         done = server.run(*command, cwd=place, fault="signal_in_call", **at)
         assert done.status == 75 and f"after step {step}," in done.stderr
         assert step not in [event["step"] for event in events(place / "run", "valid")]
     assert server.run(*command, cwd=place).status == 0
-    assert [event["step"] for event in events(place / "run", "valid")] == [10, 20, 24]
+    assert [event["step"] for event in events(place / "run", "valid")] == [6, 12, 15]
     assert differences(place / "run", whole["float32"]) == []
 
 

@@ -52,6 +52,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
         "training": {
             "steps": 220,
             "batch_tokens": 256,
+            "precision": "float32",
             "learning_rate": 4e-3,
             "warmup": 20,
             "label_smoothing": 0.0,
