@@ -109,6 +109,7 @@ class StudioPage:
             self.page.on("request", lambda request: self.requests.append(request.url))
         elif not known:
             browser.kept[key] = self.page
+        self.page.bring_to_front()  # Chromium hardly paints the others
         if self.page.viewport_size["width"] != width:
             self.page.set_viewport_size({"width": width, "height": 900})
         self.page.emulate_media(color_scheme=color_scheme)

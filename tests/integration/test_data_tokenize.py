@@ -86,7 +86,7 @@ def test_a_killed_command_leaves_a_store_that_the_same_command_completes(
     contents = []
     for name in ("undisturbed", "killed"):
         folder = tmp_path / name
-        write(folder, 3_000)
+        write(folder, 6_000)
         command = {"cwd": folder, "test": f"{__name__}:small_shards", "said": str(folder)}
         if name == "killed":
             running = server.start(**command)
@@ -110,7 +110,7 @@ def test_a_killed_command_leaves_a_store_that_the_same_command_completes(
         files = (path for path in (folder / "store").iterdir() if path.suffix in (".bin", ".json"))
         contents.append({path.name: path.read_bytes() for path in files})
         manifest = json.loads(contents[-1]["manifest.json"])
-        assert len(manifest["shards"]) > 6 and manifest["texts"] == 3_000
+        assert len(manifest["shards"]) > 6 and manifest["texts"] == 6_000
     assert contents[0] == contents[1]
 
 
