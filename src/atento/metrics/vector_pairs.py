@@ -59,7 +59,8 @@ def cosine_spearman(predictions: Sequence[object], references: Sequence[Referenc
     if len(scores) < len(references):
         raise UsageError("each pair needs a score: use mrr for pairs without")
     pairs = np.stack([np.asarray(pair, dtype=np.float64) for pair in predictions])
-    norms = np.maximum(np.linalg.norm(pairs, axis=-1).prod(axis=1), 1e-30)
+    # of equal vectors 1 without rounding, so that they are tied
+    norms = np.maximum(np.sqrt(np.square(pairs).sum(axis=-1).prod(axis=1)), 1e-30)
     return spearman((np.prod(pairs, axis=1).sum(axis=-1) / norms).tolist(), scores)
 
 

@@ -1,5 +1,6 @@
 """Texts as vectors: hidden vectors of any layer, pooled over each text's tokens (docs/notes.md#g8)."""
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -25,10 +26,10 @@ _SMALLEST = 1e-12  # norm that a vector is divided by
 
 
 def cosine(first: NDArray[np.float32], second: NDArray[np.float32]) -> float:
-    """The cosine of two vectors (D,), -1 to 1, computed in float64; 0 if the norm of either is 0."""
+    """The cosine of two vectors (D,), -1 to 1, computed in float64: 1 of equal ones, 0 if the norm of either is 0."""
     a, b = first.astype(np.float64), second.astype(np.float64)
-    norms = float(np.linalg.norm(a) * np.linalg.norm(b))
-    return float(a @ b) / norms if norms else 0.0
+    norms = math.sqrt(float(a @ a) * float(b @ b))
+    return max(-1.0, min(1.0, float(a @ b) / norms)) if norms else 0.0
 
 
 def text_pooling(name: str, skip: int = 0) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
