@@ -15,7 +15,7 @@ from atento.precision import cpu_features
 
 Precision = Literal["float32", "bfloat16", "int8"]
 Activation = Literal["none", "relu", "gelu"]  # what a product can apply to its output
-SMALL = 1 << 14  # numbers of a weight: of fewer, the call of a packed product and its kernel cost more than the product
+SMALL = 1 << 14  # numbers of a weight: of fewer, a packed product and its kernel cost more than they save
 LinearT = TypeVar("LinearT")
 _READ_WHOLE = 1 << 18  # so many weights are read at the speed of memory, where one row is multiplied
 
@@ -70,9 +70,9 @@ def pack(
 ) -> WeightLinear:
     """A linear layer with its weight (N,D) packed once for products in that precision, and its activation.
 
-    `is_held`: something else holds the weight, so that the layer may read it too.
+    `is_held`: something else holds the weight, so the layer may read it too. A row may then depend on their number.
     """
-    is_small = precision != "int8" and weight.dtype == torch.float32 and weight.numel() < SMALL
+    is_small = is_held and precision != "int8" and weight.dtype == torch.float32 and weight.numel() < SMALL
     if is_small or weight.device.type != "cpu" or weight.dtype == torch.float64 or not has_packed_products():
         return PlainLinear(weight.detach(), None if bias is None else bias.detach(), activation=activation)
     if precision == "int8":
