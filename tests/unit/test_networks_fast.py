@@ -305,9 +305,13 @@ def test_bfloat16_without_such_instructions_is_multiplied_in_float32(monkeypatch
 
 @pytest.mark.parametrize(("shape", "kind"), [((127, 128), PlainLinear), ((128, 128), OneDnnLinear)])
 def test_small_weights_are_not_packed(shape: tuple[int, int], kind: type) -> None:
-    """Their product costs less than a packed one's call and its kernel; nothing of the network learns by it."""
+    """Their product costs less than a packed one's call and its kernel; nothing of the network learns by it.
+
+    A layer that holds its weight alone, as an encoder's does, stays packed: its rows do not depend on their number.
+    """
     weight, bias = torch.randn(shape, requires_grad=True), torch.randn(shape[0], requires_grad=True)
-    product = pack(weight, bias, "float32")
+    product = pack(weight, bias, "float32", is_held=True)
+    assert type(pack(weight, bias, "float32")) is OneDnnLinear
     assert type(product) is kind and isinstance(pack(weight, bias, "int8"), Int8Linear)
     x = torch.randn(3, shape[1])
     torch.testing.assert_close(product(x), x @ weight.detach().t() + bias.detach(), atol=1e-4, rtol=1e-4)
