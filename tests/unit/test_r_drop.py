@@ -281,6 +281,14 @@ def test_what_cannot_be_is_refused_in_one_sentence(task: str, objective: Any, va
         load_recipe(recipe)
 
 
+def test_a_network_without_dropout_is_refused_when_the_recipe_is_read() -> None:
+    recipe = {"task": "translation", "data": DATA, "network": {"dropout": 0}, "training": {"r_drop": 5}}
+    with pytest.raises(RecipeError, match=r"training\.r_drop` compares two passes .* got 5"):
+        load_recipe(recipe)
+    for kept in ({"network": {"dropout": 0, "attention": {"dropout": 0.1}}}, {"init": "model"}, {"training": {}}):
+        load_recipe(recipe | kept)
+
+
 def test_every_objective_has_a_loss_with_it_or_is_refused() -> None:
     refused = {"replaced-token", "bidirectional", "window", "numbers", "multiple-negatives", "cosine", "cosent"}
     refused |= {"triplet", "pointwise", "ranknet", "listnet", "lambda-loss"}

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from atento.attention.dropout import Randomness
+from atento.config.sections.training import without_dropout
 from atento.config.tables.head_kinds import Windows
 from atento.data.batches.batch import Batch, Contrast
 from atento.errors import CapabilityError, RecipeError
@@ -320,8 +321,5 @@ def losses(network: Network, batch: Batch, call: Call) -> dict[str, LossAndNll]:
         penalty = None if head_losses else network.cost()
         head_losses[head] = (loss if penalty is None else loss + penalty * counts[head], nll)
     if call.r_drop and call.random is not None and call.random.use == drawn:
-        raise RecipeError(
-            "`training.r_drop` compares two passes with other dropout, and this network has none: raise "
-            f"`network.dropout`, or set it to 0; got {call.r_drop:g}"
-        )
+        raise RecipeError(without_dropout(call.r_drop))
     return head_losses

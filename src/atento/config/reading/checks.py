@@ -14,7 +14,7 @@ from atento.config.recipe import DataConfig, Recipe, SourceConfig, TokenizerConf
 from atento.config.sections.decoding import UTILITIES
 from atento.config.sections.embedding import untrainable
 from atento.config.sections.initial import InitConfig
-from atento.config.sections.training import without_effect
+from atento.config.sections.training import without_dropout, without_effect
 from atento.config.tables.head_kinds import HEAD_KINDS, OF_TEXT
 from atento.config.tables.objective import OBJECTIVES
 from atento.config.tables.task_spec import TaskSpec
@@ -338,14 +338,19 @@ def _check_sampling(recipe: Recipe, reader: Reader) -> None:
 
 
 def _check_r_drop(recipe: Recipe, reader: Reader) -> None:
-    """Refuse R-Drop for an objective whose heads do not all give probabilities of what they learn."""
+    """Refuse R-Drop for an objective whose heads do not all give probabilities of what they learn, or no dropout."""
     known = [kind for kind, row in OBJECTIVES.items() if row.gives_probabilities]
+    position = reader.origins.get("training.r_drop", "training.r_drop")
     for objective in objectives_of(recipe.task, recipe.objective) if recipe.training.r_drop else ():
         if objective.kind not in known:
             raise RecipeError(
-                f"{reader.origins.get('training.r_drop', 'training.r_drop')}: training.r_drop compares probabilities, "
-                f"and is for the objectives {', '.join(known)}: got task {recipe.task} with {objective.kind}"
+                f"{position}: training.r_drop compares probabilities, and is for the objectives {', '.join(known)}: "
+                f"got task {recipe.task} with {objective.kind}"
             )
+    network = recipe.network
+    rates = (network.dropout, network.attention.dropout, network.feed_forward.dropout)
+    if recipe.training.r_drop and recipe.init is None and not any(rates):
+        raise RecipeError(f"{position}: {without_dropout(recipe.training.r_drop)}")
 
 
 def _check_teacher(recipe: Recipe, reader: Reader) -> None:

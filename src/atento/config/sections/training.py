@@ -266,3 +266,9 @@ def without_effect(config: TrainingConfig) -> Iterator[tuple[str, str]]:
         yield "decay", f"training.schedule is {config.schedule}"
     if config.optimizer == "adafactor":
         yield "betas", "adafactor has no such means"
+
+
+def without_dropout(weight: float) -> str:
+    """The reason that R-Drop of this weight is refused for a network whose two passes would be equal."""
+    rule = "`training.r_drop` compares two passes with other dropout, and this network has none"
+    return f"{rule}: raise `network.dropout`, or set it to 0; got {weight:g}"
