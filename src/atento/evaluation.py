@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import Any, Unpack
 
 from atento.config.recipe import READING, SourceConfig
-from atento.config.sections.decoding import DecodingOptions
 from atento.config.tables.formats import FORMATS, Column, columns_of_source, format_of
 from atento.config.tables.tasks import TASKS
 from atento.config.tables.tasks import scored as scored_tasks
@@ -28,6 +27,7 @@ from atento.precision import threads as thread_scope
 from atento.tasks.calibrating import Confidence, fit_confidence
 from atento.tasks.question_answering import readable_questions
 from atento.tasks.split_evaluation import metric_options, scored
+from atento.tasks.translation_languages import LanguageOptions
 from atento.tasks.verb_table import labels_of, usual_metrics
 
 
@@ -104,7 +104,7 @@ def evaluate(
     device: str | None = None,
     precision: str | None = None,
     threads: int | None = None,
-    **decoding: Unpack[DecodingOptions],
+    **decoding: Unpack[LanguageOptions],
 ) -> dict[str, Score]:
     """Score the outputs of a model on labelled data; each `Score` has value, settings and interval.
 
@@ -128,7 +128,7 @@ def evaluate(
         device: of a model that is loaded here.
         precision: of a model that is loaded here.
         threads: number of CPU threads of this call.
-        decoding: options as in `Model.translate`.
+        decoding: options as in `Model.translate`, but those of terms.
 
     Raises:
         CapabilityError: the task has no metrics. DataError: names file and line, or the record.

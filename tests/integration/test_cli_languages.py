@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import atento
+from atento.metrics import metric_named
 from conftest import ForkServer, refused
 
 pytest.importorskip("transformers", reason="transformers is not installed (extra dev)")
@@ -33,3 +34,10 @@ def test_the_command_writes_what_transformers_and_python_write(name: str, server
     assert json.loads(shown.stdout.splitlines()[0])["translations"][0]["text"] == found[0]
     wrong = f"{row.target[:-1]}q"
     refused(server.run(*command, wrong, cwd=tmp_path), f"`target_language`: the model has no language {wrong!r}")
+
+    (tmp_path / "pairs.tsv").write_text("".join(f"{text}\t{text}\n" for text in SOME), encoding="utf-8")
+    scored = ["--task", "translation", "--metrics", "chrf", "--json", *flags]
+    done = server.run("evaluate", "model", "pairs.tsv", *scored, "--target-language", row.target, cwd=tmp_path)
+    assert done.status == 0, done.stderr
+    right = metric_named("chrf")(found, list(SOME)).value
+    assert json.loads(done.stdout)["chrf"]["value"] == pytest.approx(right)

@@ -17,11 +17,16 @@ from atento.text.tokenizer import Tokenizer
 KEYS = ("source_language", "target_language")
 
 
-class TranslationOptions(DecodingOptions, total=False):
-    """The options of `Model.translate`: those of decoding, the languages of a multilingual model, and what is kept."""
+class LanguageOptions(DecodingOptions, total=False):
+    """The options of decoding, and the languages of a multilingual model."""
 
     source_language: str | None
     target_language: str | None
+
+
+class TranslationOptions(LanguageOptions, total=False):
+    """The options of `Model.translate`: also what is kept."""
+
     glossary: GlossaryLike | None
     protect: bool
 

@@ -8,6 +8,7 @@ import typer
 
 from atento.cli import completion
 from atento.cli.command_progress import show_batches
+from atento.cli.commands.writing import SourceLanguage, TargetLanguage
 from atento.cli.decoding_options import with_decoding
 from atento.cli.options import ModelArgument, ModelOptions, check_order, progress, with_options
 from atento.cli.output_paths import output_file
@@ -120,6 +121,8 @@ def evaluate(
     reliability: Reliability = None,
     fail_under: FailUnder = None,
     language: Language = None,
+    source_language: SourceLanguage = None,
+    target_language: TargetLanguage = None,
     skip_bad: SkipBad = None,
     reading: Reading = None,
 ) -> None:
@@ -140,7 +143,9 @@ def evaluate(
     for name in (*requested, *(name for name, _ in gates)):
         metric_named(name)  # before the model is loaded
     stated = None if reading is None else dict(_pair(item) for item in reading)
-    options: Any = decoding | {"seed": shared.seed, "reading": stated}
+    languages = {"source_language": source_language, "target_language": target_language}
+    options: Any = decoding | {name: given for name, given in languages.items() if given is not None}
+    options |= {"seed": shared.seed, "reading": stated}
     with shared.loaded(model) as loaded:
         task = task_of(loaded, task)
         as_read = reading_learned(loaded, task) if stated is None else stated
