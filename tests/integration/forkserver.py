@@ -34,6 +34,11 @@ from typing import Any
 import replica_faults
 
 FAILED_TO_START = 99
+# What commands import that translate, draw, explain themselves or look at the hub: 7, 250, 20 and 100 ms.
+LATE = (
+    *("atento.text.documents", "matplotlib.figure", "matplotlib.backends.backend_agg"),
+    *("rich._emoji_codes", "huggingface_hub.hf_api"),
+)
 # Modules that have a process of their own, but for that of chat templates, whose memory has a limit.
 FORKED = (
     *("atento_serve.engine.", "atento_serve.studio.", "atento.runs.search.", "atento.convert."),
@@ -66,7 +71,11 @@ def imports() -> None:
     import atento.evaluation
     import atento.model
     import atento.runs.train
+    from atento.config.reading.loading import load_recipe
 
+    for name in LATE:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     with contextlib.suppress(ImportError):  # which every run of labelled data imports at its end
         import sklearn.feature_extraction.text
         import sklearn.linear_model
@@ -77,6 +86,8 @@ def imports() -> None:
 
     typer.main.get_command(atento.cli.main.application())  # imports the module of every command
     pydantic.TypeAdapter(int)  # the first one looks through all packages for plugins of pydantic
+    for name in ("micro-world-en-pt", "micro-world-mixture"):  # the types of the keys, which are kept
+        load_recipe(name, environment={})
     assert torch.get_num_threads() == 1 and all(
         (numpy.ma, pydantic.dataclasses, sacrebleu, safetensors, typer.rich_utils)
     )

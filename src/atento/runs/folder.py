@@ -90,7 +90,7 @@ def write_environment(folder: Path, **sizes: int) -> None:
         "atento": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "system": platform.platform(),
+        "system": f"{platform.system()}-{platform.release()}-{platform.machine()}",
         "command": shlex.join(sys.argv),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         **sizes,

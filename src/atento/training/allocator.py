@@ -1,7 +1,6 @@
 """Memory settings of a process: what it keeps of freed memory and of oneDNN's kernels; whether the weights fit."""
 
 import ctypes
-import ctypes.util
 import os
 import sys
 from pathlib import Path
@@ -67,8 +66,7 @@ def return_freed_memory() -> None:
 
 def _libc() -> ctypes.CDLL | None:
     """The C library of Linux; None on other systems."""
-    name = ctypes.util.find_library("c") if sys.platform.startswith("linux") else None
-    return ctypes.CDLL(name) if name else None
+    return ctypes.CDLL(None) if sys.platform.startswith("linux") else None  # what this process has loaded
 
 
 def resident() -> int:

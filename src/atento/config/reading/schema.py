@@ -5,6 +5,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from functools import cache
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -55,6 +56,7 @@ _WORDS: dict[object, str] = {
 _MANY: dict[object, str] = {int: "integers", float: "numbers", str: "texts"}
 _WHOLE = re.compile(r"[-+]?[0-9]+(?:_[0-9]+)+")
 _NAMED = re.compile(r"`([\w.]+)`")
+_HALF = re.compile("[\ud800-\udfff]")  # half a character, which pydantic refuses
 _LARGEST = 2**63
 
 
@@ -259,6 +261,23 @@ def _required(part: "Field[Any]") -> bool:
     return part.default is MISSING and part.default_factory is MISSING
 
 
+def _exactly(value: object, hint: object) -> bool:
+    """Whether pydantic would take a value as it is: for most, which saves it the making of an adapter of each type."""
+    if get_origin(hint) is Annotated and not all(isinstance(marker, OneOf) for marker in get_args(hint)[1:]):
+        return False
+    for arm in arms(hint):
+        inside = get_args(arm)
+        if get_origin(arm) is Literal:
+            if type(value) is str and value in inside:
+                return True
+        elif get_origin(arm) is tuple and Ellipsis in inside:
+            if type(value) is tuple and all(_exactly(item, inside[0]) for item in value):
+                return True
+        elif type(value) is arm and arm in (str, int, bool, float, type(None)):
+            return not (arm is str and _HALF.search(str(value))) and not (arm is float and not isfinite(float(value)))
+    return False
+
+
 @cache
 def _adapter(hint: Any) -> TypeAdapter[object]:
     """Return pydantic's strict adapter of a type: no text for a number, no bool for an integer, nothing infinite."""
@@ -295,6 +314,8 @@ def _leaf(node: Node, hint: object, path: str) -> Any:
     value = _plain_value(node, hint)
     if isinstance(value, int) and abs(value) >= _LARGEST and not isinstance(value, bool):
         raise RecipeError(f"{node.position}: {path} must lie below 2^63: got {as_text(value)}")
+    if _exactly(value, hint):
+        return value
     try:
         return _adapter(hint).validate_python(value)
     except ValidationError as error:
