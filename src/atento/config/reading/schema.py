@@ -267,14 +267,14 @@ def _exactly(value: object, hint: object) -> bool:
         return False
     for arm in arms(hint):
         inside = get_args(arm)
-        if get_origin(arm) is Literal:
-            if type(value) is str and value in inside:
-                return True
-        elif get_origin(arm) is tuple and Ellipsis in inside:
-            if type(value) is tuple and all(_exactly(item, inside[0]) for item in value):
-                return True
-        elif type(value) is arm and arm in (str, int, bool, float, type(None)):
-            return not (arm is str and _HALF.search(str(value))) and not (arm is float and not isfinite(float(value)))
+        if get_origin(arm) is Literal and type(value) is str and value in inside:
+            return True
+        if get_origin(arm) is tuple and Ellipsis in inside and type(value) is tuple:
+            return all(_exactly(item, inside[0]) for item in value)
+        if type(value) is arm and arm in (str, int, bool, float, type(None)):
+            if isinstance(value, str):
+                return not _HALF.search(value)
+            return not isinstance(value, float) or isfinite(value)
     return False
 
 
