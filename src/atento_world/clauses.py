@@ -71,11 +71,11 @@ def predicate(
     *did* are linked with the main verb, *will* with *vai*, *not* with *não*; a preposition that only one language has
     is linked with the verb.
     """
-    main = (d.link(),)
+    main = (d.link(),)  # joins the verbs of both languages
     no, nao = _negation(d, negative, subject)
     auxiliary, form, target = _verb_group(d, subject, verb, tense, main, bool(no) or inverted)
     often = expression(d, frequency) if frequency is not None else Phrase([], [])
-    never = frequency is not None and frequency.source[0][0] == "never"
+    never = frequency is not None and frequency.source[0][0] == "never"  # negative without *not*
     forms, pessoa = verb.portuguese, subject.portuguese_person
     d.record(
         target[-1],
@@ -87,7 +87,7 @@ def predicate(
     )
     verb_phrase = [*no, *often.source, Word(form, "VERB", main)]
     target = [*nao, *often.target, *target]
-    particle = (d.link(),) if verb.particle and verb.preposition else main
+    particle = (d.link(),) if verb.particle and verb.preposition else main  # alone it is a part of the verb
     if verb.particle:
         infinitive = verb.particle == "to" and thing is not None and thing.target[0].tag == "VERB"
         verb_phrase.append(Word(verb.particle, "PART" if infinitive else "ADP", particle))
@@ -109,9 +109,9 @@ def _verb_group(
     """Return the English auxiliary, the English main form, and the Portuguese words."""
     person, pessoa = subject.english_person, subject.portuguese_person
     forms = verb.portuguese
-    if tense in ("present", "past"):
+    if tense in ("present", "past"):  # the two with forms of their own in English
         target = [Word((forms.present if tense == "present" else forms.past)[pessoa], "VERB", main)]
-        if supported:
+        if supported:  # do-support: a negation or a question
             support = "did" if tense == "past" else "does" if person == 1 else "do"
             return [Word(support, "AUX", main)], verb.english, target
         form = verb.past if tense == "past" else verb.third if person == 1 else verb.english
@@ -119,7 +119,7 @@ def _verb_group(
     help_links = (d.link(),)
     if tense == "future":
         will = [Word("will", "AUX", help_links)]
-        if forms.infinitive == "ir":
+        if forms.infinitive == "ir":  # nobody says *vai ir*
             return will, verb.english, [Word(_GO_FUTURE[pessoa], "VERB", help_links + main)]
         helper = Word(_IR.present[pessoa], "AUX", help_links)
         return will, verb.english, [helper, Word(forms.infinitive, "VERB", main)]

@@ -17,7 +17,7 @@ def two_adjectives(d: Draft) -> Sentence:
         if d.chance(0.5):
             return statement(doer, copular(d, doer, "estar", d.pick(("present", "past")), place(d, 0.0))), "."
         kinds = "" if doer.head is None else doer.head.kinds
-        if "P" in kinds or "A" in kinds:
+        if "P" in kinds or "A" in kinds:  # these may do something; others become objects, below
             return statement(*event(d, d.pick(SIMPLE), doer=doer, doers=kinds[0], adjective=0.0)), "."
     verb = d.pick([v for v in direct_verbs() if "P" in v.subjects and set(v.objects) & set("PAFCOUBVNI")])
     doer = someone(d, 0.0)

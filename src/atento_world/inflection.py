@@ -96,6 +96,7 @@ def conjugate(infinitive: str) -> Conjugation:
     """Return the forms of a Portuguese verb, regular or irregular, by its infinitive (*falar*, *vender*, *abrir*)."""
     stem, ending = infinitive[:-2], infinitive[-2:]
     present_ends, past_ends, gerund_end, participle_end = _ENDINGS[ending]
+    # *fiquei*, *cheguei*: the spelling changes before e, so that the sound stays
     soft = stem[:-1] + _BEFORE_FRONT_VOWEL.get(stem[-1:], stem[-1:]) if ending == "ar" else stem
     regular = tuple(stem + end for end in present_ends)
     first = _FIRST_PERSON.get(infinitive, regular[0])
@@ -103,7 +104,7 @@ def conjugate(infinitive: str) -> Conjugation:
     past = _PAST.get(infinitive, (soft + past_ends[0], stem + past_ends[1], stem + past_ends[2], stem + past_ends[3]))
     command = _COMMAND.get(infinitive)
     if command is None:
-        root = present[0][:-1]
+        root = present[0][:-1]  # of the first person: *faço*, *faça*
         if ending == "ar":
             root = root[:-1] + _BEFORE_FRONT_VOWEL.get(root[-1:], root[-1:])
         command = root + ("e" if ending == "ar" else "a")

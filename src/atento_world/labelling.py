@@ -66,6 +66,7 @@ def labelled(labels: str, split: str, count: int, seed: int = 1, language: str =
     misses = 0
     while len(examples) < count:
         drawn = labelling.draw(random, split, language)
+        # a class that is ahead waits until the others have caught up
         full = drawn is not None and labelling.classes and frequencies[drawn[1]] > len(examples) // labelling.classes
         if drawn is None or full or drawn[0] in keys:
             misses += 1

@@ -143,7 +143,7 @@ def finish(
 
 
 def _pair_up(source: Sequence[Word], target: Sequence[Word], structure: str, clauses: tuple[Clause, ...]) -> Pair:
-    positions: dict[int, list[int]] = {}
+    positions: dict[int, list[int]] = {}  # link -> the words of the source that have it
     for i, word in enumerate(source):
         for link in word.links:
             positions.setdefault(link, []).append(i)

@@ -124,7 +124,7 @@ def noun_phrase(
         links = (d.link(),)
         source.append(Word(entry.english, entry.tag, links))
         tag = "NUM" if entry.tag == "NUM" else "DET"
-        if entry.owner:
+        if entry.owner:  # *his dog* → *o cachorro dele*
             target.append(Word(_ARTICLE_FORMS[form], "DET", noun_links))
             after = [Word("de", "ADP", links), Word(entry.owner, "PRON", links)]
         else:
@@ -142,7 +142,7 @@ def noun_phrase(
         words.append(right)
     source.append(Word(noun.english_plural if plural else noun.english, "NOUN", noun_links))
     target.append(Word(noun.portuguese_plural if plural else noun.portuguese, "NOUN", noun_links))
-    if source[0].text == "a":
+    if source[0].text == "a":  # *a* or *an*, by the word behind it
         source[0] = source[0]._replace(text=indefinite_article(source[1].text))
     person = (2, 3) if plural else (1, 1)
     return Phrase(source, target + late + after, *person, noun.gender, plural, noun, article)

@@ -89,7 +89,7 @@ class Mask:
             return other
         if other.form == "full":
             return self
-        limits = [mask.max_ahead for mask in (self, other) if mask.max_ahead is not None]
+        limits = [mask.max_ahead for mask in (self, other) if mask.max_ahead is not None]  # None: no limit of its own
         functions = [mask.reachable for mask in (self, other) if mask.reachable is not None]
 
         def reachable(first: int, last: int, key_len: int, row: int | None) -> KeyRange:
@@ -104,7 +104,7 @@ class Mask:
             reachable=reachable if functions else None,
             unmasked=unmasked_by_both(self.unmasked, other.unmasked),
         )
-        documents = (
+        documents = (  # a causal mask within documents is known to kernels for packed texts
             self.document_ids if other.form == "causal" else other.document_ids if self.form == "causal" else None
         )
         return combined if documents is None else replace(combined, document_ids=documents)

@@ -134,7 +134,7 @@ class BlockRouter(nn.Module):
             )
         lowered = lower(mask, q.shape[-2], k.shape[-2], q.device)
         dtype = v.dtype
-        q, k, v = widened(q), widened(k), widened(v)
+        q, k, v = widened(q), widened(k), widened(v)  # float16 as float32
         routed = self.route(q, k, lowered)
         call = _Call(lowered, routed.blocks, routed.size, q.shape[-1] ** -0.5 if scale is None else scale)
         out: Tensor = _RoutedAttention.apply(call, q, k, v, routed.gates)

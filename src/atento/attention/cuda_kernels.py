@@ -39,7 +39,7 @@ def flex(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
 
     def score_mod(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         assert bias is not None
-        return score + bias[b % bias.shape[0], h % bias.shape[1], i % bias.shape[2], j]
+        return score + bias[b % bias.shape[0], h % bias.shape[1], i % bias.shape[2], j]  # a size of 1 is broadcast
 
     block_mask = None
     if mask.mask is not None:
@@ -133,7 +133,7 @@ def _packed(mask: LoweredMask, batch: int) -> tuple[PackedSequences, PackedSeque
     if mask.is_causal:
         sequences = PackedSequences.from_documents(rows)
         return sequences, sequences, True
-    if mask.is_per_key and (mask.allowed is None or mask.allowed.shape[1] == 1):
+    if mask.is_per_key and (mask.allowed is None or mask.allowed.shape[1] == 1):  # the same for all heads
         real = torch.ones(batch, mask.key_len, dtype=torch.bool, device=device)
         if mask.allowed is not None:
             real = mask.allowed[:, 0, 0].expand(batch, -1)

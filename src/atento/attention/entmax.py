@@ -93,7 +93,7 @@ def entmax(scores: Tensor, alpha: float | Tensor, dim: int = -1) -> Tensor:
     if not lowest >= 1:
         raise ValueError(f"`alpha` must be at least 1 (softmax): got {lowest}")
     if isinstance(alpha, Tensor):
-        from_end = dim if dim < 0 else dim - scores.dim()
+        from_end = dim if dim < 0 else dim - scores.dim()  # α may have fewer dimensions
         if alpha.dim() >= -from_end and alpha.shape[from_end] != 1:
             raise ValueError(f"`alpha` must not vary along `dim`: got {tuple(alpha.shape)}, dim {dim}")
     elif alpha == 1:
@@ -102,8 +102,8 @@ def entmax(scores: Tensor, alpha: float | Tensor, dim: int = -1) -> Tensor:
     gap = (
         alpha - 1.0 if isinstance(alpha, Tensor) else torch.tensor(alpha - 1.0, dtype=wide.dtype, device=scores.device)
     )
-    moved = wide.movedim(dim, -1)
-    gaps = gap.to(wide.dtype).expand(wide.narrow(dim, 0, 1).shape).movedim(dim, -1)
+    moved = wide.movedim(dim, -1)  # (...,S)
+    gaps = gap.to(wide.dtype).expand(wide.narrow(dim, 0, 1).shape).movedim(dim, -1)  # (...,1)
     rows: Tensor = _Entmax.apply(moved.reshape(-1, moved.shape[-1]), gaps.reshape(-1, 1))
     return rows.view(moved.shape).movedim(-1, dim).to(scores.dtype)
 

@@ -69,7 +69,7 @@ def attention_weights(
         raise TypeError(f"`rows` must be a slice or a tensor of query indices: got {type(rows).__name__}")
     if rows is None:
         return weigh(q, k, lowered.bias, lowered.empty, bias, relative, scale)
-    allowed = lowered.strip(rows)
+    allowed = lowered.strip(rows)  # of these queries alone
     return weigh(
         q[..., rows, :],
         k,
@@ -202,16 +202,16 @@ class _Narrow(TypedFunction):
         planes, weights = grad.shape[:2], weights.flatten(0, 1)
         kept, grad = weights, (grad / share_kept(args.dropout)).flatten(0, 1)
         dweights = torch.bmm(grad, v.mT)
-        if args.dropout:
+        if args.dropout:  # the sign of a weight tells whether it was dropped
             bits = weights.view(torch.int16)
-            inverts = bits.bitwise_right_shift(15)
-            weights = (bits ^ inverts).view(weights.dtype)
+            inverts = bits.bitwise_right_shift(15)  # all ones if dropped, else 0
+            weights = (bits ^ inverts).view(weights.dtype)  # the weights before dropout
             selects = inverts.bitwise_not_()
-            dweights.view(torch.int16).bitwise_and_(selects)
+            dweights.view(torch.int16).bitwise_and_(selects)  # no gradient where dropped
             kept = selects.bitwise_and_(bits).view(weights.dtype)
         dv = torch.bmm(kept.mT, grad)
         dscores = torch._softmax_backward_data(dweights, weights, -1, weights.dtype)
-        dq, dk = torch.bmm(dscores, k) * args.scale, torch.bmm(dscores.mT, q)
+        dq, dk = torch.bmm(dscores, k) * args.scale, torch.bmm(dscores.mT, q)  # q is saved with its scale
         return None, *(x.unflatten(0, planes) for x in (dq, dk, dv))
 
 

@@ -103,7 +103,7 @@ def prefix(n: int | Tensor) -> Mask:
         lambda b, h, q, k: (k <= q) | (k < n),
         f"prefix({n})",
         "any",
-        None if n > 1 else 0,
+        None if n > 1 else 0,  # a prefix of one token is the causal mask
         reachable=lambda first, last, key_len, row: (0, min(key_len, max(last, n, 0))),
         unmasked=lambda first, last, key_len, row: (0, min(key_len, max(first + 1, n, 0))),
     )
@@ -295,7 +295,7 @@ def padding(lengths: Tensor) -> Mask:
         len(lengths),
         key_len=lengths.shape[1] if is_token_mask else None,
         per_query=False,
-        unmasked=None if is_token_mask else unmasked,
+        unmasked=None if is_token_mask else unmasked,  # a token mask may have gaps
     )
 
 

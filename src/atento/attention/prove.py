@@ -201,9 +201,10 @@ def _declared(
     for layer_mask in masks:
         layer_mask = layer_mask.cpu() if isinstance(layer_mask, Tensor) else layer_mask
         allowed = lower(layer_mask, size, keys, cpu).allowed
-        layer = torch.ones(1, size, keys, dtype=torch.bool) if allowed is None else allowed.any(dim=1)
+        layer = torch.ones(1, size, keys, dtype=torch.bool) if allowed is None else allowed.any(dim=1)  # by any head
         if layer.shape[0] not in (1, rows) or layer.shape[1] not in (1, size):
             raise UsageError(f"a mask of shape {tuple(layer.shape)} does not fit {rows} rows of {size} outputs")
+        # the residual connection passes a position's own input on
         layer = layer.expand(-1, size, keys) if cross else layer.expand(-1, size, keys) | identity
-        reach = (layer.double() @ reach.double()).bool()
+        reach = (layer.double() @ reach.double()).bool()  # through the layers below, then this one
     return reach.expand(rows, size, keys).clone()

@@ -51,6 +51,7 @@ class QueryKeyPositions:
             key_positions = key_positions[..., keys.to(key_positions.device)]
         elif keys is not None:
             key_positions = key_positions[..., slice(*keys)]
+        # positions stay consecutive only where queries and keys are ranges
         ranges = isinstance(queries, slice) and queries.step in (None, 1) and not isinstance(keys, Tensor)
         return QueryKeyPositions(query_positions, key_positions, self.consecutive and ranges, self.inverse_rotations)
 

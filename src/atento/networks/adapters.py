@@ -42,6 +42,7 @@ def adapt(network: Network, lora: LoraConfig) -> None:
         RecipeError: the network has no such linear map.
     """
     maps = [(name, module) for name, module in network.named_modules() if isinstance(module, Projection)]
+    # the gate lies in the matrix of `inner`, and is adapted with it
     part_names = {"gate" if target == "inner" else target for target in lora.maps} | set(lora.maps)
     adapted: set[str] = set()
     for name, linear in maps:

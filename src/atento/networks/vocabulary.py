@@ -111,8 +111,8 @@ class AdaptiveSoftmax(Head):
                 f"`output.adaptive` must be below the {vocab_size} words of the vocabulary: got {list(cutoffs)}"
             )
         self.vocab_size, self.bounds = vocab_size, (*cutoffs, vocab_size)
-        self.first = nn.Linear(d_model, cutoffs[0] + len(cutoffs), bias=False)
-        self.clusters = nn.ModuleList(
+        self.first = nn.Linear(d_model, cutoffs[0] + len(cutoffs), bias=False)  # frequent words, and the clusters
+        self.clusters = nn.ModuleList(  # the rarer their words, the narrower
             nn.Sequential(nn.Linear(d_model, width, bias=False), nn.Linear(width, end - begin, bias=False))
             for (begin, end), width in zip(
                 zip(cutoffs, self.bounds[1:]), (max(1, d_model // _SHRINKS**i) for i in range(1, len(cutoffs) + 1))

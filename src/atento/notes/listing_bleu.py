@@ -59,7 +59,7 @@ def corpus_bleu(
         reference_length += min(
             (len(reference) for reference in references), key=lambda n: (abs(n - len(hypothesis)), n)
         )
-    if not weights or matches[0] == 0:
+    if not weights or matches[0] == 0:  # also an empty corpus
         return 0.0
     penalty = 1.0 if length > reference_length else math.exp(1 - reference_length / length)
     precisions = [count / total if count else sys.float_info.min for count, total in zip(matches, totals)]

@@ -135,14 +135,14 @@ def plan_rows(batches: Iterable[Sequence[str]], total: int, name: str, reading: 
 def _blocks(offsets: Sequence[int], rows: Sequence[int], lines: int, size: int, reading: Reading) -> tuple[Block, ...]:
     """The blocks between cuts: one for each, or for several in a row where there are too many."""
     unit, count = reading.unit, len(offsets)
-    group = 1 if reading.step is not None else -(-count // MOST) or 1
+    group = 1 if reading.step is not None else -(-count // MOST) or 1  # cuts of a block, rounded up
     blocks = []
     for number, cut in enumerate(range(0, count, group)):
         end, first = cut + group, cut * unit
         until = offsets[end] if end < count else size
         block_lines = min(lines, end * unit) - first
         blocks.append(Block(number, first + 1, block_lines, offsets[cut], until - offsets[cut], rows[cut]))
-    return tuple(blocks) or (Block(0, 1, 0, 0, 0, 0),)
+    return tuple(blocks) or (Block(0, 1, 0, 0, 0, 0),)  # an empty input
 
 
 class _Tap:
@@ -178,8 +178,8 @@ class _Tap:
         self.digest.update(raw)
         if len(self._begin) < _HEAD:
             self._begin = (self._begin + raw)[:_HEAD]
-        count, before = raw.count(b"\n"), self._newlines % self._unit
-        if before + count >= self._unit:
+        count, before = raw.count(b"\n"), self._newlines % self._unit  # lines since the last cut
+        if before + count >= self._unit:  # most parts have no cut, and only newlines are counted
             ends = np.flatnonzero(np.frombuffer(raw, dtype=np.uint8) == ord("\n")) + 1
             self.cuts.extend((self.size + ends[self._unit - before - 1 :: self._unit]).tolist())
         self.size, self._newlines, self._ended = self.size + len(raw), self._newlines + count, raw.endswith(b"\n")

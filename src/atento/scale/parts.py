@@ -88,7 +88,7 @@ class OutputFolder:
     def difference(self, job: Job) -> list[str]:
         """How a job differs from the one of the manifest, as sentences; the input is compared by its content."""
         assert self.body is not None
-        old, new = self.body["job"], json.loads(json.dumps(asdict(job)))
+        old, new = self.body["job"], json.loads(json.dumps(asdict(job)))  # as JSON gives it back
         lines = []
         if old["command"] != new["command"]:
             lines.append(f"the command was {old['command']} and is {new['command']}")

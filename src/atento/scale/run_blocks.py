@@ -149,8 +149,8 @@ class BlockRun:
                 if isinstance(outcome.result, Answer):
                     self._answered(outcome.block, outcome.result)
                 elif not isinstance(outcome.result, WorkerLost):
-                    raise outcome.result
-                elif outcome.block is None:
+                    raise outcome.result  # no loss of a worker: trying again would not help
+                elif outcome.block is None:  # lost before it had a model
                     self._not_loaded(outcome.result)
                 else:
                     self._again(pool, outcome.block, outcome.result)

@@ -50,7 +50,7 @@ def average_run(
     Raises:
         UsageError: the run has no checkpoint. CheckpointError: one of them is damaged.
     """
-    all_paths = [item.path for item in list_checkpoints(run / "checkpoints")]
+    all_paths = [item.path for item in list_checkpoints(run / "checkpoints")]  # the newest first
     in_a_row = _in_a_row(all_paths)
     paths = ([path for path in in_a_row if _state(path).get("scheduled", True)] or in_a_row)[:last]
     if not paths:
@@ -75,7 +75,7 @@ def average_run(
             extra=files,
             run_id=newest.run_id,
         )
-    until = all_paths.index(paths[-1]) if len(paths) == last else len(all_paths)
+    until = all_paths.index(paths[-1]) if len(paths) == last else len(all_paths)  # those behind were not asked for
     skipped = tuple(folder.name for folder in all_paths[:until] if folder not in paths)
     return AveragedCheckpoint(path, tuple(folder.name for folder in paths), skipped, mean_score)
 

@@ -99,7 +99,7 @@ def write_file(directory_fd: int, name: str, chunks: Iterable[bytes | memoryview
         OSError: the system's error, with the file's name.
     """
     digest, size = hashlib.sha256(), 0
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW  # never over a file, never through a link
     try:
         fd = os.open(name, flags, 0o666, dir_fd=directory_fd)
         try:
@@ -109,7 +109,7 @@ def write_file(directory_fd: int, name: str, chunks: Iterable[bytes | memoryview
                     part = content[start : start + _CHUNK]
                     digest.update(part)
                     size += len(part)
-                    while part:
+                    while part:  # a write may take only a part
                         part = part[os.write(fd, part) :]
             sync(fd)
         finally:

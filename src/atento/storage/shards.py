@@ -82,7 +82,7 @@ def save_shards(
             opened.append(retried(lambda: stack.enter_context(temporary_folder(folder, step)), target, step, needed))
             return opened[0][0].name
 
-        temporary = folder / all_do(begin)[0]
+        temporary = folder / all_do(begin)[0]  # of the first process
 
         def write() -> list[list[Any]]:
             entries = retried(lambda: _write(temporary, files), target, step, sum(map(byte_size, files.values())))

@@ -77,7 +77,7 @@ def safetensors_chunks(file: str, tensors: Mapping[str, Tensor]) -> list[Chunk]:
         header[name] = {"dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
         chunks.append(tensor)
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
-    text += b" " * (-len(text) % 8)
+    text += b" " * (-len(text) % 8)  # tensors begin at multiples of 8
     if len(text) > _HEADER_LIMIT:
         raise CheckpointError(f"{file}: its header would have {len(text)} bytes, more than {_HEADER_LIMIT}")
     return [len(text).to_bytes(8, "little") + text, *chunks]
@@ -168,7 +168,7 @@ class TensorFiles:
             raise ModelError(f"{path} cannot be read: {error.strerror}") from None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise CheckpointError(f"{path} is damaged: it must hold a `weight_map` of tensor and file names") from None
-        for name in sorted(files, key=str):
+        for name in sorted(files, key=str):  # of any type until they are checked
             if not isinstance(name, str) or Path(name).name != name:
                 raise CheckpointError(f"{path}: a shard must be a file of the same folder: got {name!r}")
             if not (path.parent / name).exists():
@@ -363,7 +363,7 @@ def _entries(path: Path, file: BinaryIO, dtypes: Mapping[str, torch.dtype]) -> d
             count = 1
             for extent in shape:
                 count *= extent
-            if start != end or stop - start != count * dtype.itemsize:
+            if start != end or stop - start != count * dtype.itemsize:  # in order, without gaps
                 raise CheckpointError(f"{path} is damaged: tensor {name!r} does not fit its place")
             tensor_entries[name] = TensorEntry(path, 8 + length + start, stop - start, dtype, shape)
             end = stop

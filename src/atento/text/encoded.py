@@ -60,8 +60,9 @@ class Encoded:
             token: their piece.
         """
         starts = list(accumulate((len(word) + 1 for word in self.words), initial=0))
-        missing = sorted(set(range(len(self.words))) - set(self.word_ids), reverse=True)
+        missing = sorted(set(range(len(self.words))) - set(self.word_ids), reverse=True)  # popped from its end
         rows: list[tuple[int, str, Span, int | None]] = []
+        # a last row, dropped again, lets in the words that follow all tokens
         for row in [*zip(self.ids, self.tokens, self.offsets, self.word_ids), (0, "", (0, 0), len(self.words))]:
             while missing and row[3] is not None and missing[-1] < row[3]:
                 number = missing.pop()

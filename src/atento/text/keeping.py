@@ -58,6 +58,7 @@ def keeping(texts: Sequence[str], glossary: Glossary | None, *, protect: bool) -
         protect: whether tags, placeholders, addresses, numbers and emoji stay as they are: tags are taken out of the
             source and set by alignment, and so are the others where the output lacks one.
     """
+    # tags are always taken out, the other spans only where an output has lost one
     kept = [Kept.of(text, tags_only=True) if protect else Kept(text, (), text) for text in texts]
     outputs: Outputs = yield Translate([one.bare for one in kept])
     lost = [
@@ -74,10 +75,10 @@ def keeping(texts: Sequence[str], glossary: Glossary | None, *, protect: bool) -
     found = [] if glossary is None else [(number, glossary.find(one.bare)) for number, one in enumerate(kept)]
     searches = {number: _with_terms(kept[number].bare, outputs[number][0], terms) for number, terms in found if terms}
     for number, output in (yield from _side_by_side(searches)).items():
-        outputs[number] = [output]
+        outputs[number] = [output]  # terms are kept in one output
     with_spans = [number for number, one in enumerate(kept) if one.spans]
     pairs = [(kept[number].bare, row.text) for number in with_spans for row in outputs[number]]
-    links = iter((yield Align(pairs)) if pairs else ())
+    links = iter((yield Align(pairs)) if pairs else ())  # in the order of the pairs
     for number in with_spans:
         one = kept[number]
         outputs[number] = [replace(row, text=one.joined(row.text, next(links))) for row in outputs[number]]
@@ -86,7 +87,7 @@ def keeping(texts: Sequence[str], glossary: Glossary | None, *, protect: bool) -
 
 def _side_by_side(searches: Mapping[int, Asking[Output]]) -> Asking[dict[int, Output]]:
     """The results of several searches; what they ask in one round is asked at once."""
-    results, answers = dict[int, Output](), dict[int, Any](dict.fromkeys(searches))
+    results, answers = dict[int, Output](), dict[int, Any](dict.fromkeys(searches))  # None starts a generator
     while answers:
         aligns, plain, required = dict[int, Align](), dict[int, Translate](), dict[int, Translate]()
         for number, answer in answers.items():
@@ -98,7 +99,7 @@ def _side_by_side(searches: Mapping[int, Asking[Output]]) -> Asking[dict[int, Ou
             if isinstance(asked, Align):
                 aligns[number] = asked
             else:
-                (required if "required_words" in asked.own[0] else plain)[number] = asked
+                (required if "required_words" in asked.own[0] else plain)[number] = asked  # apart: see `Translate`
         answers = {}
         if aligns:
             links = iter((yield Align([pair for one in aligns.values() for pair in one.pairs])))
@@ -118,7 +119,7 @@ def _with_terms(source: str, output: Output, terms: Sequence[Met]) -> Asking[Out
     it. What has no aligned words is a required word of a search, and if more than the word is written in one, it is
     set where it stands in the source, in proportion.
     """
-    prefix, stuck = "", False
+    prefix, stuck = "", False  # the text that is final; whether a term could not be written
     for attempt in range(2 * len(terms)):
         lost = [met for met in terms if not met.term.is_in(output.text)]
         if not lost:
@@ -149,7 +150,7 @@ def _with_term(source: str, output: Output, place: int, met: Met) -> Asking[tupl
     """
     forms = met.term.forms[:MOST_FORMS]
     capitals = [form[:1].upper() + form[1:] for form in forms] if output.text[place : place + 1].isupper() else []
-    for written in (capitals, forms) if capitals else (forms,):
+    for written in (capitals, forms) if capitals else (forms,):  # first as what it replaces
         begun = [output.text[:place] + _ended(form) for form in written]
         outputs: Outputs = yield Translate([source] * len(begun), [{"prefix": one} for one in begun])
         if found := [(one, rows[0]) for one, rows in zip(begun, outputs) if rows]:

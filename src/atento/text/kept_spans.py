@@ -76,6 +76,7 @@ class Kept:
             if tags_only and kind != "tag":
                 continue
             start, end = match.span()
+            # brackets and quotation marks around a span go with it
             while kind != "tag" and at < start and text[start - 1 : start] + text[end : end + 1] in _AROUND:
                 start, end = start - 1, end + 1
             bare += text[at:start]
@@ -83,7 +84,7 @@ class Kept:
             after = end == len(text) or text[end].isspace()
             spans.append(Span(kind, text[start:end], len(bare), before, after))
             at = end
-            gap = bare[-1:].isspace() or not bare
+            gap = bare[-1:].isspace() or not bare  # without the span two spaces would meet
             if gap and (after or text[at : at + 1] in _CLOSING) and kind != "tag":
                 if after:
                     at += len(text[at:]) - len(text[at:].lstrip())
@@ -91,7 +92,7 @@ class Kept:
                     bare = bare[:-1]
                     spans[-1] = replace(spans[-1], at=len(bare))
         bare += text[at:]
-        lead = len(bare) - len(bare.lstrip()) if spans and spans[0].before else 0
+        lead = len(bare) - len(bare.lstrip()) if spans and spans[0].before else 0  # spaces left in front
         return cls(text, tuple(replace(span, at=max(0, span.at - lead)) for span in spans), bare[lead:])
 
     @cached_property
@@ -144,7 +145,7 @@ class Kept:
             ]
             if same:
                 pairs.append((opened[same[-1]], number))
-                del opened[same[-1] :]
+                del opened[same[-1] :]  # tags inside that do not end stay single
         return pairs
 
     def _holds(self, first: int, last: int, link: Link) -> bool:
@@ -160,12 +161,13 @@ class Kept:
         before = [link for link in links if link.source_end <= span.at]
         nearest_after = min((link.source_start for link in after), default=None)
         nearest_before = max((link.source_end for link in before), default=None)
+        # nothing but spaces is between the span and the word behind it
         touches_word = nearest_after is not None and not self.bare[span.at : nearest_after].strip()
         if touches_word or (nearest_before is None and nearest_after is not None):
             return min(link.start for link in after if link.source_start == nearest_after)
         if nearest_before is not None:
             return max(link.end for link in before if link.source_end == nearest_before)
-        return round(len(output) * span.at / len(self.bare))
+        return round(len(output) * span.at / len(self.bare))  # no word is linked: in proportion
 
 
 def _all_of(text: str) -> list[str]:
@@ -178,7 +180,7 @@ def _set(output: str, spans: Sequence[tuple[int, Span]]) -> str:
     for place, group in groupby(spans, key=lambda found: found[0]):
         found = [span for _, span in group]
         parts, rest = parts + output[at:place], output[place:]
-        has_item = any(span.kind != "tag" for span in found)
+        has_item = any(span.kind != "tag" for span in found)  # a word of its own, between spaces
         text = "".join(" " * (n > 0 and found[n - 1].after) + span.text for n, span in enumerate(found))
         if parts and not parts[-1].isspace() and (found[0].before or (has_item and parts[-1].isalnum())):
             text = " " + text

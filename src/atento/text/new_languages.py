@@ -35,13 +35,13 @@ def in_languages(tokenizer: Tokenizer, new: Mapping[str, str], reads: str | None
     files, ids = tokenizer.files(), dict(zip(_new_tokens(tokenizer, new), count(tokenizer.vocab_size)))
     settings: dict[str, Any] = as_settings(files)
     stated = settings.get("added_tokens_decoder")
-    if DEFINITION in files:
+    if DEFINITION in files:  # the library's own file
         data = json.loads(files[DEFINITION])
         data["added_tokens"] += [{"id": number, "content": token, **_FLAGS} for token, number in ids.items()]
         files[DEFINITION] = _bytes(data)
-    elif stated is not None:
+    elif stated is not None:  # classes that state added tokens in their settings
         stated |= {str(number): {"content": token, **_FLAGS} for token, number in ids.items()}
-    elif ids:
+    elif ids:  # classes that number them in a file
         name = "vocab.json" if tokenizer.family == "marian" else "added_tokens.json"
         files[name] = _bytes(json.loads(files.get(name, b"{}")) | ids)
     if ids:
@@ -51,7 +51,7 @@ def in_languages(tokenizer: Tokenizer, new: Mapping[str, str], reads: str | None
     if reads is not None:
         token_of(reads, [*tokenizer.specials.ids, *ids])
         takes = reads in _FIXED.get(tokenizer.family or "", (reads,))
-        settings |= {READS: reads, "src_lang": reads if takes else None}
+        settings |= {READS: reads, "src_lang": reads if takes else None}  # else the class would refuse it
     with TemporaryDirectory() as folder:
         write_folder(Path(folder), files | {CONFIG: _bytes(settings)})
         return Tokenizer.load(folder)

@@ -123,7 +123,7 @@ def check_vocabulary(
         raise TokenizerError(f"a byte vocabulary has no pieces except the bytes: got {len(pieces)}")
     if name == "character" and any(len(piece) != 1 for piece in pieces):
         raise TokenizerError("the pieces of a character vocabulary must be single characters")
-    known = {*front(name, specials), *pieces}
+    known = {*front(name, specials), *pieces}  # pieces of bytes are in front, and merges may join them
     for left, right in merges:
         if not {left, right, left + right} <= known:
             raise TokenizerError(f"a merge must join two pieces into a third: got {left!r} and {right!r}")
@@ -253,6 +253,7 @@ def spellings(definition: Mapping[str, object]) -> Callable[[str], bytes | str]:
     Kinds that do not encode spaces get one before each piece that begins a word. It knows the end-of-word suffix of
     GPT-1, the byte letters of GPT-2, and the byte pieces `<0x41>` of Llama and Atento.
     """
+    # steps may be nested in one another: as text, a name is found at any depth
     text = json.dumps([definition.get("pre_tokenizer"), definition.get("decoder")])
     model = definition.get("model")
     model_type = model.get("type") if isinstance(model, dict) else None

@@ -51,7 +51,7 @@ def read_tokenizer(directory: Path) -> Parts:
         kind, lowercase = _kind(config.get("atento"), model.get("type"))
         native = isinstance(config.get("atento"), dict)
         family = None if native else family_named(directory, config)
-        by_settings = family is not None and names_language(family, specials)
+        by_settings = family is not None and names_language(family, specials)  # the settings say the language
         template = (
             template_for(str(family), config, specials) if by_settings else template_of(data.get("post_processor"))
         )

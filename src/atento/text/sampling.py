@@ -195,16 +195,18 @@ class Sampler:
         One random number gives how many merges precede the first that is skipped; most often it is all of them, and
         the segmentation is the plain one.
         """
-        if word.merges is None:
+        if word.merges is None:  # how many make the plain segmentation
             parts = self._letters(word.text)
             count = len(parts)
             self._merge(parts, count, chance)
             word.merges = count - len(parts)
+        # geometric: how many merges in a row are not skipped, if each is with probability `rate`
         n_merges = 0.0 if rate == 1.0 else log(1.0 - chance.random()) / log1p(-rate) if rate else inf
         if n_merges >= word.merges:
             return word.plain
         parts = self._letters(word.text)
         self._merge(parts, int(n_merges), chance)
+        # the next best merge is the skipped one; from here on chance decides on each
         position = self._best(parts, rate, chance, passed=self._best(parts, 0.0, chance))
         while position >= 0:
             self._join(parts, position)

@@ -75,7 +75,7 @@ def train_tokenizer(
     counts = _count(config.kind, (without_spelled(text, markers) for text in texts), config.lowercase)
     if not counts:
         raise DataError("the text to train the tokenizer on is empty: it holds no word")
-    room = config.vocab_size - len(front(config.kind, specials))
+    room = config.vocab_size - len(front(config.kind, specials))  # for pieces that are learned
     pieces, extra = _TRAINERS[config.kind](counts, room)
     backend = build(config.kind, specials, pieces, lowercase=config.lowercase, **extra)
     notes = _notes(config.kind, config.vocab_size, backend.get_vocab_size(), specials)
@@ -148,14 +148,14 @@ def _feed(counts: Counter[str]) -> Iterator[list[str]]:
 def _covered(counts: Counter[str]) -> tuple[Counter[str], list[str]]:
     """The words without the rarest characters, and the other characters, which are 99.95 % of the text."""
     letters = _letters(counts)
-    spare = (1 - _COVERAGE) * letters.total()
+    spare = (1 - _COVERAGE) * letters.total()  # occurrences that may be left out
     ranked = _ranked(letters)
     while len(ranked) > 1 and letters[ranked[-1]] <= spare and ranked[-1] != SPACE:
         spare -= letters[ranked.pop()]
     rare = set(letters) - set(ranked)
     if not rare:
         return counts, sorted(ranked)
-    cut = re.compile("[" + "".join(map(re.escape, sorted(rare))) + "]+")
+    cut = re.compile("[" + "".join(map(re.escape, sorted(rare))) + "]+")  # a word's parts count without rare letters
     covered_counts: Counter[str] = Counter()
     for word, count in counts.items():
         for part in cut.split(word):

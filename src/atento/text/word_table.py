@@ -119,7 +119,7 @@ class _Rows:
     def add(self, rows: Sequence[Sequence[int]]) -> None:
         """Add rows."""
         lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-        ends = self.used + np.cumsum(lengths)
+        ends = self.used + np.cumsum(lengths)  # in the flat `ids`
         count, used = self.count + len(rows), self.used + int(lengths.sum())
         self.starts, self.lengths = _grown(self.starts, count), _grown(self.lengths, count)
         self.ids = _grown(self.ids, used)

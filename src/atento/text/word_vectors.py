@@ -133,7 +133,7 @@ def read_binary_vectors(path: str | Path) -> Vectors:
                 raise DataError(f"{location}: the vector of word {number + 1} is not finite")
             numbers += data
         end = stream.tell()
-        tail = stream.read(2)
+        tail = stream.read(2)  # a last end of line at most
         if tail not in (b"", b"\n"):
             raise DataError(f"{path}: byte {end}: the file has more than the {count} words of its first line")
     return _vectors(words, numbers, width)

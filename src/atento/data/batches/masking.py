@@ -124,13 +124,13 @@ class Masking:
         self, words: "_Words", rows: NDArray[np.int64], draw: Draw
     ) -> tuple[NDArray[np.bool_], NDArray[np.int64], list[NDArray[np.int64]]]:
         """Choose spans: which words (B,W) are in one, the first token (B,W) of its span, and the spans of each row."""
-        row, first, last = self._spans_of(words.count, rows, draw)
+        row, first, last = self._spans_of(words.count, rows, draw)  # rows in order; last: the word behind a span
         start = words.starts()
         edges = np.zeros_like(start)
-        np.add.at(edges, (row, first), 1)
+        np.add.at(edges, (row, first), 1)  # +1 where a span begins, -1 behind it: the running sum is 1 inside
         np.add.at(edges, (row, last), -1)
         of_span = np.zeros_like(start)
-        of_span[row, first] = start[row, first]
+        of_span[row, first] = start[row, first]  # carried on by the running maximum, since starts rise in a row
         ranges = np.stack([start[row, first], start[row, last]], axis=1)
         spans = np.split(ranges, np.searchsorted(row, np.arange(1, len(rows))))
         return np.cumsum(edges, axis=1)[:, :-1] > 0, np.maximum.accumulate(of_span, axis=1), spans

@@ -61,7 +61,7 @@ def windows_of(
     """
     rows: dict[str, list[list[int]]] = {"ids": [], "segments": [], f"ids {WINDOWS}": []}
     for ids in tokenizer.encode_batch(list(texts)):
-        room = max(1, len(ids)) if longest is None else longest - template.added(False)
+        room = max(1, len(ids)) if longest is None else longest - template.added(False)  # no limit: one window
         windows = [template.apply(list(window)) for window in cut_windows(ids, room, long_texts)]
         rows["ids"].append([number for window, _ in windows for number in window])
         rows["segments"].append([number for _, segments in windows for number in segments])
@@ -86,7 +86,7 @@ def opened(store: Store, rows: Rows, name: str = "ids") -> tuple[Store, Rows, ND
     lengths = [store[f"{name} {WINDOWS}"][row] for row in rows.tolist()]
     columns: dict[str, Ragged] = {}
     for column in (name, "segments"):
-        if column in store:
+        if column in store:  # vectors of texts have no segments
             windows = [
                 window
                 for row, sizes in zip(rows.tolist(), lengths)

@@ -74,6 +74,7 @@ def words_as_store(
     for number, text in enumerate(texts):
         words, pair = _words(tokenizer, text), None if pairs is None else _words(tokenizer, pairs[number])
         room = len(words) + len(pair or ()) if longest is None else max(0, longest - added)
+        # `truncate` looks at lengths alone, so the numbers of the words stand for them
         kept, kept_pair, lost = truncate(range(len(words)), None if pair is None else range(len(pair)), room)
         words, pair = words[: len(kept)], None if pair is None else pair[: len(kept_pair or ())]
         cut += lost > 0

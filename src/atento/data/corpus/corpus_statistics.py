@@ -78,7 +78,7 @@ def suspicious(parts: Sequence[Records]) -> dict[str, dict[str, Any]]:
         ]
         logs = np.log(ratios(pairs))
         deviation = np.abs(logs - np.median(logs))
-        limit = max(np.log(_RATIO), _DEVIATIONS * float(np.median(deviation)))
+        limit = max(np.log(_RATIO), _DEVIATIONS * float(np.median(deviation)))  # of logarithms: both ways alike
         long = np.array([max(map(len, record)) > _SHORT for record in records])
         numbers_by_reason["ratio"] = np.flatnonzero((deviation > limit) & long).tolist()
     counted: dict[str, dict[str, object]] = {
@@ -99,7 +99,7 @@ def labels_of(parts: Sequence[Records], fields: Sequence[Field]) -> dict[str, An
     """
     found: dict[str, object] = {}
     for field in fields:
-        if field.name not in parts[0].columns or field.kind in ("text", "words"):
+        if field.name not in parts[0].columns or field.kind in ("text", "words"):  # optional, and not there
             continue
         column = [value for part in parts for value in part[field.name]]
         if field.kind == "class":

@@ -38,10 +38,10 @@ def dataset_rows(
 def _rows(data: Any, name: str, keys: list[str], converter: Converter) -> Iterator[tuple[int, list[Any]] | DataError]:
     """The rows of a data set as values."""
     chosen = list(dict.fromkeys(key if key in data.column_names else key.split(".")[0] for key in keys))
-    data = data.select_columns(chosen).with_format(None)
-    named = {column: _namer(data.features[column]) for column in chosen}
+    data = data.select_columns(chosen).with_format(None)  # plain values, whatever format was set
+    named = {column: _namer(data.features[column]) for column in chosen}  # numbers of classes become names
     number = 0
-    for begin in range(0, len(data), _ROWS):
+    for begin in range(0, len(data), _ROWS):  # decoded in slices, not row by row
         batch = data[begin : begin + _ROWS]
         for row in zip(*(batch[column] for column in chosen)):
             try:

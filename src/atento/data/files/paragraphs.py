@@ -41,19 +41,19 @@ def paragraphs(read: Callable[[], Iterable[Line]]) -> Iterator[Line]:
     lengths, broken = _measured(read())
     room = _ROOM * _usual_length(lengths)
     words = _counts(read(), broken) if broken else Counter[str]()
-    begun, parts = 0, [""]
+    begun, parts = 0, [""]  # its first line's number, and its lines, of which the last is not yet final
     for line in read():
         if isinstance(line, DataError):
             yield line
             continue
         number, text = line[0], line[1].strip()
         last = parts[-1]
-        fits = bool(text) and len(last) + 1 + len(text.split(maxsplit=1)[0]) <= room
+        fits = bool(text) and len(last) + 1 + len(text.split(maxsplit=1)[0]) <= room  # it had room for the next word
         if last and (not text or (fits and not _HYPHEN.search(last))):
             yield begun, "".join(parts)
             parts = [""]
         if text and parts[-1]:
-            parts[-1:] = [_ending(parts[-1], text, words), text]
+            parts[-1:] = [_ending(parts[-1], text, words), text]  # how a line ends depends on the next one
         elif text:
             begun, parts = number, [text]
     if parts[-1]:

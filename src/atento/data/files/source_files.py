@@ -36,11 +36,11 @@ def source_files(source: SourceConfig, folder: Path, fields: Sequence[Field] = (
         if not names:
             raise DataError(f"{name}: the folder holds no file that ends in {', '.join(accepted)}")
         return names
-    if not any(letter in name for letter in _WILD) or path.exists():
+    if not any(letter in name for letter in _WILD) or path.exists():  # a name may have such letters itself
         return [name]
     absolute = Path(name).expanduser()
     base, pattern = folder, name
-    if absolute.is_absolute():
+    if absolute.is_absolute():  # `glob` takes no absolute pattern
         base = Path(absolute.anchor)
         pattern = str(absolute.relative_to(base))
     matches = sorted(file for file in base.glob(pattern) if file.is_file())

@@ -36,7 +36,7 @@ def jsonl_objects(stream: BinaryIO, name: str) -> Iterator[tuple[int, Any] | Dat
 
 def json_objects(text: str, name: str) -> Iterator[tuple[int, Any] | DataError]:
     """A list of objects, read one at a time; broken JSON cannot be skipped, because its end is unknown."""
-    at, line, counted = skip(text, 0), 1, 0
+    at, line, counted = skip(text, 0), 1, 0  # `line` is that of `counted`; lines behind it are counted when it moves
 
     def wrong(rule: object) -> DataError:
         return DataError(f"{name}:{line + text.count(chr(10), counted, at)}: {rule}")

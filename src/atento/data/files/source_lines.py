@@ -226,7 +226,7 @@ def read_text(stream: BinaryIO, name: str) -> str:
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        begin = raw.rfind(b"\n", 0, error.start) + 1
+        begin = raw.rfind(b"\n", 0, error.start) + 1  # 0 in the first line, where -1 is found
         end = raw.find(b"\n", error.start)
         line = raw[begin : end if end >= 0 else len(raw)]
         raise _not_utf8(line, name, raw.count(b"\n", 0, begin) + 1, begin, error.start - begin) from None

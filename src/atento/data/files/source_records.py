@@ -47,7 +47,7 @@ def rows_in(
     if form in _DELIMITERS:
         rows = _table_rows(form, stream, name, delimiter, sheet, converter.decimal)
         cells = _table(rows, name, _separated(delimiter or _DELIMITERS[form]), columns)
-        return cells if converter.plain else _converted(cells, name, converter)
+        return cells if converter.plain else _converted(cells, name, converter)  # plain: texts alone
     if form in ("conll", "conllu"):
         return sentences_in(stream, name, [int(column) for column in columns], universal=form == "conllu")
     keys = [str(column) for column in columns]
@@ -55,8 +55,8 @@ def rows_in(
         return _converted(pairs_in(stream, name, keys), name, converter)
     if form == "jsonl":
         return _keyed(jsonl_objects(stream, name), name, keys, converter)
-    text = read_text(stream, name)
-    if is_document(text) and any(field.kind == "spans" for field in converter.fields):
+    text = read_text(stream, name)  # what is left is .json, which is read whole
+    if is_document(text) and any(field.kind == "spans" for field in converter.fields):  # SQuAD's layout
         return questions_in(text, name, [field.name for field in converter.fields])
     return _keyed(json_objects(text, name), name, keys, converter)
 

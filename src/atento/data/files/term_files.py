@@ -24,7 +24,7 @@ def glossary_of(value: GlossaryLike) -> Glossary:
     if isinstance(value, str | Path):
         lines = [(f"{value}:{number}", line.split("\t")) for number, line in enumerate(read_lines(value), 1)]
         return glossary_of_rows((place, cells) for place, cells in lines if any(cell.strip() for cell in cells))
-    rows: list[object] = []
+    rows: list[object] = []  # stays empty for what is none of these, which is refused below
     if isinstance(value, Mapping):
         rows = [[source, *([forms] if isinstance(forms, str) else forms)] for source, forms in value.items()]
     elif isinstance(value, Sequence):

@@ -59,7 +59,7 @@ def _rows(source: SourceConfig, folder: Path) -> Iterator[list[str] | DataError]
         form = format_of(name, source.format, TEXT)
         if form is None:
             raise RecipeError(f"`file: {name}` is in no format of texts")
-        if form == "text" and source.documents == "lines" and not source.paragraphs:
+        if form == "text" and source.documents == "lines" and not source.paragraphs:  # many lines at a time
             path = folder / Path(name).expanduser()
             with open_binary(path, name, streamed=True, encoding=source.encoding) as stream:
                 yield from scan_many(stream, name)

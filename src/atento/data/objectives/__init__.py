@@ -75,20 +75,20 @@ def batches_for(preparation: Preparation, objectives: Sequence[ObjectiveConfig])
         return _batches(preparation, objectives[0])
 
     def member(source: Preparation, config: ObjectiveConfig) -> Callable[[int], Batches]:
-        return lambda tokens: _batches(source.with_budget(tokens), config)
+        return lambda tokens: _batches(source.with_budget(tokens), config)  # the mixture says how many tokens
 
     def shares(members: Sequence[Batches]) -> Shares:
         of_objectives = [config.share for config in objectives]
         if len(sources) == 1:
             return Shares.constant(of_objectives)
-        sizes = tuple(float(batches.targets) for batches in members[:: len(objectives)])
+        sizes = tuple(float(batches.targets) for batches in members[:: len(objectives)])  # each source once
         points = [
             (at, [share * weight for weight in _shares(weights) for share in _shares(of_objectives)])
             for at, weights in mixing.rates(sizes)
         ]
         return Shares.over(points, training.steps)
 
-    members = [member(source, config) for source in sources for config in objectives]
+    members = [member(source, config) for source in sources for config in objectives]  # in the order of `shares`
     return Mixture(members, shares, budget=training.batch_tokens, seed=training.seed, sources=len(sources))
 
 

@@ -90,7 +90,7 @@ def bidirectional(preparation: Preparation, config: ObjectiveConfig) -> PlannedB
     rows = [[tokenizer.bos_id, *word_ids(tokenizer, words), tokenizer.eos_id] for words in sentences]
     elmo = preparation.network.elmo
     characters = None if elmo is None or elmo.characters is None else elmo.characters.max_characters
-    sampled = int(config.option("sampled"))
+    sampled = int(config.option("sampled"))  # words of the softmax in training; held-out losses take all
     if sampled and preparation.network.output.adaptive:
         raise RecipeError("`objective.sampled` has no effect with `network.output.adaptive`: give one of them")
     objective = Bidirectional(

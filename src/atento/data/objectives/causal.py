@@ -124,12 +124,14 @@ def causal(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     """
     recipe, network, tokenizer = preparation.recipe, preparation.network, preparation.tokenizer
     begin = begin_of(tokenizer)
+    # without BOS a text of no tokens is EOS alone, and predicts nothing
     texts = [text for row in preparation.encoded() if len(text := [*begin, *row, tokenizer.eos_id]) > 1]
-    mask = causal_mask() if network.architecture == "encoder" else None
+    mask = causal_mask() if network.architecture == "encoder" else None  # decoders are causal by themselves
     budget, seed = recipe.training.batch_tokens, recipe.training.seed
     if recipe.data.pack == "none":
         if not texts:
             raise DataError("no text is left: all are blank")
+        # L inputs take L + 1 ids: the last id of a piece is only predicted, and the next piece begins with it
         store = MemoryStore({"ids": Ragged(preparation.pieces(texts, preparation.longest + 1, overlap=1))})
         return PlannedBatches(store, Causal(network.pad_id, mask), budget=budget, seed=seed, weight=config.weight)
     isolated = recipe.data.pack == "isolated"

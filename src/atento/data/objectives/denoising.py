@@ -184,6 +184,7 @@ def denoising(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatch
     room = preparation.longest - template.added(False)
     encoded = [sentence_numbers(tokenizer, text) for text in preparation.split["text"]]
     ids = preparation.pieces([text for text, _ in encoded], room)
+    # cut exactly as `pieces` cuts the ids
     sentences = [piece for _, numbers in encoded if numbers for piece in windows(numbers, room, 0)]
     if not ids:
         raise DataError("no text is left: all are blank")

@@ -58,14 +58,14 @@ class Labels:
         """Return a batch; it is the same in every epoch."""
         extras: dict[str, Tensor] = {}
         if self.has_values:
-            labels = torch.zeros(len(rows), dtype=torch.long)
+            labels = torch.zeros(len(rows), dtype=torch.long)  # only counts the examples: the values are in `extras`
             values = torch.from_numpy(np.stack([store["values"][row] for row in rows.tolist()]))
             extras[self.head.name] = values if self.head.labels else values.squeeze(-1)
         else:
             labels = torch.tensor([int(store["label"][row][0]) for row in rows.tolist()])
         if self.class_weights:
             extras[f"{self.head.name} weights"] = torch.tensor(self.class_weights)
-        store, rows, texts = opened(store, rows)
+        store, rows, texts = opened(store, rows)  # where texts are in windows, rows are windows from here on
         lengths = torch.from_numpy(store["ids"].lengths[rows])
         length = round_length(store["ids"].lengths[rows], self.network.position_limit)
         inputs = inputs_of(store, rows, self.network, self.head, length)

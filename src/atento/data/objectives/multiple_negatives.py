@@ -122,7 +122,7 @@ def multiple_negatives(preparation: Preparation, config: ObjectiveConfig) -> Pai
             f"the records have a score, which objective {config.kind} does not read: write `objective: cosine`, or "
             "leave the column out"
         )
-    fewest = 1 if "negative" in split.columns else 2
+    fewest = 1 if "negative" in split.columns else 2  # a triple brings its own contrast
     if training.batch_tokens < fewest:
         raise RecipeError(
             "`training.batch_tokens` must be at least 2: a batch of one pair has nothing to contrast it with; got "
@@ -130,6 +130,7 @@ def multiple_negatives(preparation: Preparation, config: ObjectiveConfig) -> Pai
         )
     if len(split) < fewest:
         raise DataError("there is one pair alone, and nothing to contrast it with")
+    # without negatives there is nothing to go through
     for row, (text, pair, negative) in enumerate(zip(split["text"], split["pair"], split.columns.get("negative", ()))):
         if negative in (text, pair):
             raise DataError(

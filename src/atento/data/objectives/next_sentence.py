@@ -119,7 +119,7 @@ def next_sentence(preparation: Preparation, config: ObjectiveConfig) -> PlannedB
         sentences += encoded
         document_ids += [number] * len(encoded)
     first = [row for row in range(len(document_ids) - 1) if document_ids[row] == document_ids[row + 1]]
-    if not first or document_ids[0] == document_ids[-1]:
+    if not first or document_ids[0] == document_ids[-1]:  # all of one document, since their numbers rise
         raise DataError(
             "next-sentence prediction needs two documents at least and one of two sentences: each text is a document "
             f"(`paragraphs: true` joins lines); got {len(documents)} texts of {len(sentences)} sentences"
@@ -129,6 +129,7 @@ def next_sentence(preparation: Preparation, config: ObjectiveConfig) -> PlannedB
         "document": Ragged([[number] for number in document_ids]),
         "first": Ragged([[row] for row in first]),
     }
+    # each epoch draws the second sentences again
     stores = EpochStores(with_second(columns, training.seed, 0), partial(with_second, columns, training.seed))
     template = preparation.text_template()
     objective = NextSentence(

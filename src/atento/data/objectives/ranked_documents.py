@@ -57,10 +57,10 @@ class RankedDocuments:
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return the documents of these queries; it is the same in every epoch."""
-        documents = np.concatenate([store["documents"][row] for row in rows.tolist()])
-        grades = torch.from_numpy(np.concatenate([store["grades"][row] for row in rows.tolist()]))
-        counts = torch.from_numpy(store["documents"].lengths[rows])
-        query = torch.repeat_interleave(torch.arange(len(rows)), counts)
+        documents = np.concatenate([store["documents"][row] for row in rows.tolist()])  # (N,) rows of `self.texts`
+        grades = torch.from_numpy(np.concatenate([store["grades"][row] for row in rows.tolist()]))  # (N,)
+        counts = torch.from_numpy(store["documents"].lengths[rows])  # (B,)
+        query = torch.repeat_interleave(torch.arange(len(rows)), counts)  # (N,) of each document
         labels = self.targets(query, grades)
         lengths = self.texts["ids"].lengths[documents]
         length = round_length(lengths, self.network.position_limit)
@@ -107,7 +107,7 @@ def ranked_documents(
     texts, cut = texts_as_store(preparation.tokenizer, template, first, second, preparation.longest, network)
     if cut:
         preparation.report(cut_warning(cut, counted(len(first), "document"), preparation))
-    ends = np.cumsum([0, *map(len, grades)])
+    ends = np.cumsum([0, *map(len, grades)])  # those of query n are from ends[n] to ends[n + 1]
     rows = [list(range(begin, end)) for begin, end in pairwise(ends)]
     store = MemoryStore({"documents": Ragged(rows), "grades": Ragged(grades, np.float32)})
     return PlannedBatches(
@@ -130,7 +130,7 @@ def _with_differences(
             f"{split.where(0)}: grades of one kind only: every document has the grade {grades.pop():g}, and none is "
             "better than another"
         )
-    if not compares:
+    if not compares:  # single documents teach their grades
         return queries
     kept = {
         query: documents for query, documents in queries.items() if len({grade for grade, _ in documents.values()}) > 1

@@ -136,7 +136,7 @@ def _fitting(source: list[list[int]], target: list[list[int]], preparation: Prep
     way = f"{way}`data.max_len` raises the limit"
     rows = [row for row, (s, t) in enumerate(zip(source, target)) if 0 < len(s) < longest and 0 < len(t) < longest]
     n_blank = sum(not s or not t for s, t in zip(source, target))
-    n_long = len(source) - len(rows) - n_blank
+    n_long = len(source) - len(rows) - n_blank  # below `longest`, since EOS follows
     for count, why in ((n_blank, "a side has no tokens"), (n_long, f"longer than {counted(longest, 'token')}; {way}")):
         if count:
             preparation.report(f"warning: {count} of {len(source)} training pairs left out: {why}")
@@ -167,9 +167,9 @@ def within_positions(
     limit = network.position_limit
     if limit is None or not {"source", "target"} <= split.columns.keys():
         return split, None
-    sides = [] if truncate == "both" else [targets_of(network, tokenizer, split["target"])]
+    sides = [] if truncate == "both" else [targets_of(network, tokenizer, split["target"])]  # not those that are cut
     sides += [sources_of(network, tokenizer, split["source"])] if truncate == "none" else []
-    rows = [row for row in range(len(split)) if all(len(side[row]) < limit for side in sides)]
+    rows = [row for row in range(len(split)) if all(len(side[row]) < limit for side in sides)]  # EOS follows
     if len(rows) == len(split):
         return split, None
     why = f"{len(split) - len(rows)} of {len(split)} pairs left out: longer than the {limit} positions of the network"
@@ -186,13 +186,13 @@ def _cut(
     report: Report | None = None,
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Cut the sides that `data.truncate` names at `longest` tokens, EOS included; warn of those that are cut."""
-    sides, room = preparation.recipe.data.truncate, longest - 1
+    sides, room = preparation.recipe.data.truncate, longest - 1  # EOS follows
     if sides == "none":
         return source, target
     long = [sum(len(row) > room for row in side) for side in (source, target)]
     counts = [f"{count} on the {name} side" for count, name in zip(long, ("source", "target")) if count]
     if sides == "source":
-        counts = counts[: bool(long[0])]
+        counts = counts[: bool(long[0])]  # targets stay whole: of the counts, that of the source side, if there is one
     if counts and report is not None:
         report(f"warning: of {len(source)} training pairs, {' and '.join(counts)} cut to {room + 1} tokens")
     return [row[:room] for row in source], [row[:room] for row in target] if sides == "both" else target

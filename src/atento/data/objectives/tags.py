@@ -195,7 +195,7 @@ def tags(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     windows = [_cut(number, pieces, room) for number, pieces in enumerate(sentences)]
     _warn_of_cuts(preparation, sentences, windows)
     store = windows_as_store(sentences, windows, template, network)
-    words = store["words"]
+    words = store["words"]  # the number of the word that begins at a piece, else -1
     store.columns["tags"] = Ragged(
         [
             [row_numbers[word] if word >= 0 else -1 for word in words[row].tolist()]

@@ -154,7 +154,7 @@ def side_inputs(
             length = round_length(ragged.lengths[numbers], network.position_limit)
             ids = ragged.padded(numbers, network.pad_id, length=length)
             masked = with_token_mask({"ids": ids}, ragged.lengths[numbers])
-            prefix = name.removesuffix("ids")
+            prefix = name.removesuffix("ids")  # "pair_ids" -> "pair_token_mask"
             inputs |= {f"{prefix}{key}": value for key, value in masked.items()}
             lengths[name] = torch.from_numpy(ragged.lengths[numbers])
             if texts is not None:

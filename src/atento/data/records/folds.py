@@ -33,8 +33,9 @@ def fold_of(
         if number < folds:
             subject = "the training data" if label is None else f"label {name!r}"
             raise DataError(f"{subject} has {counted(number, 'example')}, fewer than the {folds} folds")
+    # the sort is stable: the records of a label stay shuffled
     shuffled = sorted(permutation(count, seed, _KEY).tolist(), key=lambda row: str(labels[row]))
-    tested = set(shuffled[fold - 1 :: folds])
+    tested = set(shuffled[fold - 1 :: folds])  # from label to label without a break, so that folds are of one size
     return [row for row in range(count) if row not in tested], sorted(tested)
 
 

@@ -34,7 +34,7 @@ def judged_documents(split: Split) -> dict[str, Documents]:
         for document, grade in documents:
             if not 0 <= grade <= HIGHEST:
                 raise DataError(f"{split.where(row)}: the grade must lie in 0 to {HIGHEST:g}: got {grade:g}")
-            first, at = queries.setdefault(query, {}).setdefault(document, (grade, row))
+            first, at = queries.setdefault(query, {}).setdefault(document, (grade, row))  # of its first record
             if first != grade:
                 raise DataError(
                     f"{split.where(row)}: document {shortened(document)!r} of query {shortened(query)!r} has the grade "

@@ -51,11 +51,12 @@ def with_optional(data: MemoryRecords, fields: Sequence[Field]) -> tuple[MemoryR
         return data, required
     if _columns(data, len(fields)):
         return data, tuple(fields)
+    # the first record is looked at, and a generator is read once
     records = data if _columns(data, len(required)) or isinstance(data, list) else list(data)
     first = next(iter(records), None)
     if isinstance(first, Mapping):
         return records, tuple(field for field in fields if not field.optional or field.name in first)
-    if not isinstance(first, tuple | list) or isinstance(records, tuple):
+    if not isinstance(first, tuple | list) or isinstance(records, tuple):  # texts, or columns in a tuple
         return records, required
     return records, _fields_of(first, fields) or required
 
@@ -90,7 +91,7 @@ def records_in(data: MemoryRecords, fields: Sequence[Field], name: str) -> Itera
         data = _of_frame(data, fields)
     if isinstance(data, Mapping) and _columns(tuple(data.get(column) for column in names), len(names)):
         data = tuple(data[column] for column in names) if len(names) > 1 else data[names[0]]
-    if isinstance(data, str | bytes | Mapping) or not isinstance(data, Iterable):
+    if isinstance(data, str | bytes | Mapping) or not isinstance(data, Iterable):  # a mapping without these columns
         raise UsageError(f"{name} must be an iterable of {_shape(names)}: got {type(data).__name__}")
     if len(fields) > 1 and _columns(data, len(fields)):
         sides = [list(side) for side in data]

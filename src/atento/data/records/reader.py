@@ -159,6 +159,7 @@ def _read(
     if source.memory is not None:
         records = memory_records(source.memory, memory)
         return records_in_memory(records, fields, argument_name(source.memory), source.count, skip_bad=skip_bad)
+    # those whose column the source names; `file_rows` also knows the usual ones of a format
     present = tuple(field for field in fields if not field.optional or getattr(source, field.name) is not None)
     columns = tuple(field.name for field in present)
     if source.world is not None:
@@ -299,7 +300,7 @@ def collect(
     """
     columns: dict[str, list[Any]] = {field.name: [] for field in fields}
     converter = Converter(fields)
-    lines = array("L")
+    lines = array("L")  # of machine integers: there may be millions
     skipped: list[str] = []
     empty, blank = 0, Counter[str]()
     rows = iter(rows)
@@ -329,7 +330,7 @@ def collect(
         counts = (
             f" ({empty} empty, {len(skipped)} bad{f': {skipped[0]}' if skipped else ''})" if empty or skipped else ""
         )
-        every = [name for name, count in blank.items() if count == empty]
+        every = [name for name, count in blank.items() if count == empty]  # what every record that was left out lacks
         why = f": `{every[0]}` is blank in every record" if every and len(fields) > 1 and not skipped else ""
         raise DataError(f"{' / '.join(names)}: holds no {noun_of(tuple(columns))[1]}{counts}{why}")
     origins = Origins(names, lines)

@@ -16,7 +16,7 @@ def normalized(
         sentences: the tags of each sentence.
         where: the position of a sentence by its number, for messages.
     """
-    names = {tag: class_name(tag) for tags in sentences for tag in tags}
+    names = {tag: class_name(tag) for tags in sentences for tag in tags}  # each tag once: there are few
     if any(tag != name for tag, name in names.items()):
         sentences = [tuple(names[tag] for tag in tags) for tags in sentences]
     sentences, spelling = respelled(sentences)

@@ -78,7 +78,7 @@ def joined(parts: Sequence[Records], files: Sequence[int] = ()) -> Split | None:
     if not parts:
         return None
     for part in parts[1:]:
-        for having, lacking in ((parts[0], part), (part, parts[0])):
+        for having, lacking in ((parts[0], part), (part, parts[0])):  # either may have more
             for name in having.columns:
                 if name not in lacking.columns:
                     raise DataError(
@@ -87,7 +87,7 @@ def joined(parts: Sequence[Records], files: Sequence[int] = ()) -> Split | None:
                     )
     columns = {name: [value for part in parts for value in part[name]] for name in parts[0].columns}
     digest = sha256("\n".join(part.fingerprint for part in parts).encode()).hexdigest()
-    sources, following = [], iter(parts)
+    sources, following = [], iter(parts)  # a source takes as many parts as it has files
     for count in files or [1] * len(parts):
         group = list(islice(following, count))
         name = " / ".join(group[0].origins.names) + (f" and {count - 1} more" if count > 1 else "")

@@ -43,10 +43,10 @@ class Converter:
         self.fields, self.separator, self.decimal = tuple(fields), separator, decimal
         number_of_kind: dict[str, int] = {field.kind: number for number, field in enumerate(fields)}
         names = {field.name: number for number, field in enumerate(fields)}
-        self._pair = (
+        self._pair = (  # the places of words and tags, which must be as many
             (number_of_kind["words"], number_of_kind["tags"]) if {"words", "tags"} <= number_of_kind.keys() else None
         )
-        self._spans = (
+        self._spans = (  # the places of the context and of its answers
             (names["context"], number_of_kind["spans"]) if "spans" in number_of_kind and "context" in names else None
         )
         self.plain = all(field.kind == "text" for field in fields)
@@ -311,7 +311,7 @@ def _labels(labels: Sequence[str], subject: str) -> tuple[str, ...]:
 
 def _spans(value: Any, subject: str) -> tuple[Span, ...]:
     """Convert answers: a list of spans or of objects with `text` and `answer_start` or `start`; or two lists."""
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping):  # two lists, as the library `datasets` has SQuAD
         starts = value.get("answer_start", value.get("start"))
         if not _is_list(value.get("text")) or not _is_list(starts):
             raise ValueError(f"{subject} must hold two lists, `text` and `answer_start`, or a list of answers")

@@ -51,7 +51,7 @@ class TokenWriter:
     def _complete(self) -> list[ShardRecord]:
         """Return the shards that are written and sound, up to the first that is not; remove what follows them."""
         records: list[ShardRecord] = []
-        while (record := read_json(part_path(self.folder, "shard", len(records)))) is not None:
+        while (record := read_json(part_path(self.folder, "shard", len(records)))) is not None:  # written last
             try:
                 whole = all(
                     sha256_of(part_path(self.folder, part, len(records))) == record["sha256"][part] for part in PARTS
@@ -139,7 +139,7 @@ class TokenWriter:
         """Write the files of a shard, its record last."""
         number = len(self.records)
         lengths = np.concatenate([np.zeros(0, dtype=np.uint32), *shard.lengths])
-        starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+        starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])  # (texts + 1,)
         content = {
             "ids": b"".join(shard.ids),
             "starts": starts.astype("<u4").tobytes(),
@@ -153,7 +153,7 @@ class TokenWriter:
             texts=len(lengths),
             tokens=int(starts[-1]),
             characters=shard.characters,
-            blocks=len(content["blocks"]) // 4 - 1,
+            blocks=len(content["blocks"]) // 4 - 1,  # bounds of four bytes, one more than blocks
             text=shard.digest.hexdigest(),
             sha256={part: hashlib.sha256(data).hexdigest() for part, data in content.items()},
         )

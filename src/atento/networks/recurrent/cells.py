@@ -126,7 +126,7 @@ class RecurrentStack(nn.Module):
         True for real tokens. Padded positions give zeros; a row of padding alone does not change its state.
         """
         initial = [None] * len(self.layers) if states is None else states
-        if x.shape[1] == 0:
+        if x.shape[1] == 0:  # torch.nn refuses a text without tokens
             return x.new_zeros(x.shape[0], 0, self.d_model), [before or self.zeros(x) for before in initial]
         packed = PackedRows.from_mask(token_mask)
         x = x if packed is None else packed.pack(x)

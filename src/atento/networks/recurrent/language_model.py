@@ -93,6 +93,7 @@ class RecurrentLM(Network):
                 f"a recurrent network reads from left to right and takes no `mask`: got {description}"
             )
         random = fresh(random) if self.training and self.config.dropout else random
+        # the mask may cover the tokens in the state too: the last T columns are those of `ids`
         new_token_mask = None if token_mask is None else token_mask[:, token_mask.shape[1] - ids.shape[1] :]
         x = self._drop(self.embedding(ids), random)
         hidden, layers = self.stack(

@@ -128,7 +128,7 @@ def make_block(config: NetworkConfig, *, kind: str, layer: int, reads_source: bo
 
     def residual(number: int) -> Residual:
         norm = make_norm(config.norm_kind, config.d_model, config.norm_eps, bias=config.norm_bias)
-        if layer == number == 0 and config.norm == "pre" and not config.first_norm:
+        if layer == number == 0 and config.norm == "pre" and not config.first_norm:  # the input has just been normed
             norm = nn.Identity()
         return Residual(norm, norm_placement=config.norm, dropout=config.dropout)
 

@@ -90,6 +90,7 @@ class Decoder(Network):
             )
             return states if self.mix is None else self.mix.joined(layers)
 
+        # hidden vectors of a frozen network are computed once; a mask, positions or a state would change them
         vectors = current() if mask is None and position_ids is None and state is None else None
         if vectors is None:
             hidden = compute()

@@ -94,6 +94,7 @@ class Encoder(Network):
             )
             return states if self.mix is None else self.mix.joined(layers)
 
+        # hidden vectors of a frozen network are computed once; a mask or positions would change them
         vectors = current() if mask is None and position_ids is None else None
         if vectors is None:
             hidden = compute()

@@ -201,7 +201,7 @@ def _make(scheme: PositionConfig, config: NetworkConfig, kind: str) -> nn.Module
         {"shaw": 16, "disentangled": 512}.get(scheme.kind, 128) if scheme.max_distance is None else scheme.max_distance
     )
     module: nn.Module
-    if scheme.kind == "rotary":
+    if scheme.kind == "rotary":  # its heads are chosen where it rotates
         return Rotary(
             config.head_width,
             scheme.base,

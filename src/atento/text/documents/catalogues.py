@@ -72,11 +72,11 @@ def _messages(text: str, name: str) -> list[_Message]:
                 f"{name}:{line_at(text, at)}: a line must begin with msgid, msgstr or #, or be a text in quotes:"
                 f" got {line[:60]!r}"
             )
-        keyword, quoted = match[1], match[2]
+        keyword, quoted = match[1], match[2]  # a text alone continues the last one
         if (keyword is not None and quoted is None) or (keyword is None and quoted is not None and current is None):
             raise DataError(f"{name}:{line_at(text, at)}: a keyword and a text in quotation marks must stand together")
         if keyword is not None:
-            if keyword in ("msgctxt", "msgid") and (not messages or messages[-1].outputs):
+            if keyword in ("msgctxt", "msgid") and (not messages or messages[-1].outputs):  # the last is complete
                 messages.append(_Message())
             if not messages:
                 raise DataError(f"{name}:{line_at(text, at)}: {keyword} must follow a msgid")
@@ -85,7 +85,7 @@ def _messages(text: str, name: str) -> list[_Message]:
         elif quoted is not None and current is not None:
             current.end, current.text = match.end(2), current.text + _plain(quoted)
         else:
-            current = None
+            current = None  # a blank line
         at = match.end()
     return messages
 

@@ -97,23 +97,24 @@ class OpenElements:
             is_kept: whether its attributes say that it has no words.
             is_closed: whether the tag ends with a slash, which counts in drawings and formulas.
         """
+        # such a tag ends the drawing that it stands in, but not where a part of the drawing holds HTML
         if self.is_foreign and tag in _ENDING_FOREIGN and not any(self._places[name] for name in _HTML_INSIDE):
             self._pop_to(min(self._places[name][0] for name in _FOREIGN if self._places[name]))
         if self.is_foreign:
             if not is_closed:
                 self._push(tag, is_kept)
             return
-        for ended in _ENDS.get(tag, ()):
+        for ended in _ENDS.get(tag, ()):  # such as the <li> before this one
             self._close(ended, "*table" if tag in _TABLE_PARTS else "*list")
         if tag in _CLOSING_P:
             self._close("p", "*paragraph")
         if tag in _HEADINGS and self._stack and self._stack[-1][0] in _HEADINGS:
             self._pop_to(len(self._stack) - 1)
-        if tag in ("a", "nobr"):
+        if tag in ("a", "nobr"):  # these do not nest
             self._end_formatting(tag)
         is_kept = is_kept or tag in _NOT_TEXT
         if tag in _FORMATTING:
-            self._formatting[-1][tag].append((len(self._stack), is_kept))
+            self._formatting[-1][tag].append((len(self._stack), is_kept))  # not in the stack: it may end across others
             self._kept += is_kept
         elif tag not in _VOID:
             self._push(tag, is_kept)

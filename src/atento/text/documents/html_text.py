@@ -40,7 +40,7 @@ def parts_of(document: str) -> list[Part]:
     elements, begins, at = OpenElements(), list[tuple[int, Kind]](), 0
 
     def add(kind: Kind, end: int) -> int:
-        if end > at and (not begins or begins[-1][1] != kind):
+        if end > at and (not begins or begins[-1][1] != kind):  # neighbours of one kind are one part
             begins.append((at, kind))
         return end
 
@@ -48,7 +48,7 @@ def parts_of(document: str) -> list[Part]:
         found = _MARKUP.search(document, at)
         at = add(elements.kind, found.start() if found else len(document))
         at = add("markup", _end_of_markup(document, at, elements) if found else at)
-        if raw := elements.raw:
+        if raw := elements.raw:  # text without tags, up to the end tag
             at = add(elements.kind, _end_of_raw(document, at, raw))
     slices = pairwise([*begins, (len(document), "markup")])
     texts = [(kind, document[begin:end]) for (begin, kind), (end, _) in slices]

@@ -81,7 +81,7 @@ def _places(token: Token, lines: list[re.Match[str]], found: dict[int, int]) -> 
 
 def _segment(text: str, slices: list[tuple[int, int]]) -> Segment | None:
     """The segment of some lines, which are translated as one text and have as many lines again."""
-    between = [text[end:start] for (_, end), (start, _) in pairwise(slices)]
+    between = [text[end:start] for (_, end), (start, _) in pairwise(slices)]  # such as a newline and "> "
     words = " ".join(text[start:end] for start, end in slices)
     inline, at, opened = Inline(), 0, list[str]()
     for match in _MARKUP.finditer(words):
@@ -93,13 +93,13 @@ def _segment(text: str, slices: list[tuple[int, int]]) -> Segment | None:
             inline.mark(mark, closes="[")
         elif match["mark"] is None:
             inline.mark(mark)
-        elif mark in opened and words[match.start() - 1 : match.start()].strip():
+        elif mark in opened and words[match.start() - 1 : match.start()].strip():  # it closes: no space before it
             opened.remove(mark)
             inline.mark(mark, closes=mark)
-        elif words[at : at + 1].strip() and words.find(mark, at) > 0:
+        elif words[at : at + 1].strip() and words.find(mark, at) > 0:  # it opens: no space behind it, and one follows
             opened.append(mark)
             inline.mark(mark, opens=mark)
-        else:
+        else:  # a mark that is text
             inline.add(mark, mark)
     inline.add(words[at:], words[at:])
     if not inline.has_words:

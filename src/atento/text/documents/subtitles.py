@@ -50,9 +50,9 @@ def _raw(lines: Sequence[_Line]) -> str:
 
 def _cue(block: list[_Line], name: str, number: int) -> list[str | Segment]:
     """The pieces of a subtitle: number and times stay."""
-    if not block[0][0].strip():
+    if not block[0][0].strip():  # blank lines between two
         return [_raw(block)]
-    head = 1 if "-->" in block[0][0] else 2
+    head = 1 if "-->" in block[0][0] else 2  # of lines before the text: a number may be left out
     if len(block) < head or not _TIMES.fullmatch(block[head - 1][0]):
         raise DataError(
             f"{name}:{number + min(head, len(block)) - 1}: a subtitle must have a line of times, such as 00:00:01,000 "
@@ -60,6 +60,7 @@ def _cue(block: list[_Line], name: str, number: int) -> list[str | Segment]:
         )
     lines = block[head:]
     spoken = [line for line, _ in lines if _DASH.match(_MARKUP.sub("", line))]
+    # several speakers, each behind a dash, are texts of their own
     parts = [[line] for line in lines] if len(lines) > 1 and spoken else [lines] if lines else []
     pieces: list[str | Segment] = [_raw(block[:head])]
     for part in parts:
@@ -77,7 +78,7 @@ def _segment(lines: Sequence[_Line]) -> Segment:
     inline, at, text = Inline(), 0, " ".join(line.strip() for line, _ in lines)
     for match in _MARKUP.finditer(text):
         inline.add(text[at : match.start()], text[at : match.start()])
-        name = match[2] or None
+        name = match[2] or None  # None: a position in braces, or a time inside, which opens nothing
         inline.mark(match[0], None if match[1] else name, name if match[1] else None)
         at = match.end()
     inline.add(text[at:], text[at:])

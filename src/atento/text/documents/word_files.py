@@ -74,7 +74,7 @@ def read_word(data: bytes, name: str) -> WordDocument:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             infos = archive.infolist()
-            if any(info.flag_bits & 1 for info in infos):
+            if any(info.flag_bits & 1 for info in infos):  # of the ZIP format: encrypted
                 raise DataError(f"{name}: is encrypted: save it without a password")
             refuse_swelling(name, [(f"its part {one.filename}", one.file_size, one.compress_size) for one in infos])
             if "word/document.xml" not in archive.namelist():
@@ -100,7 +100,7 @@ class _Reader:
     def pieces(self) -> list[str | Segment]:
         """The pieces of the part. Raises DataError: it is no XML, has entities, or is nested too deep."""
         try:
-            self._parser.Parse(self.content, True)
+            self._parser.Parse(self.content, True)  # finds the paragraphs
             self.content.decode("utf-8")
         except (expat.ExpatError, UnicodeDecodeError) as error:
             raise DataError(f"{self.place} cannot be read: {error}") from None
@@ -109,7 +109,7 @@ class _Reader:
             start, end = paragraph.runs[0].start, paragraph.runs[-1].end
             runs = [_Run(one.start - start, one.end - start, one.style) for one in paragraph.runs]
             segment = _segment(self.content[start:end], runs)
-            if segment is not None and start >= at:
+            if segment is not None and start >= at:  # no two segments over one place
                 pieces += [self.content[at:start].decode("utf-8"), segment]
                 at = end
         return [*pieces, self.content[at:].decode("utf-8")]
@@ -175,9 +175,9 @@ def _segment(raw: bytes, runs: Sequence[_Run]) -> Segment | None:
         return None
 
     def shown(translation: str) -> str:
-        filled, current = [""] * len(runs), owners[0]
+        filled, current = [""] * len(runs), owners[0]  # text behind an end tag stays in its run
         for part in re.split(r"(</?\d+/?>)", translation):
-            tag = re.fullmatch(r"<(/?)(\d+)>", part) if len(owners) > 1 else None
+            tag = re.fullmatch(r"<(/?)(\d+)>", part) if len(owners) > 1 else None  # one formatting has no tags
             if tag is not None and int(tag[2]) < len(owners):
                 current = owners[int(tag[2])]
             else:

@@ -69,7 +69,7 @@ def _unigram(model: SentencePieceModel, pieces: list[tuple[str, float]], unk_id:
     takes the longest entry, so that rare combinations of marks differ; `transformers` has the same difference.
     """
     backend = tokenizers.Tokenizer(models.Unigram(pieces, unk_id, model.byte_fallback))
-    usual = model.one_space and prefix
+    usual = model.one_space and prefix  # what the library's pre-tokenizer does by itself
     scheme = "always" if prefix else "never"
     if usual:
         table = _charsmap(model)
@@ -176,6 +176,7 @@ def pegasus(sources: Sources) -> Built:
     named = [token_text(sources.config.get(key, usual)) for key, usual in masks]
     front = [text for text in named if text is not None] if offset else []
     more = [f"<unk_{number}>" for number in range(2, offset)]
+    # what is put in front takes `offset` places, so the model's <unk> must come right behind it
     if [piece.text for piece in model.pieces[:2]] != ["<pad>", "</s>"] or model.unk_id + offset != 2 + len(
         front + more
     ):
@@ -211,7 +212,7 @@ def albert(sources: Sources) -> Built:
     Settings and their defaults: `do_lower_case` (true), `keep_accents` (false).
     """
     model = _read(sources, "spiece.model", "albert", "unigram")
-    with_comma = re.compile(r".*[0-9],", re.DOTALL)
+    with_comma = re.compile(r".*[0-9],", re.DOTALL)  # made improbable, so that the comma is cut off
     pieces = [(p.text, p.score - 100 if with_comma.fullmatch(p.text) else p.score) for p in model.pieces]
     backend = _metaspace(model, pieces, model.unk_id)
     lowercase = bool(sources.flag("do_lower_case", True))

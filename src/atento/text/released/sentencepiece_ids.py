@@ -143,7 +143,7 @@ def marian(sources: families.Sources, template_of: TemplateOf) -> Parts:
     dropped = ("bos_token", "cls_token", "sep_token")
     settings = {key: value for key, value in sources.config.items() if key not in dropped}
     sides: dict[str, Parts] = {}
-    for side in ("target", "source"):
+    for side in ("target", "source"):  # the source's parts hold the target's
         path = directory / tables[side]
         vocabulary = families.numbered(files[tables[side]], path)
         codes = [piece for piece in vocabulary if piece.startswith(">>") and piece.endswith("<<")]
