@@ -89,12 +89,12 @@ def _sentencepiece(
 ) -> TokenizerLines | None:
     """Lines for the package `sentencepiece`, with the special tokens that the model reads around a text."""
     models: list[str] = [name for name in ("source.spm", "target.spm") if name in files]
-    models = models or [name for name in files if name.endswith((".model", ".spm"))][:1] * 2
+    models = models or [name for name in files if name.endswith((".model", ".spm"))][:1] * 2  # one for both sides
     if len(models) != 2 or "vocab.json" not in files:
         return None
     template = special_tokens_of(model.network.config, tokenizer, model.config.get("template")).single
     contents = [content for content, _ in template]
-    text = contents.index("A")
+    text = contents.index("A")  # where the text stands
     before_ids = [tokenizer.specials.ids[token] for token in before]
     first_ids = [*before_ids, *(content for content in contents[:text] if isinstance(content, int))]
     last_ids = [content for content in contents[text + 1 :] if isinstance(content, int)]

@@ -55,7 +55,7 @@ def convert_comet(folder: Path, out: Path, *, precision: str | None = None, max_
         for file in _encoder(folder, str(hparams.get("pretrained_model"))).iterdir():
             if file.is_file() and needed(file.name):
                 shutil.copyfile(file, copy / file.name)
-        config = read_config(copy / CONFIG) | {"architectures": ["XLMRobertaModel"]}
+        config = read_config(copy / CONFIG) | {"architectures": ["XLMRobertaModel"]}  # the head of masks is not there
         (copy / CONFIG).write_text(json.dumps(config), encoding="utf-8")
         unpickle_into(folder, copy)
         with TensorFiles(copy, COMET_HEAD) as files:
@@ -104,10 +104,10 @@ def _head(
         if mixes:
             logits = torch.cat([theirs[f"layerwise_attention.scalar_parameters.{n}"] for n in range(n_layers + 1)])
             sparse = hparams.get("layer_transformation", usual) == "sparsemax"
-            mix = theirs["layerwise_attention.gamma"] * (entmax(logits, 2.0) if sparse else softmax(logits))
+            mix = theirs["layerwise_attention.gamma"] * (entmax(logits, 2.0) if sparse else softmax(logits))  # (n + 1,)
         else:
-            mix = torch.eye(n_layers + 1)[int(layer)]
-        numbers = sorted(
+            mix = torch.eye(n_layers + 1)[int(layer)]  # one layer alone
+        numbers = sorted(  # of the linear maps; activations and dropout are between them
             int(name.split(".")[2]) for name in theirs if name.startswith("estimator.ff.") and name.endswith(".weight")
         )
         estimator = {

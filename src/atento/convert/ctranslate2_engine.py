@@ -83,6 +83,7 @@ def _compare_translator(network: Network, folder: Path, vocabulary: Vocabulary, 
     translator = ctranslate2.Translator(str(folder), **_options())
     sources = _names(rows, vocabulary.source)
     limit = new_tokens(config, rows)
+    # CTranslate2 by itself writes at least one token
     options: dict[str, object] = {"beam_size": 1, "min_decoding_length": 0, "max_decoding_length": limit}
     results, theirs = timed(lambda: translator.translate_batch(sources, **options, end_token=list(config.eos_ids)))
     numbers = {name: number for number, name in enumerate(vocabulary.target)}
@@ -109,7 +110,7 @@ def _compare_generator(network: Network, folder: Path, vocabulary: Vocabulary, r
     ids, token_mask = padded(rows, config.pad_id)
     with torch.inference_mode():
         reference = network(ids, token_mask=token_mask).logits.numpy()
-    cut = [[vectors[: len(row)] for vectors, row in zip(side, rows)] for side in (logits, reference)]
+    cut = [[vectors[: len(row)] for vectors, row in zip(side, rows)] for side in (logits, reference)]  # without padding
     difference = largest_difference(*cut)
     written, tokens = sum(map(len, expected)), sum(map(len, outputs))
     agreement = same_tokens(outputs, expected)

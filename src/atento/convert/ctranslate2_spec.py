@@ -130,7 +130,7 @@ def _options(config: NetworkConfig, inputs: InputLayer) -> dict[str, object]:
     if "rotary" in kinds:
         rotary = kinds["rotary"]
         options |= {
-            "rotary_dim": int(config.head_width * rotary.fraction) // 2 * 2,
+            "rotary_dim": int(config.head_width * rotary.fraction) // 2 * 2,  # whole pairs
             "rotary_interleave": bool(rotary.interleaved),
             "rotary_base": rotary.base,
         }
@@ -176,7 +176,7 @@ def _set_attention(made: Any, attention: MultiHeadAttention, scale: float | None
         linear.weight = _array(weight[part])
         if bias is not None:
             linear.bias = _array(bias[part])
-    _set_linear(made.linear[-1], attention.output)
+    _set_linear(made.linear[-1], attention.output)  # the last one is that of the output
     if scale is not None:
         made.queries_scale = float(scale)
     if attention.query_norm is not None and attention.key_norm is not None:

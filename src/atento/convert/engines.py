@@ -142,9 +142,9 @@ def convert_for(
                 usage=engine.usage(loaded, names),
             )
             for name, content in {**files, CARD: card.encode()}.items():
-                if not (folder / name).exists():
+                if not (folder / name).exists():  # the engine's own files stay
                     (folder / name).write_bytes(content)
-            comparison = engine.compare(loaded, folder, seed) if check else None
+            comparison = engine.compare(loaded, folder, seed) if check else None  # before the folder gets its name
             if comparison is not None:
                 check_exact(comparison, engine.name, precision)
         warnings = engine.warnings_of(loaded)

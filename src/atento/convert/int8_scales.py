@@ -166,15 +166,16 @@ def _rounded(linear: nn.Linear, inputs: _Inputs, strength: float, share: float) 
     """The map with that strength of smoothing, whose codes span that share of the range of the inputs."""
     smooth = torch.ones(1)
     if strength:
+        # wide channels are divided by more, and the weights take their factors over
         largest = torch.maximum(-inputs.low, inputs.high).clamp_min(1e-5)
         smooth = largest**strength / linear.weight.abs().amax(dim=0).clamp_min(1e-5) ** (1 - strength)
-    low = min(0.0, float((inputs.low / smooth).min())) * share
+    low = min(0.0, float((inputs.low / smooth).min())) * share  # zero must have a code
     high = max(0.0, float((inputs.high / smooth).max())) * share
     step = max(high - low, 1e-8) / LEVELS
     new = Int8Projection(linear.in_features, linear.out_features, bias=linear.bias is not None, uniform=not strength)
     new.rates.copy_(1 / (smooth * step))
     new.zero.fill_(round(-low / step))
-    weight = linear.weight / new.rates
+    weight = linear.weight / new.rates  # of codes instead of inputs
     new.scales.copy_(weight.abs().amax(dim=1).clamp_min(1e-12) / 127)
     new.codes.copy_((weight / new.scales.unsqueeze(1)).round())
     if new.bias is not None:

@@ -43,7 +43,7 @@ def convert(
     """
     if to not in LAYOUTS:
         raise UsageError(f"`--to` must be one of {', '.join(LAYOUTS)}: got {to!r}")
-    if (precision == "int8" and to == "atento") != (calibrate is not None):
+    if (precision == "int8" and to == "atento") != (calibrate is not None):  # one without the other
         raise UsageError(
             "`--to atento --precision int8` and `--calibrate FILE` go together: the file has texts, one a line, of the "
             "kind that the model will read"
@@ -58,6 +58,6 @@ def convert(
     ) as loaded:
         if calibrate is not None:
             calibrate_model(loaded, calibrate)
-            precision = None
+            precision = None  # the maps have 8 bits by now
         loaded.save(out, layout=to, precision=precision, max_shard_size=max_shard_size)
     return "" if loaded.load_report is None else str(loaded.load_report)

@@ -204,10 +204,10 @@ class TargetGraph(nn.Module):
         if self.first:
             memory = memory_caches(self.network.decoder, tensors[0])
         else:
-            layers = [tensors[n : n + 4] for n in range(0, len(tensors), 4)]
+            layers = [tensors[n : n + 4] for n in range(0, len(tensors), 4)]  # keys and values of both attentions
             past = [(keys, values) for keys, values, _, _ in layers]
             memory = [(keys, values) for _, _, keys, values in layers]
-            cached = tensors[0].shape[2]
+            cached = tensors[0].shape[2]  # tokens
         keys = index_positions(cached + ids.shape[1])
         queries = keys[cached:]
         x = self.inputs(ids, queries, queries)
@@ -216,7 +216,7 @@ class TargetGraph(nn.Module):
         )
         logits = self.network.project(hidden[-1])
         if not self.first:
-            return (logits, *_flat(present))
+            return (logits, *_flat(present))  # the source's do not change
         return (logits, *(tensor for new, source in zip(present, memory) for tensor in (*new, *source)))
 
 
@@ -238,7 +238,7 @@ def _encoder(network: Encoder, embedding: EmbeddingConfig | None) -> Graph:
     for name in names:
         head, prefix = network.heads[name], "" if len(names) == 1 else f"{name}_"
         outputs += [f"{prefix}start_logits", f"{prefix}end_logits"] if head.kind == "span" else [f"{prefix}logits"]
-        tokens = head.kind in ("vocabulary", "tag", "span", "detection")
+        tokens = head.kind in ("vocabulary", "tag", "span", "detection")  # else one for each text
         axes |= dict.fromkeys(outputs[-2 if head.kind == "span" else -1 :], _TEXT if tokens else {0: "batch_size"})
     if not names:
         outputs, axes["last_hidden_state"] = ["last_hidden_state"], _TEXT
@@ -282,8 +282,8 @@ def _encoder_decoder(network: EncoderDecoder) -> dict[str, Graph]:
                 past[f"past_key_values.{name}"] = _cache(config, _PAST)
                 past_axes[f"past_key_values.{name}"] = {0: "batch_size", 2: length}
                 outputs.append(f"present.{name}")
-                first_axes[f"present.{name}"] = {0: "batch_size", 2: length.replace("past_", "")}
-                if side == "decoder":
+                first_axes[f"present.{name}"] = {0: "batch_size", 2: length.replace("past_", "")}  # no past yet
+                if side == "decoder":  # the source's are those of the first call
                     new_outputs.append(f"present.{name}")
                     past_axes[f"present.{name}"] = {0: "batch_size", 2: "past_sequence_length + sequence_length"}
     return {

@@ -85,9 +85,9 @@ def _compare_encoder(model: Model, session: Session, rows: Rows) -> Comparison:
     expected, ours = timed(predict)
     results, theirs = timed(lambda: session(inputs))
     real = token_mask.numpy()
-    by_token = [array.shape[:2] == real.shape for array in results.values()]
+    by_token = [array.shape[:2] == real.shape for array in results.values()]  # else one for each text
     computed = [array[real] if tokens else array for array, tokens in zip(results.values(), by_token)]
-    references = [
+    references = [  # the file leaves out a last dimension of 1
         array.reshape(array.shape[:2])[real] if tokens and array.shape[-1] == 1 else array[real] if tokens else array
         for array, tokens in zip(expected, by_token)
     ]
@@ -119,7 +119,7 @@ class Decoding:
 
     def greedy(self, network: Network, rows: Rows, limit: int) -> Rows:
         """What the file writes for the rows."""
-        ids, token_mask = padded(rows, network.config.pad_id, side="left")
+        ids, token_mask = padded(rows, network.config.pad_id, side="left")  # what is written follows a text
         new, mask = ids.numpy(), token_mask.long().numpy()
         past, outputs = self._empty(len(rows)), _Outputs(len(rows), network.config.eos_ids)
         while len(outputs) < limit and not outputs.finished:

@@ -121,7 +121,7 @@ class GraphStack(nn.Module):
             if memory is not None:
                 x = _attend_source(block, x, memory[index], source)
             x = block.feed_forward_residual.after(x, block.feed_forward(block.feed_forward_residual.before(x)), None)
-            if stack.convolution is not None and index == 0:
+            if stack.convolution is not None and index == 0:  # DeBERTa's, beside the first layer
                 x = stack.convolution(inputs, x, read.real)
             layers.append(x)
         if stack.norm is not None:
@@ -141,7 +141,7 @@ class GraphStack(nn.Module):
             cos, sin = angles.cos() * rotary.scale, angles.sin() * rotary.scale
             rotation = Rotation(cos, sin, rotary.interleaved, _head_mask(attention.n_heads, heads))
             q, k = rotation(q), rotation(k)
-        if past is not None:
+        if past is not None:  # which were rotated when they were new
             k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)
         relative = None
         if positions.relative[index]:
@@ -184,7 +184,7 @@ def _attend(
     scale = 1.0 / math.sqrt(attention.d_head) if attention.scale is None else attention.scale
     q, k, v = q * scale, _by_head(k, attention), _by_head(v, attention)
     scores = q @ k.transpose(-2, -1)
-    added = None if relative is None else relative.scores(q, k, scale)
+    added = None if relative is None else relative.scores(q, k, scale)  # q is scaled already
     scores = scores if added is None else scores + added
     if allowed is not None:
         scores = torch.where(allowed, scores, torch.tensor(_MASKED))

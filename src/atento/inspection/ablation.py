@@ -40,7 +40,7 @@ def ablate(network: nn.Module, kind: str, layer: int, head: int) -> Iterator[Non
     columns = slice(head * attention.d_head, (head + 1) * attention.d_head)
 
     def zero_head(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Tensor]:
-        context = inputs[0].clone()
+        context = inputs[0].clone()  # (B,T,H·K), the outputs of all heads
         context[..., columns] = 0.0
         return (context,)
 

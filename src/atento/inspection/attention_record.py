@@ -64,8 +64,8 @@ class AttentionRecord:
     def __post_init__(self) -> None:
         for prefix in ("", "source_", "output_"):
             tokens = getattr(self, f"{prefix}tokens")
-            words = getattr(self, f"{prefix}words") or list(range(len(tokens)))
-            special = getattr(self, f"{prefix}special") or [word < 0 for word in words]
+            words = getattr(self, f"{prefix}words") or list(range(len(tokens)))  # else each token is one
+            special = getattr(self, f"{prefix}special") or [word < 0 for word in words]  # -1: in no word
             for name, values in ((f"{prefix}words", words), (f"{prefix}special", special)):
                 if len(values) != len(tokens):
                     raise UsageError(

@@ -148,7 +148,7 @@ def integrated_gradients(
     """
     embedded = EmbeddedNetwork(network)
     vectors = embedded.vectors(reading, reading.inputs)
-    start = {name: _zeroed(value, reading.is_fixed(name)) for name, value in vectors.items()}
+    start = {name: _zeroed(value, reading.is_fixed(name)) for name, value in vectors.items()}  # special tokens stay
     if baseline_id is not None:
         fixed = {name: reading.is_fixed(name) for name in reading.groups}
         start = embedded.vectors(reading, _masked(reading, fixed, baseline_id))
@@ -156,10 +156,10 @@ def integrated_gradients(
         values = _numbers(embedded.run(reading, reading.inputs, {}))[0]
         baseline = _numbers(embedded.run(reading, reading.inputs, start))[0]
     totals = values - baseline
-    allowed = _TOLERANCE * max(0.1, float(np.abs(totals).max(initial=0.0)))
+    allowed = _TOLERANCE * max(0.1, float(np.abs(totals).max(initial=0.0)))  # 0.001 at least
     count = steps or _STEPS
     while True:
-        nodes, weights = np.polynomial.legendre.leggauss(count)
+        nodes, weights = np.polynomial.legendre.leggauss(count)  # on -1 to 1, below on 0 to 1
         columns = _along_path(embedded, reading, vectors, start, (nodes + 1) / 2, weights / 2)
         scores = reading.by_group(columns)
         error = float(np.abs(scores.sum(axis=1) - totals).max(initial=0.0))
@@ -237,13 +237,14 @@ def leave_out(network: Network, reading: Reading, mask_id: int | None = None) ->
     embedded = EmbeddedNetwork(network)
     values = _numbers(embedded.run(reading, reading.inputs, {}))[0]
     scores = np.zeros((len(values), len(reading.fixed)))
+    # by their lengths: inputs of equal shapes are computed together
     variants: dict[tuple[int, ...], list[tuple[int, dict[str, Tensor]]]] = {}
     for group in [number for number, fixed in enumerate(reading.fixed) if not fixed]:
         columns = {name: [other != group for other in groups] for name, groups in reading.groups.items()}
         if mask_id is not None or _removable(reading, columns):
             inputs = _removed(reading, columns) if mask_id is None else _masked(reading, columns, mask_id)
             variants.setdefault(tuple(value.shape[1] for value in inputs.values()), []).append((group, inputs))
-        else:
+        else:  # the number is read at the word itself
             vectors = embedded.vectors(reading, reading.inputs)
             vectors = {name: _zeroed(value, columns[name]) for name, value in vectors.items()}
             scores[:, group] = values - _numbers(embedded.run(reading, reading.inputs, vectors))[0]

@@ -82,7 +82,7 @@ def _data(trace: Trace, row: int, name: Callable[[int], str]) -> dict[str, objec
         runs.append(
             {
                 "strategy": run["strategy"],
-                "stopped": run["stopped"].get(str(row), ""),
+                "stopped": run["stopped"].get(str(row), ""),  # keys are text, as in JSON
                 "steps": steps,
                 "found": outputs,
             }

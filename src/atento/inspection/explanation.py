@@ -111,7 +111,7 @@ class Explanation:
             margin = max(display_width(visible(part.target)) for part in self.parts)
             return "\n".join([head, *(f"  {_padded(part.target, margin)} ← {part._largest()}" for part in self.parts)])
         margin = max((display_width(visible(word)) for word in self.words), default=0)
-        top = max(map(abs, self.scores), default=0.0) or 1.0
+        top = max(map(abs, self.scores), default=0.0) or 1.0  # 1 if all are 0
         lines = [head]
         for word, score in zip(self.words, self.scores):
             bar = ("█" if score > 0 else "░") * round(_BAR * abs(score) / top)

@@ -90,7 +90,7 @@ def _steps(attention: MultiHeadAttention, read: dict[str, Any]) -> HeadSteps:
         rotated_q, rotated_k = rotation(rotated_q), rotation(rotated_k)
     n_heads, scale = attention.n_heads, attention.d_head**-0.5 if attention.scale is None else attention.scale
     mask = read.get("mask")
-    if terms.block_router is not None:
+    if terms.block_router is not None:  # its choice becomes a mask
         mask = terms.block_router.allowed(rotated_q, by_head(rotated_k, n_heads), mask)
     relative: RelativeTerms | None = None
     if terms.relative is not None:
@@ -103,7 +103,7 @@ def _steps(attention: MultiHeadAttention, read: dict[str, Any]) -> HeadSteps:
     rotates, sparsifier = bool(terms.rotations), None if relative is None else relative.sparsifier
     added = None if relative is None else relative.values(weights)
     return HeadSteps(
-        queries=q[0],
+        queries=q[0],  # (H,T,K) of the first text
         keys=by_head(k, n_heads)[0],
         values=by_head(v, n_heads)[0],
         rotated_queries=rotated_q[0] if rotates else None,

@@ -42,7 +42,7 @@ def without_scheme(network: Network, name: str) -> Iterator[None]:
     added = [part for part in network.modules() if isinstance(part, AddedPositions) and number in part.numbers]
     for part in network.modules():
         if isinstance(part, LayerPositions):
-            before.append((part, part.relative, part.rotary))
+            before.append((part, part.relative, part.rotary))  # the lists below are new ones
             part.relative = [[i for i in layer if part.numbers[i] != number] for layer in part.relative]
             part.rotary = [[scheme for scheme in layer if part.numbers[scheme[0]] != number] for layer in part.rotary]
     for scheme in added:

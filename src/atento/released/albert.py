@@ -58,14 +58,14 @@ def _read(data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> Netwo
         embedding=InputConfig(
             norm=True, segments=segments_of(data), scaled=False, width=data.get("embedding_size", 128)
         ),
-        output=OutputConfig(tied=not masked or tying.same(_HEADS.matrix, _TABLE)),
+        output=OutputConfig(tied=not masked or tying.same(_HEADS.matrix, _TABLE)),  # without its head there is none
         ids=SpecialIds(
             pad=first_id(data.get("pad_token_id"), 0),
             unk=1,
             bos=bos,
             eos=first_id(data.get("eos_token_id"), 3),
             start=bos,
-            mask=min(4, vocab_size - 1),
+            mask=min(4, vocab_size - 1),  # [MASK] of the published tokenizers; of a tiny vocabulary the last id
         ),
         norm_eps=data.get("layer_norm_eps", 1e-12),
         positions=PositionConfig("learned"),

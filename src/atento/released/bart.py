@@ -73,7 +73,7 @@ def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], ty
         if data[f"encoder_{name}"] != data[f"decoder_{name}"]:
             raise ModelError(f"{model_type}: `encoder_{name}` and `decoder_{name}` must be equal here")
     written = data.get("decoder_vocab_size")
-    written = None if data.get("share_encoder_decoder_embeddings", True) else written
+    written = None if data.get("share_encoder_decoder_embeddings", True) else written  # that of targets alone
     pad = first_id(data.get("pad_token_id"), relative.pad)
     end = first_id(data.get("eos_token_id"), relative.eos)
     depth = data["encoder_layers"]
@@ -110,7 +110,7 @@ def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], ty
             eos=end,
             unk=min(relative.unk, data["vocab_size"] - 1),
             start=first_id(data.get("decoder_start_token_id"), pad if relative.positions == "sinusoidal" else end),
-            mask=data["vocab_size"] - 1 if model_type == "bart" else None,
+            mask=data["vocab_size"] - 1 if model_type == "bart" else None,  # its last token
         ),
         norm="pre" if relative.pre else "post",
         positions=relative.scheme(data["d_model"], pad),

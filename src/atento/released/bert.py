@@ -171,10 +171,10 @@ def _write(relative: Relative, config: NetworkConfig) -> dict[str, object]:
         "attention_probs_dropout_prob": config.attention.dropout,
         "hidden_act": their_activation(config),
         "layer_norm_eps": config.norm_eps,
-        "max_position_embeddings": config.max_len + scheme.shift,
+        "max_position_embeddings": config.max_len + scheme.shift,  # rows of the table
         "type_vocab_size": config.embedding.segments,
         "tie_word_embeddings": config.output.tied,
-        "pad_token_id": -1 if relative.from_padding and scheme.shift == 0 else config.pad_id,
+        "pad_token_id": -1 if relative.from_padding and scheme.shift == 0 else config.pad_id,  # positions from pad + 1
         "bos_token_id": config.bos_id,
         "eos_token_id": config.eos_id,
     }

@@ -82,7 +82,7 @@ def _read(data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> Netwo
             bos=bos,
             eos=first_id(data.get("eos_token_id"), min(2, vocab_size - 1)),
             start=bos,
-            mask=min(128000, vocab_size - 1),
+            mask=min(128000, vocab_size - 1),  # [MASK] of the published tokenizers; of a tiny vocabulary the last id
         ),
         norm_eps=data.get("layer_norm_eps", 1e-7),
         positions=positions,
@@ -114,6 +114,7 @@ def _positions(
     terms = {name.strip() for name in (named.split("|") if isinstance(named, str) else named)} & _TERMS
     schemes = [PositionConfig("learned")] if data.get("position_biased_input", True) else []
     if not data.get("relative_attention", False):
+        # named terms shrink the scores even where `relative_attention` is off and none is added
         scale = None if not terms else float(((1 + len(terms)) * head_width) ** -0.5)
         return schemes[0] if schemes else PositionConfig("none"), scale
     refuse(data, {"share_att_key": (True,)}, "deberta-v2")
@@ -123,8 +124,8 @@ def _positions(
     longest, buckets = data.get("max_relative_positions", -1), data.get("position_buckets", -1)
     scheme = PositionConfig(
         "disentangled",
-        max_distance=longest if longest > 0 else data["max_position_embeddings"],
-        n_buckets=max(buckets, 0),
+        max_distance=longest if longest > 0 else data["max_position_embeddings"],  # -1: as many as there are positions
+        n_buckets=max(buckets, 0),  # -1: none
         norm="layer_norm" in str(data.get("norm_rel_ebd", "none")).lower(),
     )
     return (*schemes, scheme) if schemes else scheme, None

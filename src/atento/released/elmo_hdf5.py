@@ -139,7 +139,7 @@ def load_published(
             file.visititems(lambda name, part: names_in_file.append(name) if isinstance(part, h5py.Dataset) else None)
     except OSError as error:
         raise ModelError(f"{path}: is not an HDF5 file that can be read: {error}") from None
-    surplus = sorted(set(names_in_file) - read_names)
+    surplus = sorted(set(names_in_file) - read_names)  # all weights are read, or the file is of another model
     if surplus:
         raise ModelError(f"{path}: holds weights that {options} does not describe: {', '.join(surplus[:3])}")
     return network.eval()
@@ -148,7 +148,7 @@ def load_published(
 def _read(h5py: Any, file: Any, path: Path, name: str, shape: tuple[int, ...]) -> Tensor:
     """One array of the file, checked before it is read: it is in this file, has that shape, and is finite."""
     part = file
-    for key in name.split("/"):
+    for key in name.split("/"):  # step by step: a link may lead into another file
         link = part.get(key, getlink=True) if isinstance(part, h5py.Group) else None
         if link is None:
             raise ModelError(f"{path}: has no {name}")
@@ -209,5 +209,5 @@ def _fill_layer(layer: ProjectedLSTM, d_model: int, prefix: str, read: _Read) ->
     layer.input.weight.copy_(matrix[:d_model].t())
     layer.recurrent.weight.copy_(matrix[d_model:].t())
     layer.input.bias.copy_(ours(read(f"{prefix}/B", 4 * d_cell)))
-    layer.input.bias[d_cell : 2 * d_cell] += 1.0
+    layer.input.bias[d_cell : 2 * d_cell] += 1.0  # TensorFlow's `forget_bias`
     layer.projection.weight.copy_(read(f"{prefix}/W_P_0", d_cell, d_model).t())

@@ -160,6 +160,7 @@ def write_heads(family: HeadNames, config: NetworkConfig) -> dict[str, Any]:
     else:
         ending = _CLASSES[kinds[0]] if kinds else "Model"
     data: dict[str, object] = {"architectures": [f"{family.classes}{ending}"]}
+    # the number of a regression is written as one label
     labels = next((head.labels or ("LABEL_0",) for head in config.heads if head.kind in _LABELLED), ())
     if labels:
         data["id2label"] = {str(n): label for n, label in enumerate(labels)}

@@ -129,7 +129,7 @@ class Family:
 def check_numbers(data: Mapping[str, Any]) -> None:
     """Raises ModelError: a size, an id, a rate or an epsilon of their configuration is not the number it must be."""
     for key, value in data.items():
-        number = isinstance(value, int | float) and not isinstance(value, bool)
+        number = isinstance(value, int | float) and not isinstance(value, bool)  # Python's bool is an int
         if key in _SIZES or (key in _SIZES_OR_NONE and value is not None):
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ModelError(f"`{key}` must be a whole number, 1 or more: got {value!r}")

@@ -118,7 +118,7 @@ def _rows(model_type: str, config: NetworkConfig) -> list[Row]:
             *linear(f"{ours}.feed_forward.outer", f"{theirs}.mlp.c_proj", transposed=True),
             *norm(f"{ours}.feed_forward_residual.norm", f"{theirs}.ln_2"),
         ]
-    rows += [] if first else norm("stack.norm", "ln_f")
+    rows += [] if first else norm("stack.norm", "ln_f")  # GPT-1 has its last norm in the last layer
     return [*rows, *_HEADS[model_type].rows(config)]
 
 

@@ -55,7 +55,7 @@ class Relative:
 
 def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> NetworkConfig:
     refuse(data, {"pretraining_tp": (1, None), "use_bidirectional_attention": (None, False)}, relative.model_type)
-    rope = data.get("rope_parameters") or data.get("rope_scaling") or {}
+    rope = data.get("rope_parameters") or data.get("rope_scaling") or {}  # the name of today, then the older one
     if not isinstance(rope, dict):
         raise ModelError(f"{relative.model_type}: `rope_parameters` must be a mapping: got {rope!r}")
     theta = float(rope.get("rope_theta", data.get("rope_theta", 10000.0)))
@@ -76,7 +76,7 @@ def _read(relative: Relative, data: Mapping[str, Any], names: frozenset[str], ty
             d_head=None if width in (None, data["hidden_size"] // n_heads) else width,
             dropout=data.get("attention_dropout") or 0.0,
             bias=relative.bias or bool(data.get("attention_bias")),
-            output_bias=False if relative.bias else None,
+            output_bias=False if relative.bias else None,  # queries, keys and values alone have one
             norm=relative.norm,
         ),
         feed_forward=FeedForwardConfig(
@@ -121,12 +121,13 @@ def _window(relative: Relative, data: Mapping[str, Any]) -> MaskConfig | None:
         raise ModelError(f"{relative.model_type}: `sliding_window` must be a whole number, 1 or more: got {width!r}")
     kinds = data.get("layer_types")
     if kinds is None:
-        first = 0 if relative.windowed else data.get("max_window_layers", depth)
+        first = 0 if relative.windowed else data.get("max_window_layers", depth)  # the layers below see all
         layers = tuple(range(first, depth))
     else:
         layers = tuple(n for n, kind in enumerate(kinds[:depth]) if kind == "sliding_attention")
     if not layers:
         return None
+    # their width counts the token itself
     return MaskConfig("window", left=width - 1, right=0, layers=None if len(layers) == depth else layers)
 
 
@@ -196,7 +197,7 @@ def _rope(config: NetworkConfig) -> dict[str, object]:
     keys: dict[str, object] = {"rope_type": "default", "rope_theta": scheme.base}
     if scheme.stretch is None:
         return keys
-    keys |= {"rope_type": "linear", "factor": scheme.stretch.factor}
+    keys |= {"rope_type": "linear", "factor": scheme.stretch.factor}  # unless something below says otherwise
     if scheme.stretch.trained_len is None:
         return keys
     if scheme.stretch.dynamic:

@@ -143,7 +143,7 @@ def join(
         place = places.get(f"{bare}.weight")
         if place is None or weights[place[0].ours].dim() != 2:
             raise ModelError(f"{folder}: the adapter is for {name}, which is no matrix of the base model")
-        row, start, stop = place
+        row, start, stop = place  # the map may be a part of our matrix, such as the queries
         weight = weights[row.ours].clone()
         old = weight[start:stop].to(torch.promote_types(weight.dtype, torch.float32))
         if _TOKENS in parts:

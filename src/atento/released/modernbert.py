@@ -38,11 +38,11 @@ def _read(data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> Netwo
     heads = _heads(data, names)
     masked = any(head.kind == "masked-language-model" for head in heads)
     every = data.get("global_attn_every_n_layers") or 3
-    kinds = data.get("layer_types") or [_LOCAL if n % every else _GLOBAL for n in range(depth)]
+    kinds = data.get("layer_types") or [_LOCAL if n % every else _GLOBAL for n in range(depth)]  # 0, 3 ... are global
     if len(kinds) < depth:
         raise ModelError(f"modernbert: `layer_types` must name the kind of each of {depth} layers: got {len(kinds)}")
     layers = {kind: tuple(n for n in range(depth) if kinds[n] == kind) for kind in _BASES}
-    window = data.get("local_attention", 128) // 2
+    window = data.get("local_attention", 128) // 2  # tokens on each side
     bos = first_id(data.get("bos_token_id"), min(50281, vocab_size - 1))
     return NetworkConfig(
         architecture="encoder",
@@ -76,7 +76,7 @@ def _read(data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> Netwo
         norm="pre",
         norm_bias=bool(data.get("norm_bias", False)),
         norm_eps=data.get("norm_eps", 1e-5),
-        first_norm=False,
+        first_norm=False,  # the embeddings have a norm
         positions=tuple(
             PositionConfig("rotary", base=_base(data, kind), layers=layers[kind]) for kind in _BASES if layers[kind]
         ),
@@ -122,7 +122,7 @@ def _heads(data: Mapping[str, Any], names: frozenset[str]) -> tuple[HeadConfig, 
 def _write(config: NetworkConfig) -> dict[str, object]:
     local = () if config.mask is None else config.mask.layers or ()
     kinds = [_LOCAL if n in local else _GLOBAL for n in range(config.n_layers)]
-    ropes = {kinds[scheme.layers[0]]: scheme.base for scheme in config.schemes if scheme.layers}
+    ropes = {kinds[scheme.layers[0]]: scheme.base for scheme in config.schemes if scheme.layers}  # a base for each kind
     head = next(iter(config.heads), None)
     rate = head_dropout(config)
     data = {
@@ -168,6 +168,7 @@ def _rows(config: NetworkConfig) -> list[Row]:
     rows = [Row("embedding.weight", (_TABLE,)), *norm("inputs.norm", "embeddings.norm", bias=bias)]
     for n in range(config.n_layers):
         ours, theirs = f"stack.blocks.{n}", f"layers.{n}"
+        # the first layer has no norm before its attention
         rows += norm(f"{ours}.self_attention_residual.norm", f"{theirs}.attn_norm", bias=bias) if n else []
         rows += [
             *linear(f"{ours}.self_attention.input", f"{theirs}.attn.Wqkv", bias=config.attention.bias),

@@ -57,10 +57,10 @@ def _read(data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> Netwo
         ),
         norm_eps=data.get("layer_norm_eps", 1e-12),
         positions=(
-            PositionConfig("learned", shift=_PAD + 1, real_only=True),
+            PositionConfig("learned", shift=_PAD + 1, real_only=True),  # as in RoBERTa: counted from pad + 1
             PositionConfig("t5", n_buckets=32, max_distance=128),
         ),
-        max_len=data["max_position_embeddings"] - _PAD - 1,
+        max_len=data["max_position_embeddings"] - _PAD - 1,  # no token reads the first rows
         pooler="pooler.dense.weight" in names,
         heads=heads,
         initializer="normal",

@@ -108,17 +108,17 @@ def read_released(
                 data, theirs, prefix, lambda one, other: not changed & {one, other} and files.equal(one, other)
             )
             known, outside = known_ids(data)
-            keys = ReadKeys(known)
+            keys = ReadKeys(known)  # records which keys are read
             config = family.read(keys, plain, tying)
         except KeyError as error:
             raise ModelError(f"{folder / 'config.json'}: {error.args[0]!r} is missing") from None
         except (TypeError, ValueError, ArithmeticError, AttributeError, RecipeError, ModelError) as error:
             raise ModelError(f"{folder / 'config.json'}: {error}") from None
-        check_depth(config, len(theirs), str(folder / "config.json"))
+        check_depth(config, len(theirs), str(folder / "config.json"))  # before anything of that size is built
         rows = family.rows(config)
         weights, load_report = _take(files, config, rows, prefix, tying)
         used_names = {name for names in load_report.loaded.values() for name in names}
-        for name in sorted(theirs - used_names - kept):
+        for name in sorted(theirs - used_names - kept):  # what no row of the table reads
             bare = name.removeprefix(prefix)
             getattr(load_report, _kind(family, tying, bare)).append(name)
         load_report.unread = keys.unread()

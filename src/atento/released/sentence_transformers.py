@@ -139,7 +139,7 @@ def _reading(path: Path, network: Path) -> dict[str, Any]:
         config["prompt"] = prompt
     if isinstance(limits, Mapping) and limits.get("do_lower_case"):
         config["lowercase"] = True
-    return {key: value for key, value in config.items() if value}
+    return {key: value for key, value in config.items() if value}  # empty: the default
 
 
 def with_projections(
@@ -151,7 +151,7 @@ def with_projections(
         ModelError: a map has an option or a shape that is not supported, or the network is no encoder; names the file.
         CheckpointError: a damaged file.
     """
-    folders, poolings = modules.dense, modules.embedding["pooling"].count("+") + 1
+    folders, poolings = modules.dense, modules.embedding["pooling"].count("+") + 1  # their vectors are joined
     widened, projections, width = dict(weights), list[ProjectionConfig](), network.d_model * poolings
     for number, folder in enumerate(folders):
         file = folder / "config.json"
@@ -173,7 +173,7 @@ def with_projections(
             widened[f"projections.{number}.{part}"] = tensor
         if tensors["weight"].dim() != 2 or tensors["weight"].shape[1] != width:
             raise ModelError(f"{folder}: a map of vectors of width {width} has shape {tuple(tensors['weight'].shape)}")
-        inputs = width if number == 0 and poolings > 1 else None
+        inputs = width if number == 0 and poolings > 1 else None  # None: as wide as what comes before
         width = tensors["weight"].shape[0]
         projections.append(ProjectionConfig(width, _ACTIVATIONS[name], bias, inputs))
     if projections and network.architecture != "encoder":

@@ -159,7 +159,7 @@ def _rows(config: NetworkConfig) -> list[Row]:
 
 
 def _stack(ours: str, theirs: str, n_layers: int, reads_source: bool, config: NetworkConfig) -> list[Row]:
-    bias = f"{theirs}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+    bias = f"{theirs}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"  # of the first layer, for all
     rows = [Row(f"{ours}.positions.schemes.0.weight", (bias,))]
     for n in range(n_layers):
         block, layer = f"{ours}.blocks.{n}", f"{theirs}.block.{n}.layer"
@@ -169,7 +169,7 @@ def _stack(ours: str, theirs: str, n_layers: int, reads_source: bool, config: Ne
             inside = [f"{layer}.{number}.{name}.{letter}" for letter in "qkv"]
             rows += attention(f"{block}.{part}", inside, f"{layer}.{number}.{name}.o", config)
             rows += norm(f"{block}.{residual}.norm", f"{layer}.{number}.layer_norm", bias=False)
-        last = f"{layer}.{len(parts)}"
+        last = f"{layer}.{len(parts)}"  # behind the attentions
         dense = f"{last}.DenseReluDense"
         inner = (f"{dense}.wi_0", f"{dense}.wi_1") if config.feed_forward.gated else (f"{dense}.wi",)
         sizes = (config.d_ff, config.d_ff) if config.feed_forward.gated else ()

@@ -93,7 +93,7 @@ def attention_svg(
 
 def _cells(drawn: _Map, left: float, above: float, cell: int) -> Iterator[str]:
     titled = drawn.weights.size <= _MAX_TITLED_CELLS
-    side = cell - 1
+    side = cell - 1  # a gap between two
     for row, label in enumerate(drawn.rows):
         for column, read in enumerate(drawn.columns):
             weight = float(drawn.weights[row, column])
@@ -103,7 +103,7 @@ def _cells(drawn: _Map, left: float, above: float, cell: int) -> Iterator[str]:
             yield svg.rect(x, y, side, side, title, fill=svg.ramp_colour(share) if weight else svg.ZERO)
             if not weight:
                 yield svg.circle(x + side / 2, y + side / 2, 1, fill=svg.ZERO_SIGN)
-            elif cell >= 42:
+            elif cell >= 42:  # room for a number
                 ink = svg.PAPER if share > 0.5 else svg.INK
                 look = {"text_anchor": "middle", "fill": ink, "pointer_events": "none"}
                 yield svg.text(x + side / 2, y + side / 2 + 4, f"{weight:.2f}", font_size=11, **look)

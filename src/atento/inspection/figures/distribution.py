@@ -58,7 +58,7 @@ def distribution_svg(panels: Sequence[NextToken], *, title: str = "", max_tokens
     drawn = [_panel(panel, max_tokens) for panel in panels]
     if not drawn:
         raise UsageError("a drawing needs at least one distribution: got none")
-    top = max(max(panel.shares) for panel in drawn)
+    top = max(max(panel.shares) for panel in drawn)  # one scale for all
     below = 12 + 6.4 * max(display_width(name) for panel in drawn for name in panel.names)
     widths = [max(_BAR * len(p.names) + 8, 6.6 * display_width(p.caption), 7.5 * display_width(p.title)) for p in drawn]
     width = max(sum(widths) + _GAP * len(widths), 9 * display_width(title) + 32)
@@ -100,7 +100,7 @@ def _panel(distribution: NextToken, max_tokens: int) -> _Panel:
         raise UsageError(f"`names` must name {shares.size} tokens: got {len(distribution.names)}")
     if max_tokens < 1:
         raise UsageError(f"`max_tokens` must be at least 1: got {max_tokens}")
-    ranked = np.argsort(-shares, kind="stable")
+    ranked = np.argsort(-shares, kind="stable")  # of equals, lower ids first
     shown_ids, other_ids = ranked[:max_tokens], ranked[max_tokens:]
     names = [
         visible(shorten(distribution.names[i] if distribution.names else str(i), _LABEL_COLUMNS))

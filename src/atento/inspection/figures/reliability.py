@@ -24,7 +24,7 @@ def reliability_svg(answers: Sequence[float], right: Sequence[bool], error: str,
     """
     counts, rights = [0] * _BINS, [0] * _BINS
     for probability, is_right in zip(answers, right):
-        place = max(0, ceil(probability * _BINS) - 1)
+        place = max(0, ceil(probability * _BINS) - 1)  # a range holds its upper end, and the first one 0
         counts[place] += 1
         rights[place] += bool(is_right)
     heading = visible(title) or "reliability"

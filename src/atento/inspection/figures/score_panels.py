@@ -52,7 +52,7 @@ def scores_svg(panels: Sequence[Panel], metric: str) -> str:
     scores = [point.score for panel in panels for point in panel.points if math.isfinite(point.score)]
     ticks = svg.axis_ticks(min(scores, default=0.0), max(scores, default=1.0))
     columns = min(_COLUMNS, max(1, len(panels)))
-    rows = -(-len(panels) // columns)
+    rows = -(-len(panels) // columns)  # rounded up
     width, height = _LEFT + columns * (_WIDE + _GAP_X), 10 + rows * (_HIGH + _GAP_Y)
     parts = []
     for number, panel in enumerate(panels):
@@ -92,7 +92,7 @@ def _panel(panel: Panel, metric: str, ticks: Sequence[float]) -> Iterator[str]:
         yield svg.path(f"M0 {y_of(tick):.1f}h{_WIDE}", stroke=_GRID)
         yield svg.text(-6, y_of(tick) + 4, f"{tick:g}", text_anchor="end", fill=svg.SOFT)
     points = [point for point in panel.points if math.isfinite(point.score)]
-    if any(isinstance(point.value, str) for point in points):
+    if any(isinstance(point.value, str) for point in points):  # choices have no scale
         positions, labels = _choices(points)
         yield from _means(points, positions, y_of)
     else:

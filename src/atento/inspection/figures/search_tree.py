@@ -107,6 +107,7 @@ def outputs_svg(runs: Sequence[Run], row: int = 0, *, name: Callable[[int], str]
     nodes: dict[tuple[int, ...], _Node] = {(): root}
     for number, run in enumerate(runs):
         _check_row(run, row)
+        # the best output of a search, but all that were sampled
         for output in (run.hypotheses[row] if run.hypotheses else [])[: 1 if run.strategy != "sample" else None]:
             end = root
             for length in range(1, len(output.ids) + 1):
@@ -182,7 +183,7 @@ def _edge(node: _Node, child: _Node, wide: float, bold: bool) -> str:
 
 def _tree_node(node: _Node, wide: float) -> list[str]:
     """A box with its token and score, and below it the reason if it was dropped."""
-    fill, stroke = _FILL.get(node.fate, _DROPPED)
+    fill, stroke = _FILL.get(node.fate, _DROPPED)  # another fate is a reason to drop it
     total = "−∞" if node.total == -inf else f"{node.total:.2f}"
     hover = svg.tooltip(f"{node.label}: {total}, {node.fate if node.step else 'start'}")
     heavy, dashes = 2.2 if node.fate == FINISHED else 1.3, None if node.alive else _DASHES
