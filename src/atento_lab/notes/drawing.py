@@ -61,6 +61,7 @@ def heat(
         parts.append(svg.rect(float(x), float(y), cell - 1, cell - 1, fill=colour(value, top)))
         if cell >= 30:
             masked = math.isinf(value)
+            # + 0.0 makes 0 of -0
             label = ("−∞" if value < 0 else "∞") if masked else f"{round(value, digits) + 0.0:.{digits}f}"
             ink = "#ffffff" if not masked and top and (value / top > 0.55 or value / top < -0.7) else svg.INK
             parts.append(text_at(x + (cell - 1) / 2, y + cell / 2 + 4, label, 10, ink, "middle"))
@@ -100,7 +101,7 @@ def wave(values: object, title: str) -> Panel:
     ]
     for index, value in enumerate(numbers):
         x, y = index * step + 8, middle - max(0.0, value) * 40
-        size = step - 16, abs(value) * 40 + 0.5
+        size = step - 16, abs(value) * 40 + 0.5  # 0 is a thin line
         parts.append(svg.rect(x, y, *size, fill=colour(value, 1.0), stroke=svg.SOFT, stroke_width=0.5))
         parts.append(text_at(x + (step - 16) / 2, middle + 54, f"{value:.3f}", 10, svg.INK, "middle"))
     return Panel(max(step * len(numbers), 7 * display_width(title)), middle + 60, parts)

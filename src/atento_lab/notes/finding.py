@@ -154,7 +154,7 @@ def agrees(value: object, expected: Any, within: float) -> bool:
     if isinstance(expected, Mapping):
         return (
             isinstance(value, Mapping)
-            and list(value) == list(expected)
+            and list(value) == list(expected)  # in the same order
             and all(agrees(value[key], expected[key], within) for key in expected)
         )
     if isinstance(expected, list | tuple):
@@ -164,7 +164,7 @@ def agrees(value: object, expected: Any, within: float) -> bool:
             and all(agrees(item, expected_item, within) for item, expected_item in zip(value, expected))
         )
     if isinstance(expected, float) and isinstance(value, int | float) and not isinstance(value, bool):
-        tiny = 0 < abs(expected) < within
+        tiny = 0 < abs(expected) < within  # smaller than the tolerance: then it is a share of it
         return abs(value - expected) <= within * (abs(expected) if tiny else 1)
     return type(value) is type(expected) and bool(value == expected)
 

@@ -102,6 +102,7 @@ def _parts(check: Callable[..., object], prefix: str) -> list[tuple[str, str]]:
             value = function.__globals__.get(name)
             value = inspect.unwrap(value) if callable(value) else value
             module = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None) or ""
+            # what a helper of the checks names counts as named by the check
             if inspect.isfunction(value) and module.startswith("atento_lab.notes.checks"):
                 waiting += [value] if module.startswith(prefix) and value not in visited else []
             elif module.startswith("atento") and not module.startswith(SCAFFOLDING) and value is not None:

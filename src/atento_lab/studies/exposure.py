@@ -153,11 +153,12 @@ def exposure(network: object, batch: Batch, seed: int) -> dict[str, Any]:
     written = free_running(network, batch, labels.shape[1])
     own = losses_by_step(network, batch, shifted(written, gold_inputs))
     planted_inputs = gold_inputs.clone()
+    # the input of step t + 1 is the word of step t
     planted_inputs[:, PLANTED_AT + 1] = wrong_words(labels[:, PLANTED_AT], seed)
     planted = losses_by_step(network, batch, planted_inputs)
     continued = free_running(network, batch, labels.shape[1], planted_inputs[:, 1 : PLANTED_AT + 2])
     real = labels >= 0
-    long_enough = real.sum(dim=1) > PLANTED_AT + 1
+    long_enough = real.sum(dim=1) > PLANTED_AT + 1  # a word is left after the wrong one
     after = real.clone()
     after[:, : PLANTED_AT + 1] = False
     numbers = {

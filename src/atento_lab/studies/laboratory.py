@@ -88,7 +88,7 @@ def measure(
     results_by_task: dict[tuple[str, str], list[dict[str, object]]] = defaultdict(list)
     for job, result in zip(jobs, each_result(run, jobs, workers)):
         results_by_task[job.task, job.scheme].append(result)
-        if len(results_by_task[job.task, job.scheme]) == size.seeds:
+        if len(results_by_task[job.task, job.scheme]) == size.seeds:  # the seeds of a row are neighbours
             yield _row(job, results_by_task[job.task, job.scheme])
     yield from measure_cost(size, device, schemes)
 
@@ -210,7 +210,7 @@ def _position_share(network: PositionNetwork, size: Size, device: str) -> float:
     for name, part in parts.items():
         mean = part.masked_fill(~allowed, 0.0).sum(dim=-1, keepdim=True) / allowed.sum(dim=-1, keepdim=True)
         spread[name] = float((part - mean).abs().masked_fill(~allowed, 0.0).sum())
-    content = spread.get("content", 0.0) + spread.get("content-content", 0.0)
+    content = spread.get("content", 0.0) + spread.get("content-content", 0.0)  # disentangled: another name
     return 1 - content / max(sum(spread.values()), 1e-12)
 
 

@@ -82,7 +82,7 @@ def read_race(path: str | Path | None = None) -> Race:
                     f"{file.name}: `ngrams` is the only key of its entrant, a number from 1 to {_LARGEST_ORDER}: got "
                     f"{changes!r}, in {name}"
                 )
-            changes = {"task": task_with("generate")}
+            changes = {"task": task_with("generate")}  # counted, not trained: it says which data is read
         entrants[name] = joined(base, changes)
     for name, recipe in entrants.items():
         loaded = load_recipe(recipe, environment={}).recipe
@@ -242,7 +242,7 @@ def _row(
     state = _state(checkpoint)
     assert model.tokenizer is not None
     asked: list[Question] = questions(model.tokenizer, texts)
-    vectors = sum(
+    vectors = sum(  # of matrices over the vocabulary
         parameter.numel()
         for parameter in model.network.parameters()
         if model.network.config.vocab_size in parameter.shape

@@ -58,7 +58,7 @@ def questions(tokenizer: Tokenizer, texts: Sequence[str], seed: int = 1) -> list
         if not positions:
             continue
         position = int(rng.choice(positions))
-        wrong: dict[str, None] = {}
+        wrong: dict[str, None] = {}  # a set in the order of the draws
         for candidate in rng.permutation(len(known)).tolist():
             if known[candidate].lower() != words[position].lower():
                 wrong.setdefault(known[candidate])
@@ -120,11 +120,12 @@ def denoising_scores(model: Model, question: Question, both: bool) -> Tensor:
     right = right if both else []
     source, _ = special_tokens_of(config, tokenizer).apply([*left, tokenizer.mask_id, *right])
     encoded = network.encode(torch.tensor([list(source)])).expand(len(answers), -1, -1)
+    # where both sides are known the output ends there; else anything may follow
     targets = torch.tensor([[*left, answer, *right, *([config.eos_id] if both else [])] for answer in answers])
     inputs = torch.cat([targets.new_full((len(answers), 1), config.start_id), targets[:, :-1]], dim=1)
     log_probs = torch.log_softmax(_logits(network(None, inputs, encoded=encoded)).float(), dim=-1)
     taken = log_probs.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
-    return taken[:, len(left) :].sum(dim=1)
+    return taken[:, len(left) :].sum(dim=1)  # the left side is the same for all answers
 
 
 def bidirectional_scores(model: Model, question: Question, both: bool) -> Tensor:

@@ -143,7 +143,7 @@ def grid_svg(
         y = above + row_number * high
         parts.append(svg.text(left - 8, y + 18, name, text_anchor="end"))
         for number, value in enumerate(line):
-            share = (value - low) / (top - low) if top > low else 1.0
+            share = (value - low) / (top - low) if top > low else 1.0  # 1: all are equal
             share = share if more_is_better else 1 - share
             x, ink = left + number * cell, svg.PAPER if share > 0.5 else svg.INK
             parts.append(

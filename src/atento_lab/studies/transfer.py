@@ -147,7 +147,7 @@ def report_transfer(rows: Sequence[dict[str, object]]) -> Report:
     lines = ["| task | metric | from scratch | pretrained | difference |", "| --- | --- | --- | --- | --- |"]
     for row in rows:
         if "difference" in row:
-            digits = 1 if row["metric"] == "squad" else 3
+            digits = 1 if row["metric"] == "squad" else 3  # scores of 100
             lines.append(
                 f"| {row['task']} | {row['metric']} | {row['scratch']:.{digits}f} | {row['pretrained']:.{digits}f} "
                 f"| {row['difference']:+.{digits}f} ± {row['standard_error']:.{digits}f} |"

@@ -75,7 +75,7 @@ def three_arrangements() -> Finding:
     batches; the positions that each may see, and the share of new texts that each reverses.
     """
     masks = {"encoder": bidirectional(), "language model": causal(), "prefix LM": prefix(2)}
-    visible = {name: mask.dense(4)[0, 0].sum(dim=-1).tolist() for name, mask in masks.items()}
+    visible = {name: mask.dense(4)[0, 0].sum(dim=-1).tolist() for name, mask in masks.items()}  # what each query sees
     found = {name: learned(name) for name in ARRANGEMENTS}
     sizes = {name: parameter_count(network) for name, (network, _) in found.items()}
     table = [f"{name:<16} {sizes[name]:>7,} parameters  {share:>4.0%} reversed" for name, (_, share) in found.items()]

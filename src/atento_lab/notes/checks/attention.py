@@ -179,7 +179,7 @@ def many_heads() -> Finding:
         for head in range(n_heads):
             q, k, v = (x[0] @ weights[role][head] for role in ("query", "key", "value"))
             one_by_one.append(torch.softmax(q @ k.T / math.sqrt(96 // n_heads), dim=-1) @ v)
-        joined = torch.cat(one_by_one, dim=-1) @ weights["output"].flatten(0, 1)
+        joined = torch.cat(one_by_one, dim=-1) @ weights["output"].flatten(0, 1)  # W^O is (D,D)
         value[f"{n_heads} heads away"] = apart(attention(x)[0][0], joined)
     reloaded = MultiHeadAttention(96, 16, bias=False).double()
     reloaded.load_head_weights(attention.head_weights())
@@ -195,7 +195,7 @@ def cross() -> Finding:
     source, token_mask = some_ids(1, 6), torch.tensor([[True, True, True, True, False, False]])
     encoded = network.encode(source, source_token_mask=token_mask)
     caches = []
-    for length in (3, 5):
+    for length in (3, 5):  # two decoders over one source
         state = network.decoder.begin(encoded, token_mask)
         with observe(network) as observed:
             network(None, some_ids(1, length), state=state)

@@ -103,7 +103,7 @@ def residual_and_norm() -> Finding:
         "pre-norm away": apart(pre.before(x), norm_by_hand(x, norms[1])) + apart(pre.after(x, fx, None), x + fx),
         "a flat token gives β": apart(pre.before(flat), norms[1].bias),
     }
-    without = (flat - flat.mean()) / flat.std(correction=0)
+    without = (flat - flat.mean()) / flat.std(correction=0)  # the notes' norm: 0 / 0
     return compare(
         value,
         dict.fromkeys(value, EXACT),
@@ -154,7 +154,7 @@ def input_sum() -> Finding:
     hooks = [stack.blocks[0].register_forward_pre_hook(keep) for stack in stacks]
     network(ids, ids.flip(1))
     segments = torch.tensor([[0, 0, 0, 1, 1, 1]])
-    with_both, of_one = bert(ids, segment_ids=segments).hidden, bert(ids).hidden
+    with_both, of_one = bert(ids, segment_ids=segments).hidden, bert(ids).hidden  # the third input, and the fourth
     for hook in hooks:
         hook.remove()
     positions = bert.inputs.positions.schemes[0]
@@ -207,6 +207,7 @@ def output_probabilities() -> Finding:
         value[name]["parameters"] = sum(parameter.numel() for parameter in network.parameters())
     d, f, v = 12, 20, 11
     attention, inner, norm = 4 * d * d + 4 * d, 2 * d * f + f + d, 2 * d
+    # two blocks of the encoder, and two of the decoder, which attend twice and have a norm more
     blocks = 2 * (attention + inner + 2 * norm) + 2 * (2 * attention + inner + 3 * norm)
     expected = {"logits away": EXACT, "sums away from 1": EXACT}
     return compare(

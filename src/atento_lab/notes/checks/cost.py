@@ -183,8 +183,8 @@ def cost_of_positions() -> Finding:
         },
         {
             "parameters": counted_by_table(),
-            "operations Shaw adds": 2 * 2 * HEADS * TOKENS * table * HEAD_WIDTH,
-            "as written": 2 * 2 * HEADS * pairs * HEAD_WIDTH,
+            "operations Shaw adds": 2 * 2 * HEADS * TOKENS * table * HEAD_WIDTH,  # keys and values, multiply and add
+            "as written": 2 * 2 * HEADS * pairs * HEAD_WIDTH,  # each pair, not each row of the table
             "largest tensor, Shaw": HEADS * pairs,
             "largest, as written": pairs * HEAD_WIDTH,
             "away from as written": AtMost(1e-5),

@@ -39,6 +39,7 @@ def running_order(network: Network, *inputs: Tensor) -> list[str]:
     def register(module: nn.Module, name: str) -> None:
         hooks.append(module.register_forward_hook(lambda *_: names.append(name)))
 
+    # a head is one box: its parts are not recorded
     inside = {id(part) for name, part in network.named_modules() if name.startswith("heads.") and name.count(".") > 1}
     for module in network.modules():
         if id(module) in inside:
@@ -60,7 +61,7 @@ def running_order(network: Network, *inputs: Tensor) -> list[str]:
     with torch.no_grad():
         output = network(*inputs)
         for name in [name for name in getattr(network, "heads", {}) if name != "vocabulary"]:
-            network.read(name, output, None)
+            network.read(name, output, None)  # heads run only when they are read
     for hook in hooks:
         hook.remove()
     return names

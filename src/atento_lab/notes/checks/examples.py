@@ -25,7 +25,7 @@ def three_one_hot_tokens() -> Finding:
     x = torch.eye(3, dtype=torch.float64)
     w_k = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]], dtype=torch.float64)
     h, weights = self_attention(x, x @ w_k, x)
-    low, high = 0.264458, 0.471083
+    low, high = 0.264458, 0.471083  # the softmax of 0, 0 and 1/√3
     matrix = [[low, low, high], [high, low, low], [low, high, low]]
     unscaled = torch.softmax(x @ (x @ w_k).T, dim=-1)
     return compare(

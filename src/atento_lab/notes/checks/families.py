@@ -110,8 +110,9 @@ def recurrent_encoder() -> Finding:
             by_step.append(layers[-1][0])
         errors[f"{cell}: cell after cell away"] = apart(states, torch.stack(by_step, dim=1))
         for side in (0, 1):
-            pad = torch.full((1, 3), 9)
+            pad = torch.full((1, 3), 9)  # any id: the mask hides it
             extended = torch.cat([ids, pad] if side else [pad, ids], dim=1)
+            # ids > -1 is true everywhere, pad < 0 nowhere
             token_mask = torch.cat([ids > -1, pad < 0] if side else [pad < 0, ids > -1], dim=1)
             padded = network.encode(extended, source_token_mask=token_mask)
             errors[f"{cell}: padded {'right' if side else 'left'} away"] = apart(padded[token_mask], states[0])
@@ -139,6 +140,7 @@ def recurrent_decoder() -> Finding:
         state = network.begin()
         steps = [network(source, target[:, t : t + 1], state=state).logits for t in range(5)]
         errors[attention] = apart(torch.cat(steps, dim=1), uncached)
+        # with another first word
         other = torch.cat([target[:, :1], (target[:, 1:2] + 1) % 11, target[:, 2:]], dim=1)
         carried.append(apart(network(source, other).logits[:, -1], uncached[:, -1]))
     return compare(
@@ -209,7 +211,7 @@ def with_and_without_attention() -> Finding:
 def published_sizes() -> Finding:
     """C16: presets have the published numbers of parameters; a layer of BERT, GPT-1 and GPT-2 has the same size."""
     counts = {}
-    with torch.device("meta"):
+    with torch.device("meta"):  # no memory for the weights
         for name in COUNTS:
             counts[name] = parameter_count(build_network(getattr(presets, name)()))
     layers = [layer_parameters(presets.bert_base()), layer_parameters(presets.gpt1()), layer_parameters(presets.gpt2())]
@@ -254,14 +256,14 @@ def gradient_against_distance() -> Finding:
 
         def keep(module: object, inputs: object, output: Tensor, embeddings: list[Tensor] = embeddings) -> Tensor:
             embeddings.append(output.detach().requires_grad_())
-            return embeddings[-1]
+            return embeddings[-1]  # a leaf, at which the gradient is taken
 
         hook = network.get_submodule("embedding").register_forward_hook(keep)
         last = network(ids, project=False).hidden[:, -1]
         hook.remove()
         (gradient,) = torch.autograd.grad(last.square().sum(), embeddings[0])
         norms = gradient.norm(dim=-1).mean(dim=0)
-        shares[name] = float(norms[0] / norms[_DISTANCE - 1])
+        shares[name] = float(norms[0] / norms[_DISTANCE - 1])  # 40 positions before over one before
     return compare(
         {
             "rnn": shares["rnn"],

@@ -102,7 +102,7 @@ def all_to_all() -> Finding:
             "links": int((weights > 0).sum()),
             "lines drawn": figure.count('class="link"'),
             "weights away": apart(weights, by_hand),
-            "output away": apart(record.heads[0][0, :, :4], by_hand @ v),
+            "output away": apart(record.heads[0][0, :, :4], by_hand @ v),  # of the first head
         },
         {"links": 16, "lines drawn": 16, "weights away": ALMOST, "output away": EXACT},
         drawing="\n".join(lines),

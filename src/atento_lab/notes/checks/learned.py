@@ -37,7 +37,7 @@ def longer_checkpoint(how: Literal["grown", "interpolated"]) -> Tensor:
     table_weights, before = lengthened(start, long, long.config).weights[table], start.weights[table]
     table_weights, before = table_weights.detach(), before.detach()
     moved = (table_weights[:8] - before if how == "grown" else table_weights[[0, -1]] - before[[0, -1]]).abs()
-    return moved.amax(dim=1) if len(table_weights) == 12 else torch.full((1,), torch.inf)
+    return moved.amax(dim=1) if len(table_weights) == 12 else torch.full((1,), torch.inf)  # inf: did not grow
 
 
 def learned_table() -> Finding:

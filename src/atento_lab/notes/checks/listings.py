@@ -25,7 +25,7 @@ def self_attention_listing() -> Finding:
     query, key, value = random(2, 4, 9), random(2, 6, 9), random(2, 6, 5)
     output, weights = self_attention(query, key, value)
     everything = torch.ones(4, 6).bool()
-    errors = [apart(output[i], by_loops(query[i], key[i], value[i], everything, 1 / 3)) for i in range(2)]
+    errors = [apart(output[i], by_loops(query[i], key[i], value[i], everything, 1 / 3)) for i in range(2)]  # 1/√9
     masked = self_attention(query, key, value, mask=padding(torch.tensor([6, 3])))[1]
     return compare(
         {
@@ -170,7 +170,7 @@ def _best_by_hand(model: ToySeq2Seq, source: torch.Tensor, max_tokens: int) -> l
     outputs, hidden, cell = model.encoder(source[None])
     best: tuple[float, list[int]] = (float("-inf"), [])
     for length in range(max_tokens):
-        for output in itertools.product(range(1, 7), repeat=length):
+        for output in itertools.product(range(1, 7), repeat=length):  # EOS is 0
             total, h, c, token = 0.0, hidden, cell, model.sos_token
             for next_token in (*output, EOS):
                 logits, h, c = model.decoder(torch.tensor([[token]]), h, c, outputs)

@@ -44,6 +44,7 @@ def bleu_by_hand(references: Sequence[Sequence[Words]], candidates: Sequence[Wor
         logs += math.log(matches / total) / 4 if matches else -math.inf
     reference_length = 0
     for answers, words in zip(references, candidates):
+        # the nearest length, of two the shorter one
         reference_length += min((abs(len(answer) - len(words)), len(answer)) for answer in answers)[1]
     penalty = min(1.0, math.exp(1 - reference_length / length))
     return penalty * math.exp(logs), penalty
@@ -146,6 +147,7 @@ def rouge_away(pairs: int = 60) -> float:
         for kind in ("rouge1", "rouge2", "rougeL"):
             best = max(scores[kind][2] for scores in by_hand)
             values = tuple(score.parts[f"{kind}_{side}"] / 100 for side in ("precision", "recall", "f"))
+            # where references tie in F, either may be the one that counted
             nearest = [scores[kind] for scores in by_hand if abs(scores[kind][2] - best) < 1e-12]
             error = max(error, min(max(abs(a - b) for a, b in zip(values, expected)) for expected in nearest))
     return error

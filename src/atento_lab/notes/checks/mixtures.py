@@ -19,7 +19,7 @@ def mixtures() -> Finding:
     """F10: rates n^(1/T) with a cap on n; T = 1 is proportional and a large T is equal; a mixture draws its members at
     these rates.
     """
-    targets = {name: 2.0 * count for name, count in _SIZES.items()}
+    targets = {name: 2.0 * count for name, count in _SIZES.items()}  # of each text its token and EOS
     value, expected = {}, {}
     for name, config, temperature, cap in (
         ("proportional", MixingConfig("proportional", cap=10**9), 1.0, 1e9),
@@ -41,7 +41,7 @@ def mixtures() -> Finding:
     )
     drawn = np.concatenate([mixture.slot_members(update) for update in range(_UPDATES)])
     deviations = [
-        abs(int((drawn == number).sum()) - len(drawn) * rate) / (len(drawn) * rate * (1 - rate)) ** 0.5
+        abs(int((drawn == number).sum()) - len(drawn) * rate) / (len(drawn) * rate * (1 - rate)) ** 0.5  # of a binomial
         for number, rate in enumerate(rates)
     ]
     return compare(

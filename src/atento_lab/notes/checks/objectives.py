@@ -204,7 +204,7 @@ def filled_by_rounds(
             : len(empty) * (rounds - completed) // rounds
         ]
         step_log_probs = predict([MASK if position in hidden else token for position, token in enumerate(ids)])
-        step_log_probs[:, MASK] = -math.inf
+        step_log_probs[:, MASK] = -math.inf  # a mask is never the word for a mask
         step_log_probs = step_log_probs.log_softmax(dim=-1)
         for position in hidden:
             ids[position] = int(step_log_probs[position].argmax())
@@ -257,12 +257,12 @@ def both_neighbours() -> Finding:
     loss = network.loss(batch.inputs["ids"], batch.extras["words"], token_mask=batch.inputs["token_mask"])
     forward, backward = bidirectional_by_hand(network, batch)
     total_loss, _ = losses(network, batch, Call())["bidirectional"]
-    pairs = 5 + 3 + 1
+    pairs = 5 + 3 + 1  # neighbours in texts of 6, 4 and 2 words
     adam, lengths = Adam(network.parameters(), 3e-2), torch.tensor([8] * 8)
     before = network.loss(*[cycles(8, 8)] * 2).perplexities
     for _ in range(40):
         total, _ = losses(network, cut_batch(cycles(8, 8), lengths), Call())["bidirectional"]
-        torch.autograd.backward(total / (8 * 7 * 2))
+        torch.autograd.backward(total / (8 * 7 * 2))  # 8 texts of 7 pairs, both ways
         adam.step()
     after = network.loss(*[cycles(8, 8)] * 2).perplexities
     first, last = window_losses()

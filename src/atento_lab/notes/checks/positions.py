@@ -55,7 +55,7 @@ def sinusoid_properties() -> Finding:
     """B11: every position has its own vector; p_s · p_t depends only on t - s; a shift by s is one rotation."""
     d, count, shift = 64, 1024, 17
     table = sinusoids(torch.arange(count), d).double()
-    distances = torch.cdist(table, table) + torch.eye(count) * d
+    distances = torch.cdist(table, table) + torch.eye(count) * d  # none to itself
     products = table @ table.T
     spread = max(float(products.diagonal(offset).max() - products.diagonal(offset).min()) for offset in range(200))
     angles = shift / 10000 ** (torch.arange(0, d, 2, dtype=torch.float64) / d)

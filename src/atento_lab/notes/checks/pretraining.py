@@ -112,7 +112,7 @@ def masked_spans() -> Finding:
     with torch.no_grad():
         vectors = network(**batch.inputs, project=False).hidden
         for row, at in (hidden >= 0).nonzero().tolist():
-            left = next(i for i in range(at, -1, -1) if hidden[row, i] < 0)
+            left = next(i for i in range(at, -1, -1) if hidden[row, i] < 0)  # the nearest that is visible
             right = next(i for i in range(at, len(text)) if hidden[row, i] < 0)
             place = torch.tensor([at - left - 1])
             read = boundary.read(vectors[row, left][None], vectors[row, right][None], place)

@@ -86,7 +86,7 @@ def relative_matrix() -> Finding:
 
     inside = attend(q, k, v, relative=RelativeTerms((matrix,), positions))
     outside = attend(q, k, v, relative=RelativeTerms((t5,), positions))
-    unscaled = attend(q, k, v, relative=RelativeTerms((t5,), positions), scale=1.0)
+    unscaled = attend(q, k, v, relative=RelativeTerms((t5,), positions), scale=1.0)  # as T5 does
     root = math.sqrt(width)
     errors = {
         "(QKᵀ + R)/√d away": away(

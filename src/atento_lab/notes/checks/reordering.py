@@ -76,7 +76,7 @@ def alignment_by_scheme() -> Finding:
     ]
     positions = [str(n + 1) for n in range(2 * PHRASES)]
     maps = [heat(weights, name, positions, positions, cell=30) for name, (_, _, weights) in results.items()]
-    none = errors.pop("none")
+    none = errors.pop("none")  # the others have positions
     return compare(
         {
             "wrong links": {"none": none, "best scheme": min(errors.values())},

@@ -241,8 +241,8 @@ def what_k_keeps() -> Finding:
     figure = distribution_svg(panels, title=title)
     mass = [value[f"{name}: mass of the best {BEST}"] for name in ("flat", "peaked")]
     value["less is kept of the flat one"] = mass[0] < mass[1]
-    value["bars drawn"] = figure.count("<rect") - 1
-    expected |= {"less is kept of the flat one": True, "bars drawn": 4 * 20}
+    value["bars drawn"] = figure.count("<rect") - 1  # without the background
+    expected |= {"less is kept of the flat one": True, "bars drawn": 4 * 20}  # four panels
     return compare(
         value,
         expected,
@@ -263,7 +263,7 @@ def sampling_listing() -> Finding:
     outcomes: dict[Outcome, float] = {
         ((token,) if token != EOS else (), token == EOS): share for token, share in enumerate(p)
     }
-    counts = Counter((tuple(ids), not ids) for ids in samples if isinstance(ids, list))
+    counts = Counter((tuple(ids), not ids) for ids in samples if isinstance(ids, list))  # no token: EOS was drawn
     with torch.no_grad():
         reference = torch.softmax(model(prompts[:1]) / 0.0, dim=-1)
     return compare(

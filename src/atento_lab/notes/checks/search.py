@@ -95,7 +95,7 @@ def paths_drawn() -> Finding:
         [hypotheses[type(strategy)]] = generate(chain, SOURCE, strategy, max_new_tokens=4, trace=trace, seed=0)
     [exact] = exact_search(chain, SOURCE, max_new_tokens=4)
     greedy, beam = hypotheses[Greedy][0], hypotheses[Beam][0]
-    tree = beam_svg(trace.runs[1], name=name, title="A beam of 2 and its candidates")
+    tree = beam_svg(trace.runs[1], name=name, title="A beam of 2 and its candidates")  # the second run
     outputs_figure = outputs_svg(trace.runs, name=name, title="Greedy, a beam of 2, three samples")
     return compare(
         {

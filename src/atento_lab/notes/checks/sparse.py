@@ -23,7 +23,7 @@ def entmax_by_bisection(row: list[float], alpha: float) -> list[float]:
         exponentials = [math.exp(z - max(row)) for z in row]
         return [exponential / sum(exponentials) for exponential in exponentials]
     scaled, power = [(alpha - 1) * z for z in row], 1 / (alpha - 1)
-    low, high = max(scaled) - 1, max(scaled)
+    low, high = max(scaled) - 1, max(scaled)  # the sum is at least 1 at `low`, and 0 at `high`
     for _ in range(100):
         middle = (low + high) / 2
         total = sum(max(0.0, z - middle) ** power for z in scaled)

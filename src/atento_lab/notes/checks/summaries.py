@@ -141,9 +141,9 @@ def own_documents(pairs: Sequence[tuple[str, str]]) -> Callable[[], Finding]:
 
 def _of_numbers(pairs: Sequence[Sequence[list[int]]], vocab_size: int) -> Finding:
     """Train and test on documents and summaries as ids, in the order of the lengths of the documents."""
-    limit = len(pairs[len(pairs) // 2][0])
+    limit = len(pairs[len(pairs) // 2][0])  # the median
     short = [pair for pair in pairs if len(pair[0]) <= limit]
-    train = [pair for number, pair in enumerate(short) if number % 5]
+    train = [pair for number, pair in enumerate(short) if number % 5]  # the others are tested
     tests = {
         f"up to {limit} words": short[::5],
         f"up to {2 * limit} words": [pair for pair in pairs if limit < len(pair[0]) <= 2 * limit],

@@ -41,9 +41,9 @@ class Adam:
         learned = [parameter for parameter in self.moments if parameter.grad is not None]
         grads = [parameter.grad for parameter in learned if parameter.grad is not None]
         means, squares = zip(*(self.moments[parameter] for parameter in learned))
-        torch._foreach_lerp_(means, grads, 0.1)
+        torch._foreach_lerp_(means, grads, 0.1)  # β1 = 0.9
         torch._foreach_mul_(squares, 0.98)
-        torch._foreach_addcmul_(squares, grads, grads, 0.02)
+        torch._foreach_addcmul_(squares, grads, grads, 0.02)  # β2 = 0.98
         deviations = torch._foreach_sqrt(torch._foreach_div(squares, 1 - 0.98**self.steps))
         torch._foreach_add_(deviations, 1e-9)
         torch._foreach_addcdiv_(learned, means, deviations, -self.rate / (1 - 0.9**self.steps))

@@ -99,7 +99,7 @@ def unigram() -> Finding:
     scores |= {"▁gati": -3.9, "nho": -2.2, "i": -3.3, "n": -3.4, "h": -3.5, "o": -2.9, "g": -3.6}
     tokenizer = Tokenizer.from_vocabulary("unigram", list(scores), scores=list(scores.values()))
     word = "▁gatinho"
-    cuts = (
+    cuts = (  # every one that there is
         [word[a:b] for a, b in zip((0, *inner), (*inner, len(word)))]
         for count in range(len(word))
         for inner in combinations(range(1, len(word)), count)

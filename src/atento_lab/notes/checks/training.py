@@ -65,7 +65,7 @@ def teacher_forcing() -> Finding:
     with torch.no_grad():
         predicted = network(**batch.inputs).logits[0].argmax(dim=-1).tolist()
         free_running = generate(network, batch.inputs["source_ids"], Greedy(), max_new_tokens=4, eos_id=())[0][0].ids
-        inputs_of_free = torch.tensor([[tokenizer.bos_id, *free_running[:-1]]])
+        inputs_of_free = torch.tensor([[tokenizer.bos_id, *free_running[:-1]]])  # shifted right
         repeated = network(batch.inputs["source_ids"], inputs_of_free).logits[0].argmax(dim=-1).tolist()
     inputs = tokenizer.tokens(batch.inputs["target_ids"][0].tolist())
     gold = tokenizer.tokens(batch.labels["vocabulary"][0].tolist())

@@ -110,7 +110,7 @@ def filled_masks() -> Finding:
     text = TOPICS[3][0].format(model.tokenizer.specials.roles["mask"])
     candidates = model.fill(text, top=model.tokenizer.vocab_size)
     template = special_tokens_of(model.network.config, model.tokenizer, model.config.get("template"))
-    words = text.replace(".", " .").split()
+    words = text.replace(".", " .").split()  # the third is the mask
     ids = [model.tokenizer.mask_id if word == words[2] else model.tokenizer.encode(word)[0] for word in words]
     with torch.inference_mode():
         logits = model.network.project(model.network(torch.tensor([template.apply(ids)[0]])).hidden)[0]
@@ -204,7 +204,7 @@ def texts_classified() -> Finding:
     by_hand = {}
     for name in ("negative", "positive"):
         right = sum(a == b == name for a, b in zip(predicted, expected))
-        by_hand[name] = 2 * right / (predicted.count(name) + expected.count(name))
+        by_hand[name] = 2 * right / (predicted.count(name) + expected.count(name))  # 2 tp / (2 tp + fp + fn)
     return compare(
         {
             "predicted": predicted,
@@ -291,6 +291,7 @@ def pairs_and_numbers() -> Finding:
             inference.append({"text": f"vejo um {first}", "pair": f"há um {second}", "label": "neutral"})
             similar.append({"text": f"um {first}", "pair": f"um {second}", "score": 1.0})
         similar += [{"text": f"um {first}", "pair": f"um {second}", "score": 4.0} for second in animals[:3]]
+    # the first record of each is asked below, and not trained on
     classifier = trained_model(task_with("classify"), inference[1:], network=DEEPER, training=_SLOWER)
     regression = trained_model(task_with("similarity"), similar[1:], network=DEEPER, training=_SLOWER)
     pairs = [("vejo um gato", "há um animal"), ("vejo um gato", "não há animal"), ("vejo um gato", "há um trem")]

@@ -147,6 +147,7 @@ def word_vectors() -> Finding:
     animals, places, verbs = ("gato", "felino"), ("casa", "rua", "escola"), ("dorme", "corre", "come")
     machines = ("carro", "trem"), ("para", "parte", "chega"), ("cedo", "tarde", "agora")
     sentences = []
+    # *gato* and *felino* stand in the same contexts
     for _ in range(600):
         kinds = (animals, verbs, places) if int(torch.randint(2, (1,), generator=generator)) else machines
         sentences.append([draw(kind) for kind in kinds])
@@ -161,7 +162,7 @@ def word_vectors() -> Finding:
             vectors = F.normalize(train_vectors(windows, config, 1, epochs=8).vectors, dim=-1)
         index = windows.words.index("gato")
         near = (vectors @ vectors[index]).tolist()
-        near[index] = -2.0
+        near[index] = -2.0  # itself; a cosine is at least -1
         first[mode] = windows.words[near.index(max(near))]
     away = {mode: negative_sampling_away(mode) for mode in first}
     return compare(
