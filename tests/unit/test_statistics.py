@@ -3,11 +3,14 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from atento.cli.commands.statistics import measured
+from atento.config.reading.loading import load_recipe
 from atento.config.recipe import SourceConfig
 from atento.config.tables.task_spec import Field
 from atento.data.corpus.corpus_statistics import (
@@ -22,6 +25,7 @@ from atento.data.corpus.corpus_statistics import (
 )
 from atento.data.records.reader import SOURCE_AND_TARGET, TEXT, read_records, records_in_memory
 from atento.data.records.values import Span
+from atento.errors import DataError
 from atento_world import write
 
 
@@ -127,3 +131,19 @@ def test_labels_entities_answers_and_scores_are_counted(tmp_path: Path) -> None:
     assert scores["histogram"][0][0] == 0 and scores["histogram"][-1][1] == 5
     alike = records_in_memory([("a", 2.0)], regression, "data")
     assert sum(count for _, _, count in labels_of([alike], regression)["scores"]["histogram"]) == 1
+
+
+def test_an_optional_field_may_be_in_one_split_alone_but_not_in_one_source(tmp_path: Path) -> None:
+    (tmp_path / "triples.tsv").write_text("a b\tc\te\ng h\ti\tk l\n", encoding="utf-8")
+    (tmp_path / "pairs.tsv").write_text("m n\to p\n", encoding="utf-8")
+    triples = {"file": str(tmp_path / "triples.tsv"), "text": 0, "pair": 1, "negative": 2}
+    pairs = {"file": str(tmp_path / "pairs.tsv"), "text": 0, "pair": 1}
+
+    def stats(**data: object) -> list[dict[str, Any]]:
+        recipe = {"task": "embedding", "data": data, "tokenizer": {"kind": "word", "vocab_size": 50}}
+        return measured(load_recipe(recipe, environment={}), tokens=True)
+
+    train, valid = stats(train=[triples], valid=[pairs])
+    assert (train["negative_words"], valid["pair_words"]) == (3, 2) and "negative_words" not in valid
+    with pytest.raises(DataError, match=r"pairs\.tsv has no `negative`, and .*triples\.tsv has"):
+        stats(train=[triples, pairs])

@@ -33,13 +33,15 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, object]]
         if not getattr(recipe.data, name):
             continue
         parts[name] = read_sources(recipe, name, loaded.folder)
+        joined(parts[name])  # sources of unlike columns are refused, as in training
         for warning in (text for part in parts[name] for text in part.warnings()):
             progress(f"warning: {warning}")
     if "train" not in parts:
         raise RecipeError("`data.train` names no data")
-    columns = tuple(name for name in parts["train"][0].columns if name in spec.texts)
-    tokenizer = _tokenizer(loaded, parts["train"], columns) if tokens else None
+    texts = {split: tuple(name for name in read[0].columns if name in spec.texts) for split, read in parts.items()}
+    tokenizer = _tokenizer(loaded, parts["train"], texts["train"]) if tokens else None
     for name, split_parts in parts.items():
+        columns = texts[name]  # a split may lack an optional one
         lengths = corpus_statistics.lengths(split_parts, columns)
         wrong = corpus_statistics.suspicious(split_parts)
         record: dict[str, object] = {
