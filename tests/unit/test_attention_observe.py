@@ -91,6 +91,13 @@ def test_the_last_layer_of_each_stack_by_minus_one(network: EncoderDecoder) -> N
     assert torch.equal(seen["cross", 2], seen["cross", -1])
 
 
+def test_minus_one_of_stacks_of_unlike_depth_is_the_last_of_each() -> None:
+    deeper = build_network(replace(CONFIG, n_layers=3, n_decoder_layers=2)).eval()
+    with observe(deeper, layers=[-1]) as seen:
+        deeper(SOURCE, TARGET)
+    assert set(seen.weights) == {("encoder", 2), ("decoder", 1), ("cross", 1)}
+
+
 def test_nothing_is_kept_outside(network: EncoderDecoder) -> None:
     with observe(network) as seen:
         pass

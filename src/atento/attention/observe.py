@@ -39,7 +39,7 @@ class Observation:
     successive steps are concatenated.
 
     Attributes:
-        layers: layers to record; None for all.
+        layers: layers to record, also from the end, -1 is the last of each stack; None for all.
         heads: heads to record; None for all.
         rows: queries to record; None for all.
         n_layers: number of layers of the network by kind.
@@ -131,13 +131,8 @@ def observe(
         ("rows", rows, None),
     ):
         _check_numbers(name, values, size)
-    requested_layers = (
-        None
-        if layers is None
-        else frozenset(layer + n if layer < 0 else layer for layer in layers for n in depth.values())
-    )
     observation = Observation(
-        requested_layers,
+        None if layers is None else frozenset(layers),
         None if heads is None else list(heads),
         None if rows is None else list(rows),
         depth,
@@ -190,7 +185,7 @@ def record(
     block_router: BlockRouting | None = None,
 ) -> None:
     """Record the weights of an attention layer; every layer calls this, and it returns at once if not observed."""
-    observation = _active_observation(module, layer)
+    observation = _active_observation(module, kind, layer)
     if observation is None:
         return
     observation.check(q.shape[1], q.shape[-2])
@@ -204,7 +199,7 @@ def record(
 
 def record_weights(module: nn.Module, kind: str, layer: int, weights: Tensor) -> None:
     """Record weights (B,T,S) that a layer with one head has computed."""
-    observation = _active_observation(module, layer)
+    observation = _active_observation(module, kind, layer)
     if observation is None:
         return
     observation.check(1, weights.shape[1])
@@ -212,12 +207,15 @@ def record_weights(module: nn.Module, kind: str, layer: int, weights: Tensor) ->
     _append(observation, kind, layer, weights if observation.rows is None else weights[:, :, observation.rows])
 
 
-def _active_observation(module: nn.Module, layer: int) -> Observation | None:
-    """The current observation if it records this layer of this module."""
+def _active_observation(module: nn.Module, kind: str, layer: int) -> Observation | None:
+    """The current observation if it records this layer of this kind, of this module."""
     observation = _observation.get()
     if observation is None or module not in observation.modules:
         return None
-    return observation if observation.layers is None or layer in observation.layers else None
+    if observation.layers is None:
+        return observation
+    either = (layer, layer - observation.n_layers[kind])  # from the first, from the last
+    return None if observation.layers.isdisjoint(either) else observation
 
 
 def _append(observation: Observation, kind: str, layer: int, weights: Tensor) -> None:
