@@ -214,6 +214,15 @@ def test_a15_what_a_head_does_by_hand() -> None:
     assert flat.distance == pytest.approx((1 + 2 / 3 + 1) / 3) and flat.special == pytest.approx(1 / 3)
 
 
+def test_a15_a_row_that_attends_to_nothing_counts_in_no_mean() -> None:
+    weights = np.array([[0, 0, 0], [0.25, 0.75, 0], [0, 0.5, 0.5]], dtype=np.float32)
+    (report,) = AttentionRecord(tokens=list("abc"), kinds={"encoder": [weights[None]]}).report()
+    assert report.own == pytest.approx((0.75 + 0.5) / 2) and report.previous == pytest.approx((0.25 + 0.5) / 2)
+    weights[1] = 0
+    (report,) = AttentionRecord(tokens=list("abc"), kinds={"encoder": [weights[None]]}).report()
+    assert report.own == report.previous == 0.5
+
+
 def test_a15_positions_of_two_texts_are_not_compared_and_empty_rows_not_counted() -> None:
     half = np.array([[[0, 0, 0, 0], [0.5, 0.5, 0, 0], [1, 0, 0, 0]]], dtype=np.float32)
     (report,) = translation(kinds={"cross": [half]}).report("cross")

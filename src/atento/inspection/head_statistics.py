@@ -43,8 +43,8 @@ def describe_head(
 
     `tokens` of the text, if they are given, are what induction is measured by.
     """
-    full = weights.astype(np.float64)
-    full = full[full.sum(axis=1) > 0]
+    reads = weights.sum(axis=1) > 0  # (T,)
+    full = weights.astype(np.float64)[reads]
     if not len(full):
         nothing = 0.0 if same_text else None
         return HeadReport(layer, head, 0.0, nothing, 0.0, 0.0, nothing)
@@ -52,9 +52,10 @@ def describe_head(
     distance = previous = None
     if same_text:
         positions = np.arange(weights.shape[0])
-        distances = np.abs(positions[:, None] - positions[None, :])[weights.sum(axis=1) > 0]
+        distances = np.abs(positions[:, None] - positions[None, :])[reads]
         distance = float((full * distances).sum(axis=1).mean())
-        previous = float(np.diagonal(weights, -1).astype(np.float64).mean()) if len(weights) > 1 else 0.0
+        behind = np.diagonal(weights, -1)[reads[1:]]  # the first row has no previous token
+        previous = float(behind.astype(np.float64).mean()) if len(behind) else 0.0
     return HeadReport(
         layer=layer,
         head=head,
@@ -63,7 +64,7 @@ def describe_head(
         special=float(full[:, np.array(special, dtype=bool)].sum(axis=1).mean()),
         first=float(full[:, 0].mean()),
         previous=previous,
-        own=float(np.diagonal(weights).astype(np.float64).mean()) if same_text else None,
+        own=float(np.diagonal(weights)[reads].astype(np.float64).mean()) if same_text else None,
         induction=_induction(weights, tokens) if same_text else None,
     )
 
