@@ -182,6 +182,28 @@ def test_a_tied_matrix_is_stored_once(tmp_path: Path) -> None:
     assert table.nbytes < size < 1.5 * table.nbytes + 100_000
 
 
+def test_a_matrix_that_is_two_tables_transposed_is_computed_once(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    make, tensor, types = onnx.helper, onnx.numpy_helper.from_array, onnx.TensorProto
+    table = np.arange(6, dtype=np.float32).reshape(3, 2)
+    nodes = [
+        make.make_node("Gather", ["a", "ids"], ["x"]),
+        make.make_node("Gather", ["b", "ids"], ["y"]),
+        make.make_node("Add", ["x", "y"], ["sum"]),
+        make.make_node("MatMul", ["sum", "matrix"], ["out"]),
+    ]
+    ids = make.make_tensor_value_info("ids", types.INT64, [1])
+    out = make.make_tensor_value_info("out", types.FLOAT, [1, 3])
+    tensors = [tensor(table, "a"), tensor(table, "b"), tensor(np.ascontiguousarray(table.T), "matrix")]
+    opsets = [make.make_opsetid("", 17)]
+    graph = make.make_graph(nodes, "two", [ids], [out], tensors)
+    onnx.save(make.make_model(graph, opset_imports=opsets, ir_version=8), str(tmp_path / "model.onnx"))
+    onnx_engine.share_transposed(tmp_path / "model.onnx")
+    assert [one.name for one in onnx.load(str(tmp_path / "model.onnx")).graph.initializer] == ["a", "b"]
+    found = Session(tmp_path / "model.onnx")({"ids": np.array([2])})["out"]
+    np.testing.assert_allclose(found, 2 * table[[2]] @ table.T)
+
+
 def test_batch_and_length_are_free(tmp_path: Path) -> None:
     """Sizes that were not recorded, one token and one text among them, and padding on either side."""
     model = tiny_model(HELD["roberta-base"])

@@ -121,10 +121,12 @@ def share_transposed(file: Path) -> None:
     matrices = [tensor for tensor in graph.initializer if len(tensor.dims) == 2]
     values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in matrices}
     looked_up = [node.input[0] for node in graph.node if node.op_type == "Gather" and node.input[0] in values]
+    kept = set(looked_up)
     for table in dict.fromkeys(looked_up):
         for tensor in matrices:
             value = values[tensor.name]
-            if tensor.name not in looked_up and np.array_equal(value.T, values[table]):
+            if tensor.name not in kept and np.array_equal(value.T, values[table]):
+                kept.add(tensor.name)  # once, also where two tables are equal
                 graph.initializer.remove(tensor)
                 graph.node.insert(0, onnx.helper.make_node("Transpose", [table], [tensor.name], perm=[1, 0]))
     onnx.save(model, str(file))
