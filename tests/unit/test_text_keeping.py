@@ -107,6 +107,7 @@ def links(source: str, output: str, order: list[int]) -> list[Link]:
         ("<a>x <b>y</b></a> z", "Z y x", [2, 1, 0], "Z <a><b>y</b> x</a>"),
         ("end 🙂", "fim", [0], "fim 🙂"),
         ("open <b>it", "abre isto", [0, 1], "abre <b>isto"),
+        ("<b>big <b-x>dog</b> ran", "cão grande correu", [1, 0, 2], "<b><b-x>cão grande</b> correu"),
     ],
 )
 def test_spans_are_set_where_their_neighbours_went(text: str, output: str, order: list[int], joined: str) -> None:

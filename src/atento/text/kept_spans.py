@@ -140,9 +140,8 @@ class Kept:
             if not span.text.startswith("</"):
                 opened.append(number)
                 continue
-            same = [
-                n for n, other in enumerate(opened) if re.match(rf"<{re.escape(name[1])}\b", self.spans[other].text)
-            ]
+            opening = re.compile(rf"<{re.escape(name[1])}(?![\w:.-])")  # the whole name
+            same = [n for n, other in enumerate(opened) if opening.match(self.spans[other].text)]
             if same:
                 pairs.append((opened[same[-1]], number))
                 del opened[same[-1] :]  # tags inside that do not end stay single
