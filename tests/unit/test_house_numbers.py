@@ -6,9 +6,8 @@ The files of a thing are those in which a function is entered while it is done o
 
 import ast
 import gc
-import io
+import re
 import sys
-import tokenize
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
@@ -42,6 +41,10 @@ MOST: dict[str, float] = {
     "files that load a folder of BERT": 55,  # what training and a loaded model share of it, and 8 bits
     "files that save one": 28,
 }
+# The comments that `tokenize` finds, in a twentieth of its time: what stands in quotes is passed over.
+TEXT_OR_COMMENT = re.compile(
+    r'"""(?:[^"\\]|\\.|"(?!""))*"""|"(?:[^"\\\n]|\\.)*"|' r"'(?:[^'\\\n]|\\.)*'|(#[^\n]*)", re.S
+)
 # Their parameters are those of `generate`, which users type.
 OF_GENERATE = ("generate", "stream", "prepare")
 LEAST = {"comments in 100 lines": 2.2}
@@ -60,12 +63,7 @@ def counted() -> dict[str, float]:
             elif isinstance(node, Function) and room_of(file) != "cli":
                 functions.append(node)
     names = Counter((house_of(file), file.name) for file in FILES if file.name != "__init__.py")
-    comments = [
-        token.string
-        for text in texts.values()
-        for token in tokenize.generate_tokens(io.StringIO(text).readline)
-        if token.type == tokenize.COMMENT
-    ]
+    comments = [found[1] for text in texts.values() for found in TEXT_OR_COMMENT.finditer(text) if found[1]]
     ignored = sum("type: ignore" in comment for comment in comments)
     return {
         "rooms": len({room_of(file) for file in FILES}),
