@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from _pytest.pathlib import import_path
 from execnet.gateway_io import popen_bootstrapline
 
 TESTS = Path(__file__).parents[1] / "tests" / "integration"
@@ -38,7 +39,23 @@ def main(arguments: list[str]) -> int:
             importlib.import_module(name)
     sys.path[0] = str(Path(sys.executable).parent)
     workers_are_forked(ancestor)
-    return int(pytest.main([*arguments, "-W", "ignore::pytest.PytestAssertRewriteWarning"]))
+    return int(pytest.main([*arguments, "-W", "ignore::pytest.PytestAssertRewriteWarning"], [Modules()]))
+
+
+class Modules:
+    """A plugin that imports the modules of the tests before the workers are made, which find them imported."""
+
+    @pytest.hookimpl(tryfirst=True)  # xdist starts the workers in this hook
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        """Import them as pytest would; what a module cannot import, or skips, each worker finds again and reports."""
+        config = session.config
+        names = [Path(word.partition("::")[0]) for word in config.args]
+        paths = sorted(path for name in names for path in (name.rglob("test_*.py") if name.is_dir() else [name]))
+        for path in paths:
+            with contextlib.suppress(Exception, pytest.skip.Exception):
+                import_path(path.resolve(), root=config.rootpath, consider_namespace_packages=False)
+        gc.collect()
+        gc.freeze()  # a collection in a worker would copy every page of what is imported
 
 
 def workers_are_forked(kept: int = 3) -> None:
@@ -54,8 +71,6 @@ def workers_are_forked(kept: int = 3) -> None:
             become_worker(rest[5], rest[8], kept)
         return pid
 
-    gc.collect()
-    gc.freeze()  # a collection in a worker would copy every page of what is imported
     subprocess._fork_exec = fork_exec  # type: ignore[attr-defined]
 
 
