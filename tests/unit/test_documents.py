@@ -6,6 +6,7 @@ import io
 import re
 import zipfile
 from pathlib import Path
+from time import process_time
 
 import pytest
 
@@ -227,6 +228,26 @@ def test_what_a_model_writes_breaks_no_document(ending: str) -> None:
             for one in (wild, plain)
         )
     assert wild == plain and wild != SAMPLES[ending]
+
+
+@pytest.mark.parametrize(
+    ("ending", "before", "piece"),
+    [
+        (".html", "", "<b>a</b> b "),
+        (".md", "", "~~a **b "),
+        (".srt", "1\n00:00:01,000 --> 00:00:02,000\n", "a b\n"),
+        (".po", 'msgid ""\nmsgstr "nplurals=2; charset=UTF-8"\n', '\nmsgid "a"\nmsgstr ""\n'),
+    ],
+)
+def test_ten_times_the_document_takes_no_hundred_times_as_long(ending: str, before: str, piece: str) -> None:
+    def seconds(count: int) -> float:
+        data, begun = (before + piece * count).encode(), process_time()
+        document = read_document(data, f"a{ending}")
+        document.written([f"{text} c" for text in document.texts])
+        return process_time() - begun
+
+    seconds(100)  # what is imported late
+    assert seconds(20_000) < 30 * max(seconds(2_000), 0.01)
 
 
 def test_documents_are_read_in_linear_time() -> None:

@@ -17,12 +17,17 @@ _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "a": "\a", "b": "\b", "f": "\f", "v
 
 @dataclass
 class _Text:
-    """A keyword's text: where it stands, and what it says."""
+    """A keyword's text: where it stands, and its lines."""
 
     keyword: str
     start: int
     end: int
-    text: str
+    lines: list[str]
+
+    @property
+    def text(self) -> str:
+        """What it says."""
+        return "".join(self.lines)
 
 
 @dataclass
@@ -80,10 +85,11 @@ def _messages(text: str, name: str) -> list[_Message]:
                 messages.append(_Message())
             if not messages:
                 raise DataError(f"{name}:{line_at(text, at)}: {keyword} must follow a msgid")
-            current = _Text(keyword, match.start(2), match.end(2), _plain(quoted))
+            current = _Text(keyword, match.start(2), match.end(2), [_plain(quoted)])
             messages[-1].texts.append(current)
         elif quoted is not None and current is not None:
-            current.end, current.text = match.end(2), current.text + _plain(quoted)
+            current.end = match.end(2)
+            current.lines.append(_plain(quoted))
         else:
             current = None  # a blank line
         at = match.end()
@@ -111,18 +117,16 @@ def _plurals(messages: Sequence[_Message], text: str, name: str) -> int | None:
 
 def _check_plurals(message: _Message, plurals: int | None, text: str, name: str) -> None:
     numbers = [one.keyword for one in message.outputs]
-    line = line_at(text, message.texts[0].start)
     if not any(one.keyword == "msgid_plural" for one in message.texts):
-        if message.texts and numbers != ["msgstr"]:
-            raise DataError(f"{name}:{line}: a message must have one msgstr: got {', '.join(numbers) or 'none'}")
-        return
-    if plurals is None:
-        raise DataError(f"{name}:{line}: the message has plural forms, and the header does not say how many (nplurals)")
-    if numbers != [f"msgstr[{number}]" for number in range(plurals)]:
-        raise DataError(
-            f"{name}:{line}: the header says nplurals={plurals}, so the message must have msgstr[0] to "
-            f"msgstr[{plurals - 1}]: got {', '.join(numbers) or 'none'}"
-        )
+        expected, rule = ["msgstr"], "a message must have one msgstr"
+    elif plurals is None:
+        expected, rule = None, "the message has plural forms, and the header does not say how many (nplurals)"
+    else:
+        expected = [f"msgstr[{number}]" for number in range(plurals)]
+        rule = f"the header says nplurals={plurals}, so the message must have msgstr[0] to msgstr[{plurals - 1}]"
+    if numbers != expected:
+        got = "" if expected is None else f": got {', '.join(numbers) or 'none'}"
+        raise DataError(f"{name}:{line_at(text, message.texts[0].start)}: {rule}{got}")
 
 
 def _plain(quoted: str) -> str:

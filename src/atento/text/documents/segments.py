@@ -1,6 +1,7 @@
 """A document as pieces: what stays, and segments, whose texts are translated; inline markup as numbered tags."""
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -9,7 +10,7 @@ from atento.errors import DataError, UsageError
 
 MOST = 64 << 20  # bytes of a document
 _TAG = re.compile(r"</?\d+/?>")
-_SPACE = re.compile(r"\s+(?![^<>]*>)")  # none inside a tag
+_SPACE = re.compile(r"\s+|[<>]")
 
 
 @dataclass(frozen=True)
@@ -100,25 +101,39 @@ def line_at(text: str | bytes, at: int) -> int:
 class Inline:
     """A text with markup inside, in which numbered tags stand for the markup."""
 
-    text: str = ""
-    raw: str = ""
+    _parts: list[tuple[str, str]] = field(default_factory=list)  # text, and how it stands in the document
     _tags: dict[str, str] = field(default_factory=dict)  # tag -> markup
     _open: list[tuple[str, int]] = field(default_factory=list)  # name, number
+    _places: dict[str, list[int]] = field(default_factory=dict)  # name -> where it is in the list of the open ones
     _count: int = 0
+
+    @property
+    def text(self) -> str:
+        """What was added, with tags."""
+        return "".join(text for text, _ in self._parts)
+
+    @property
+    def raw(self) -> str:
+        """What stands in the document."""
+        return "".join(raw for _, raw in self._parts)
 
     def add(self, text: str, raw: str) -> None:
         """Add a text, and how it stands in the document."""
-        self.text, self.raw = self.text + text, self.raw + raw
+        self._parts.append((text, raw))
 
     def mark(self, raw: str, opens: str | None = None, closes: str | None = None) -> None:
         """Add markup: the beginning or the end of an element of that name, or neither."""
-        number = next((n for n, (name, _) in reversed(list(enumerate(self._open))) if name == closes), None)
+        places = self._places.get(closes or "")
         if opens is not None:
             tag = f"<{self._count}>"
+            self._places.setdefault(opens, []).append(len(self._open))
             self._open.append((opens, self._count))
-        elif number is not None:
-            tag = f"</{self._open[number][1]}>"
-            del self._open[number:]
+        elif places:
+            place = places[-1]
+            tag = f"</{self._open[place][1]}>"
+            for name, _ in self._open[place:]:  # what is open inside ends with it
+                self._places[name].pop()
+            del self._open[place:]
         else:
             tag = f"<{self._count}/>"
         self._count += not tag.startswith("</")
@@ -148,13 +163,22 @@ class Inline:
 
 def wrapped(text: str, ends: Sequence[str]) -> str:
     """A text on as many lines as there are ends and one more, of about the same length, broken at spaces."""
-    breaks = [match.span() for match in _SPACE.finditer(text)]
-    parts, at = "", 0
+    breaks, bracket = list[tuple[int, int]](), ""
+    for match in reversed(list(_SPACE.finditer(text))):
+        if match[0] in "<>":
+            bracket = match[0]
+        elif bracket != ">":  # none inside a tag
+            breaks.append(match.span())
+    breaks.reverse()
+    begins = [begin for begin, _ in breaks]
+    parts, at = list[str](), 0
     for number, end in enumerate(ends, 1):
         target = round(len(text) * number / (len(ends) + 1))
-        left = [span for span in breaks if span[0] > at]
+        first, nearest = bisect_right(begins, at), bisect_left(begins, target)
+        left = breaks[max(first, nearest - 1) : max(first, nearest) + 1]  # the last before the target, the first behind
         if not left:
             break
         start, stop = min(left, key=lambda span: abs(span[0] - target))
-        parts, at = parts + text[at:start] + end, stop
-    return parts + text[at:]
+        parts += [text[at:start], end]
+        at = stop
+    return "".join([*parts, text[at:]])

@@ -39,7 +39,8 @@ def _blocks(text: str) -> Iterator[tuple[int, list[_Line]]]:
         if block and is_blank != was_blank:
             yield first, block
             block, first = [], number
-        block, was_blank = [*block, line], is_blank
+        block.append(line)
+        was_blank = is_blank
     if block:
         yield first, block
 
