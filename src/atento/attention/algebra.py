@@ -195,7 +195,7 @@ class Mask:
         keys, strips = torch.arange(key_len), []
         for first in range(key_len - query_len, key_len, size):
             strip = self.tile(torch.arange(first, min(first + size, key_len)), keys, key_len).any(dim=-2)
-            padded = torch.nn.functional.pad(strip, (0, -key_len % size))
+            padded = torch.nn.functional.pad(strip, (0, -key_len % size))  # with False
             strips.append(padded.unflatten(-1, (-1, size)).any(dim=-1))
         return torch.stack(strips, dim=-2)
 

@@ -44,7 +44,7 @@ def blocked(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
         raise ValueError("the blocked kernel does not support `value_bias`; use kernel='plain'")
     bias = args.bias
     while bias is not None and bias.dim() < 4:
-        bias = bias.unsqueeze(0)
+        bias = bias.unsqueeze(0)  # up to (B|1,H|1,T|1,S)
     key = fresh(args.random).key() if args.dropout else 0
     call = StripCall(args.mask, args.relative, args.scale, args.dropout, key, (q.shape[-2], k.shape[-2]))
     wide = (widened(x) for x in (q, k, v))

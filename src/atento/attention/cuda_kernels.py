@@ -55,7 +55,7 @@ def flex(q: Tensor, k: Tensor, v: Tensor, args: AttentionArgs) -> Tensor:
 
 def _mask_mod(mask: LoweredMask) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
     """The mask as FlexAttention needs it: a function of one pair, with indices from 0."""
-    offset = mask.key_len - mask.query_len
+    offset = mask.key_len - mask.query_len  # queries are at the last positions
     if isinstance(mask.mask, Mask) and mask.mask.form == "causal":
         return lambda b, h, i, j: j <= i + offset
     allowed = mask.allowed

@@ -257,7 +257,7 @@ class Entmax(nn.Module):
             raise ValueError(f"α must be at least 1 (softmax): got {initial}")
         self.n_heads, self.initial, self.max_alpha = n_heads, initial, max_alpha
         share = (initial - 1) / (max_alpha - 1) if learned else 0.5
-        start = torch.full((n_heads,), math.log(share / (1 - share)))
+        start = torch.full((n_heads,), math.log(share / (1 - share)))  # the inverse of the sigmoid
         self.logit = nn.Parameter(start) if learned else None
 
     @property
@@ -319,7 +319,7 @@ class AdaptiveSpan(nn.Module):
                 f"got {initial}, {max_span}, {ramp}"
             )
         self.max_span, self.ramp = max_span, ramp
-        start = torch.full((n_heads,), math.log(initial / (max_span - initial)))
+        start = torch.full((n_heads,), math.log(initial / (max_span - initial)))  # the inverse of the sigmoid
         self.behind_logit = nn.Parameter(start)
         self.ahead_logit = nn.Parameter(start.clone()) if ahead else None
 

@@ -31,7 +31,7 @@ def t5_buckets(distance: Tensor, n_buckets: int, max_distance: int, bidirectiona
         first = (distance > 0).to(distance.dtype) * n_buckets
         distance = distance.abs()
     else:
-        distance = (-distance).clamp(min=0)
+        distance = (-distance).clamp(min=0)  # later keys: 0
     exact = n_buckets // 2
     grown = torch.log(distance.clamp(min=1).float() / exact) / math.log(max_distance / exact) * (n_buckets - exact)
     logarithmic = (exact + grown.to(distance.dtype)).clamp(max=n_buckets - 1)

@@ -55,6 +55,7 @@ class Stretch:
             return rates / torch.where(length > self.trained_len, long, short)
         ratio = self.factor * length.clamp(min=self.trained_len).to(rates.dtype) / self.trained_len - (self.factor - 1)
         place = torch.arange(len(rates), device=rates.device)
+        # dynamic NTK: as if the base were multiplied by ratio ** (d / (d - 2))
         return rates * ratio ** (-2 * place / max(2 * len(rates) - 2, 1))
 
     def scaled(self, rates: Tensor) -> Tensor:

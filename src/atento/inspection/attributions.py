@@ -283,7 +283,7 @@ def _removed(reading: Reading, columns: Mapping[str, Sequence[bool]]) -> dict[st
         inputs[name] = inputs[name][:, kept]
     for name, of in reading.positions.items():
         removed = torch.tensor([not kept for kept in columns[of]], device=inputs[name].device).cumsum(dim=0)
-        inputs[name] = inputs[name] - removed[inputs[name]]
+        inputs[name] = inputs[name] - removed[inputs[name]]  # by what is removed before
     return inputs
 
 
@@ -342,7 +342,7 @@ def _through_decoder(encoded: Scores, own: Sequence[Scores], cross: Sequence[Sco
     for self_weights, source_weights in zip(own, cross, strict=True):
         mixed = _half_residual(self_weights)
         source, target = mixed @ source, mixed @ target
-        source, target = (source_weights @ encoded + source) / 2, target / 2
+        source, target = (source_weights @ encoded + source) / 2, target / 2  # with its residual
     return source, target
 
 

@@ -118,7 +118,7 @@ def _membership(words: Sequence[int | None], like: Tensor) -> Tensor:
 
 def _normed(norm: Any, part: Tensor, x: Tensor, constant: bool) -> Tensor:
     """The contribution of `part` to the norm of `x`."""
-    if isinstance(norm, nn.LayerNorm):
+    if isinstance(norm, nn.LayerNorm):  # an RMSNorm subtracts no mean
         part, deviation = part - part.mean(dim=-1, keepdim=True), x.var(dim=-1, unbiased=False, keepdim=True)
     else:
         deviation = x.square().mean(dim=-1, keepdim=True)

@@ -210,7 +210,7 @@ def _scaled_cross_entropy(
 
     Most of a gradient that has not been multiplied by it is below 6e-8, and so 0.
     """
-    rows = max(1, _rows_of_block(hidden, weight.shape[0]) // (hidden.dim() - 1))
+    rows = max(1, _rows_of_block(hidden, weight.shape[0]) // (hidden.dim() - 1))  # of each pass
     loss = nll = torch.zeros((), dtype=torch.float64, device=hidden.device)
     for h, y in zip(hidden.split(rows, dim=-2), targets.split(rows)):
         of_block = checkpoint(plain_cross_entropy, h, weight, y, smoothing, bias, r_drop, use_reentrant=False)

@@ -46,7 +46,7 @@ class Passages:
         for sentence in split_sentences(" ".join(words.split()) if _LINES.search(words) else words):
             pieces += [len(self.sentences), " "]
             self.sentences.append(sentence)
-        pieces[-1] = line[start + len(words) :]
+        pieces[-1] = line[start + len(words) :]  # what stands behind the last sentence
         return pieces
 
 

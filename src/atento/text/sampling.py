@@ -144,7 +144,7 @@ class Sampler:
     def _words(self, text: str) -> list[_Word]:
         """The words of a text as the tokenizer splits them, cached."""
         self._splits.parts = ()
-        self._splitter.encode(text, add_special_tokens=False)
+        self._splitter.encode(text, add_special_tokens=False)  # fills `self._splits.parts`
         words: list[_Word] = []
         parts: Sequence[tuple[str, list[int] | None]] = self._splits.parts
         for part, added in parts:

@@ -46,8 +46,8 @@ def _ends_sentence(line: str, start: int, punctuation: re.Match[str]) -> bool:
     if not before:
         return True
     word = before[-1].lstrip(_OPENING)
-    if len(word) == 1 and word.isupper():
+    if len(word) == 1 and word.isupper():  # an initial
         return False
-    if word.isdigit() and not line[start : punctuation.start() - len(word)].strip():
+    if word.isdigit() and not line[start : punctuation.start() - len(word)].strip():  # the number of an item
         return False
     return word.lower() not in _ABBREVIATIONS

@@ -287,7 +287,7 @@ class PlannedBatches:
         source_lengths, lengths = self.objective.lengths(self.stores.first)
         rows: list[int] = []
         tokens = 0
-        for row in np.lexsort((source_lengths, lengths)).tolist():
+        for row in np.lexsort((source_lengths, lengths)).tolist():  # by target length, then by source length
             if tokens + int(lengths[row]) > budget and rows:
                 yield self.objective.batch(self.stores.first, np.array(rows), Draw(self.seed, 0))
                 rows, tokens = [], 0

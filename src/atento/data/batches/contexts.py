@@ -155,7 +155,7 @@ def _cuts(
             f"the context in a window of {longest} tokens"
         )
     overlap = min(stride, room // 2)
-    starts = range(0, max(1, length - overlap), room - overlap)
+    starts = range(0, max(1, length - overlap), room - overlap)  # a window with nothing but the overlap is none
     if len(starts) > MAX_WINDOWS:
         raise DataError(
             f"{where(record)}: a context may have at most {MAX_WINDOWS:,} windows: its {length:,} tokens need "

@@ -115,7 +115,7 @@ class TextIndex:
             return None
         own = shingles(text, self.ngram)
         compared = [
-            (similarity(own, shingles(self._texts[candidate], self.ngram)), -candidate)
+            (similarity(own, shingles(self._texts[candidate], self.ngram)), -candidate)  # of equal ones the earlier
             for candidate in self._candidates.similar(own, hashes)
         ]
         best, first = max(compared, default=(0.0, 0))
@@ -167,7 +167,7 @@ def marked(
     index = TextIndex(threshold, ngram)
     signed: Iterable[tuple[tuple[int, str], Hashes | None]] = ((numbered, None) for numbered in texts)
     if workers is not None:
-        compared, read = tee(texts)
+        compared, read = tee(texts)  # workers read ahead
         signed = zip(compared, signatures((text for _, text in read), workers))
     for (number, text), hashes in signed:
         duplicate = index.find(text, number, hashes) if text.strip() else None
@@ -243,7 +243,7 @@ def seen_ngrams(train: Iterable[str], test: Sequence[str], ngram: int) -> list[i
     of_test: dict[tuple[str, ...], list[int]] = {}
     for number, text in enumerate(test):
         for words in shingles(text, ngram):
-            if len(words) == ngram:
+            if len(words) == ngram:  # a shorter text has shorter ones
                 of_test.setdefault(words, []).append(number)
     contained: set[int] = set()
     for text in train:

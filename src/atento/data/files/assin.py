@@ -77,9 +77,9 @@ class _Pairs:
             self.texts.append(text)
 
     def _end(self, tag: str) -> None:
-        if self.values is None:
+        if self.values is None:  # outside of a pair
             return
-        if self.depth:
+        if self.depth:  # in an element of the pair
             self.depth -= 1
             if not self.depth:
                 self.values[self.element] = "".join(self.texts).strip()

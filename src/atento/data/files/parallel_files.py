@@ -37,7 +37,7 @@ def _aligned(
     for number, (source_line, target_line) in enumerate(zip_longest(source_lines, target_lines), start=1):
         if source_line is None or target_line is None:
             longer = target_lines if source_line is None else source_lines
-            total = number + sum(1 for _ in longer)
+            total = number + sum(1 for _ in longer)  # to the end, for the message
             counts = (number - 1, total) if source_line is None else (total, number - 1)
             raise DataError(
                 f"{source} has {counts[0]} lines and {target} has {counts[1]}, and line N of one must correspond to "

@@ -308,6 +308,7 @@ def _not_utf8(raw: bytes, name: str, number: int, start: int, at: int) -> DataEr
     if encoding is None and _has_utf8_letters(raw):
         guess = "; the rest of the line is UTF-8, so the text is damaged here"
     else:
+        # where WINDOWS-1252 has quotes and dashes, ISO-8859-1 has control characters
         encoding = encoding or ("WINDOWS-1252" if any(0x80 <= byte < 0xA0 for byte in raw) else "ISO-8859-1")
         guess = f"; it looks like {encoding}{_convert(encoding)}"
     return DataError(f"{name}:{number}: not UTF-8: byte 0x{raw[at]:02x} at byte {start + at} of the file{guess}")

@@ -65,10 +65,10 @@ def _rows(sheet: Any, name: str, decimal: str) -> Iterator[tuple[int, list[str]]
         if number > _ROWS:
             raise DataError(f"{name}: has a row beyond {_ROWS:,}, the last of a sheet")
         cells = [_text(value, decimal) for value in row]
-        while cells and not cells[-1] and len(cells) > width:
+        while cells and not cells[-1] and len(cells) > width:  # cells behind the table
             cells.pop()
         if any(cells):
-            width = width or len(cells)
+            width = width or len(cells)  # that of the first row
             yield number, cells + [""] * (width - len(cells))
 
 

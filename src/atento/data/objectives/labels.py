@@ -198,7 +198,7 @@ def labels(preparation: Preparation, config: ObjectiveConfig) -> PlannedBatches:
     weights: tuple[float, ...] = ()
     if config.class_weights == "balanced" and not preparation.held_out:
         counts = np.bincount(numbers, minlength=len(head.labels))
-        weights = tuple((len(numbers) / (len(head.labels) * np.maximum(counts, 1))).tolist())
+        weights = tuple((len(numbers) / (len(head.labels) * np.maximum(counts, 1))).tolist())  # 1 where all are equal
     return labelled_texts(preparation, config, head, {"label": Ragged([[number] for number in numbers])}, weights)
 
 

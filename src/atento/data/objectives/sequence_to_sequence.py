@@ -85,7 +85,7 @@ def sequence_to_sequence(preparation: Preparation, config: ObjectiveConfig) -> P
     def encode(epoch: int) -> Store:
         encoded = []
         for side, texts in enumerate((sources, targets)):
-            draw = seed + 1_000_003 * (2 * epoch + side)
+            draw = seed + 1_000_003 * (2 * epoch + side)  # each epoch and side draws apart
             chosen, dropout = [texts[row] for row in rows], recipe.training.subword_dropout
             encoded.append(
                 targets_of(network, tokenizer, chosen, dropout=dropout, seed=draw)

@@ -122,7 +122,7 @@ def _encoded(tokenizer: Tokenizer, network: NetworkConfig, sentence: Sequence[st
     starts: dict[int, int] = {}
     for position, word in enumerate(encoded.word_ids):
         if word is not None:
-            starts.setdefault(word, position)
+            starts.setdefault(word, position)  # the first piece of a word
     return Pieces(encoded.ids, [starts[word] for word in range(len(sentence))], encoded.words)
 
 

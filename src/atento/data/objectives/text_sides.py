@@ -49,7 +49,7 @@ class Sides:
         inputs, lengths, extras = side_inputs(store, rows, self.network)
         if "value" in store:
             extras[self.kind] = torch.from_numpy(np.concatenate([store["value"][row] for row in rows.tolist()]))
-        labels = {self.kind: torch.zeros(len(rows), dtype=torch.long)}
+        labels = {self.kind: torch.zeros(len(rows), dtype=torch.long)}  # only counts the pairs
         settings = {self.kind: replace(self.settings, pieces=pieces)}
         return Batch(inputs, labels, extras=extras, lengths=lengths, settings=settings)
 

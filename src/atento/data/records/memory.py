@@ -64,7 +64,7 @@ def with_optional(data: MemoryRecords, fields: Sequence[Field]) -> tuple[MemoryR
 def _fields_of(record: Sequence[Any], fields: Sequence[Field]) -> tuple[Field, ...]:
     """Return the fields of a tuple: all required ones, and as many optional ones as it has, of the kinds it has."""
     optional = [field for field in fields if field.optional]
-    for left_out in combinations(optional, max(0, len(fields) - len(record))):
+    for left_out in combinations(optional, max(0, len(fields) - len(record))):  # what it may lack
         chosen = tuple(field for field in fields if field not in left_out)
         numbers = [isinstance(value, Real) == (field.kind == "number") for field, value in zip(chosen, record)]
         if len(chosen) == len(record) and (all(numbers) or len(optional) < 2):

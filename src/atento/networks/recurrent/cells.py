@@ -203,7 +203,7 @@ def reset_recurrent(network: nn.Module, d_model: int) -> None:
         if "embedding" in name or name == "heads.vocabulary.output.weight":
             nn.init.normal_(parameter, std=d_model**-0.5)
         elif ".weight_hh_" in name:
-            for gate in parameter.split(parameter.shape[1]):
+            for gate in parameter.split(parameter.shape[1]):  # a gate each
                 nn.init.orthogonal_(gate)
         elif parameter.dim() > 1:
             nn.init.uniform_(parameter, -(d_model**-0.5), d_model**-0.5)
@@ -212,4 +212,4 @@ def reset_recurrent(network: nn.Module, d_model: int) -> None:
     for layer in network.modules():
         if isinstance(layer, nn.LSTM):
             for weights in layer.all_weights:
-                weights[2][layer.hidden_size : 2 * layer.hidden_size] = 1.0
+                weights[2][layer.hidden_size : 2 * layer.hidden_size] = 1.0  # one bias of gate f

@@ -220,5 +220,5 @@ class Stack(nn.Module):
             if isinstance(block.cross_attention, MultiHeadAttention):
                 block_state.cross_attention = block.cross_attention.key_values(memory)
         real = None if token_mask is None or bool(token_mask.all()) else padding(token_mask)
-        state.memory_mask = lower(real, 1, memory.shape[1], memory.device)
+        state.memory_mask = lower(real, 1, memory.shape[1], memory.device)  # the same for all queries
         return state

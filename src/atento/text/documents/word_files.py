@@ -57,7 +57,7 @@ class WordDocument:
                 content = old.read(part)
                 if part.filename in self.parts:
                     content = joined(self.parts[part.filename], rest).encode("utf-8")
-                new.writestr(part, content, part.compress_type)
+                new.writestr(part, content, part.compress_type)  # with the name, time and flags of the old one
         return out.getvalue()
 
 

@@ -59,7 +59,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     at = 0
     while at < len(data):
         key, at = _varint(data, at)
-        coding = key & 7
+        coding = key & 7  # 0: a varint, 1 and 5: of 8 and 4 bytes, 2: behind its size
         if coding == 0:
             value: int | bytes
             value, at = _varint(data, at)
