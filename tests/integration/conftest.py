@@ -127,13 +127,14 @@ class ForkServer:
         record: Path | None = None,
         fault: str | None = None,
         test: str | None = None,
+        program: str | None = None,
         lasting: bool = False,
         **details: Any,
     ) -> Running:
         """Start a command, or a function of a test. `record` gets every training batch.
 
-        `fault`: a name of `forkserver.FAULTS`. `test`: module:function, with `details` as its arguments. `lasting`: it
-        is a service, which may run for long.
+        `fault`: a name of `forkserver.FAULTS`. `test`: module:function, with `details` as its arguments. `program`:
+        what runs instead, as `python -c` would. `lasting`: it is a service, which may run for long.
         """
         self.count += 1
         place = self.scratch / str(self.count)
@@ -156,6 +157,7 @@ class ForkServer:
             "record": record and str(record),
             "fault": fault,
             "test": test,
+            "program": program,
             "lasting": lasting,
             "details": details,
         }

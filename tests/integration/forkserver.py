@@ -34,11 +34,9 @@ from typing import Any
 import replica_faults
 
 FAILED_TO_START = 99
-# What commands import that translate, draw, explain themselves or look at the hub: 7, 250, 20 and 100 ms.
-LATE = (
-    *("atento.text.documents", "matplotlib.figure", "matplotlib.backends.backend_agg"),
-    *("rich._emoji_codes", "huggingface_hub.hf_api"),
-)
+# What commands import that translate, draw or explain themselves: 7, 250 and 20 ms. What reads the environment when it
+# is imported, such as `huggingface_hub`, may not be here.
+LATE = ("atento.text.documents", "matplotlib.figure", "matplotlib.backends.backend_agg", "rich._emoji_codes")
 # Modules that have a process of their own, but for that of chat templates, whose memory has a limit.
 FORKED = (
     *("atento_serve.engine.", "atento_serve.studio.", "atento.runs.search.", "atento.convert."),
@@ -204,6 +202,8 @@ def run(request: dict[str, Any]) -> int:
             }
             function = getattr(importlib.import_module(module), name)
             return outcome(lambda: getattr(function, "__wrapped__", function)(**arguments))
+        if request["program"]:
+            return outcome(lambda: exec(request["program"], {"__name__": "__main__"}))
         from atento.cli.main import main as command
 
         return outcome(command)

@@ -45,7 +45,7 @@ def test_terms_stand_in_the_place_of_the_usual_word(model: Model) -> None:
     assert plain[0] == "O gato pulou alto"
     assert kept == ["O bichano pulou alto", "", plain[2].replace("gato", "bichano"), plain[3]]
     assert model.translate(LINES[0], glossary=glossary, greedy=True) == kept[0]
-    lines = [pair.source for pair in write("train", 40, 9)]
+    lines = [pair.source for pair in write("train", 16, 9)]
     terms = {
         "cat": "bichano",
         "dog": "cachorro",

@@ -3,8 +3,6 @@
 import json
 import os
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 from typing import Protocol
 
@@ -85,23 +83,18 @@ def test_c16_older_weights_in(run: Command, released: Path, tmp_path: Path, shar
     assert all(torch.equal(again[name], value) for name, value in load_file(released / "model.safetensors").items())
 
 
-def test_c16_older_weights_of_a_hub_name(released: Path, tmp_path: Path) -> None:
+def test_c16_older_weights_of_a_hub_name(server: ForkServer, released: Path, tmp_path: Path) -> None:
     """From the hub's cache, offline: fetched weights that are of the older kind alone are found too."""
     cache = tmp_path / "hub" / "models--someone--small"
     (cache / "refs").mkdir(parents=True)
     (cache / "refs" / "main").write_text("0" * 40, encoding="utf-8")
     (cache / "snapshots").mkdir()
     older(released, cache / "snapshots" / ("0" * 40))
-    command = [sys.executable, "-c", "from atento.cli.main import main; main()", "convert", "someone/small"]
-    environment = {
-        **os.environ,
-        "HF_HUB_CACHE": str(tmp_path / "hub"),
-        "HF_HUB_OFFLINE": "1",
-    }  # read on import: not forked
-    done = subprocess.run(
-        [*command, "--to", "atento", "--out", tmp_path / "ours"], capture_output=True, text=True, env=environment
-    )
-    assert done.returncode == 0, done.stderr
+    offline = "from huggingface_hub import constants; "  # the environment has been read
+    offline += f"constants.HF_HUB_CACHE, constants.HF_HUB_OFFLINE = {str(tmp_path / 'hub')!r}, True; "
+    program = f"{offline}from atento.cli.main import main; main()"
+    done = server.run("convert", "someone/small", "--to", "atento", "--out", "ours", cwd=tmp_path, program=program)
+    assert done.status == 0, done.stderr
     found = atento.load(tmp_path / "ours")
     np.testing.assert_array_equal(found.embed("o gato"), atento.load(released).embed("o gato"))
 

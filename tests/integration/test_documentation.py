@@ -48,11 +48,11 @@ SMALLER = {
     "NETWORK__D_FF": "32",
     "NETWORK__N_HEADS": "2",
     "NETWORK__N_LAYERS": "1",
-    "TRAINING__STEPS": "8",
+    "TRAINING__STEPS": "4",
     "TRAINING__PRECISION": "float32",
     "TRAINING__BATCH_TOKENS": "120",
-    "TRAINING__VALIDATE_EVERY": "8",
-    "TRAINING__CHECKPOINT_EVERY": "4",
+    "TRAINING__VALIDATE_EVERY": "4",
+    "TRAINING__CHECKPOINT_EVERY": "2",
     "DECODING__MAX_NEW_TOKENS": "6",
 }
 HUB = {
@@ -90,14 +90,14 @@ def blocks(page: Path) -> list[Block]:
 
 
 def shortened(text: str) -> str:
-    """`training.steps=6000`, `"steps": 300` and `runs/a@2000` with steps divided by 500, at least 2; fewer pairs; of a
+    """`training.steps=6000`, `"steps": 300` and `runs/a@2000` with steps divided by 1000, at least 2; fewer pairs; of a
     search one trial, which is a process of its own.
     """
     fewer = re.sub(r'(write\("\w+", |, )(?:\d+_000|\d00)\)', r"\g<1>40)", text)
     fewer = re.sub(r"--trials \d+", "--trials 1", fewer)
     return re.sub(
         r"""(steps["']?\s*[=:]\s*|--steps |@(?=\d{3}))(\d+)""",  # and not ndcg@10
-        lambda found: f"{found[1]}{max(2, int(found[2]) // 500)}",
+        lambda found: f"{found[1]}{max(2, int(found[2]) // 1000)}",
         fewer,
     )
 
@@ -183,6 +183,8 @@ def environment(words: Sequence[str] = (), folder: Path = ROOT) -> dict[str, str
         for split, count in FEWER_PAIRS.items():
             if any(source.world for source in getattr(written.data, split)):
                 smaller[f"DATA__{split.upper()}__COUNT"] = count
+        if any(word.startswith("init.unfreeze") for word in words):
+            smaller["TRAINING__STEPS"] = "8"  # four stages of two updates
     return {f"ATENTO_{name}": value for name, value in smaller.items()}
 
 

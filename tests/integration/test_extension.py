@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,6 +41,7 @@ from atento.tasks.verb_table import VERBS
 from atento_lab.notes.table import ROWS, rows_named, run
 from atento_serve.api.decoding import names_of, option_fields
 from atento_serve.app import ROUTES
+from conftest import ForkServer
 from http_service import served
 
 ROOT = Path(__file__).parents[2]
@@ -245,15 +245,17 @@ def program(added: ModuleType) -> list[str]:
     return ["-c", f"{start}; from atento.cli.main import main; main()"]
 
 
-def test_the_command_atento_train_trains_the_task_and_says_what_comes_next(program: list[str], tmp_path: Path) -> None:
+def test_the_command_atento_train_trains_the_task_and_says_what_comes_next(
+    server: ForkServer, program: list[str], tmp_path: Path
+) -> None:
     """With the page's rows alone; it ended in a KeyError behind the last update."""
     for split, lines in (("train", sentences(0, 60)), ("valid", sentences(100, 4))):
         (tmp_path / f"{split}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     data = {"train": {"file": "train.txt"}, "valid": {"file": "valid.txt"}, "max_len": 16}
     (tmp_path / "order.yaml").write_text(json.dumps(RECIPE | {"data": data}), encoding="utf-8")
-    command = [sys.executable, *program, "train", "order.yaml", "training.steps=2", "--out", "first run"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    words = ["train", "order.yaml", "training.steps=2", "--out", "first run"]
+    done = server.run(*words, cwd=tmp_path, program=program[1])
+    assert done.status == 0, done.stderr
     assert done.stderr.splitlines()[-3:] == [
         "next:",
         "  atento order 'first run' FILE",

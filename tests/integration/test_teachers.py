@@ -201,7 +201,7 @@ def test_the_sources_of_a_mixture_have_their_own_records(teachers: list[Path], t
     sources = [{"file": f"{name}.tsv", "text": "text", "label": "label"} for name in ("one", "two")]
     data = {"folder": str(tmp_path), "train": sources, "mixing": {"kind": "weights", "weights": [1, 3]}}
     itself = {"model": str(teachers[1]), "weight": 1.0}
-    given = recipe(data=data, init=str(teachers[1]), teacher=itself, training=ONCE)
+    given = recipe(data=data, init=str(teachers[1]), teacher=itself, training=ONCE | {"batch_tokens": 200})
     run = atento.train(given, out=tmp_path / "run", threads=1).folder
     log = (run / "train.log").read_text()
     assert "outputs for 5 records, 5 computed" in log and "outputs for 7 records, 7 computed" in log
