@@ -103,6 +103,7 @@ class _Trained(_Texts):
         self.model_ = load(run.folder, self.device)
         self._is_kept = self.folder is not None
         if not self._is_kept:
+            # without `folder`, the run lives as long as the model
             weakref.finalize(self.model_, rmtree, made, ignore_errors=True)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -232,7 +233,7 @@ def _rows(X: Inputs) -> list[dict[str, object]]:
     if isinstance(X, str) or not (is_frame(X) or isinstance(X, Sequence | np.ndarray) or hasattr(X, "__array__")):
         raise TypeError(f"X must be texts, or pairs of texts: got {type(X).__name__}")
     table: Column = np.asarray(X, dtype=object)
-    table = table[:, None] if table.ndim == 1 else table
+    table = table[:, None] if table.ndim == 1 else table  # (N,1)
     if table.ndim != 2 or table.shape[1] not in (1, 2):
         raise ValueError(f"X must have one column of texts, or two of pairs: got the shape {table.shape}")
     rows = table.tolist()

@@ -94,6 +94,7 @@ def application(
         studio_routes.add_routes(app, service, studio)
 
     async def docs(_: Request) -> Response:
+        # names of models are not for those without a key
         page = routes_page(app.openapi(), [] if service.clients.has_keys else list(service.models))
         return HTMLResponse(page, headers={"Content-Security-Policy": POLICY})
 
@@ -102,6 +103,7 @@ def application(
         app.add_middleware(
             CORSMiddleware, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=["*"]
         )
+    # outermost: it also sees errors of the rest
     return Observed(app, service.limits, service.metrics, service.log, tracing, hosts)
 
 

@@ -299,7 +299,7 @@ def _models(words: list[str], languages: list[str], options: dict[str, Any]) -> 
         if name in models:
             raise UsageError(f"each model needs a name of its own: {name!r} is given twice; write NAME=MODEL")
         models[name] = ModelSettings(name, path, languages=pairs.pop(name, None), **options)
-    if pairs:
+    if pairs:  # what no model took
         raise UsageError(f"--languages names no model {next(iter(pairs))!r}: there are {', '.join(models)}")
     return models
 

@@ -62,14 +62,15 @@ async def answer_until(
     servers = [(_Server(_config(app, service)), bound)]
     if settings.admin_socket is not None:
         servers.append((_Server(_config(admin_application(service), service)), _unix_socket(settings.admin_socket)))
-    running = [asyncio.ensure_future(server.serve(sockets=[sock])) for server, sock in servers]
+    running = [asyncio.ensure_future(server.serve(sockets=[sock])) for server, sock in servers]  # both run in this loop
     while not all(server.started for server, _ in servers):
         await asyncio.sleep(0.005)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     settings.ready(f"http://{host}:{bound.getsockname()[1]}")
     stopped = asyncio.ensure_future(stop.wait())
+    # a server that ends by itself stops the service too
     await asyncio.wait({stopped, *running}, return_when=asyncio.FIRST_COMPLETED)
-    service.stopping = True
+    service.stopping = True  # new requests are refused; those that run go on
     began = time.monotonic()
     service.log.event("stopping", requests=service.metrics.running)
     while service.metrics.running and time.monotonic() - began < limits.drain_seconds:
@@ -78,6 +79,7 @@ async def answer_until(
         server.should_exit = True
     await asyncio.gather(*running)
     exported = tracing is None or await asyncio.to_thread(tracing.close)
+    # requests that the drain did not wait for
     seconds, cut = round(time.monotonic() - began, 3), service.metrics.running or None
     service.log.event("stopped", seconds=seconds, cut=cut, spans_lost=None if exported else True)
     if settings.admin_socket is not None:

@@ -40,12 +40,12 @@ class BlockServer:
             with _noted_warnings() as noted:
                 loaded = load(options["model"], device=options["device"], precision=options["precision"])
                 work.ready(loaded)
-            self._requests.reply(Answer(warnings=noted))
+            self._requests.reply(Answer(warnings=noted))  # "the model is loaded": the first reply has no content
             for block, raw in self._requests.blocks():
-                bad: list[str] | None = [] if options.get("skip_bad") else None
+                bad: list[str] | None = [] if options.get("skip_bad") else None  # None: a bad line ends the command
                 lines = reader.lines(block, raw, bad, work.check)
                 with _noted_warnings() as noted, _captured() as written:
-                    work.answer(loaded, lines, block.row, bad)
+                    work.answer(loaded, lines, block.row, bad)  # draws follow the number of its first row in the file
                 self._requests.reply(Answer(written.getvalue(), bad or [], noted))
 
 

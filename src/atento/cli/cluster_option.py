@@ -89,8 +89,10 @@ def with_cluster(command: Callable[..., None], usual: str | None = None) -> Call
             command(cluster=None, **options)
             return
         if own_out:
+            # the command itself writes to standard output, which a worker captures
             values["out"], options["out"] = options["out"], None
         check_cluster(values["cluster"])
+        # the options with which each worker calls the command
         command(cluster=Launch(command.__name__, options, **values), **options)
 
     return with_signature(command, run, parameters)

@@ -143,7 +143,7 @@ class Launch:
         from atento.scale.run_blocks import BlockRun
 
         total = sum(block.lines for block in output.blocks)
-        left = sum(block.lines for block in todo)
+        left = sum(block.lines for block in todo)  # less, where a stopped run goes on
         heard = _Warnings()
         version = source.version()
         with Progress(self.command) as bar:
@@ -159,7 +159,7 @@ class Launch:
             with self._workers(len(todo), source, model_path) as (count, start):
                 blocks = _with_bytes(todo, source)
                 BlockRun(count, start, done, heard.repeat, lambda text: progress(f"warning: {text}")).run(blocks)
-        if source.version() != version:
+        if source.version() != version:  # the planned places of lines are those of the old content
             raise AtentoError(f"{source.shown} has changed while it was read: delete {self.folder} and begin again")
 
     @contextmanager

@@ -33,6 +33,7 @@ def _flag(name: str, kind: Any, option: Option) -> object:
     about: dict[str, Any] = {"help": option.help, "rich_help_panel": option.panel}
     flag = f"--{name.replace('_', '-')}"
     if kind is bool:
+        # the contrary of these is another strategy, not a flag
         pair = flag if name in ("greedy", "sample") else f"{flag}/--no-{flag.removeprefix('--')}"
         return Annotated[bool | None, typer.Option(pair, **about)]
     if get_origin(kind) is Literal:
@@ -104,6 +105,7 @@ def _chosen(flags: dict[str, object]) -> dict[str, object]:
         ("--beam", "beam" in options),
         ("--length-penalty", "length_penalty" in options),
     ):
+        # `mbr` may search its candidates and draw the evidence
         if is_set and draws and not (flag != "--greedy" and "mbr" in options):
             raise UsageError(f"{flag} and {draws[0]} exclude each other: one searches, the other samples")
     for name in ("mbr", "exact"):

@@ -29,9 +29,10 @@ def sentence(error: Exception) -> str:
         return f"{usage_error.option_name} {needs}"
     if kind == "BadParameter" and usage_error.param is not None:
         return f"{_name(usage_error.param)}{_origin(usage_error)} {_rule(usage_error)}"
+    # click's own words, with or without its guess
     named = re.match(r"No such command ['\"](.*?)['\"]\.(?: Did you mean|$)", usage_error.message)
     if named and context is not None:
-        meant, known = COMMANDS.get(named[1]), list(context.command.commands)
+        meant, known = COMMANDS.get(named[1]), list(context.command.commands)  # what other tools call it
         hint = nearest(named[1], known)
         hint = hint if meant not in known else f"; did you mean {meant!r}?{hint[hint.index(' Known:') :]}"
         return f"unknown command {named[1]!r}{hint}"

@@ -125,7 +125,7 @@ def with_options(**texts: str | None) -> Callable[[Callable[..., None]], Callabl
         shared = parameters.pop(place)
         fields = [
             _parameter(options, name, texts.get(name))
-            for options in shared.annotation.__mro__[:-1]
+            for options in shared.annotation.__mro__[:-1]  # the class, then its bases; without `object`
             for name in options.__annotations__
             if name not in texts or texts[name] is not None
         ]

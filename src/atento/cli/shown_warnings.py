@@ -38,7 +38,7 @@ def warnings_as_lines() -> Iterator[None]:
 
     with warnings.catch_warnings():
         default_show = warnings.showwarning
-        warnings.simplefilter("always", AtentoWarning)
+        warnings.simplefilter("always", AtentoWarning)  # Python shows an equal warning once a place otherwise
         warnings.showwarning = show
         yield
     if len(long) > 1:

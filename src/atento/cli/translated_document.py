@@ -49,7 +49,7 @@ def translate_document(
     elif ending == ".docx" and sys.stdout.isatty():
         raise UsageError("--out FILE.docx: a terminal shows no Word documents")
     with open_binary(Path(file), file) as stream:
-        document = read_document(stream.read(MOST + 1), file)
+        document = read_document(stream.read(MOST + 1), file)  # one more shows that it is too large
     work = DocumentSentences(document)
     with shared.loaded(model) as loaded, show_batches("translate"):
         outputs = [rows[0].text for rows in loaded.translations(work.sentences, **{"protect": True, **options})]

@@ -266,7 +266,7 @@ class DataConfig:
             raise RecipeError(f"`data.max_answer` must be at least 1: got {self.max_answer}")
         if self.held_out < 0:
             raise RecipeError(f"`data.held_out` must be at least 0: got {self.held_out}")
-        if self.folds == 1 or not min(1, self.folds) <= self.fold <= max(0, self.folds):
+        if self.folds == 1 or not min(1, self.folds) <= self.fold <= max(0, self.folds):  # 0 of 0: no folds
             raise RecipeError(
                 f"`data.fold` must lie in 1 to `data.folds`, which is at least 2: got {self.fold} of {self.folds}"
             )

@@ -48,12 +48,14 @@ def squad(predictions: Sequence[str], references: Answers, *, language: str = "e
         answer_text = normalized(prediction, articles)
         right = [normalized(answer, articles) for answer in answers]
         if version == "2.0":
+            # as the official script: what is empty without articles is no answer
             right = [answer for answer in right if answer] or [""]
         elif not any(answers):
             raise UsageError(f"question {number} has no answer: version 1.1 has no such questions, 2.0 has")
         exact = float(answer_text in right)
         overlap = max(_f1(answer_text, answer, version) for answer in right)
         answerable = float(any(answers))
+        # sums, so that a bootstrap sample can be added up: all, then those with an answer
         rows.append([exact, overlap, 1.0, exact * answerable, overlap * answerable, answerable])
     total = summed(rows)
     parts = {"exact_match": 100 * total[0] / total[2], "f1": 100 * total[1] / total[2]}

@@ -41,8 +41,8 @@ def calibration_error(predictions: Sequence[tuple[str, float]], references: Sequ
     for number, ((_, probability), label, right) in enumerate(zip(predictions, names, answers), 1):
         if not 0 <= probability <= 1:
             raise UsageError(f"the probability of prediction {number} must lie between 0 and 1: got {probability}")
-        row = [0.0] * (3 * bins)
-        first = 3 * max(0, math.ceil(probability * bins) - 1)
+        row = [0.0] * (3 * bins)  # of each bin: examples, right ones, sum of probabilities
+        first = 3 * max(0, math.ceil(probability * bins) - 1)  # 0 belongs to the first bin
         row[first : first + 3] = [1.0, float(label == right), probability]
         rows.append(row)
     total = summed(rows)

@@ -37,6 +37,7 @@ def averaged(total: Sequence[float], average: str) -> tuple[float, float, float]
     "weighted" weights each label by how often it is expected.
     """
     width = len(total) // 3
+    # of each label: right, predicted, expected
     counts = list(zip(total[:width], total[width : 2 * width], total[2 * width :]))
     if average == "micro":
         return precision_recall_f1(*(sum(column) for column in zip(*counts))) if counts else (0.0, 0.0, 0.0)
@@ -45,7 +46,7 @@ def averaged(total: Sequence[float], average: str) -> tuple[float, float, float]
     total_weight = sum(weights)
     if not total_weight:
         return 0.0, 0.0, 0.0
-    sides = zip(*(precision_recall_f1(*triple) for triple in present))
+    sides = zip(*(precision_recall_f1(*triple) for triple in present))  # the columns: precision, recall, F1
     precision, recall, f1 = (sum(w * value for w, value in zip(weights, side)) / total_weight for side in sides)
     return precision, recall, f1
 
@@ -78,11 +79,11 @@ def label_parts(total: Sequence[float], labels: Sequence[str], *, sides: bool = 
     names = ("precision", "recall", "f1") if sides else ("f1",)
     parts: dict[str, float] = {}
     for average in AVERAGES:
-        values = averaged(total, average)[-len(names) :]
+        values = averaged(total, average)[-len(names) :]  # F1 is the last of the three
         parts |= {f"{name}_{average}": value for name, value in zip(names, values)}
     width = len(labels)
     for column, label in enumerate(labels):
-        counts = total[column::width]
+        counts = total[column::width]  # right, predicted, expected
         values = precision_recall_f1(*counts)[-len(names) :]
         parts |= {f"{name}[{label}]": value for name, value in zip(names, values)}
         if sides:

@@ -150,9 +150,11 @@ def clipped_matches_with_mean(ngrams: NGrams, weights: Floats, left_out: Floats)
     Returns:
         The matches (U), and the number of n-grams of the mean (U), both 0 if no weight is left.
     """
-    remaining = weights.sum() - left_out
+    remaining = weights.sum() - left_out  # (U): the sum of the other weights
     share = np.divide(1.0, remaining, out=np.zeros_like(remaining), where=remaining > 0)
+    # (kinds): the weighted sum of the counts
     mass = np.bincount(ngrams.gram, weights=weights[ngrams.text] * ngrams.count, minlength=ngrams.kinds)
+    # for each n-gram of each text, without that text
     mean = (mass[ngrams.gram] - left_out[ngrams.text] * ngrams.count) * share[ngrams.text]
     common = np.minimum(ngrams.count, np.maximum(mean, 0.0))
     matches = np.bincount(ngrams.text, weights=common, minlength=len(weights))

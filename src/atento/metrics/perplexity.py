@@ -27,7 +27,7 @@ def perplexity(log_probs: Sequence[float], counts: Sequence[int]) -> Score:
         raise UsageError(f"each text needs its number of tokens: got {len(log_probs)} texts and {len(counts)} counts")
     rows = []
     for number, (log_prob, count) in enumerate(zip(log_probs, counts), 1):
-        if not log_prob <= 0:
+        if not log_prob <= 0:  # also NaN
             raise UsageError(f"the log-probability of text {number} must not be above 0: got {log_prob}")
         if count < 0 or (count == 0 and log_prob < 0):
             raise UsageError(f"the number of tokens of text {number} is not valid: got {count}")

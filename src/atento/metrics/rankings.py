@@ -107,12 +107,14 @@ def _by_query(predictions: Sequence[float | None], references: Sequence[Judgemen
         documents = queries.setdefault(query, {})
         if document in documents:
             raise UsageError(f"query {query!r} has the document {document[:40]!r} twice")
+        # trec_eval keeps scores in single precision, where more are equal
         documents[document] = None if score is None else float(np.float32(score)), max(0.0, grade or 0.0)
     if not any(grade > 0 for documents in queries.values() for _, grade in documents.values()):
         raise UsageError("no document is right: a grade must be above 0")
     ranked = []
     for documents in queries.values():
         found = [(score, name, grade) for name, (score, grade) in documents.items() if score is not None]
+        # trec_eval's order of equal scores: the larger name first
         found.sort(reverse=True, key=lambda document: (document[0], document[1].encode()))
         right = [grade for _, grade in documents.values() if grade > 0]
         ranked.append(([grade for _, _, grade in found], right))

@@ -67,6 +67,7 @@ def retrieval_of_vectors(
         )
     if not all(np.isfinite(side).all() for side in sides):
         raise UsageError("vectors must be finite: got NaN or infinity")
+    # a vector of zeros has the cosine 0
     first, second = (side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-30) for side in sides)
     answers = _relevant(relevant, len(first), len(second))
     block, ranks = max(1, _BLOCK // len(second)), []

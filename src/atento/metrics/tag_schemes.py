@@ -82,10 +82,11 @@ def respelled(sentences: Sequence[Sequence[str]]) -> tuple[list[tuple[str, ...]]
     kept = [tuple(tags) for tags in sentences]
     written = list(dict.fromkeys(tag for tags in kept for tag in tags))
     matches = [_WRITTEN.fullmatch(tag) for tag in written]
+    # match[0]: O, which has no prefix
     prefixes = {(match[1] or match[0]).upper() for match in matches if match is not None}
     if None in matches or "B" not in prefixes or not any(prefixes <= set(known) for known in _KNOWN):
         return kept, None
-    middle = {"M": "I", "W": "S"}
+    middle = {"M": "I", "W": "S"}  # BMES and BMEW -> BIOES
     new = {}
     for tag, match in zip(written, matches):
         assert match is not None
@@ -140,6 +141,7 @@ def converted(tags: Sequence[str], scheme: str) -> tuple[str, ...]:
     end_before, type_before = 0, ""
     for kind, start, end in entities(tags):
         prefixes = ["I"] * (end - start)
+        # IOB1 needs B only where one entity touches another of its type
         if scheme != "IOB1" or (start == end_before and start and kind == type_before):
             prefixes[0] = "B"
         if scheme in ("BIOES", "BILOU"):

@@ -31,7 +31,7 @@ def entity_f1(
         UsageError: unequal lengths, nothing to score, a tag of another form, or an option is not valid.
     """
     sides = _checked(predictions, references)
-    ours, theirs = ([set(entities(tags, scheme)) for tags in side] for side in sides)
+    ours, theirs = ([set(entities(tags, scheme)) for tags in side] for side in sides)  # (type, start, end)
     kinds = sorted({span[0] for side in (ours, theirs) for spans in side for span in spans})
     matches = ((_kinds(a & b), _kinds(a), _kinds(b)) for a, b in zip(ours, theirs))
     rows = count_rows(matches, kinds)

@@ -63,6 +63,7 @@ def f1_bleu_rouge(
     first = bleu(predictions, references)
     second = rouge(predictions, references, tokenize=tokenize, stem=stem)
     recall = PARTS.index("rouge1_recall")
+    # the numbers of BLEU, then of ROUGE, then 1 a text
     rows = [[*ours, row[recall], 1.0] for ours, row in zip(first.segments, second.segments)]
     width = len(rows[0]) - 2
 
@@ -70,6 +71,7 @@ def f1_bleu_rouge(
         return harmonic_mean(first.combine(total[:width]), 100 * total[width] / total[width + 1])
 
     def single(row: list[float]) -> float:
+        # BLEU of one sentence is smoothed
         return harmonic_mean((first.single or first.combine)(row[:width]), 100 * row[width])
 
     parts = {"bleu": first.value, "rouge1_recall": second.parts["rouge1_recall"]}

@@ -61,14 +61,14 @@ class NGramUtility:
 
     def __call__(self, candidates: list[str], evidence: list[str]) -> Floats:
         """The utility of each candidate with each piece of evidence, (N,M)."""
-        texts, rows, columns = _different(candidates, evidence)
+        texts, rows, columns = _different(candidates, evidence)  # equal texts are counted once; which of them each is
         orders = count_ngrams(self.tokens(texts), self.max_order)
         ours, row = np.unique(rows, return_inverse=True)
         theirs, column = np.unique(columns, return_inverse=True)
         matches = np.stack([clipped_matches(ngrams, ours, theirs) for ngrams in orders])
         totals = np.stack([ngrams.total for ngrams in orders]).astype(np.float64)
         values = np.empty(matches.shape[1:])
-        step = max(1, 200_000 // max(1, len(theirs)))
+        step = max(1, 200_000 // max(1, len(theirs)))  # for memory
         for begin in range(0, len(ours), step):
             part = slice(begin, begin + step)
             values[part] = self.score(matches[:, part], totals[:, ours[part], None], totals[:, None, theirs])

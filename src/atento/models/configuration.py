@@ -74,6 +74,7 @@ def network_config(config: Mapping[str, object], path: Path) -> NetworkConfig:
     network = _fitted(values, NetworkConfig, "network", path)
     for name in ("pad", "unk", "bos", "eos", "start", "mask"):
         value = getattr(network.ids, name)
+        # the others may stand on both sides
         limit = network.target_vocab_size if name == "start" else min(network.vocab_size, network.target_vocab_size)
         if value is not None and value >= limit:
             raise ModelError(f"{file}: network.ids.{name} must be below network.vocab_size: got {value} and {limit}")

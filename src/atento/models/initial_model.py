@@ -66,9 +66,9 @@ def with_embedding(recipe: Recipe, initial: ModelFiles | None, origins: Mapping[
     written = {key.split(".")[1] for key in origins if key.startswith("embedding.") and origins[key] != "default"}
     if theirs is None:
         config = ours
-    elif written <= set(PROMPTS):
+    elif written <= set(PROMPTS):  # prompts alone are added to what the model does
         config = replace(theirs, **{key: getattr(ours, key) for key in written})
-    else:
+    else:  # the recipe describes the vectors itself
         config = ours if "prompts" in written else replace(ours, prompts=theirs.prompts)
     if wrong := untrainable(config):
         raise UsageError(
@@ -212,8 +212,10 @@ def first_weights(network: Network, initial: ModelFiles, recipe: NetworkConfig) 
         if name in fresh or not (name.startswith((_HEADS, _POOLER, _PROJECTIONS)) or _is_above(name, network.config))
     }
     for name, value in fresh.items():
+        # only the output layer of a head depends on its labels
         output = name.startswith(heads_with_other_labels) and name.rpartition(".")[0].endswith(".out")
         resized = name.startswith(_MIX) and name in weights and weights[name].shape != value.shape
+        # a head, a pooler or a mix that is new begins as it was drawn
         if output or resized or (name not in weights and name.startswith((_HEADS, _POOLER, _MIX))):
             weights[name] = value
     files = replace(files, weights=weights)

@@ -167,14 +167,14 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
         UsageError, ModelError: there is nothing that can be loaded. CheckpointError: truncated or altered; names the
             file.
     """
-    found = path = find_model(model)
+    found = path = find_model(model)  # the path that names the model; `path`: where its network lies
     modules = sentence_folder(path)
     if modules is not None:
         path = modules.network
-    if (path / "state.json").exists():
+    if (path / "state.json").exists():  # a checkpoint of ours
         checkpoint = load_checkpoint(path)
         return ModelFiles(path, *without_adapters(*migrated(checkpoint.config, checkpoint.weights, str(path)), path))
-    named, is_adapter = not Path(model).exists(), (path / ADAPTER_CONFIG).exists()
+    named, is_adapter = not Path(model).exists(), (path / ADAPTER_CONFIG).exists()  # not a path: a name on the hub
     allowed: dict[str, Any] = {"allow_missing": allow_missing, "allow_unused": allow_unused}
     if is_adapter:
         base, theirs, network_settings, weights, load_report = read_peft(path, fetch=named, **allowed)
@@ -195,6 +195,7 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
     config = _translated(theirs, generation, path, modules, load_report)
     if is_adapter:
         config = with_ours(config, generation.network, path)
+    # an adapter may bring its own tokenizer
     return ModelFiles(path if has_tokenizer(path) else base, config, weights, load_report)
 
 

@@ -108,6 +108,7 @@ def read_peft(
 
 def _base_of(settings: Mapping[str, object], folder: Path, fetch: bool) -> Path:
     """The folder of an adapter's base model: its own, where a whole model is in it."""
+    # a whole model beside the adapter is its base
     if (folder / CONFIG).exists() and any(folder.glob("model*.safetensors")):
         return folder
     named = settings.get("base_model_name_or_path")
@@ -115,6 +116,7 @@ def _base_of(settings: Mapping[str, object], folder: Path, fetch: bool) -> Path:
         raise ModelError(
             f"{folder / ADAPTER_CONFIG}: `base_model_name_or_path` must name the base model: got {named!r}"
         )
+    # relative to the adapter, else to where we are
     local = next((path for path in (folder / named, Path(named)) if path.exists()), None)
     if local is None and settings.get("revision") not in (None, "main"):
         raise ModelError(
@@ -124,7 +126,7 @@ def _base_of(settings: Mapping[str, object], folder: Path, fetch: bool) -> Path:
     try:
         return find_model(local or named, fetch=fetch)
     except UsageError as error:
-        if local or fetch or "/" not in named:
+        if local or fetch or "/" not in named:  # found, or not a name on the hub
             raise
         raise UsageError(
             f"{folder / ADAPTER_CONFIG}: the base model {named} is not on this machine, and a folder fetches nothing: "
@@ -216,6 +218,7 @@ def save_adapter(run: str | Path, directory: str | Path, *, base: str | Path | N
     saved = {
         ("" if row.head else prefix) + name: part
         for row in rows
+        # the output matrix is the base's; heads and pooler were trained whole
         if row.ours.startswith(("heads.", "pooler.")) and row.ours != "heads.vocabulary.output.weight"
         for name, part in zip(row.theirs, row.split(checkpoint.weights[row.ours]))
     }
@@ -234,18 +237,21 @@ def _adapters(
     ranks: dict[str, int] = {}
     for row in rows:
         ours = row.ours.removesuffix(".weight")
+        # name -> (first row, rows) of our matrix, where it has an adapter
         parts = {part: span for part, span in parts_of(ours, network).items() if f"{ours}.adapters.{part}.b" in weights}
+        # each of their matrices, and the rows of ours that it is
         for name, (start, stop) in spans(row, weights) if parts else ():
             factors = []
             for part, (first, count) in parts.items():
-                low, high = max(first, start), min(first + count, stop)
+                low, high = max(first, start), min(first + count, stop)  # the rows of this part within theirs
                 if low < high:
-                    b = torch.zeros(stop - start, lora.rank)
+                    b = torch.zeros(stop - start, lora.rank)  # rows of theirs without the part stay 0
                     b[low - start : high - start] = weights[f"{ours}.adapters.{part}.b"][low - first : high - first]
                     factors.append((weights[f"{ours}.adapters.{part}.a"], b))
             if factors:
                 plain = prefix + name.removesuffix(".weight")
                 ranks[plain] = lora.rank * len(factors)
+                # one product of the stacked factors: B1·A1 + B2·A2 = [B1 B2]·[A1; A2]
                 tensors[f"{_PREFIX}{plain}.lora_A.weight"] = torch.cat([a for a, _ in factors]).contiguous()
                 tensors[f"{_PREFIX}{plain}.lora_B.weight"] = torch.cat([b for _, b in factors], dim=1).contiguous()
     return tensors, ranks
@@ -255,9 +261,10 @@ def _settings(
     lora: LoraConfig, ranks: Mapping[str, int], saved: list[str], base: str, family: Family, network: NetworkConfig
 ) -> dict[str, object]:
     """`adapter_config.json`: alpha grows with the rank, so that every matrix has the factor of the run."""
-    rank = Counter(ranks.values()).most_common(1)[0][0]
+    rank = Counter(ranks.values()).most_common(1)[0][0]  # the usual rank; others are patterns
     others = {name: own for name, own in ranks.items() if own != rank}
     kind = next((head.kind for head in network.heads if head.kind in _TASKS), None)
+    # of a network without a head that PEFT has a task for
     writes = {"decoder": "CAUSAL_LM", "encoder-decoder": "SEQ_2_SEQ_LM"}.get(network.architecture)
     modules = {family.bare(name).split(".")[0] for name in saved}
     return {

@@ -124,6 +124,7 @@ def to_encoder_decoder(reader: Encoder | Decoder, writer: Encoder | Decoder) -> 
                 f"the two networks must have the same `{name}`: got {reader_value!r} and {writer_value!r}"
             )
     reader_depth, writer_depth = reader.config.n_layers, writer.config.n_layers
+    # one table serves both sides
     same = reader is writer or torch.equal(reader.embedding.weight, writer.embedding.weight)
     config = changed(
         reader.config,
@@ -149,7 +150,7 @@ def to_encoder_decoder(reader: Encoder | Decoder, writer: Encoder | Decoder) -> 
         rows = config.max_len
         for name, tensor in half.items():
             is_table = name.startswith("inputs.positions.schemes.") and name.endswith(".weight")
-            shift = config.schemes[0].shift if config.schemes else 0
+            shift = config.schemes[0].shift if config.schemes else 0  # rows that stand before position 0
             weights[half_prefix + name] = tensor[: rows + shift] if is_table else tensor
         names |= {f"{half_prefix}inputs.": inputs, f"{half_prefix}stack.": stack}
     names |= {"reader.embedding.": "embedding.", "writer.heads.vocabulary.": "heads.vocabulary."}
@@ -245,6 +246,7 @@ def _build_with_weights(
     target_weights = network.state_dict()
     load_report = LoadReport()
     for name, value in weights.items():
+        # the longest prefix that fits
         start = next((old for old in sorted(names, key=len, reverse=True) if name.startswith(old)), "")
         target = names[start] + name.removeprefix(start) if start else name
         if (

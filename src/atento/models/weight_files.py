@@ -80,8 +80,10 @@ def in_types(
     for name, value in weights.items():
         dtype = stored.get(name, value.dtype)
         if value.is_floating_point() and dtype != value.dtype:
+            # the file has the narrower type: no loss on the way here
             if torch.promote_types(dtype, value.dtype) == value.dtype:
                 narrow = value.to(dtype)
+                # back, unless it was trained meanwhile
                 value = narrow if torch.equal(narrow.to(value.dtype), value) else value
             else:
                 narrowed.add((type_name(dtype), type_name(value.dtype)))

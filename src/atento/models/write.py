@@ -142,8 +142,10 @@ def write_model(
         AtentoError: it cannot be written; no partial folder remains.
     """
     network = network_config(config, directory)
+    # before the layout changes the network
     card = model_card(config, network, layout=layout, existing=files.get(CARD, b"").decode("utf-8", "replace"))
     if layout == "huggingface":
+        # layers behind the pooling are modules of sentence-transformers
         network, weights, dense = without_projections(network, weights)
         files = {**files, **dense}
         released, weights = release(network, weights)
@@ -159,6 +161,7 @@ def write_model(
         CARD: card.encode(),
     }
     with whole_folder(directory) as temporary:
+        # one level: names are `folder/name`
         for folder in sorted({name.rpartition("/")[0] for name in contents} - {""}):
             (temporary / folder).mkdir()
         with open_directory(temporary) as fd:

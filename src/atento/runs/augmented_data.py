@@ -71,6 +71,7 @@ def real_pairs(loaded: LoadedRecipe, tag: str) -> RealPairs:
         raise RecipeError(f"{loaded.origins['task']}: augment is for task {task}: got {recipe.task}")
     _check_tag(loaded, tag)
     files = iter(read_sources(recipe, "train", folder))
+    # a source may be several files
     train = [[next(files) for _ in range(count)] for count in files_by_source(recipe, "train", folder)]
     for part in chain(*train):
         for row, source in enumerate(part["source"]):

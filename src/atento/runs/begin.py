@@ -79,7 +79,7 @@ def _start(setup: Setup, run: Run) -> None:
     if setup.replica.size == 1:
         _check_disk(run)
     report_mixing(run.batches, setup.data.train, recipe, run.steps, setup.report)
-    run.journal.cut(0)
+    run.journal.cut(0)  # events of a start that ended before its first checkpoint
     if setup.branch is not None:
         check_network(setup.branch, setup.config, None if recipe.init is None else recipe.init.adapters)
         check_optimizer(setup.branch, recipe.training.optimizer)

@@ -56,6 +56,7 @@ def branch_point(name: str) -> BranchPoint:
     folder = Path(run) / "checkpoints"
     path: Path | None = folder / f"step-{int(step):08d}" if step.isdecimal() else None
     if not step.isdecimal():
+        # read only: the other run may be training
         path = (best if step == "best" else newest)(folder, rename_damaged=False)
     if path is None or not path.is_dir():
         steps = ", ".join(str(item.step) for item in reversed(list_checkpoints(folder))) or "none"

@@ -54,6 +54,7 @@ def fit_classifier(run: Run, config: ClassifierConfig) -> None:
         f"fitted in {time.monotonic() - read:.1f} s"
     )
     run.progress.step = 1
+    # the event of one update, for readers of the journal
     event = {"event": "train", "step": 1, "loss": nll, "nll": nll, "learning_rate": 0.0}
     run.journal.append(event | {"tokens_per_second": len(vectors) / max(1e-9, time.monotonic() - started)})
     validate(run)
@@ -84,7 +85,8 @@ def training_vectors(
         token_mask = token_mask_of(inputs)
         output = network(**inputs, project=False)
         of_batch = batch.labels[head.config.name]
-        labelled = of_batch >= 0
+        labelled = of_batch >= 0  # (B,) or (B,L): -1 has no label
+        # windows of one text become one vector
         of_texts = head.of_texts(head.pooled(output, token_mask), windows_of(batch, head.config.name))
         vectors.append(of_texts[labelled.to(device)].float().cpu().numpy())
         labels.append(of_batch[labelled].numpy())

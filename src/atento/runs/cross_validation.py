@@ -106,7 +106,7 @@ def cross_validate(
     if TASKS[loaded.task].outputs not in _LABELLED or not loaded.metrics:
         raise UsageError(f"folds are for labelled data with a metric: got task {loaded.task}")
     folder = Path("runs") / loaded.name if out is None else path_of(out, "out", "a folder")
-    if (folder / "run.json").exists():
+    if (folder / "run.json").exists():  # a run of the same recipe, not of its folds
         raise UsageError(f"{folder} holds a run; give another folder for the folds with --out")
     runs = []
     for fold in range(1, folds + 1):
@@ -117,6 +117,7 @@ def cross_validate(
         runs.append(train(recipe, with_fold, data=data, out=folder / f"fold-{fold}", **options))
     outputs, gold = [], []
     for run in runs:
+        # of all folds together: each record is scored once
         for line in read_plain_text(run.folder / OUTPUTS).splitlines():
             record = json.loads(line)
             outputs.append(record["output"])

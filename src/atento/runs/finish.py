@@ -113,6 +113,7 @@ def _average(setup: Setup, run: Run) -> None:
     def score(weights: dict[str, torch.Tensor]) -> float:
         """Return the validation score of other weights; the network's own are restored."""
         assert valid is not None
+        # cloned, for the tensors of a state are the network's own
         original = {key: value.clone() for key, value in network.state_dict().items()}
         network.load_state_dict(weights)
         scores = evaluate(network, setup.tokenizer, valid, setup.recipe)

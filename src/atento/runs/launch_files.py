@@ -170,7 +170,7 @@ def kubernetes(job: Job) -> str:
                   resources:
                     limits:
                       nvidia.com/gpu: {job.processes}"""
-        * job.gpus
+        * job.gpus  # without GPUs, nothing
     )
     return _JOBSET.format(
         nodes=job.nodes,

@@ -57,7 +57,7 @@ def network_of_run(
     recipe = loaded.recipe
     assert recipe.init is not None
     was, languages, ids = initial.network_config, languages_of(tokenizer.specials.ids), tokenizer.specials.ids
-    if begins and was.tokenizer_fingerprint is not None:
+    if begins and was.tokenizer_fingerprint is not None:  # a checkpoint of the run has its markers already
         own = tokenizer_of_run(loaded, Tokenizer.load(initial.path, markers=recipe.tokenizer.markers))
         network = network_to_dict(replace(was, tokenizer_fingerprint=own.fingerprint))
         initial = replace(initial, config=initial.config | {"network": network})
@@ -69,10 +69,11 @@ def network_of_run(
     config = fine_tuned(initial, recipe.network, tokenizer, recipe.init)
     if not _translates(loaded) or not config.reads_source:
         return initial, config
-    kept = None if was.writing is None else was.writing.first
+    kept = None if was.writing is None else was.writing.first  # the language it wrote before
     config = _at(loaded, _TARGET, lambda: writing_in(config, tokenizer, recipe.data.target_language, kept))
+    # the tokens that tell the model the language
     told: set[int | None] = {config.start_id, None if config.writing is None else config.writing.first}
-    if any(map(chooses_by_source, languages.values())):
+    if any(map(chooses_by_source, languages.values())):  # also the template of the source does
         told = {*tokenizer.template().ids()}
     if begins and languages and told.isdisjoint(ids[token] for token in languages.values()):
         report(f"warning: the model has {len(languages)} languages, and `{_TARGET}` names none of them")

@@ -59,7 +59,7 @@ class PositionTable:
         """Format one line for each position of a short table, or for each group of positions of a long one (means)."""
         lines = [f"{self.name} ({self.side}), {self.step:,} updates; {self.unreached} positions were never reached"]
         lines.append(f"{'positions':>11} {'updates':>9} {'tokens':>11} {'norm':>8}" + " moved by" * bool(self.moved))
-        size = max(1, -(-len(self.updates) // 32))
+        size = max(1, -(-len(self.updates) // 32))  # at most 32 lines
         for start in range(0, len(self.updates), size):
             rows = slice(start, start + size)
             last = min(start + size, len(self.updates)) - 1
@@ -135,11 +135,11 @@ def count_positions(
         for part in batches.parts(update):
             for side, positions_of_tokens in _real_positions(part.batch):
                 position_counts = torch.bincount(positions_of_tokens, minlength=positions)[:positions].numpy()
-                token_counts[side] = token_counts.get(side, 0) + position_counts
+                token_counts[side] = token_counts.get(side, 0) + position_counts  # later positions are cut off
         for side, position_counts in token_counts.items():
             none = np.zeros(positions, dtype=np.int64)
             updates, tokens = counts.get(side, (none, none))
-            counts[side] = updates + (position_counts > 0), tokens + position_counts
+            counts[side] = updates + (position_counts > 0), tokens + position_counts  # an update counts once a position
     return counts
 
 

@@ -103,7 +103,7 @@ def read_data(recipe: Recipe, folder: Path, report: Report, memory: Mapping[str,
     if label is not None:
         _report_warnings(doubtful_labels(train, label), report)
     if recipe.data.folds:
-        train, splits["test"] = _fold(train, recipe, label, report)
+        train, splits["test"] = _fold(train, recipe, label, report)  # each label in each fold, where records have one
     if recipe.data.held_out:
         train, splits["valid"] = _held_out(train, recipe, report)
     _report_warnings(without_difference(recipe.task, {**splits, "train": train}), report)
@@ -196,14 +196,16 @@ def network_for(recipe: Recipe, tokenizer: Tokenizer, train: Split) -> NetworkCo
             "`network.embedding.target_vocab_size` must be the tokenizer's: got "
             f"{written} and {tokenizer.target.vocab_size}; leave it out"
         )
+    # a vocabulary a side: two tables
     two = recipe.network.reads_source and tokenizer.target.vocab_size != tokenizer.vocab_size
-    start = next(iter(begin_of(tokenizer)), tokenizer.eos_id)
+    start = next(iter(begin_of(tokenizer)), tokenizer.eos_id)  # a tokenizer without BOS begins with EOS
     network = changed(
         recipe.network,
         vocab_size=tokenizer.vocab_size,
         embedding={"shared": False, "target_vocab_size": tokenizer.target.vocab_size} if two else {},
         ids={
             "pad": tokenizer.pad_id,
+            # a tokenizer of characters or bytes may have none
             "unk": tokenizer.eos_id if (unk := tokenizer.specials.get("unk")) is None else unk,
             "bos": start,
             "eos": tokenizer.eos_id,

@@ -51,11 +51,11 @@ def located(loaded: LoadedRecipe) -> Recipe:
     """Return the recipe with absolute paths, as the run folder stores it."""
     recipe, home = loaded.recipe, loaded.home
     data, tokenizer, init, teacher = recipe.data, recipe.tokenizer, recipe.init, recipe.teacher
-    if any(source.world is None for source in (*data.train, *data.valid, *data.test)):
+    if any(source.world is None for source in (*data.train, *data.valid, *data.test)):  # the micro-world has no files
         data = replace(data, folder=str(loaded.folder.resolve()))
     if tokenizer.path is not None:
         tokenizer = replace(tokenizer, path=str((home / tokenizer.path).resolve()))
-    if init is not None and (home / init.model).exists():
+    if init is not None and (home / init.model).exists():  # else a name on the hub, or a shipped model
         init = replace(init, model=str((home / init.model).resolve()))
     if teacher is not None:
         paths = [str((home / name).resolve()) if (home / name).exists() else name for name in teacher.model]

@@ -154,6 +154,7 @@ def read_run(folder: Path) -> RunRecord:
         runs = sorted(path.parent.name for path in folder.glob("*/run.json"))
         inner = f"; it has {counted(len(runs), 'run')}, such as {folder / runs[0]}" if runs else ""
         raise UsageError(f"{folder} is not a run{inner}")
+    # the recipe as it was: variables of this process do not change it
     recipe = load_recipe(folder / "recipe.yaml", environment={}).recipe
     journal = folder / "metrics.jsonl"
     events = read_journal(journal) if journal.exists() else []
@@ -175,10 +176,10 @@ def read_run(folder: Path) -> RunRecord:
         events=events,
         network=network,
         in_use=used,
-        checkpoints=[item.path.name for item in reversed(every)],
+        checkpoints=[item.path.name for item in reversed(every)],  # oldest first
         damaged=names,
         facts=read_facts(folder / "env.json"),
-        seconds=None if not every else _seconds(every[0].path),
+        seconds=None if not every else _seconds(every[0].path),  # of the newest
     )
 
 

@@ -91,14 +91,14 @@ def _nearest_words(train: Split) -> Predict:
     documents = [set(words_of(context)) for context in dict.fromkeys(train["context"])]
     frequency = Counter(word for document in documents for word in document)
     weight = {word: 1 + float(np.log((1 + len(documents)) / (1 + count))) for word, count in frequency.items()}
-    rare = 1 + float(np.log(1 + len(documents)))
+    rare = 1 + float(np.log(1 + len(documents)))  # of a word that no context has
 
     def answer(question: str, context: str) -> str:
         asked = set(words_of(question))
         sentences = split_sentences(context) or [context]
         near = max(sentences, key=lambda text: sum(weight.get(w, rare) for w in asked & set(words_of(text))))
         spans = [match.span() for match in re.finditer(_WORD, near)]
-        runs: list[list[tuple[int, int]]] = [[]]
+        runs: list[list[tuple[int, int]]] = [[]]  # runs of words between those of the question
         for begin, end in spans:
             if near[begin:end].lower() in asked:
                 runs.append([])

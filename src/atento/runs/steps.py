@@ -361,7 +361,7 @@ def open_run(setup: Setup) -> Run:
         for sentence in beyond_the_run(recipe.training, steps, validated=valid is not None):
             setup.report(f"warning: {sentence}")
     setup.loaded = with_warmup(setup.loaded, warmup_of(recipe.training, steps))
-    recipe = setup.recipe
+    recipe = setup.recipe  # with the warm-up
     journal = setup.folder / "metrics.jsonl" if setup.replica.main else Path(os.devnull)
     updater = Updater(network, recipe.training, str(setup.identity["precision"]), setup.trained, setup.replica)
     if recipe.training.compile:

@@ -48,8 +48,9 @@ class Teacher:
         """Return the outputs for records, arrays; those that the file lacks are computed and added to it."""
         known, started = read_vectors(self.file), time.monotonic()
         keys = [sha256(json.dumps(record).encode()).digest()[:16] for record in records]
+        # equal records are asked once
         missing = [(key, record) for key, record in dict(zip(keys, records)).items() if key not in known]
-        size = max(_LEAST, -(-len(missing) // _PARTS))
+        size = max(_LEAST, -(-len(missing) // _PARTS))  # each part writes the whole file anew, so there are few parts
         with warnings.catch_warnings(record=True) as caught:
             for start in range(0, len(missing), size):
                 part = missing[start : start + size]
@@ -103,6 +104,7 @@ class Teachers:
         read = [columns[name] for name in ("tokens", "text", "pair") if name in columns]
         records = read[0] if len(read) == 1 else list(zip(*read))
         rows = teacher.answers(records, partial(teacher_outputs.head_outputs, teacher.model, own), preparation.report)
+        # the labels as the network has them; a number has none
         order = [own.labels.index(name) for name in head.labels] or [0]
         return [row[:, order] for row in rows]
 
@@ -131,6 +133,7 @@ class Teachers:
 
             def write(records: Many, writer: Writer = writer) -> Many:
                 texts = ([one.text for one in best] for best in writer.write([source for _, source in records]))
+                # the cache holds arrays: texts as bytes of JSON
                 return [np.frombuffer(json.dumps(best).encode(), dtype=np.uint8) for best in texts]
 
             records = [(n_best, source) for source in split["source"]]
@@ -164,6 +167,7 @@ def load_teachers(setup: Setup) -> None:
                 loaded.network, loaded.tokenizer, loaded.config, loaded.path, loaded.words, requested=name
             )
             network, tokenizer = model.network.config, tokenizer_of(model)
+        # the network may have more rows than the tokenizer pieces
         tokenizer.pad_to(network.vocab_size, network.target_vocab_size)
         parts = [network_to_dict(network), tokenizer.fingerprint, *(model.config.get(key) for key in _READING)]
         fingerprint = fingerprint_of(model.network.state_dict(), json.dumps(parts, sort_keys=True))

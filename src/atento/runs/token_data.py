@@ -148,11 +148,11 @@ def make_store(
     if obstacle is not None:
         raise RecipeError(f"a token store {obstacle}")
     folder = store_folder(loaded)
-    new = NewFolder(folder, lambda: any(folder.glob("shard-*")))
+    new = NewFolder(folder, lambda: any(folder.glob("shard-*")))  # refused before a shard is written: nothing remains
     with RunLock(folder, "token store"), new:
         if force:
             for path in folder.iterdir():
-                if path.name != ".lock":
+                if path.name != ".lock":  # which this process holds
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
         tokenizer, origin = _tokenizer(loaded, folder, tokenizer_from, report)
         plan: dict[str, Any] = {
@@ -165,6 +165,7 @@ def make_store(
             "files": training_files(loaded),
         }
         manifest = read_json(folder / MANIFEST)
+        # a manifest: it is whole; a plan alone: it was interrupted
         before = read_json(folder / PLAN) if manifest is None else manifest["plan"]
         if before is not None:
             compare_plans(folder, before, plan)
@@ -175,7 +176,7 @@ def make_store(
         else:
             compare_files(loaded, folder, manifest["files"], plan["files"])
         store = TokenStore(folder)
-        if manifest is not None:
+        if manifest is not None:  # what was just written need not be
             store.verify()
         return _held_out(loaded, store, tokenizer) if loaded.recipe.data.held_out else StoredTexts(store)
 
@@ -200,7 +201,7 @@ def data_of(
     Raises:
         DataError, RecipeError: before any long work, naming file, line and rule.
     """
-    if not is_stored(loaded, begun):
+    if not is_stored(loaded, begun):  # a run keeps the way its data were read in
         return read_data(loaded.recipe, loaded.folder, report, memory)
     recipe = loaded.recipe
     splits: dict[str, Split | None] = {}
@@ -223,7 +224,7 @@ def data_of(
             report(line)
     names = [str(source.file or source.dataset or f"the micro-world's {source.world}") for source in recipe.data.train]
     sources = tuple((name, len(store.of_source(number))) for number, name in enumerate(names))
-    train = Split({"text": []}, store.fingerprint, sources=sources, tokens=store)
+    train = Split({"text": []}, store.fingerprint, sources=sources, tokens=store)  # the texts stay on the disk
     report(f"{store.folder}: {len(store):,} texts of {store.tokens:,} tokens")
     return Data(train, valid, splits["test"], f"tokens:{fingerprint_of(train, valid)}")
 
@@ -382,12 +383,12 @@ def _held_out(loaded: LoadedRecipe, store: TokenStore, tokenizer: Tokenizer) -> 
     """
     count = loaded.recipe.data.held_out
     path = store.folder / f"held-out-{count}.json"
-    saved = read_json(path)
+    saved = read_json(path)  # the rows are drawn once: all runs hold out the same
     if saved is None or saved.get("fingerprint") != store.fingerprint:
         rows = held_out_rows(store.texts, count)
         texts = _texts_held_out(loaded, store.texts)
         ids = [np.array(row, dtype=np.int64) for row in tokenizer.encode_batch(texts)]
-        equal = sorted(set().union(*equal_texts(store, ids)) - set(rows))
+        equal = sorted(set().union(*equal_texts(store, ids)) - set(rows))  # nor may equal texts be trained on
         saved = {"fingerprint": store.fingerprint, "rows": rows, "equal": equal, "texts": texts}
         write_whole(path, json.dumps(saved, ensure_ascii=False))
     omitted = store.without([*saved["rows"], *saved["equal"]])

@@ -200,6 +200,7 @@ def _files(loaded: LoadedRecipe, folder: Path) -> list[Path]:
     names = (
         name
         for source in (*data.train, *data.valid, *data.test)
+        # two parallel files; a column's number is left out below
         for name in ((source.source, source.target) if source.file is None else (source.file,))
     )
     recipe_file = (

@@ -65,11 +65,11 @@ def frozen_vectors(
     device, was_training = next(network.parameters()).device, network.training
     network.eval()
     texts = 0
-    with frozen(vectors), torch.inference_mode():
+    with frozen(vectors), torch.inference_mode():  # the network's vectors are taken from there, and new ones added
         for split in batches:
             for batch in split.in_order(_TOKENS):
                 texts += len(next(iter(batch.labels.values())))
-                network(**batch.to(device).inputs, project=False)
+                network(**batch.to(device).inputs, project=False)  # only for the vectors that this stores
     network.train(was_training)
     if vectors.computed:
         write_vectors(path, vectors.rows)

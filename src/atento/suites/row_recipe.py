@@ -74,6 +74,7 @@ def planned(files: RowFiles, model: str | Path, overrides: Overrides) -> Plan:
         labelled_records(row, path, files.folder)
     for path in files.unlabelled.values():
         unlabelled_records(row, path, files.folder)
+    # what `batch_tokens` counts: words of tagged sentences, else examples
     targets = sum(map(len, train["tokens"])) if "tokens" in train.columns else len(train)
     loaded = load_recipe(recipe, overrides)
     _check_kept(loaded.recipe, load_recipe(recipe, []).recipe)

@@ -90,7 +90,7 @@ def glue(
             unlabelled[seed] = unlabelled_outputs(predictor, plan)
         result = _scored(plan, runs, labelled)
         results.append(result)
-        best = unlabelled[max(numbers, key=result.of_seed)]
+        best = unlabelled[max(numbers, key=result.of_seed)]  # the test files are labelled by one seed
         submission += [write_submission(target, part, plan.row, one.gold, one.outputs) for part, one in best.items()]
     suite_result = SuiteResult(suite, target, numbers, tuple(results), missing, tuple(submission))
     write_whole(target / RESULTS, json.dumps(suite_result.to_dict(), ensure_ascii=False, indent=2) + "\n")
@@ -123,7 +123,7 @@ def _found(rows: Sequence[Row], folder: Path, requested: bool) -> tuple[list[Row
         raise UsageError(f"{folder} is not a folder; it must have a folder for each task, such as {_expected(rows[0])}")
     files = [files_of(row, folder) for row in rows]
     missing = {of_row.row.name: _expected(of_row.row) for of_row in files if of_row.train is None}
-    if missing and (requested or len(missing) == len(rows)):
+    if missing and (requested or len(missing) == len(rows)):  # asked for by name, or nothing at all is there
         name, file = next(iter(missing.items()))
         more = f", nor files of {counted(len(missing) - 1, 'more task')}" if len(missing) > 1 else ""
         swapped = "; it is a model, and the data come before the model" if (folder / "config.json").is_file() else ""

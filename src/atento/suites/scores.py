@@ -155,7 +155,7 @@ class SuiteResult:
                 cells = (f"{result.examples:,}", result.measure, f"{result.value:.1f}", f"[{low:.1f}, {high:.1f}]")
                 lines.append((name, task.on, *cells, spread))
         widths = [max(map(len, column)) for column in zip(*lines)]
-        right = (False, False, True, False, True, False, True)
+        right = (False, False, True, False, True, False, True)  # numbers end under one another
         text = [
             "  ".join(
                 cell.rjust(width) if to_right else cell.ljust(width)

@@ -48,10 +48,10 @@ def files_of(row: Row, folder: Path) -> RowFiles:
     valid = {part.name: located(folder, row.files, part.valid) for part in labelled}
     test = {part.name: located(folder, part.files or row.files, part.test) for part in row.scored if part.test}
     first = next(filter(None, valid.values()), None)
-    if row.labelled_test and all(test.values()):
+    if row.labelled_test and all(test.values()):  # scored where nothing is chosen by them
         return RowFiles(row, folder, train, first, test, "test", {})
     unlabelled = {} if row.labelled_test else {name: path for name, path in test.items() if path is not None}
-    if first is None:
+    if first is None:  # a part of the training data is scored
         return RowFiles(row, folder, train, None, {labelled[0].name: None}, "held out", unlabelled)
     return RowFiles(row, folder, train, first, {name: path for name, path in valid.items() if path}, "dev", unlabelled)
 

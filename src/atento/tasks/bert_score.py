@@ -42,12 +42,13 @@ class BertScore(TextReader):
     def rows(self, outputs: Sequence[str], references: Sequence[Sequence[str]], sources: Sequence[str]) -> Floats:
         """Precision, recall and F1 of each output (N,3), each the highest over its references."""
         weights = self._weights([text for texts in references for text in texts])
-        best = np.full((len(outputs), 3), -np.inf)
+        best = np.full((len(outputs), 3), -np.inf)  # the highest of any number of references
         for begin in range(0, len(outputs), _BLOCK):
             part = slice(begin, begin + _BLOCK)
             texts = list(dict.fromkeys(chain(outputs[part], *(one[part] for one in references))))
             vectors = self.vectors(texts)
             of = {
+                # weights[-1]: of a token that no reference has
                 text: (vectors[text], np.array([weights.get(token, weights[-1]) for token in ids]))
                 for text, ids in zip(texts, self.ids(texts))
             }

@@ -113,16 +113,17 @@ def fit_confidence(model: TaskModel, split: Split, temperature: float | None = N
         raise DataError(f"a temperature is fitted to at least {FEWEST} records: got {len(split)}")
     texts = split["text"]
     names, found = label_scores(model, list(zip(texts, split["pair"])) if "pair" in split.columns else texts)
-    scores, several = found.numpy(), gives_label_sets(model.network)
+    scores, several = found.numpy(), gives_label_sets(model.network)  # (N,C)
     rights = [set(labels) if several else {labels} for labels in split["label"]]
-    gold = np.array([[name in right for name in names] for right in rights])
+    gold = np.array([[name in right for name in names] for right in rights])  # (N,C)
     unknown = [row for row, right in enumerate(rights) if not right <= set(names)]
     if unknown:
         raise DataError(f"{split.where(unknown[0])}: a label that the model does not have")
     temperature = fitted_temperature(scores, gold, several) if temperature is None else temperature
     raw, cooled = (shares_of(found / divisor, several).numpy() for divisor in (1.0, temperature))
+    # (N,C) what the model answers; a temperature does not change it
     chosen = scores >= 0 if several else scores.argmax(axis=1)[:, None] == np.arange(len(names))
-    answers, right = cooled[chosen], gold[chosen]
+    answers, right = cooled[chosen], gold[chosen]  # one behind the other: all answers
     thresholds, precisions = _steps(answers, right)
     config = ConfidenceConfig(temperature, len(split), thresholds, precisions)
     return Confidence(config, _error(raw[chosen], right), _error(answers, right), answers, right)
@@ -149,9 +150,10 @@ def fitted_temperature(scores: NDArray[np.float64], gold: NDArray[np.bool_], sev
             shares /= shares.sum(axis=1, keepdims=True)
         return float(((shares - gold) * scores).sum())
 
-    low, high = -np.log(_HIGHEST), np.log(_HIGHEST)
+    low, high = -np.log(_HIGHEST), np.log(_HIGHEST)  # of log(1 / T): a step up and one down are alike
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
+        # the derivative rises with 1 / T
         low, high = (low, middle) if slope(float(np.exp(middle))) > 0 else (middle, high)
     return float(np.exp(-(low + high) / 2))
 

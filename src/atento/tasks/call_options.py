@@ -32,7 +32,7 @@ def decoding_for(usual: DecodingConfig, n_best: int | None, options: DecodingOpt
     else:
         changes = _named_strategy(changes)
     beam = changes.get("beam", usual.beam)
-    if callable(changes.get("mbr")):
+    if callable(changes.get("mbr")):  # the checks below take texts; the caller keeps it
         changes["mbr"] = "a function"
     if n_best is not None:
         changes["n_best"] = n_best

@@ -142,6 +142,7 @@ def classify(
         sure = [above(labels[:1], least or 0.0) for labels in results]
         results = [labels[0] if labels else None for labels in sure]
     else:
+        # a threshold and a precision exclude each other
         threshold = threshold if least is None else max(THRESHOLD, least)
         results = [above(labels, threshold) for labels in results]
     return results[0] if single else results

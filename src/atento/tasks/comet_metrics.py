@@ -94,8 +94,8 @@ class CometReader(TextReader):
         network.stack(
             network.inputs(network.embedding(ids), token_mask=token_mask), token_mask=token_mask, layers=layers
         )
-        real = token_mask[..., None].float()
-        mixed = torch.zeros_like(layers[0], dtype=torch.float32)
+        real = token_mask[..., None].float()  # (B,L,1)
+        mixed = torch.zeros_like(layers[0], dtype=torch.float32)  # (B,L,D)
         for weight, layer in zip(self.mix.tolist(), layers):
             if weight:
                 mixed += weight * (self._normalized(layer.float(), real) if self.head["layer_norm"] else layer.float())
@@ -155,8 +155,9 @@ class CometKiwi(CometReader):
         template = special_tokens_of(self.config, tokenizer_of(self.model), self.model.config.get("template"))
         before, behind = template.ends()
         sides = [[ids[before : len(ids) - behind] for ids in self.ids(side)] for side in zip(*pairs)]
+        # cut behind, as the authors' program does
         rows = [template.apply(ours, theirs)[0][: self.config.position_limit] for ours, theirs in zip(*sides)]
-        scores = dict(zip(pairs, self.estimate(np.stack(self.read_all(rows)))))
+        scores = dict(zip(pairs, self.estimate(np.stack(self.read_all(rows)))))  # each different pair once
         return np.array([[scores[pair]] for pair in zip(outputs, sources)])
 
     def utilities(self, candidates: list[str], evidence: list[str], source: str) -> Floats:

@@ -144,7 +144,7 @@ def rules_of(
     if own.suppressed_first:
         rules.append(SuppressedAt(_one_or_each([len(prefix) for prefix in prefixes]), own.suppressed_first))
     if continuing := next((one.continuing for one in constraints if one.continuing), ()):
-        ends = [len(one.prefix) if one.continuing else -1 for one in constraints]
+        ends = [len(one.prefix) if one.continuing else -1 for one in constraints]  # -1: no such place
         rules.append(SuppressedAt(_one_or_each(ends), continuing))
     if within := next((one.within for one in constraints if one.within), ()):
         rules.append(SuppressedBehind([one.over for one in constraints], within))
@@ -152,7 +152,7 @@ def rules_of(
         rules.append(ForcedLast(eos_id, max_new_tokens))
     elif own.last is not None and not config.ignore_eos:
         rules.append(ForcedLast(own.last, max_new_tokens, certain=True))
-    if any(prefixes):
+    if any(prefixes):  # they force, so they have the last word
         certain = own.first is not None and config.forced_bos is None
         rules.append(Forced(_one_or_each([dict(enumerate(prefix)) for prefix in prefixes]), certain))
     return (*rules, renormalized) if own.renormalized else tuple(rules)
@@ -177,6 +177,7 @@ def constraints_of(config: DecodingConfig, tokenizer: Tokenizer, writing: Writin
     """
     banned = [ids for word in config.banned_words for ids in _spellings(word, tokenizer, "banned_words")]
     banned += [(_token(name, tokenizer, "banned_tokens"),) for name in config.banned_tokens]
+    # spelled as inside a text
     required = tuple(_spellings(word, tokenizer, "required_words")[-1] for word in config.required_words)
     first = None if writing is None else writing.first
     if config.forced_bos is not None:

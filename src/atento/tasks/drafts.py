@@ -19,7 +19,7 @@ def draft_of(model: TaskModel, decoding: DecodingConfig) -> Draft | None:
     if not decoding.draft:
         return None
     tokenizer = model.tokenizer
-    source = tokenizer is None or _same_vocabulary(tokenizer, tokenizer.target)
+    source = tokenizer is None or _same_vocabulary(tokenizer, tokenizer.target)  # ids of the source can be copied
     name = next((name for name in decoding.draft if name != NGRAMS), None)
     has_ngrams = NGRAMS in decoding.draft
     if name is None:

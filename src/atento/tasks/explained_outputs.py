@@ -33,6 +33,7 @@ def explained_output(model: TaskModel, verb: str, texts: Sequence[str], target: 
     options: Any = named
     if target is None:
         output = writer_of(model, task_with(verb), 1, options, embedder=model.embedder).write(texts)[0][0]
+        # EOS counts, if the model chose to end
         ids = [*output.hypothesis.ids, *([config.eos_id] if output.hypothesis.finished else [])]
         name = output.text
     else:
@@ -44,14 +45,17 @@ def explained_output(model: TaskModel, verb: str, texts: Sequence[str], target: 
     if config.architecture in WITH_SOURCE:
         template = in_languages(config, tokenizer, options)[0] or special_tokens_of(config, tokenizer)
         source, _, of_source = groups.row(tokenizer, template, text_tokens(model, texts[0], "source"))
-        start = groups.of_special(written, config.start_id, -1, "output")
+        start = groups.of_special(written, config.start_id, -1, "output")  # -1: a group of its own, before the words
+        # each token is predicted from those before it
         rows = {"source_ids": source, "target_ids": [config.start_id, *ids[:-1]]}
         columns, first = {"source_ids": of_source, "target_ids": [start]}, 0
     else:
         template = tokenizer.template(prompt_template(network, model.config))
         prompt, _, of_prompt = groups.row(tokenizer, template, text_tokens(model, texts[0], "prompt"))
+        # the last place of the prompt predicts the first token
         rows, columns, first = {"ids": [*prompt, *ids[:-1]]}, {"ids": of_prompt}, len(prompt) - 1
     last = list(columns)[-1]
+    # the last token is only predicted
     columns[last] = [*columns[last], *(groups.of(tokens, place) for place in range(len(ids) - 1))]
     at = range(first, first + len(ids))
     return _explained(model, network, rows, columns, (groups, tokens, at, name))
@@ -69,6 +73,7 @@ def explained_mask(model: TaskModel, verb: str, texts: Sequence[str], target: ob
     row, _, columns = groups.row(tokenizer, template, tokens)
     at = [place for place, token in enumerate(row) if token == tokenizer.mask_id]
     if target is None:
+        # each mask with the others in place
         ids = mask_log_probs(model.reader(), tokenizer, [row] * len(at), at).argmax(dim=-1).tolist()
     elif isinstance(target, str) and len(target.split()) == len(at):
         ids = target_ids(tokenizer, target.split())
@@ -95,7 +100,8 @@ def _explained(
     inputs = {key: torch.tensor([ids], device=device) for key, ids in rows.items()}
     inputs["positions"] = torch.tensor([list(at)], device=device)
     order = {word: number for number, word in enumerate(dict.fromkeys(tokens.index))}
-    member = [order[word] for word in tokens.index]
+    member = [order[word] for word in tokens.index]  # of each token, the number of its word
+    # of each word, the columns at which its tokens are predicted
     places = [[at[n] for n, part in enumerate(member) if part == number] for number in range(len(order))]
     labels = torch.tensor(tokens.ids, device=device)
     prefixed = last == "ids" and prompt_mode(network, model.config) == "prefix"
@@ -104,13 +110,14 @@ def _explained(
         own: dict[str, object] = {key: value for key, value in given.items() if key != "positions"}
         positions = given["positions"]
         if prefixed:
+            # the prompt, to its last column, is read from both sides
             own["mask"] = network.in_place_of_its_mask(prefix(positions[:, 0]))
         elif isinstance(network, Encoder) and not masked:
-            own["mask"] = network.in_place_of_its_mask(causal())
+            own["mask"] = network.in_place_of_its_mask(causal())  # an encoder that writes sees what is before
         hidden = network(**own, project=False).hidden
-        logits = network.project(hidden[torch.arange(len(hidden), device=device)[:, None], positions])
+        logits = network.project(hidden[torch.arange(len(hidden), device=device)[:, None], positions])  # (B,P,V)
         logs = F.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), dim=-1)
-        return summed(logs.gather(2, labels.expand(len(logs), -1)[..., None])[..., 0], member, len(order))
+        return summed(logs.gather(2, labels.expand(len(logs), -1)[..., None])[..., 0], member, len(order))  # (B,O)
 
     reads = {last: mean_rows(places, len(rows[last]))}
     reading = Reading(

@@ -79,7 +79,7 @@ def _of_text(model: TaskModel, head: HeadConfig, texts: Sequence[str], number: A
 
 def explained_label(model: TaskModel, verb: str, texts: Sequence[str], target: object) -> Explained:
     """The log-odds of a label: the most probable one, or the target."""
-    given: Any = [tuple(texts)] if len(texts) == 2 else list(texts)
+    given: Any = [tuple(texts)] if len(texts) == 2 else list(texts)  # a pair is one item
     (ranked,) = classifications(model, given)
     head = label_head(model.network)
     name = ranked[0].name if target is None else target
@@ -88,6 +88,7 @@ def explained_label(model: TaskModel, verb: str, texts: Sequence[str], target: o
     label, several = head.labels.index(str(name)), gives_label_sets(model.network)
 
     def number(logits: Tensor, _: None) -> Tensor:
+        # of several labels a logit is the log-odds
         return logits[:, [label]] if several else log_odds(logits, torch.tensor([label], device=logits.device))[:, None]
 
     reading, groups = _of_text(model, head, texts, number)
@@ -147,22 +148,25 @@ def explained_tags(model: TaskModel, verb: str, texts: Sequence[str], target: ob
     head, config, tokenizer = head_of(model, TAGS), model.network.config, tokenizer_of(model)
     words = tag_words(model, texts[0])
     named = _tags(words, tag(model, texts[0]), target, head)
+    # one sentence; `starts`: the piece that begins each word
     pieces = encode_sentences(tokenizer, config, [[word.text for word in words]])[0]
     template, groups = tokenizer.template(model.config.get("template")), TokenGroups()
     spelled = [word.text for word in words]
     index = list(range(len(words)))
-    tokens = TextTokens(pieces.ids, index, spelled, "text")
+    tokens = TextTokens(pieces.ids, index, spelled, "text")  # a word a piece: the words themselves are the groups
     if len(pieces.ids) != len(words) or pieces.starts != index:
         tokens = of_encoded(tokenizer.encode_words(spelled), "text")
     before = template.ends()[0]
     readings = []
     for window in windows_of(0, pieces, room_for(_longest(model), template)):
+        # the words of each part that this window answers for
         inside = [[(w, n) for w, n in part if window.first <= w < window.last] for _, part in named]
         if not any(inside):
             continue
+        # a word is read at its first piece
         columns = [[before + pieces.starts[w] - window.begin for w, _ in part] for part in inside]
         row = head_inputs(model, head, template, tokens.part(range(window.begin, window.end)), None, groups)
-        member = [number for number, part in enumerate(inside) for _ in part]
+        member = [number for number, part in enumerate(inside) for _ in part]  # of each place that is read, its part
         labels = torch.tensor([n for part in inside for _, n in part])
         readings.append(head_reading(model, head, row, groups, _tag_sums(labels, member, len(named)), columns))
     target_name = named[0][0] if len(named) == 1 else f"{len(named)} tags"
@@ -175,7 +179,7 @@ def _tags(words: Sequence[Any], found: Sequence[Any], target: object, head: Head
     if target is not None:
         at, label = target if isinstance(target, tuple) else (target, None)
         if isinstance(at, str):
-            at = next((n for n, word in enumerate(words) if word.text == at), at)
+            at = next((n for n, word in enumerate(words) if word.text == at), at)  # the first word of that spelling
         if not isinstance(at, int) or not 0 <= at < len(words):
             raise UsageError(
                 f"`target` names a word, 0 to {len(words) - 1}, or a tuple of it and a tag: got {target!r}"
@@ -228,6 +232,7 @@ def explained_answer(model: TaskModel, verb: str, texts: Sequence[str], target: 
         [question], [context], tokenizer, template, config, _longest(model), stride, lambda _: "the question"
     )
     offsets = windows.offsets[0]
+    # the tokens of the answer; None: no answer
     inside = np.flatnonzero((offsets[:, 1] > start) & (offsets[:, 0] < end)) if end > start else None
     if inside is not None and not len(inside):
         raise UsageError(f"no token of the context is in {context[start:end]!r}")
@@ -235,7 +240,9 @@ def explained_answer(model: TaskModel, verb: str, texts: Sequence[str], target: 
     candidates = []
     for window in range(len(windows)):
         first, size, position = (int(column[window]) for column in (windows.first, windows.size, windows.position))
+        # "no answer" is read twice at the first token
         ends = (0, 0) if inside is None else tuple(position + int(inside[n]) - first for n in (0, -1))
+        # the window has not all of the answer
         if inside is not None and not (first <= inside[0] and inside[-1] < first + size):
             continue
         groups = TokenGroups()
@@ -245,6 +252,7 @@ def explained_answer(model: TaskModel, verb: str, texts: Sequence[str], target: 
             candidates.append((float(reading.values(model.network, reading.inputs)), reading, groups))
     if not candidates:
         raise UsageError("the answer is longer than the model reads at a time: give a shorter one as `target`")
+    # "no answer" holds for a text where every window says so
     chosen = (min if inside is None else max)(candidates, key=lambda candidate: candidate[0])
     name = context[start:end] or "(no answer)"
     return Explained([chosen[1]], chosen[2], name, "score of the start plus that of the end")

@@ -167,7 +167,7 @@ def cut_to(model: TaskModel, template: Template, longest: int | None, *texts: Te
     room = max(0, longest - template.added(len(texts) > 1))
     side = "right" if reads_words(model.network.config) else tokenizer_of(model).truncation_side
     pair = ranges[1] if len(texts) > 1 else None
-    first, second, lost = cut_text(ranges[0], pair, room, side, model.long_texts)
+    first, second, lost = cut_text(ranges[0], pair, room, side, model.long_texts)  # as classification cuts them
     if lost and model.long_texts.windows is not None:
         raise CapabilityError(
             f"an explanation is of one window: got a text of {len(ranges[0])} tokens, and a window has {room} beside "
@@ -200,10 +200,12 @@ def head_reading(
     if positions is None:
         part = model.network.heads[head.name]
         assert isinstance(part, LinearHead)
-        pool = POOLINGS["first" if part.pooling in (None, "pooler") else part.pooling]
-        reads = pool(torch.eye(length)[None], None).double().numpy()
+        pool = POOLINGS["first" if part.pooling in (None, "pooler") else part.pooling]  # it reads the first token
+        reads = pool(torch.eye(length)[None], None).double().numpy()  # (L,L): which columns each pooled vector is of
     else:
+        # one behind the other; `number` parts them again
         flat = [position for of_number in positions for position in of_number]
+        # moved with the columns that are left out
         inputs["positions"], read_at = torch.tensor([flat], device=inputs[name].device), {"positions": name}
         reads = mean_rows(positions, length)
 

@@ -157,11 +157,12 @@ def _batch_vectors(network: Network, vectors: FrozenVectors, rows: list[list[int
     ids, token_mask = torch.from_numpy(padded).to(device), torch.from_numpy(real).to(device)
     if layer == "mix":
         with frozen(vectors):
+            # it takes layers from `vectors`, and gives the mix
             hidden = network(ids, token_mask=token_mask, project=False).hidden.float()
     else:
         hidden = vectors.hidden(
             lambda: network.features(ids, token_mask=token_mask, layer=layer), ids, token_mask, None
         )
     if vectors.pooling is not None:
-        return list(hidden[:, 0].cpu().numpy())
+        return list(hidden[:, 0].cpu().numpy())  # pooled: in the place of the first token
     return [hidden[number, : len(row)].cpu().numpy() for number, row in enumerate(rows)]

@@ -104,7 +104,7 @@ def fill(
         raise UsageError("`iterations` is for masked models; an encoder-decoder writes what it fills by beam search")
     if targets is not None and (not masked or iterations is not None):
         raise UsageError("`targets` is for masked models, and for masks that are filled in their order")
-    ids = None if targets is None else target_ids(tokenizer_of(model), targets)
+    ids = None if targets is None else target_ids(tokenizer_of(model), targets)  # refused before anything is read
     _check_texts(model, texts)
     if not isinstance(network, EncoderDecoder):
         candidates = _fill_masks(model, texts, top, iterations, ids)
@@ -233,7 +233,7 @@ def _fill_in_order(
 ) -> list[list[Combination]]:
     """The best combinations for each text: a beam search over its masks from left to right."""
     combinations: list[list[Combination]] = [[(row, 0.0)] for row in rows]
-    for number in range(max(map(len, masked), default=0)):
+    for number in range(max(map(len, masked), default=0)):  # the mask of that number in all texts at once
         open_rows = [
             (text, ids, log_prob)
             for text, beam in enumerate(combinations)
@@ -244,7 +244,7 @@ def _fill_in_order(
         for batch in by_length([len(ids) for _, ids, _ in open_rows], _TOKENS):
             positions = [masked[open_rows[row][0]][number] for row in batch]
             log_probs = mask_log_probs(network, tokenizer, [open_rows[row][1] for row in batch], positions)
-            for row, at, best in zip(batch, positions, _best(log_probs, top, targets)):
+            for row, at, best in zip(batch, positions, _best(log_probs, top, targets)):  # the candidates of one row
                 text, ids, log_prob = open_rows[row]
                 extended[text] += [([*ids[:at], token, *ids[at + 1 :]], log_prob + value) for value, token in best]
         for text, beam in extended.items():
@@ -276,13 +276,13 @@ def _fill_repeatedly(
         padded, real = pad_batch([rows[row] for row in batch], network.config.pad_id)
         token_mask = torch.from_numpy(real).to(device)
 
-        def predict(ids: Tensor, token_mask: Tensor = token_mask) -> Tensor:
+        def predict(ids: Tensor, token_mask: Tensor = token_mask) -> Tensor:  # the default binds the mask of this batch
             logits = network.project(network(ids=ids, token_mask=token_mask, project=False).hidden)
             return logits.float().index_fill(-1, others, float("-inf"))
 
         filled = mask_predict(predict, torch.from_numpy(padded).to(device), tokenizer.mask_id, iterations=iterations)
         for row, ids, log_probs in zip(batch, filled.ids.tolist(), filled.log_probs.double().sum(dim=1).tolist()):
-            combinations[row].append((ids[: len(rows[row])], log_probs))
+            combinations[row].append((ids[: len(rows[row])], log_probs))  # without padding
     return combinations
 
 
@@ -361,7 +361,7 @@ def between(source: Sequence[int], written: Sequence[int], mask_id: int) -> list
             parts.append([])
         else:
             parts[-1].append(token)
-    text, last = list(written), parts.pop()
+    text, last = list(written), parts.pop()  # what stands before, between and behind the masks
     end = len(text) - len(last)
     if text[: len(parts[0])] != parts[0] or end < len(parts[0]) or text[end:] != last:
         return text

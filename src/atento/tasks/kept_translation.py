@@ -40,11 +40,11 @@ def translate_keeping(
     terms = None if glossary is None else glossary_of(glossary)
     _check_writable(model, texts, terms)
     steps, answer = keeping(texts, terms, protect=protect), cast(object, None)
-    while True:
+    while True:  # `keeping` asks for searches and links, and goes on with the answers
         try:
             asked = steps.send(answer)
         except StopIteration as end:
-            outputs: Outputs = end.value
+            outputs: Outputs = end.value  # each made by the model, its text perhaps changed since
             return [[replace(cast(WrittenText, one.made), text=one.text) for one in rows] for rows in outputs]
         if isinstance(asked, Translate):
 
@@ -55,6 +55,7 @@ def translate_keeping(
                 except UsageError:
                     if not own:
                         raise
+                    # one by one: which text it is
                     return [[]] if len(texts) == 1 else [search([a], [b])[0] for a, b in zip(texts, own)]
 
             written = search(asked.texts, asked.own)

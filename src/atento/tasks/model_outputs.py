@@ -95,11 +95,11 @@ def stream_output(model: TaskModel, task: str, text: str, row: int, options: Dec
     Arguments and errors as in `writer_of`. UsageError: several outputs are asked for, or `mbr` or `exact`, whose output
     is known only when the search is over.
     """
-    if "n_best" in options:
+    if "n_best" in options:  # also n_best=1, which would promise a list
         raise UsageError("a stream is one output of greedy search, sampling or a beam: `n_best` is no option of it")
     writer = writer_of(model, task, 1, options, usual=one_output(model.decoding))
     (ids,) = writer.encode([text])
-    if not ids:
+    if not ids:  # nothing to search for
         return iter(filter(None, [writer.unsearched(text).text]))
     if writer.decoding.n_best > 1 or writer.decoding.exact or not isinstance(writer.strategy, Greedy | Sample | Beam):
         raise UsageError(
@@ -108,7 +108,7 @@ def stream_output(model: TaskModel, task: str, text: str, row: int, options: Dec
     check_lengths([len(ids)], writer.config, writer.trained)
     tokens = writer.writing(ids, row).tokens()
     tokens = watched(tokens, len(ids), writer.config) if writer.is_prompt else tokens
-    written = (token.id for token in tokens if token.end != "eos")
+    written = (token.id for token in tokens if token.end != "eos")  # EOS has no text
     return stream_text(tokenizer_of(model).target, written, stop=writer.decoding.stop)
 
 

@@ -52,7 +52,7 @@ def embed(
         vectors = vectors[:, :kept]
         if config.normalize:
             norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-            vectors = (vectors / np.where(norms == 0, 1, norms)).astype(np.float32)
+            vectors = (vectors / np.where(norms == 0, 1, norms)).astype(np.float32)  # a text without tokens stays 0
     return vectors[0] if isinstance(text, str) else vectors
 
 
@@ -101,7 +101,7 @@ def similarity(
     elif right is None:
         raise UsageError("give two texts: one alone is for a regression model of single texts")
     else:
-        vectors = embed(model, [*left, *right], **options)
+        vectors = embed(model, [*left, *right], **options)  # in one call: texts of similar length share batches
         numbers = [cosine(*pair) for pair in zip(vectors[: len(left)], vectors[len(left) :])]
     return numbers[0] if single else numbers
 

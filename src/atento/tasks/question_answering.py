@@ -105,8 +105,9 @@ def answer_questions(
     )
     logits, null = _logits(network, windows)
     answers = []
+    # windows of one context overlap
     for context, offsets, numbers in zip(contexts, windows.offsets, windows.of_records()):
-        valid = offsets[:, 1] > offsets[:, 0]
+        valid = offsets[:, 1] > offsets[:, 0]  # tokens without characters: no place to begin or end
         scores = span_scores([(int(windows.first[n]), logits[n]) for n in numbers], valid, search.max_answer)
         answers.append(_best(context, offsets, scores, min(null[n] for n in numbers), search))
     return answers
@@ -124,8 +125,8 @@ def _logits(network: Network, windows: ContextWindows) -> tuple[list[NDArray[np.
         batch_logits = network.read(head.name, network(**inputs, project=False), token_mask).double().cpu().numpy()
         for row, both in zip(rows, batch_logits):
             position, size = int(windows.position[row]), int(windows.size[row])
-            logits[row] = both[position : position + size].copy()
-            null[row] = float(both[0].sum())
+            logits[row] = both[position : position + size].copy()  # a view would keep the whole batch
+            null[row] = float(both[0].sum())  # the first token stands for "no answer"
     return logits, null
 
 
@@ -157,24 +158,26 @@ def _best(
 ) -> list[Answer]:
     """The `n_best` answers, those of different characters, the best first."""
     flat = scores.reshape(-1)
-    no_span = not np.isfinite(flat).any()
-    every = np.append(flat, null if search.unanswerable or no_span else -np.inf)
+    no_span = not np.isfinite(flat).any()  # no span that an answer may be
+    every = np.append(flat, null if search.unanswerable or no_span else -np.inf)  # one behind all spans
     highest = every.max()
     total = np.exp(every - highest).sum()
     ranked = np.argsort(-every, kind="stable")
-    nothing = len(flat)
+    nothing = len(flat)  # its number
     if no_span or every[nothing] - flat.max() > search.null_threshold:
         ranked = np.concatenate([[nothing], ranked[ranked != nothing]])
     elif ranked[0] == nothing:
-        ranked = np.concatenate([ranked[1:2], ranked[:1], ranked[2:]])
+        ranked = np.concatenate([ranked[1:2], ranked[:1], ranked[2:]])  # the best span, then "no answer"
     spans: dict[tuple[int, int], float] = {}
     for number in ranked.tolist():
         if len(spans) == search.n_best or not np.isfinite(every[number]):
             break
+        # row: how many tokens follow the first
         further, first = divmod(number, scores.shape[1]) if number < nothing else (0, 0)
         span = (0, 0)
         if number < nothing:
             span = whole_characters(context, (int(offsets[first, 0]), int(offsets[first + further, 1])))
+        # several spans of tokens may have the same characters
         spans.setdefault(span, float(np.exp(every[number] - highest) / total))
     return [Answer(context[start:end], start, end, share) for (start, end), share in spans.items()]
 
@@ -308,7 +311,7 @@ def readable_questions(
     rows: list[int] = []
     first, special_tokens = "", tokenizer.template(template)
     for row, (question, context) in enumerate(zip(split["question"], split["context"])):
-        where = [split.where(row)].__getitem__
+        where = [split.where(row)].__getitem__  # a name for messages about this one alone
         try:
             context_windows([question], [context], tokenizer, special_tokens, network, longest, stride, where)
             rows.append(row)
@@ -319,7 +322,7 @@ def readable_questions(
     if not rows:
         raise DataError(first)
     skipped = f"{len(split) - len(rows)} of {counted(len(split), 'question')} skipped; the first: {first}"
-    return replace(split.taken(rows), fingerprint=split.fingerprint), skipped
+    return replace(split.taken(rows), fingerprint=split.fingerprint), skipped  # what is trained on is named by all
 
 
 def learned_settings(recipe: Recipe, split: Split) -> dict[str, object]:

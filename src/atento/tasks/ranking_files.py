@@ -46,6 +46,7 @@ def read_rankings(
     for query, judged in grades.items():
         documents = dict.fromkeys([*judged, *(document for ranking in rankings for document in ranking[query])])
         for document in documents:
+            # without a judgement None, which counts as 0
             references.append((query, document, judged[document][0] if document in judged else None))
             for numbers, ranking in zip(scores, rankings):
                 numbers.append(ranking[query][document][0] if document in ranking[query] else None)
@@ -57,6 +58,7 @@ def _numbers(path: str, key: str) -> dict[str, Documents]:
     name, queries = display_name(path), dict[str, Documents]()
     for line, query, document, value in _rows(path, name, key):
         try:
+            # float() also takes 1_000
             number = float(str(value)) if "_" not in str(value) and not isinstance(value, bool) else math.nan
         except ValueError:
             number = math.nan

@@ -77,6 +77,7 @@ def _continued(model: ModelInTraining, tokenizer: Tokenizer, texts: Sequence[str
     """Continue the first half of each text, at most 24 tokens of it, with as many tokens as the reference has."""
     assert isinstance(model.network, Continuing)
     limit = model.network.config.position_limit
+    # half for the prompt, one place for the start
     longest = _PROMPT if limit is None else min(_PROMPT, (limit - 1) // 2)
     steps, written = model.step_function(), []
     for row, text in enumerate(texts):

@@ -72,10 +72,10 @@ def read_items(path: str, outputs: Outputs, *, reference: bool = False, columns:
         return _squad_references(parsed, name) if reference else _squad_predictions(parsed, name)
     if outputs == "tags" and (columns or suffix in _COLUMNS):
         items = _sentences(path, name, suffix == ".conllu")
-        return replace(items, values=list(respelled(items.values)[0]))
+        return replace(items, values=list(respelled(items.values)[0]))  # spelled as our schemes are
     lines = read_lines(path)
     parse = _PARSERS.get(outputs, str)
-    if outputs in ("classes", "probabilities") and reference:
+    if outputs in ("classes", "probabilities") and reference:  # a label has no probability
         parse = _right_label
     values = []
     for number, line in enumerate(lines, 1):
@@ -102,7 +102,7 @@ def in_order_of(references: Items, predictions: Items) -> Items:
             )
         by_id = dict(zip(predictions.ids, predictions.values))
         _check_ids(references.ids, by_id, predictions.name)
-        _check_ids(by_id, set(references.ids), references.name)
+        _check_ids(by_id, set(references.ids), references.name)  # in both directions: nothing lacks, nothing is over
         return Items(predictions.name, [by_id[key] for key in references.ids], ids=references.ids, noun="question")
     if len(predictions.values) != len(references.values):
         noun = references.noun

@@ -76,7 +76,7 @@ class ModelInTraining(TaskModel):
         config: dict[str, object] = {
             "task": recipe.task,
             "template": template_for(recipe.task, tokenizer),
-            "decoding": asdict(replace(recipe.decoding, draft=())),
+            "decoding": asdict(replace(recipe.decoding, draft=())),  # a draft changes the time alone
             "max_len": recipe.data.max_len,
             "long_texts": asdict(long_texts_of(recipe.data)),
             "prefixes": prefixes_of(recipe),
@@ -86,11 +86,13 @@ class ModelInTraining(TaskModel):
             config["objectives"] = [objective.kind for objective in recipe.objective]
         if TASKS[recipe.task].vectors:
             embedding = recipe.embedding or EmbeddingConfig()
+            # the shorter of what the model and the recipe read
             limits = [limit for limit in (embedding.max_len, recipe.data.max_len) if limit is not None]
             config["embedding"] = asdict(replace(embedding, max_len=min(limits)))
         if "answers" in split.columns:
             config["answering"] = learned_settings(recipe, split)
         super().__init__(network, tokenizer, config)
+        # sources beyond the positions are cut, if the recipe cuts
         self.source_limit = None if recipe.data.truncate == "none" else network.config.position_limit
 
     @property

@@ -120,14 +120,14 @@ def tag_words(
 
 def _sentences(text: object, words: Any) -> tuple[list[tuple[str, Spans]], bool]:
     """Texts with the spans of their words, and whether it is one text alone."""
-    if (text is None) == (words is None):
+    if (text is None) == (words is None):  # both, or neither
         raise UsageError("give a text or `words`, one of them")
     if words is None:
         return [(item, word_spans(item)) for item in listed(text)], isinstance(text, str)
     if isinstance(words, str | bytes | Mapping):
         raise UsageError(f"`words` must be a list of words, or a list of such lists: got {type(words).__name__}")
     rows = list(words)
-    single = all(isinstance(word, str) for word in rows)
+    single = all(isinstance(word, str) for word in rows)  # an empty list is one sentence without words
     sentences = [rows] if single else [list(row) if not isinstance(row, str) else row for row in rows]
     for sentence in sentences:
         if isinstance(sentence, str):
@@ -135,7 +135,7 @@ def _sentences(text: object, words: Any) -> tuple[list[tuple[str, Spans]], bool]
         check_texts(sentence)
         if "" in sentence:
             raise UsageError(f"a word must have at least one character: word {sentence.index('')} is ''")
-    return [_joined(sentence) for sentence in sentences], single
+    return [_joined(sentence) for sentence in sentences], single  # joined by spaces, with the place of each word
 
 
 def _joined(words: Sequence[str]) -> tuple[str, Spans]:
@@ -152,7 +152,7 @@ def _tagged(model: TaskModel, sentences: Sequence[tuple[str, Spans]], constraine
     head = head_of(model, KIND)
     probabilities = word_tags(model, [[text[start:end] for start, end in spans] for text, spans in sentences])
     scheme = _scheme(head, model.config.get("tag_scheme"), constrained)
-    legal = None if scheme is None else transitions(head.labels, scheme)
+    legal = None if scheme is None else transitions(head.labels, scheme)  # which tag may follow which
     tagged = []
     for (text, spans), rows in zip(sentences, probabilities):
         numbers = best_tags(rows, legal)

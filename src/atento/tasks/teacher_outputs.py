@@ -68,6 +68,7 @@ def check_writer(model: TaskModel, preparation: Preparation, *, of_tokens: bool)
         trained = model.config.get("task")
         raise CapabilityError(f"it was trained for {trained}, and has no tokens to teach a recipe for {task}")
     tokens = [tokenizer.fingerprint for tokenizer in (preparation.tokenizer, tokenizer_of(model))]
+    # scores are compared row by row of the vocabulary
     if of_tokens and (tokens[0] != tokens[1] or ours.target_vocab_size != theirs.target_vocab_size):
         raise CapabilityError("it has another vocabulary; with `tokenizer.path`, the network can have its tokenizer")
     if of_tokens and theirs.position_limit is not None and theirs.position_limit < preparation.longest:

@@ -76,6 +76,7 @@ def embed_texts(
         UsageError: no such layer or pooling. CapabilityError: not a Transformer.
     """
     special_tokens = special_tokens_of(network.config, tokenizer, template)
+    # tokens of a prompt are perhaps not pooled
     pool = text_pooling(config.pooling, prompt_length(config, tokenizer, special_tokens))
     texts = list(map(config.read, texts))
     rows, numbers = token_windows(
@@ -91,9 +92,9 @@ def embed_texts(
         pooled = pool(hidden.float(), token_mask)
         with torch.inference_mode():
             pooled = network.text_vectors(pooled)
-        if config.normalize and numbers is None:
+        if config.normalize and numbers is None:  # of windows after they are joined
             pooled = nn.functional.normalize(pooled, dim=-1)
-        vectors[batch] = pooled.cpu().numpy()
+        vectors[batch] = pooled.cpu().numpy()  # back to the order of the texts
     if numbers is None:
         return vectors
     of_texts = text_means(vectors, numbers, long_texts)

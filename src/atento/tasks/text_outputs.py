@@ -70,6 +70,7 @@ def text_outputs(
     def compute(rows: list[int]) -> list[list[float]]:
         inputs = {name: value.to(device) for name, value in inputs_of(windows, rows, network.config, head).items()}
         pooled = linear.pooled(network(**inputs, project=False), token_mask_of(inputs))
+        # of windows the vectors, which are pooled to a text before the head
         read: torch.Tensor = pooled if texts_of_windows is not None else linear(pooled)
         return read.double().tolist()
 
@@ -79,7 +80,9 @@ def text_outputs(
     if texts_of_windows is None or not outputs:
         return outputs
     of_texts: list[list[float]] = []
+    # windows of a text are neighbours
     for rows in np.split(np.array(outputs), np.flatnonzero(np.diff(texts_of_windows)) + 1):
+        # one text, with all these windows
         of_one = TextWindows(long_texts.windows or "mean", torch.zeros(len(rows), dtype=torch.long))
         vectors = torch.from_numpy(rows).to(device, linear.out.weight.dtype)
         of_texts += linear(linear.of_texts(vectors, of_one)).double().tolist()

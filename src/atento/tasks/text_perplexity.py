@@ -129,10 +129,11 @@ def _windows_of(model: TaskModel, window: int | None, stride: int | None) -> Win
     if isinstance(network, RecurrentLM) and window is None:
         if stride is not None:
             raise UsageError("`stride` needs a `window`: a recurrent model reads a text as a whole")
-        return Windows(None, 1)
+        return Windows(None, 1)  # the whole text
     size = window or model.trained_length or limit or _WINDOW
-    if limit is not None and window is None:
+    if limit is not None and window is None:  # a window above it is refused below
         size = min(size, limit)
+    # one token predicts another; an encoder has special tokens around its text
     least = 2 if network.config.architecture != "encoder" else 4
     if (window is not None and window < least) or (limit is not None and size > limit):
         most = "" if limit is None else f" and at most {limit}, the positions of the model"
@@ -184,10 +185,11 @@ def _predicted(network: Network, pieces: Sequence[_Piece], n_texts: int, mask_id
     by_piece: list[list[float]] = [[] for _ in pieces]
     for batch in by_length([len(piece.ids) for piece in pieces], _TOKENS):
         padded, real = pad_batch([pieces[number].ids for number in batch], network.config.pad_id)
+        # of each target its row in the batch
         rows = [row for row, number in enumerate(batch) for _ in pieces[number].targets]
         columns, tokens = zip(*(target for number in batch for target in pieces[number].targets))
         if mask_id is not None:
-            padded[rows, list(columns)] = mask_id
+            padded[rows, list(columns)] = mask_id  # pieces with `mask_id` have one target
         token_mask = torch.from_numpy(real).to(device)
         hidden = network(ids=torch.from_numpy(padded).to(device), token_mask=token_mask, project=False).hidden
         log_probs = iter(_log_probs(network, hidden[rows, list(columns)], torch.tensor(tokens, device=device)))
@@ -217,7 +219,7 @@ def _masked(model: TaskModel, texts: Sequence[str], windows: Windows) -> Nats:
     """Each token from all others of its window, which has the special tokens of a text around it."""
     network, tokenizer = model.network, tokenizer_of(model)
     template = special_tokens_of(network.config, tokenizer, model.config.get("template"))
-    before = next(at for at, (content, _) in enumerate(template.single) if content == "A")
+    before = next(at for at, (content, _) in enumerate(template.single) if content == "A")  # special tokens in front
     size = (windows.size or 0) - template.added(False)
     if size < 1:
         raise UsageError(f"`window` must hold the special tokens and a token: got {windows.size}")
@@ -227,6 +229,7 @@ def _masked(model: TaskModel, texts: Sequence[str], windows: Windows) -> Nats:
         for begin, end, scored, until in inner.of(len(ids), two_sided=True):
             row, _ = template.apply(ids[begin:end])
             for at in range(scored, until):
+                # a row for each token: the mask is one place at a time
                 pieces.append(_Piece(text, row, [(before + at - begin, ids[at])]))
     return _predicted(network, pieces, len(texts), tokenizer.mask_id)
 
@@ -252,6 +255,7 @@ def _of_words(model: TaskModel, network: ELMo, texts: Sequence[str]) -> Nats:
         raise CapabilityError("this ELMo has no vocabulary, so it represents words but predicts none")
     tokenizer, device = tokenizer_of(model), next(network.parameters()).device
     sentences = [next(iter(words_of(tokenizer, [text])), []) for text in texts]
+    # a text without words has no ends either
     rows = [[tokenizer.bos_id, *word_ids(tokenizer, words), tokenizer.eos_id] if words else [] for words in sentences]
     results: Nats = [[] for _ in texts]
     for batch in by_length([len(row) for row in rows], _TOKENS):
@@ -261,9 +265,11 @@ def _of_words(model: TaskModel, network: ELMo, texts: Sequence[str]) -> Nats:
         if elmo is not None and elmo.characters is not None:
             limit = elmo.characters.max_characters
             ids = torch.from_numpy(character_batch([sentences[row] for row in batch], max_characters=limit)[0])
+        # the states of the last layer, by direction
         ahead, behind = network.directions(ids.to(device), token_mask=token_mask)[-1]
-        pairs = token_mask[:, 1:] & token_mask[:, :-1]
-        numbers = torch.tensor(batch)[pairs.nonzero()[:, 0].cpu()].tolist()
+        pairs = token_mask[:, 1:] & token_mask[:, :-1]  # (B,L-1): two neighbours that are both real
+        numbers = torch.tensor(batch)[pairs.nonzero()[:, 0].cpu()].tolist()  # of each pair its text
+        # forward predicts the next, backward the one before
         for states, labels in ((ahead[:, :-1], words[:, 1:]), (behind[:, 1:], words[:, :-1])):
             for row, value in zip(numbers, _log_probs(network, states[pairs], labels[pairs])):
                 results[row].append(value)

@@ -183,7 +183,7 @@ class Writer:
             (*(() if decoding.ignore_eos else self.config.eos_ids), *self.constraints.stop_ids),
             rules_of(
                 decoding,
-                each[:1] if all(one == each[0] for one in each) else each,
+                each[:1] if all(one == each[0] for one in each) else each,  # equal for all: once
                 eos_id=self.config.eos_id,
                 writing=self.config.writing,
                 max_new_tokens=limits,
@@ -202,7 +202,7 @@ class Writer:
         request = self.request(writings, trace)
         inputs = [torch.tensor(one.ids) for one in writings]
         ids = pad_sequence(inputs, batch_first=True, padding_value=self.config.pad_id).to(self.device)
-        real = torch.arange(ids.shape[1]) < torch.tensor([len(one) for one in inputs])[:, None]
+        real = torch.arange(ids.shape[1]) < torch.tensor([len(one) for one in inputs])[:, None]  # (B,S)
         shared: dict[str, Any] = {
             "max_new_tokens": request.max_new_tokens,
             "min_new_tokens": request.min_new_tokens,
@@ -221,7 +221,7 @@ class Writer:
             draft=self.draft,
             **shared,
         )
-        if self.decoding.exact:
+        if self.decoding.exact:  # begins with the score of the beam's outputs as a bound
             results = self._exact(ids, results, shared, early)
         return [[self.written_text(hypothesis) for hypothesis in hypotheses] for hypotheses in results]
 

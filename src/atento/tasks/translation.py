@@ -64,8 +64,10 @@ def source_writer(
 
     def encode(texts: Sequence[str]) -> list[list[int]]:
         check_texts(texts)
+        # without words there is nothing to search: the text is the output
         searched = [text if not words_only or has_words(text) else "" for text in texts]
         sources = [special_tokens.apply(ids)[0] if ids else [] for ids in tokenizer.encode_batch(searched)]
+        # the last token is EOS, or what ends a source
         return [ids if longest is None or len(ids) <= longest else [*ids[: longest - 1], ids[-1]] for ids in sources]
 
     return Writer(

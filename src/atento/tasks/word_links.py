@@ -36,13 +36,14 @@ def word_links(
         named: dict[str, Any] = {"special_tokens": template, "begin": begin}
         found = _attended(attention_record(model.network, tokenizer, source, output, translate=str, **named))
     except CapabilityError:
-        places = np.linspace(0, len(sources) - 1, len(targets)).round().astype(int)
+        places = np.linspace(0, len(sources) - 1, len(targets)).round().astype(int)  # evenly spread
         found = [(list(sources)[place], word, 1.0) for place, word in zip(places, targets)]
     links = [
         Link(*targets[word], *sources[linked], weight)
         for linked, word, weight in found
         if linked in sources and word in targets
     ]
+    # letters with letters, signs with signs
     return [link for link in links if _has_letters(output, link.start) == _has_letters(source, link.source_start)]
 
 

@@ -94,14 +94,14 @@ def _skip(run: Run, step: int, error: NotFinite) -> None:
         raise error
     progress.skipped += 1
     progress.skipped_in_row += 1
-    allowed = max(1, math.ceil(SHARE * run.steps))
+    allowed = max(1, math.ceil(SHARE * run.steps))  # at least one, in a short run
     if progress.skipped_in_row > IN_A_ROW or progress.skipped > allowed:
         many = f"{counted(progress.skipped, 'update')} were not finite, {progress.skipped_in_row} of them in a row"
         raise TrainingError(f"{error}; {many}: at most {allowed} may be, and {IN_A_ROW} in a row") from error
     event: dict[str, object] = {"event": "skip", "step": step, "parameter": error.parameter}
     action = "the update is skipped"
     if policy == "rewind":
-        name = run.replica.main_does(lambda: _newest(run))
+        name = run.replica.main_does(lambda: _newest(run))  # one process looks, for all must load the same
         if name is None:
             raise TrainingError(f"{error}; there is no checkpoint yet to rewind to") from error
         event["rewound_to"] = restore_weights(run, run.checkpoints / name)

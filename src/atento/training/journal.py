@@ -67,7 +67,7 @@ class Journal:
             ValueError: `event` or `step` is missing, or a value is not plain data.
         """
         kind, step = event.get("event"), event.get("step")
-        if not isinstance(kind, str) or type(step) is not int:
+        if not isinstance(kind, str) or type(step) is not int:  # bool is an int
             raise ValueError(f"an event needs `event` (text) and `step` (a whole number): got {dict(event)!r}")
         if held and self._held is not None:
             self._held.append(event)
@@ -86,17 +86,17 @@ class Journal:
             self._write(line)
         except OSError as error:
             self.lost += 1
-            if not self._warned:
+            if not self._warned:  # once, until writing works again
                 self._warned = True
                 _log.warning("%s cannot be written (%s); training continues without events", self.path, error.strerror)
             return
-        if self.lost:
+        if self.lost:  # the first event after the fault
             _log.warning("%s is written again; %d events were lost", self.path, self.lost)
             self.lost, self._warned = 0, False
         if kind == "checkpoint" and self._checkpoints is not None:
             self._checkpoints.add(step)
         if kind in ("checkpoint", "end"):
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # the event is written, if perhaps not on the disk
                 self.flush()
 
     def flush(self) -> None:

@@ -118,7 +118,7 @@ def log(run: Run, rate: float, tokens_per_second: float, more: Mapping[str, obje
     event: dict[str, object] = {
         "event": "train",
         "step": run.progress.step,
-        "loss": sum(loss for loss, _ in means.values()),
+        "loss": sum(loss for loss, _ in means.values()),  # each head by its own targets
         "nll": sum(nll for _, nll in means.values()),
         "learning_rate": rate,
         "tokens_per_second": tokens_per_second,
@@ -141,8 +141,8 @@ def validate(run: Run) -> None:
     if run.validate is None:
         return
     progress = run.progress
-    with run.updater.evaluated_weights():
-        scores = run.replica.all_do(run.validate)
+    with run.updater.evaluated_weights():  # the moving mean, where there is one
+        scores = run.replica.all_do(run.validate)  # all processes score a part each
         samples = _samples(run) if run.replica.main else []
     event: dict[str, object] = {"event": "valid", "step": progress.step}
     numbered = enumerate(samples, start=1)
@@ -150,6 +150,7 @@ def validate(run: Run) -> None:
         run.journal.append(written)
         run.reporter.event(written)
     score = signed(run.score_name, scores[run.score_name])
+    # the checkpoint of this step has no score then
     progress.score, progress.score_step = score if math.isfinite(score) else None, progress.step
     if progress.score is None:
         return

@@ -48,17 +48,17 @@ def lambda_loss(scores: Tensor, labels: Tensor, batch: Batch) -> Tensor:
     Paper: Wang et al. 2018 (The LambdaLoss Framework for Ranking Metric Optimization), equations 14 to 19.
     """
     grades, query = batch.extras["grade"].to(scores.dtype), batch.extras["query"]
-    same = query[:, None] == query
+    same = query[:, None] == query  # (B,B): documents of one query
     gains = 2**grades - 1
     best = torch.zeros(int(query.max()) + 1, dtype=gains.dtype, device=gains.device)
-    best.index_add_(0, query, gains / torch.log2(1 + _ranks(gains, same)))
+    best.index_add_(0, query, gains / torch.log2(1 + _ranks(gains, same)))  # (Q): the gains in their best order
     gains = gains / best.clamp(min=1e-10)[query]
-    ranks = _ranks(scores.detach(), same)
-    apart = (ranks[:, None] - ranks).abs().clamp(min=1)
+    ranks = _ranks(scores.detach(), same)  # weights are constants of the gradient
+    apart = (ranks[:, None] - ranks).abs().clamp(min=1)  # the diagonal is not counted
     discounts = 1 / torch.log2(1 + ranks)
     weights = _MU * (1 / torch.log2(1 + apart) - 1 / torch.log2(2 + apart)) + (discounts[:, None] - discounts).abs()
     weights = weights * (gains[:, None] - gains).abs()
-    return -(weights * F.logsigmoid(scores[:, None] - scores))[labels >= 0].sum() / math.log(2)
+    return -(weights * F.logsigmoid(scores[:, None] - scores))[labels >= 0].sum() / math.log(2)  # the pairs of RankNet
 
 
 def _ranks(values: Tensor, same: Tensor) -> Tensor:

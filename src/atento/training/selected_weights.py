@@ -50,7 +50,8 @@ def trained_weights(
 def _selected(network: Network, init: InitConfig, levels: Levels) -> list[str]:
     """The weights that `init.train` names, in the order of the network."""
     architecture = network.config.architecture
-    of = {name: level for name, level in levels.of.items() if level >= 0}
+    of = {name: level for name, level in levels.of.items() if level >= 0}  # -1: never trained
+    # 0: embeddings, then the layers, then the heads
     head = [name for name, level in of.items() if level == levels.layers + 1]
     if init.train == "all":
         return list(of)
@@ -72,11 +73,11 @@ def _selected(network: Network, init: InitConfig, levels: Levels) -> list[str]:
         if init.last > levels.layers:
             raise RecipeError(f"`init.train` {init.train}: the network has {levels.layers} layers; train all, or fewer")
         return [name for name, level in of.items() if level > levels.layers - init.last]
-    small = [name for name in head if name != _LARGE_HEAD]
+    small = [name for name in head if name != _LARGE_HEAD]  # a head's large matrix stays
     if init.train == "lora":
         return [name for name in of if is_adapter(name) or name in small]
     biases = [name for name in of if name.rpartition(".")[2].startswith("bias")]
-    if all(name in head for name in biases):
+    if all(name in head for name in biases):  # heads alone
         raise RecipeError(f"`init.train` bias: the layers of this network ({architecture}) have no biases; try lora")
     return [name for name in of if name in biases or name in small]
 

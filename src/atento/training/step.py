@@ -307,7 +307,7 @@ class Updater:
         """Return the error of an update that is not finite, with the first such parameter; free the gradients."""
         names = [name for name, p in self.parameters.items() if not bool(torch.isfinite(p).all())]
         where = f"; the weight {names[0]} is not finite" if names else ""
-        if not names:
+        if not names:  # weights first: they were broken before this update
             gradients = {name: p.grad for name, p in self.parameters.items() if p.grad is not None}
             names = [name for name, gradient in gradients.items() if not bool(torch.isfinite(gradient).all())]
             where = f"; the first such gradient is that of {names[0]}" if names else ""

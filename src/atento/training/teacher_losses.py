@@ -63,6 +63,7 @@ def with_token_teachers(loss: Tensor, tokens: Projected, batch: Batch, head: str
     teaching = batch.settings.get(f"{head} teacher")
     if not isinstance(teaching, Teaching) or teaching.tokens is None:
         return loss
+    # (hidden, weight, bias) of the network, then of each teacher
     every, temperature = [tokens, *teaching.tokens(batch)], teaching.temperature
 
     def block(start: int) -> Tensor:
@@ -70,8 +71,9 @@ def with_token_teachers(loss: Tensor, tokens: Projected, batch: Batch, head: str
         scores = [at_least_float32(F.linear(hidden[..., rows, :], weight, bias)) for hidden, weight, bias in every]
         return soft_classes(scores[0], torch.stack(scores[1:], dim=1), temperature)
 
-    starts = range(0, tokens[0].shape[-2], _ROWS)
+    starts = range(0, tokens[0].shape[-2], _ROWS)  # the rows of all texts, in blocks
     soft = sum(
+        # computed again in the backward pass, without anything random
         (checkpoint(block, start, use_reentrant=False, preserve_rng_state=False) for start in starts),
         torch.zeros_like(loss),
     )

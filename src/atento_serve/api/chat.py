@@ -181,18 +181,19 @@ def _message(row: Mapping[str, Any], number: int) -> dict[str, str]:
     for name, value in given.items():
         if name not in known:
             raise wrong_field(f"{where}/{name}", f"unknown field `{name[:60]}`; known: {', '.join(known)}")
+        # values that ask for nothing: clients send their defaults
         if name in _NEUTRAL_IN_MESSAGES and value not in _NEUTRAL_IN_MESSAGES[name]:
             raise wrong_field(f"{where}/{name}", f"`{name}` is not supported: got {described(value)}")
         if name in _TEXTS_IN_MESSAGES and name != "content" and not isinstance(value, str):
             raise wrong_field(f"{where}/{name}", f"`{name}` must be a text: got {described(value)}")
     role, content = row.get("role"), row.get("content")
-    if role is None:
+    if role is None:  # null as well as missing
         raise wrong_field(f"{where}/role", "`role` must be a text: got null")
     parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
     texts = [part.get("text") for part in parts if isinstance(part, Mapping) and part.get("type") == "text"]
     if len(texts) != len(parts) or not all(isinstance(text, str) for text in texts):
         raise wrong_field(f"{where}/content", f"`content` must be a text or a list of texts: got {described(content)}")
-    if any("\0" in str(text) for text in texts):
+    if any("\0" in str(text) for text in texts):  # it parts texts inside the service
         raise wrong_field(f"{where}/content", "`content` must not have the character U+0000")
     return {name: given[name] for name in _TEXTS_IN_MESSAGES if name in given} | {"content": "".join(map(str, texts))}
 
@@ -221,10 +222,10 @@ async def _streamed(work: Work, fields: ChatFields, plan: Plan, items: Sequence[
         async for event in work.events(job):
             if isinstance(event, Usage):
                 if fields.stream_options is not None and fields.stream_options.include_usage:
-                    usage = _usage(event.prompt_tokens // plan.repeats, event.new_tokens)
+                    usage = _usage(event.prompt_tokens // plan.repeats, event.new_tokens)  # each output read the prompt
                     yield head | {"choices": [], "usage": usage}
                 continue
-            if event.item not in begun:
+            if event.item not in begun:  # the role comes first, once an output
                 begun.add(event.item)
                 yield chunk(event.item, {"role": "assistant", "content": ""})
             if isinstance(event, Piece):

@@ -111,6 +111,7 @@ def planned(fields: CompletionFields, limits: Limits) -> Plan:
         ServiceError: 422, a field out of its range, or fields that exclude each other; 413, too many outputs.
     """
     max_tokens = _DEFAULT_TOKENS if fields.max_tokens is None else fields.max_tokens
+    # 0 with `echo`: the prompt alone is scored
     bounded("max_tokens", max_tokens, 0 if fields.echo else 1, limits.output_tokens)
     bounded("temperature", fields.temperature, 0, 100)
     bounded("logprobs", fields.logprobs, 0, MOST_LOG_PROBS)
@@ -118,19 +119,19 @@ def planned(fields: CompletionFields, limits: Limits) -> Plan:
         bounded(name, getattr(fields, name), -2, 2)
     n = 1 if fields.n is None else fields.n
     best_of = n if fields.best_of is None else fields.best_of
-    bounded("n", n, 1, limits.n)
+    bounded("n", n, 1, limits.n)  # of `best_of` outputs the `n` best are returned
     bounded("best_of", best_of, n, limits.n)
     check_decoding(limits, max_new_tokens=None, beam=("beam_size", fields.beam_size), seed=None)
     prompts = listed(fields.prompt)
     if not prompts:
         raise wrong_field("/prompt", "`prompt` must have at least one text: got none")
-    if len(prompts) * best_of > limits.texts:
+    if len(prompts) * best_of > limits.texts:  # each is written by itself
         raise too_long(
             f"a request may have at most {limits.texts:,} outputs: got {len(prompts):,} prompts of {best_of}", "/prompt"
         )
     options: dict[str, object] = {"max_new_tokens": max_tokens}
     if fields.seed is not None:
-        options["seed"] = fields.seed % SEED_LIMIT
+        options["seed"] = fields.seed % SEED_LIMIT  # clients send any 64 bits
     stop = stop_strings(fields.stop, "stop")
     options |= {"stop": stop} if stop else {}
     for name in ("repetition_penalty", *PENALTIES):
@@ -143,6 +144,7 @@ def planned(fields: CompletionFields, limits: Limits) -> Plan:
         )
     options |= {"draft": draft} if draft else {}
     options |= _beam(fields, n, best_of) if fields.beam_size is not None else _sampling(fields)
+    # a beam makes its outputs at once; draws are items of their own
     repeats = 1 if fields.beam_size is not None else best_of
     return Plan(prompts, options, n, best_of, repeats, max_tokens > 0, fields.logprobs)
 

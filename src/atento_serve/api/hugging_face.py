@@ -62,7 +62,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
     """Add the routes of the payloads."""
 
     async def of_model(request: Request) -> Response:
-        name, _, task = request.path_params["id"].partition("/pipeline/")
+        name, _, task = request.path_params["id"].partition("/pipeline/")  # a name may have slashes
         if task and task not in names():
             raise ServiceError(
                 404, f"there is no task {task[:60]!r}: known are {', '.join(sorted(names()))}", "not_found"
@@ -101,7 +101,7 @@ async def _answer(service: Service, request: Request, model: str | None, task: s
     """Answer a payload by a model, or by the first that does the task."""
     key = service.clients.authenticate(request)
     if model is not None:
-        service.describe(model)
+        service.describe(model)  # 404 before the body is read
     with service.clients.share(request, key):
         value = await read_object(request, service.limits)
         inputs, parameters, stream = _parts(value)
@@ -111,11 +111,11 @@ async def _answer(service: Service, request: Request, model: str | None, task: s
         else:
             verb = names()[task]
         payload = _payload(verb, task, inputs, parameters)
-        if payload is sentence_similarity:
+        if payload is sentence_similarity:  # a payload may need another verb than the model's own
             verb = "similarity"
         elif payload is feature_extraction:
             verb = "embed"
-        if payload is zero_shot and model is None:
+        if payload is zero_shot and model is None:  # of all models the first that has such labels
             model = entailing_model(service)
         model = service.model_for(verb, model)
         call = Call(service, Work(service, request, _POINTERS), model, verb, inputs, parameters)

@@ -105,6 +105,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
         fields, _ = await _fields(service, request, DetectFields)
         texts = listed(fields.q)
         check_texts(service, len(texts), "/q")
+        # detection takes milliseconds a text
         rows = await asyncio.to_thread(lambda: [[_shown(language) for language in detect(text)] for text in texts])
         return JSONResponse(rows[0] if isinstance(fields.q, str) else rows)
 
@@ -152,12 +153,13 @@ async def _translate(service: Service, request: Request, fields: TranslateFields
     passages, pieces, languages = await asyncio.to_thread(_read, texts, fields, served)
     glossary = await asyncio.to_thread(_glossary, fields)
     sources = [language.code if language else code_of(fields.source) for language in languages]
+    # errors name fields of this API
     work = Work(service, request, Pointers("/q", names=dict.fromkeys(("prefix", "required_words"), "glossary")))
     written: list[list[str]] = [[] for _ in passages.sentences]
-    for source in dict.fromkeys(sources):
+    for source in dict.fromkeys(sources):  # a direction a language: texts of one go together
         direction = direction_of(service, source, fields.target)
         rows = [row for row, code in zip(pieces, sources) if code == source]
-        numbers = [piece for row in rows for piece in row if isinstance(piece, int)]
+        numbers = [piece for row in rows for piece in row if isinstance(piece, int)]  # others are markup and space
         sentences = [passages.sentences[number] for number in numbers]
         steps = keeping(sentences, glossary, protect=fields.protect)
         outputs = await unless_gone(request, written_keeping(work, direction, steps, fields.alternatives))

@@ -135,18 +135,19 @@ async def _as_texts(work: Work, model: str, inputs: list[object]) -> list[Any]:
 
 async def _completed(work: Work, fields: CompletionFields, plan: Plan, verb: str) -> dict[str, object]:
     """The body of a completion that is not streamed."""
+    # ids are read as they are; echo needs their text
     prompts = plan.prompts if verb == _BY_IDS and not fields.echo else await _as_texts(work, fields.model, plan.prompts)
     choices: list[dict[str, object]] = []
     prompt_tokens = new_tokens = 0
     values: list[list[WrittenOutput]] = [[] for _ in prompts]
     if plan.writes:
-        items = [prompt for prompt in prompts for _ in range(plan.repeats)]
+        items = [prompt for prompt in prompts for _ in range(plan.repeats)]  # repeats of a prompt stand side by side
         outcome = await work.run(fields.model, verb, items, plan.options, log_probs=plan.log_probs)
-        prompt_tokens, new_tokens = outcome.prompt_tokens // plan.repeats, outcome.new_tokens
+        prompt_tokens, new_tokens = outcome.prompt_tokens // plan.repeats, outcome.new_tokens  # each repeat counted it
         for number, value in enumerate(outcome.values):
             values[number // plan.repeats] += value
     scored = await echoed(work, fields, prompts, verb) if fields.echo else None
-    if not plan.writes and scored is not None:
+    if not plan.writes and scored is not None:  # without outputs, what scoring read
         prompt_tokens = scored.prompt_tokens
     for number, prompt in enumerate(prompts):
         before = None if scored is None else scored.values[number]
@@ -167,7 +168,7 @@ async def _streamed(work: Work, fields: CompletionFields, plan: Plan, verb: str)
         prompts = await unless_gone(work.request, _as_texts(work, fields.model, prompts))
     head = _head(work, fields.model)
     items = [prompt for prompt in prompts for _ in range(plan.repeats)]
-    pieces = plan.n == 1 or "beam" not in plan.options
+    pieces = plan.n == 1 or "beam" not in plan.options  # outputs of a beam are ranked at its end
     job = work.job(fields.model, verb, items, plan.options, stream=pieces, log_probs=plan.log_probs)
     with_usage = fields.stream_options is not None and fields.stream_options.include_usage
     scored = await unless_gone(work.request, echoed(work, fields, prompts, verb)) if fields.echo else None
@@ -176,7 +177,7 @@ async def _streamed(work: Work, fields: CompletionFields, plan: Plan, verb: str)
         return head | {"choices": [{"index": index, "text": text, "logprobs": logs, "finish_reason": end}]}
 
     async def chunks() -> AsyncIterator[dict[str, object]]:
-        lengths = [0] * len(items)
+        lengths = [0] * len(items)  # characters sent of each output, for the offsets of its tokens
         if scored is not None:
             for index in range(len(items) if pieces else 0):
                 prompt = prompts[index // plan.repeats]
@@ -193,10 +194,10 @@ async def _streamed(work: Work, fields: CompletionFields, plan: Plan, verb: str)
                     logs = completion_log_probs(event.log_probs, text, lengths[event.item], plan.log_probs)
                 lengths[event.item] += len(text)
                 yield chunk(event.item, text, None, logs)
-            elif isinstance(event, Result) and pieces:
+            elif isinstance(event, Result) and pieces:  # the text went out in pieces
                 yield chunk(event.item, "", finish_reason(event.value[0]))
             elif isinstance(event, Result):
-                for rank, output in enumerate(plan.best(event.value)):
+                for rank, output in enumerate(plan.best(event.value)):  # one job wrote the `n` of a prompt
                     full = choice(event.item * plan.n + rank, prompts[event.item], output, None, fields)
                     yield head | {"choices": [full]}
             elif with_usage and isinstance(event, Usage):

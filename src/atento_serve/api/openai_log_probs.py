@@ -20,11 +20,14 @@ def completion_log_probs(entries: Sequence[Entry], text: str, offset: int, count
             token itself if it is none of them; it is null if none were.
     """
     pieces = [bytes(entry["bytes"] or ()) for entry in entries]
-    spaces = int(b"".join(pieces).startswith(b" "))
+    spaces = int(b"".join(pieces).startswith(b" "))  # the first piece of a text often begins with one
+    # two ways in which tokenizers decode bytes
     readings = [_first_bytes(pieces, by_byte=by_byte) for by_byte in (False, True)]
+    # the reading with as many characters as the text
     first = next((one for one in readings if 0 <= len(one) - len(text) <= spaces), readings[0])
     extra = min(spaces, max(0, len(first) - len(text)))
-    begins = list(accumulate(map(len, pieces), initial=0))
+    begins = list(accumulate(map(len, pieces), initial=0))  # the first byte of each piece, and the end
+    # the character that holds the first byte of a token
     offsets = [bisect_right(first, begin) - 1 if begin < begins[-1] else len(first) for begin in begins[:-1]]
     tops = [{row["token"]: row["log_prob"] for row in (*entry["top"], entry)} if count else None for entry in entries]
     return {

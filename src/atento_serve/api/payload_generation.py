@@ -122,7 +122,7 @@ async def generation(call: Call, *, stream: bool) -> StreamingResponse:
                 index += 1
                 tops = {"top_tokens": _top_tokens(event.log_probs[-1])} if event.log_probs else {}
                 yield _chunk(index, event, joined(texts[0], event.lead, event.text)) | tops
-            elif isinstance(event, Result):
+            elif isinstance(event, Result):  # always before the last event
                 output: WrittenOutput = event.value[0]
             else:
                 details = {
@@ -132,6 +132,7 @@ async def generation(call: Call, *, stream: bool) -> StreamingResponse:
                     "seed": fields.seed,
                 }
                 text = _shown(texts[0], output, fields)
+                # their stream ends with an empty token
                 yield _chunk(index + 1, Piece(0, ""), "") | {"generated_text": text, "details": details}
 
     return await event_stream(call.work, chunks(), done=False)

@@ -64,6 +64,7 @@ async def text_classification(call: Call) -> object:
     """
     fields = read(_Classify, call.parameters, "/parameters")
     bounded("parameters/top_k", fields.top_k, 1, 10_000)
+    # fixed by how the model was trained
     usual = "sigmoid" if call.service.describe(call.model).multi_label else "softmax"
     if fields.function_to_apply not in (None, usual):
         raise wrong_field("/parameters/function_to_apply", f"`function_to_apply` must be {usual} for this model")
@@ -114,7 +115,7 @@ async def zero_shot(call: Call) -> object:
         why = f"zero-shot classification takes a model with a label entailment: {call.model!r} has none"
         raise ServiceError(400, why, "wrong_model", param="/model")
     texts, single = inputs_of(call)
-    check_texts(call.service, len(texts) * len(labels), "/parameters/candidate_labels")
+    check_texts(call.service, len(texts) * len(labels), "/parameters/candidate_labels")  # pairs, not texts
     items = [[text, template.replace("{}", label)] for text in texts for label in labels]
     outcome = await call.work.run(call.model, "classify", items)
     results = []
@@ -146,8 +147,9 @@ def _entailed(values: list[Any], entail: str, contradict: str | None, *, multi_l
     no = [share[contradict] if contradict is not None else 1 - share[entail] for share in shares]
     if multi_label:
         return [a / (a + b) if a + b else 0.0 for a, b in zip(yes, no)]
+    # in logarithms, which 0 and 1 have here too
     odds = [math.log(max(a, 1e-300)) - math.log(max(b, 1e-300)) for a, b in zip(yes, no)]
-    total = sum(math.exp(value - max(odds)) for value in odds)
+    total = sum(math.exp(value - max(odds)) for value in odds)  # minus the largest: exp does not overflow
     return [math.exp(value - max(odds)) / total for value in odds]
 
 
@@ -240,11 +242,12 @@ async def translation(call: Call) -> object:
     fields = read(_Translate, call.parameters, "/parameters")
     options = _writing_options(call, fields)
     known = call.service.describe(call.model).languages
+    # the pair that is set for the model, else the one in its name
     pair = call.service.models[call.model].languages or pair_in(call.model) or (None, None)
     names = (("src_lang", "source_language"), ("tgt_lang", "target_language"))
     for (name, option), own in zip(names, pair):
         value = getattr(fields, name)
-        if value is not None and known:
+        if value is not None and known:  # a multilingual model takes the language as an option
             options[option] = named_language(value, known, f"/parameters/{name}")
         elif value is not None and own is not None and code_of(value) != code_of(own):
             message = f"the model {call.model!r} translates {pair[0]} to {pair[1]}: got {name} {value[:40]!r}"

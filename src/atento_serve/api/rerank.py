@@ -142,15 +142,18 @@ async def _scores(
         vectors, tokens = list[Any](), 0
         prompts = work.service.describe(model).search_prompts
         sides = [([fields.query], prompts[0]), (texts, prompts[1])]
+        # without prompts, all texts in one job
         for side, name in sides if any(prompts) else [([fields.query, *texts], None)]:
             options = {"normalize": True} | ({} if name is None else {"prompt_name": name})
             outcome = await work.run(model, "embed", side, options, fit=fit)
             vectors, tokens = [*vectors, *outcome.values], tokens + outcome.prompt_tokens
+        # of length 1: the product is the cosine
         query, *documents = (np.asarray(vector, dtype=np.float64) for vector in vectors)
         return [float(query @ vector) for vector in documents], tokens
     pairs = [[fields.query, text] for text in texts]
     outcome = await work.run(model, "similarity" if way == "number" else "classify", pairs, fit=fit)
     if way != "number":
+        # `way` is the label that says relevant
         scores = [next(row["probability"] for row in value if row["name"] == way) for value in outcome.values]
     else:
         scores = outcome.values if fields.raw_scores else [_logistic(value) for value in outcome.values]

@@ -42,17 +42,18 @@ def add_routes(app: FastAPI, service: Service) -> None:
     """Add the route."""
 
     async def translated_file(request: Request) -> Response:
-        values, name, content = await read_upload(request, service.limits)
+        values, name, content = await read_upload(request, service.limits)  # the key may be a field of the form
         key = service.clients.authenticate(request, values.get("api_key"))
         with service.clients.share(request, key):
             fields = read(FileFields, values)
             try:
                 work = await asyncio.to_thread(lambda: DocumentSentences(read_document(content, name)))
-            except AtentoError as error:
+            except AtentoError as error:  # of the document, which the client sent
                 raise wrong_field("/file", str(error)) from None
             source = fields.source
             if source == "auto":
                 served = dict.fromkeys(known.source for known in directions(service))
+                # enough to tell the language
                 source = (await asyncio.to_thread(detect, " ".join(work.sentences[:200]), served))[0].code
             jobs = Work(service, request, Pointers("/file"))
             steps = keeping(work.sentences, None, protect=True)
@@ -60,7 +61,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
             outputs = await unless_gone(request, written_keeping(jobs, direction, steps, 0))
             body = await asyncio.to_thread(work.written, [rows[0] for rows in outputs])
         ending = PurePath(name).suffix.lower()
-        headers = {
+        headers = {  # RFC 5987: any letters
             "Content-Disposition": f"attachment; filename*=UTF-8''{quote(PurePath(name).name)}",
             "X-Content-Type-Options": "nosniff",
         }

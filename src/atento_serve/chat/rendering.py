@@ -75,7 +75,7 @@ class Renderer:
         Raises:
             RaisedByTemplate: the template refuses the messages. TemplateFailed: it is wrong, or passes a limit.
         """
-        self._now = datetime.now()
+        self._now = datetime.now()  # both renderings see the same time
         try:
             real = self._rendered(messages, variables)
         except RaisedByTemplate:
@@ -84,19 +84,21 @@ class Renderer:
             raise TemplateFailed(_described(error)) from None
         if self._specials.search(real) is None:
             return [real]
+        # characters that occur here cannot stand in
         taken = real + json.dumps([messages, variables], ensure_ascii=False)
         for only in (None, self._spelled):
             stand_ins = StandIns(self._alphabet, taken, only)
-            with suppress(Exception):
+            with suppress(Exception):  # the template may refuse stand-ins
                 hidden = self._rendered(
                     [_guarded(message, stand_ins) for message in messages],
                     {name: stand_ins.guarded(value) for name, value in variables.items()},
                 )
-                if stand_ins.shown(hidden) == real:
+                if stand_ins.shown(hidden) == real:  # nothing but stand-ins differs
                     return self._cut(real, hidden, stand_ins)
         spelled = {
             match[0].lower() for text in _strings([messages, variables]) for match in self._spelled.finditer(text)
         }
+        # none of the tokens is one that the request spells
         if not any(match[0].lower() in spelled for match in self._specials.finditer(real)):
             return self._cut(real, real, stand_ins)
         raise TemplateFailed(

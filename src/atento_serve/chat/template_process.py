@@ -56,16 +56,17 @@ class RenderingProcess:
     def _answer(self, line: bytes) -> dict[str, Any]:
         process = self._process or self._started()
         until, answer = time.monotonic() + _WAIT, b""
-        with suppress(BrokenPipeError):
+        with suppress(BrokenPipeError):  # it has ended: reading says so below
             process.stdin.write(line)
             process.stdin.flush()
         while not answer.endswith(b"\n"):
+            # by the clock; the process itself is limited by processor time
             is_late = not select.select([process.stdout], [], [], max(0.0, until - time.monotonic()))[0]
             part = b"" if is_late else os.read(process.stdout.fileno(), 1 << 16)
             if not part:
-                status = None if is_late else process.wait()
+                status = None if is_late else process.wait()  # it closed its output: it has ended, or is about to
                 self.close()
-                limit = is_late or status == -signal.SIGPROF
+                limit = is_late or status == -signal.SIGPROF  # SIGPROF: its processor time is spent
                 raise TemplateError(
                     _FAILED + (f"it takes more than {SECONDS:g} seconds" if limit else "its process ended")
                 )

@@ -104,17 +104,18 @@ class Searches:
 
     def run_step(self) -> int:
         """Let all searches run until they wait, and make one step of all rows; the number of these."""
-        ready, self._ready = self._ready, []
+        ready, self._ready = self._ready, []  # those begun meanwhile wait for the next step
         for search in ready:
-            search.switch()
-        waiting, self._waiting = self._waiting, []
+            search.switch()  # until it asks for a step, or ends
+        waiting, self._waiting = self._waiting, []  # those that ask again wait for the next step
         count = sum(len(one.tokens) for one in waiting) + self._step_lanes()
-        for batch, state in self._batches(waiting):
+        for batch, state in self._batches(waiting):  # states of one shape are one step
             logits, state = self.inner.step(torch.cat([one.tokens for one in batch]), state)
             first = 0
             for one in batch:
                 last = first + len(one.tokens)
                 rows = torch.arange(first, last, device=logits.device)
+                # the search sees its own rows of it alone
                 one.search.switch(logits[first:last], SharedState(state, rows))
                 first = last
         return count
@@ -201,18 +202,21 @@ class Searches:
 
     def _batches(self, waiting: list[_Waiting]) -> Iterator[tuple[list[_Waiting], State]]:
         """The searches whose rows are stepped together, with the state of these rows."""
-        if self._join is None:
+        if self._join is None:  # states that cannot be joined
             for one in waiting:
                 yield [one], one.shared.state.select(one.shared.rows)
             return
         by_state: dict[tuple[int, torch.Size, int], list[_Waiting]] = {}
         for one in waiting:
+            # the rows of one state that read as many tokens
             by_state.setdefault((id(one.shared.state), one.tokens.shape[1:], _shape(one.shared)), []).append(one)
         by_width: dict[tuple[torch.Size, int], list[tuple[list[_Waiting], State]]] = {}
         for (_, shape, _), batch in by_state.items():
+            # rows that no search has any more are dropped
             state = batch[0].shared.state.select(torch.cat([one.shared.rows for one in batch]))
             by_width.setdefault((shape, getattr(state, "width", 1)), []).append((batch, state))
         for parts in by_width.values():
+            # padded to one length
             state = parts[0][1] if len(parts) == 1 else self._join([state for _, state in parts])
             yield [one for batch, _ in parts for one in batch], state
 

@@ -83,6 +83,7 @@ class ServedModel:
         # a job that was just sent has not started yet, so jobs are counted, and not those that wait
         is_full = len(self._jobs) >= self.limits.in_flight + self.limits.queue
         if self._is_closed or (is_full and not job.continues):
+            # seconds until those that wait are answered
             raise QueueFull(self.settings.name, max(1.0, self.waiting / max(self.rate, 1e-3)))
         if job.id in self._jobs:
             raise ValueError(f"a job with the id {job.id!r} is under way")
@@ -195,7 +196,7 @@ class ServedModel:
             self._tokens.update(message["tokens"])
             return
         accepted = self._jobs.get(message.get("started", message.get("of", "")))
-        if accepted is None or accepted.worker is not worker:
+        if accepted is None or accepted.worker is not worker:  # of a job that ended, or went to another process since
             return
         if "started" in message:
             accepted.started = time.monotonic()
@@ -205,7 +206,7 @@ class ServedModel:
             waited = accepted.started - accepted.accepted
             event = replace(event, queue_seconds=waited, compute_seconds=time.monotonic() - accepted.started)
         accepted.events.put_nowait(event)
-        if isinstance(event, Usage | Failed):
+        if isinstance(event, Usage | Failed):  # the last event of a job
             self._ends.append(time.monotonic())
             self._end(accepted)
 

@@ -103,8 +103,10 @@ def _tokenize(model: Model, items: Sequence[Any], options: Mapping[str, object])
         value = {"ids": encoded.ids, "tokens": encoded.tokens, "offsets": encoded.offsets}
         if options.get("special"):
             ids = special_tokens_of(model.network.config, tokenizer, model.config.get("template")).apply(encoded.ids)[0]
+            # where the text stands among special tokens
             front = next((at for at in range(len(ids)) if ids[at : at + len(encoded.ids)] == encoded.ids), 0)
             behind = len(ids) - front - len(encoded.ids)
+            # special tokens have no place in the text
             offsets = [(0, 0)] * front + list(encoded.offsets) + [(len(text), len(text))] * behind
             value = {"ids": ids, "tokens": tokenizer.tokens(ids), "offsets": offsets}
         values.append(value)
@@ -265,8 +267,9 @@ def describe(model: Model, limits: Mapping[str, int], *, chats: bool = False) ->
     task = str(config.get("task"))
     heads = {head.kind for head in network.heads}
     verb, verbs = verb_of(task) or "embed", verbs_of(model)
-    embedding = embedding_for(config.get("embedding", {}), str(model.path), {})
+    embedding = embedding_for(config.get("embedding", {}), str(model.path), {})  # as the model embeds without options
     positions = (network.position_limit, context_limit(network))
+    # a context limit bounds prompt and output together
     outputs = [limits["output_tokens"], *(limit for limit in positions if limit is not None)]
     return Description(
         task=task,

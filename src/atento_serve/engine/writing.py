@@ -236,12 +236,13 @@ class Writers:
         piece = ""
         if drawn is not None and drawn.end != "eos":
             text.unsent.append(drawn)
-            piece = stream.push(drawn.id)
+            piece = stream.push(drawn.id)  # several tokens may make one character
         piece += stream.finish() if is_last else ""
-        if piece or (is_last and text.unsent):
+        if piece or (is_last and text.unsent):  # tokens without text of their own go with the next piece
             ids = [token.id for token in text.unsent]
             scores = [token.log_prob for token in text.unsent]
             tokens = self._tokenizer.tokens(ids)
+            # only the first piece may need a space before it
             lead = "" if text.begun else self._lead(texts_of_tokens(self._tokenizer, ids[:1]), piece)
             text.begun = text.begun or bool(piece)
             job = text.of.job
@@ -289,7 +290,7 @@ class Writers:
             output = hypothesis(
                 [token.id for token in drawn if token.end != "eos"],
                 [token.log_prob for token in drawn],
-                bool(drawn) and drawn[-1].end in ("eos", "stop"),
+                bool(drawn) and drawn[-1].end in ("eos", "stop"),  # otherwise it reached its limit
                 writer.strategy.length_penalty if isinstance(writer.strategy, Beam) else 0.0,
             )
             self._finish(text, [writer.written_text(output)], [[]])
@@ -315,14 +316,14 @@ class Writers:
     def _finish(self, text: _Text, outputs: list[WrittenText], tops: Sequence[list[Top]]) -> None:
         """Send the outputs of a text, with the likeliest tokens at each of their places, unless its job has failed."""
         written, job = text.of, text.of.job
-        if job.id not in self._written:
+        if job.id not in self._written:  # it was cancelled or failed
             return
         tokens = [texts_of_tokens(self._tokenizer, output.hypothesis.ids) for output in outputs]
         values = [_value(output, of_one, self._lead(of_one, output.text)) for output, of_one in zip(outputs, tokens)]
         if job.log_probs is not None:
             for value, top in zip(values, tops):
                 value["log_probs"] = entries(self._tokenizer, value["ids"], value["token_scores"], top)
-        if job.stream and text.stream is None:
+        if job.stream and text.stream is None:  # asked as a stream, but not written in pieces
             logs = values[0].get("log_probs", [])
             self.outbox.event(job.id, Piece(text.number, outputs[0].text, log_probs=logs, lead=values[0]["lead"]))
         self.outbox.event(job.id, Result(text.number, values))

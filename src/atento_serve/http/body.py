@@ -116,11 +116,11 @@ def _text(value: bytes) -> str:
 
 def _in_parts(body: bytes, kind: str) -> list[tuple[str, bytes, bytes]]:
     """The fields of a form in parts (RFC 7578): name, name of a file, value. Raises ServiceError: 400."""
-    boundary = re.search(r'boundary="?([^";,]{1,70})"?', kind)
+    boundary = re.search(r'boundary="?([^";,]{1,70})"?', kind)  # at most 70 characters: RFC 2046
     if boundary is None:
         raise _bad_form()
-    _, *parts = (b"\r\n" + body).split(b"\r\n--" + boundary[1].encode())
-    if not parts or not parts[-1].startswith(b"--") or len(parts) > _MOST_FIELDS + 1:
+    _, *parts = (b"\r\n" + body).split(b"\r\n--" + boundary[1].encode())  # the first part has no line before it
+    if not parts or not parts[-1].startswith(b"--") or len(parts) > _MOST_FIELDS + 1:  # "--" ends the form
         raise _bad_form()
     fields = []
     for part in parts[:-1]:

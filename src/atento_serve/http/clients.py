@@ -54,7 +54,7 @@ def read_keys(file: Path) -> list[Key]:
         name, text, *options = words
         values: dict[str, int] = {}
         for option in options:
-            limit, _, value = option.partition("=")
+            limit, _, value = option.partition("=")  # "per-minute" -> the field per_minute
             if limit not in _LIMITS or not value.isdigit() or int(value) < 1:
                 raise DataError(f"{file}:{number}: a limit must be per-minute=N or in-flight=N: got {option!r}")
             values[limit.replace("-", "_")] = int(value)
@@ -129,12 +129,14 @@ class Clients:
             return
         use = self._uses.get(name)
         if use is None:
-            self._forget()
+            self._forget()  # those not seen for long, so that addresses do not pile up
+            # a new client may send a minute's requests at once
             use = self._uses[name] = _Use(left=float(per_minute or 0))
         if most is not None and use.in_flight >= most:
             raise _too_many(f"a client may have {most:,} requests at a time: all are running", 1)
         if per_minute is not None:
             now = time.monotonic()
+            # it fills by so many a second
             use.left = min(float(per_minute), use.left + (now - use.at) * per_minute / 60)
             use.at = now
             if use.left < 1:

@@ -110,6 +110,7 @@ def _refusal(error: ErrorDetails, kind: type[Fields], pointer: str) -> ServiceEr
     subject = f"`{name}`" if path else "the body"
     if error["type"] == "literal_error":
         return wrong_field(where, f"{subject} must be {error['ctx']['expected']}: got {described(error['input'])}")
+    # rules of our own say it themselves
     must = error["msg"] if error["type"] == "field" else _MUST.get(error["type"], "of another type")
     return wrong_field(where, f"{subject} must be {must}: got {described(error['input'])}")
 

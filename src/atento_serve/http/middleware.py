@@ -135,12 +135,13 @@ async def answer(error: ServiceError, scope: Scope, receive: Receive, send: Send
     body = json.dumps(error.body(scope), ensure_ascii=False).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     headers += [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
-    unread = error.status in (408, 413, 415)
+    unread = error.status in (408, 413, 415)  # of these the body was not read
     if unread:
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": unread})
     if unread:
+        # a client that waits for 100 Continue has sent no body
         if error.status != 408 and not any(name == b"expect" for name, _ in scope["headers"]):
             await _drain(receive)
         await send({"type": "http.response.body", "body": b""})

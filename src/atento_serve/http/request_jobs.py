@@ -179,7 +179,7 @@ class Work:
             ServiceError: 503 the queue is full or the worker ended; 422 the model refuses the items or options; 413 a
                 text has too many tokens; 504 the deadline passed.
         """
-        if not job.continues:
+        if not job.continues:  # jobs of a request that was accepted go on in a drain
             self.service.check_open()
         try:
             events = self.service.engine.submit(job)
@@ -188,8 +188,9 @@ class Work:
             message = f"the model {job.model!r} has all the {limits.in_flight + limits.queue:,} requests that it takes"
             raise busy(message, error.retry_after) from None
         self._is_accepted = True
-        self._begun[job.id] = None
+        self._begun[job.id] = None  # what `stop` cancels
         try:
+            # the engine itself should report the deadline first
             async with asyncio.timeout(job.deadline - time.monotonic() + _GRACE):
                 async for event in events:
                     if isinstance(event, Failed):
@@ -200,7 +201,7 @@ class Work:
             del self._begun[job.id]
         except TimeoutError:
             raise self._failure(Failed("deadline", ""), job) from None
-        finally:
+        finally:  # also where the reader of the events stops early
             self.stop()
 
     def _note(self, usage: Usage) -> None:
@@ -268,7 +269,7 @@ async def event_stream(
     Raises:
         ServiceError: the first chunk fails.
     """
-    first = await unless_gone(work.request, _next(chunks))
+    first = await unless_gone(work.request, _next(chunks))  # a failure before it is an answer with a status
     began()
 
     async def lines() -> AsyncIterator[str]:
@@ -276,6 +277,7 @@ async def event_stream(
         try:
             yield _line(first)
             while True:
+                # the same one after a ping: it is still awaited
                 upcoming = upcoming or asyncio.ensure_future(anext(chunks))
                 if not (await asyncio.wait({upcoming}, timeout=PING_SECONDS))[0]:
                     yield ": ping\n\n"
@@ -285,7 +287,7 @@ async def event_stream(
                 except StopAsyncIteration:
                     break
                 except ServiceError as error:
-                    note(work.request, code=error.code)
+                    note(work.request, code=error.code)  # the status is sent, so the error is an event
                     yield _line(error.body(work.request.scope))
                     return
                 upcoming = None

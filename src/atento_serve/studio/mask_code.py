@@ -88,7 +88,7 @@ def _mask(node: ast.expr, depth: int) -> Mask:
         raise UsageError(f"a mask has at most {_DEEPEST} masks within one another")
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd | ast.BitOr):
         left, right = _mask(node.left, depth + 1), _mask(node.right, depth + 1)
-        return left & right if isinstance(node.op, ast.BitAnd) else left | right
+        return left & right if isinstance(node.op, ast.BitAnd) else left | right  # `&` binds as in Python
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
         return ~_mask(node.operand, depth + 1)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in NAMES:
@@ -104,6 +104,7 @@ def _value(node: ast.expr, depth: int) -> Any:
         return tuple(values) if isinstance(node, ast.Tuple) else values
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
         return -_value(node.operand, depth)
+    # True and False are numbers here
     if isinstance(node, ast.Constant) and (node.value is None or isinstance(node.value, int)):
         if node.value is not None and node.value > _MOST:
             raise UsageError(f"a number in a mask is at most {_MOST:,}: got {node.value:,}")

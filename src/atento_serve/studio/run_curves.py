@@ -184,13 +184,14 @@ class RunCurves:
 
     def _take(self, line: bytes, end: int) -> None:
         event = parse_event(line)
-        if event is None or not 0 <= event["step"] < 1 << 53:
+        if event is None or not 0 <= event["step"] < 1 << 53:  # whole numbers that JavaScript tells apart
             self._damaged += 1
             return
         kind, step = event["event"], float(event["step"])
         if kind == "sample":
             texts = {name: str(event.get(name, ""))[:_SAMPLE] for name in ("input", "output", "reference")}
             self._samples.append((end, {"step": step, "number": str(event.get("number"))[:20], **texts}))
+        # a run may be resumed behind its end
         self._has_ended, self._step = self._has_ended or kind == "end", max(self._step, step)
         if kind not in ("train", "valid"):
             return
@@ -203,7 +204,7 @@ class RunCurves:
             curve = self._curves.setdefault(f"{kind}.{name}", _Curve())
             curve.steps.append(step)
             curve.values.append(number)
-            curve.seconds.append(self._seconds)
+            curve.seconds.append(self._seconds)  # seconds of training so far
             curve.ends.append(end)
 
     def _pass_time(self, step: float, speed: object) -> None:

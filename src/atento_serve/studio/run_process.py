@@ -34,11 +34,13 @@ class Follower:
         bounded("runs", len(fields.runs), 0, MOST_RUNS)
         known, changes = found_runs(self._given), dict[str, object]()
         errors, marks = dict[str, str](), dict[str, object]()
+        # a page may send fewer marks
         for name, mark in zip_longest(fields.runs, fields.marks[: len(fields.runs)], fillvalue=""):
-            curves = self._read.pop(name, None)
+            curves = self._read.pop(name, None)  # read again, it is the last to be forgotten
             if name not in known:
                 errors[name] = f"the run {name[:80]!r} is not there: it was removed or moved, or never was"
                 continue
+            # another folder may have taken the name
             self._read[name] = curves if curves and curves.folder == known[name] else RunCurves(known[name])
             try:
                 change = self._read[name].changes(Mark.read(mark))
@@ -49,7 +51,7 @@ class Follower:
             else:
                 if change is not None:
                     changes[name], marks[name] = change, change["mark"]
-        while len(self._read) > MOST_RUNS:
+        while len(self._read) > MOST_RUNS:  # those that no page asked for the longest
             self._read.popitem(last=False)
         told = {"runs": list(known), "errors": errors, "marks": marks, "error": None}
         return told, json.dumps(changes, allow_nan=False).encode("ascii") if changes else b""

@@ -28,6 +28,7 @@ def run_events(request: Request, service: Service, process: StudioProcess) -> St
     key = service.clients.authenticate(request)
     service.check_open()
     runs = request.query_params.getlist("run")
+    # an id has the marks in the order of the runs
     marks = dict(zip(runs, request.headers.get("last-event-id", "").split(","), strict=False))
 
     async def lines() -> AsyncIterator[str]:
@@ -39,12 +40,13 @@ def run_events(request: Request, service: Service, process: StudioProcess) -> St
                 try:
                     told, changes = await process.call("follow", fields)
                 except ServiceError as error:
-                    told, changes = before | {"error": error.message}, b""
-                marks.update(told.pop("marks", {}))
+                    told, changes = before | {"error": error.message}, b""  # the page keeps what it has
+                marks.update(told.pop("marks", {}))  # how far each was sent
                 news = {name: value for name, value in told.items() if value != before.get(name)}
                 before, quiet = told, quiet + PAUSE
                 if news or changes:
                     quiet = 0.0
+                    # without the braces of the object
                     parts = [json.dumps(news)[1:-1], *([f'"changes": {changes.decode("ascii")}'] if changes else [])]
                     data = ", ".join(part for part in parts if part)
                     yield f"id: {','.join(marks.get(run, '') for run in runs)}\ndata: {{{data}}}\n\n"

@@ -134,10 +134,11 @@ def _tokens(tokenizer: Tokenizer, text: str, ids: list[int], side: Side | None, 
     """
     encoded = tokenizer.encode_with_offsets(text)
     size = len(encoded.ids)
+    # nowhere: none is of the text
     front = next((at for at in range(added, len(ids)) if ids[at : at + size] == encoded.ids), len(ids))
     inside = range(front, front + size)
     spans: Spans = [encoded.offsets[at - front] if at in inside else None for at in range(len(ids))]
     if side is None:
-        numbers = [-1 if word is None else word for word in tokenizer.words(ids).index]
+        numbers = [-1 if word is None else word for word in tokenizer.words(ids).index]  # -1: of no word
         side = Side(tokenizer.tokens(ids), numbers, [at not in inside for at in range(len(ids))])
     return Tokens(side, ids, spans)

@@ -51,14 +51,14 @@ def attend(
 
     head_choice: object = int(head) if head.lstrip("-").isdigit() else head
     view: dict[str, Any] = {"layer": layer, "head": head_choice, "kind": kind, "words": words}
-    check_view(output_file(out, ENDINGS), **view)
+    check_view(output_file(out, ENDINGS), **view)  # before the model is loaded, which takes seconds
     texts = _texts(out, target) if text == "-" else [text]
     with shared.loaded(model) as loaded:
         records = [loaded.attend(text, target) for text in texts]
     if len(records) == 1:
         records[0].save(out, **view)
     else:
-        write_output(Path(out), attention_page(records, **view))
+        write_output(Path(out), attention_page(records, **view))  # one page for all texts
     echo(f"wrote {out}", err=True)
     if shared.as_json:
         for record in records:

@@ -76,12 +76,13 @@ def augment_recipe(
         progress(f"warning: {warning}")
     real = data.real_pairs(loaded, tag)
     data.check_finished(model)
-    if file != "-" and "://" not in file:
+    if file != "-" and "://" not in file:  # others can be read once, or only from afar
         with open_binary(Path(file), file, streamed=True) as stream:
             if not any(line.strip() for line in stream):
                 raise DataError(f"--monolingual {file} holds no text")
     shown = {name: getattr(shared, name) for name in ("device", "precision", "seed", "threads")}
     languages = {"source_language": source_language, "target_language": target_language}
+    # each worker calls `augment` with these
     cluster.command, cluster.options = "augment", {"model": model, "file": file, "decoding": decoding, **shown}
     cluster.options |= {**languages, "pairs": real.probes()}
     augment(cluster, **cluster.options)
@@ -115,7 +116,7 @@ def augment(
     def ready(loaded: "Model") -> None:
         from atento.runs.augmented_data import check_direction
 
-        loaded.translations([], **asked)
+        loaded.translations([], **asked)  # wrong options are refused before the first block
         if not languages:
             check_direction(loaded, pairs)
 

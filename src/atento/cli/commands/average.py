@@ -29,7 +29,7 @@ def average(
     from atento.storage.average_weights import average_run
 
     averaged = average_run(Path(run), last or 5)
-    if len(averaged.names) < (last or 2):
+    if len(averaged.names) < (last or 2):  # the mean of one is that one, so also without --last
         asked = "" if last is None else f", and --last is {last:,}"
         echo(f"warning: {run} has {counted(len(averaged.names), 'checkpoint')} to average{asked}", err=True)
     echo(f"averaged {counted(len(averaged.names), 'checkpoint')}: {', '.join(averaged.names)}", err=True)

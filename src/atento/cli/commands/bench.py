@@ -117,7 +117,7 @@ def bench(
             )
         _agreement(model, sources, references, out, threads, as_json)
         return
-    if device != "auto" and name is not None and name not in ON_DEVICES:
+    if device != "auto" and name is not None and name not in ON_DEVICES:  # with --all, the others ignore it
         raise UsageError(f"--device is for {', '.join(ON_DEVICES)}: got it for {name}")
     options: dict[str, dict[str, object]] = {
         **{each: {"device": device, **({"size": "tiny"} if quick else {})} for each in ON_DEVICES},

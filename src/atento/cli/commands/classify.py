@@ -95,7 +95,7 @@ def _show(
     texts = [line for line in lines if line.strip()]
     results = iter(loaded.classifications([_pair(line) for line in texts] if pairs else texts))
     least = 0.0 if abstain is None else least_probability(loaded, abstain)
-    several = threshold is not None or gives_label_sets(loaded.network)
+    several = threshold is not None or gives_label_sets(loaded.network)  # each label by itself, or the best alone
     for line in lines:
         labels = next(results) if line.strip() else []
         if as_json:

@@ -44,7 +44,7 @@ def collect(
         output_file(out, (".npy",))
     if out is None:
         if sys.stdout.isatty():
-            for text in codecs.iterdecode(contents(finished), "utf-8", "replace"):
+            for text in codecs.iterdecode(contents(finished), "utf-8", "replace"):  # a chunk may end within a character
                 write(text)
         else:
             sys.stdout.buffer.writelines(contents(finished))

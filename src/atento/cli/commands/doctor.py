@@ -84,7 +84,7 @@ def _cluster_table(health: "Health") -> str:
     for rank, facts in enumerate(health.processes):
         versions = ", ".join(f"{name} {facts[name]}" for name in ("python", "torch", "atento"))
         lines.append(f"{f'process {rank}':<29} {facts['host']}, {facts['processor']}, {versions}")
-    for rank, (delay, speed) in enumerate(health.links, start=1):
+    for rank, (delay, speed) in enumerate(health.links, start=1):  # process 0 with each: seconds, bytes a second
         lines.append(f"{f'link 0 - {rank}':<29} {delay * 1e6:,.0f} us there and back, {speed / 2**20:,.0f} MiB/s")
     lines.append(f"{'clocks':<29} {max(health.clocks) - min(health.clocks):.3f} s apart")
     lines += [f"{f'folder: {what}':<29} {seconds * 1e3:,.1f} ms" for what, seconds in health.folder.items()]

@@ -70,7 +70,7 @@ def deduplicate(
     removed: list[Duplicate] = []
     count = 0
     with signing as started, _written(out) as file:
-        lines, compared = tee(_lines(source))
+        lines, compared = tee(_lines(source))  # read once: the hashes may be ahead of what is written
         for line, duplicate in zip(lines, marked(_texts(compared, source, text), near, ngram, started)):
             count += 1
             if duplicate is None:
@@ -108,7 +108,7 @@ def overlap(
     from atento.data.corpus.find_duplicates import seen_ngrams, shared
 
     _check(near)
-    train_lines = list(_lines(train)) if train == "-" else None
+    train_lines = list(_lines(train)) if train == "-" else None  # read twice below
 
     def train_texts() -> Iterator[tuple[int, str]]:
         return _texts(_lines(train) if train_lines is None else train_lines, train, text)

@@ -73,7 +73,7 @@ def embed(
         shared.cluster.run(
             Work(
                 lambda loaded, lines, *_: answer(lines, loaded.embed(lines, **options)),
-                ready=lambda loaded: loaded.embed([], **options),
+                ready=lambda loaded: loaded.embed([], **options),  # wrong options are refused before the first block
                 ending=None if shared.as_json else ".npy",
             )
         )

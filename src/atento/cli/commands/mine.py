@@ -70,7 +70,7 @@ def mine(
         triples = [
             (query, positive, negative)
             for query, positive, found in mined(loaded, records, documents, mining, judge)
-            for negative in found or [""]
+            for negative in found or [""]  # "": a pair without negatives, counted below
         ]
     kept = [triple for triple in triples if triple[2]]
     _write(out, kept)
@@ -96,7 +96,7 @@ def _pairs(path: str) -> list[tuple[str, str]]:
     if form is None or not FORMATS[form].table:
         raise UsageError(f"PAIRS {rule_of_endings(path, fields)}")
     with open_binary(Path(path), path) as stream:
-        names = columns_of(form, stream, path)
+        names = columns_of(form, stream, path)  # without a header these are data
     named = [columns for columns in (("query", "positive"), ("text", "pair")) if {*columns} <= {*names}]
     if not named and not FORMATS[form].by_number:
         raise UsageError(f"{path} has no columns query and positive, nor text and pair: got {', '.join(names)}")

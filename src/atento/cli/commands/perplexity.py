@@ -125,7 +125,7 @@ def _work(
         texts, outputs = lines, None
         if _reads_pairs(loaded):
             texts, outputs = _sides(lines, display_name(file), before + 1)
-        if not any(text.strip() for text in texts):
+        if not any(text.strip() for text in texts):  # which `perplexity` would refuse, as nothing to score
             records = [{"perplexity": None, "nll": 0.0, "tokens": 0} for _ in texts]
         else:
             records = _records(loaded.perplexity(texts, outputs, **options))

@@ -148,6 +148,7 @@ def _lines(record: "RunRecord") -> Iterator[tuple[str, str]]:
     if record.test:
         yield "test", ", ".join(f"{name} {_number(value)}" for name, value in record.test.items() if name != "loss")
     curves = {"training loss": ("loss", "train"), "validation nll": ("nll", "valid")}
+    # where the metric is nll, both have one name
     for label, (name, kind) in (curves | {f"validation {record.metric}": (record.metric, "valid")}).items():
         values = [value for _, value in record.curve(name, kind)]
         if values:
@@ -250,6 +251,7 @@ def _panels(records: Sequence["RunRecord"]) -> "list[Panel]":
 
     def lines(name: str, kind: str, dashed: bool = False) -> list[Line]:
         curves = [(number, record, record.curve(name, kind)) for number, record in enumerate(records)]
+        # the number is the colour of a run in all panels
         return [Line(str(record.folder), number, points, dashed) for number, record, points in curves if points]
 
     panels = [Panel("training loss\n(dashed: validation nll)", [*lines("loss", "train"), *lines("nll", "valid", True)])]

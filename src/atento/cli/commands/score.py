@@ -145,7 +145,7 @@ def score(
     announce_stdin(*names)
     right, systems = _read(row, names, len(right_names), columns, scheme, metric)
     scorer = row.score if source is None else partial(row.score, sources=right.pop())
-    with running(seed, None) if "model" in given else nullcontext():
+    with running(seed, None) if "model" in given else nullcontext():  # by a model
         result, test = _scored(scorer, systems, right, samples, seed)
     values = {metric: result.value} | result.parts
     for name, _ in gates:

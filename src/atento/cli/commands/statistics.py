@@ -90,9 +90,10 @@ def _stored(loaded: "LoadedRecipe") -> list[dict[str, object]]:
     from atento.text import Tokenizer
 
     data = loaded.recipe.data
-    store = make_store(loaded, progress).store
+    store = make_store(loaded, progress).store  # made, or found whole
     tokenizer = Tokenizer.load(store.folder / "tokenizer")
     train = {"split": "train", **stored_statistics(store, data.max_len, TASKS[loaded.recipe.task].special_tokens)}
+    # as `held_out_rows` limits it
     splits = [train | ({"held_out": min(data.held_out, max(1, train["texts"] // 10))} if data.held_out else {})]
     for name in ("valid", "test"):
         parts = read_sources(loaded.recipe, name, loaded.folder)

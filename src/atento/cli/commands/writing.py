@@ -220,8 +220,9 @@ def _run(request: _Request) -> None:
         if request.stream:
             _stream(loaded, lines, request)
         elif request.trace is not None:
+            # one line more than there may be, so that too many are refused
             _write_traced(loaded, list(itertools.islice(lines, TRACED + 1)), request, Path(request.trace))
-        elif shared.file == "-":
+        elif shared.file == "-":  # of unknown length: the lines of a window are answered together
             _write_windows(loaded, lines, request)
         else:
             with show_batches(request.command):

@@ -34,6 +34,7 @@ def dump_recipe(
         (_KEY.sub(rf"\1# \2: {later[key]}", text), key) if key in later else (text, key)
         for text, key in _lines(recipe, "", "", "")
     ]
+    # a heading stays if not all that is below it are comments
     lines = [(text, key) for number, (text, key) in enumerate(lines) if key or not _is_empty(lines, number)]
     if origins is None:
         return "".join(f"{text}\n" for text, _ in lines)
@@ -135,7 +136,7 @@ def _lines(value: Any, indent: str, first: str, path: str) -> Iterator[tuple[str
         child, key = getattr(value, part.name), schema.dotted(path, part.name)
         lead, first = first or indent, ""
         if is_dataclass(child):
-            yield f"{lead}{part.name}:", ""
+            yield f"{lead}{part.name}:", ""  # the first key of an item stands behind its dash
             yield from _lines(child, f"{indent}  ", "", key)
         elif isinstance(child, tuple) and any(is_dataclass(item) for item in child):
             yield f"{lead}{part.name}:", ""

@@ -83,6 +83,7 @@ def load_recipe(
     for name, key, value in recipe_layers.environment(os.environ if environment is None else environment):
         tree = recipe_layers.apply(tree, recipe_layers.settings([f"{key}={value}"], name), name)
     tree = recipe_layers.apply(tree, recipe_layers.settings(overrides, COMMAND_LINE), COMMAND_LINE)
+    # above the command line: `data` of a call replaces any
     memory_sources = {f"data.{split}": {"memory": split} for split in memory}
     tree = recipe_layers.apply(tree, recipe_layers.settings(memory_sources, IN_MEMORY), IN_MEMORY)
     for key, node in searched:
@@ -90,15 +91,17 @@ def load_recipe(
     if "name" not in tree.value:
         tree = replace(tree, value={**tree.value, "name": Node(file.stem, "file name", key_position="file name")})
 
-    checks.check_task(tree)
+    checks.check_task(tree)  # the defaults of the task need its name
     tree, warnings = _without_foreign(tree, list(homes), COMMAND_LINE)
     tree = task_defaults.with_defaults(tree)
     reader = schema.Reader()
     recipe: Recipe = reader.build(Recipe, tree, "")
     checks.check(recipe, reader)
+    # heads that nobody wrote; the objectives add theirs
     defaulted = reader.positions.get("network.heads", "").startswith("task ")
     recipe = task_defaults.with_objective_heads(recipe, written=not defaulted)
 
+    # FILE of FILE:LINE:COLUMN; `data.folder` is relative to the file that writes it
     home = homes.get(reader.origins.get("data.folder", "").rsplit(":", 2)[0], file.home)
     origins = {key: reader.origins.get(key, "default") for key in schema.flatten(recipe)}
     return LoadedRecipe(
@@ -134,6 +137,7 @@ def _without_foreign(tree: Node, files: Sequence[str], command_line: str) -> tup
 
     def layer(node: Node) -> int:
         """Return the highest layer of any of its parts; 0 is the command line."""
+        # FILE of FILE:LINE:COLUMN; 1: the environment
         ranks = {command_line: 0} | {label: number for number, label in enumerate(files, start=2)}
         return min(ranks.get(position, ranks.get(position.rsplit(":", 2)[0], 1)) for position in _positions(node))
 

@@ -216,12 +216,12 @@ def override(tree: Node, key: str, value: Node | None, at: str, hint: object = R
     if tree.value is not None and not isinstance(tree.value, list):
         raise RecipeError(f"{at}: there is no position {head!r} in the value at {tree.position}")
     items = dict(enumerate(tree.value or []))
-    if not head.isdecimal() and len(items) <= 1:
+    if not head.isdecimal() and len(items) <= 1:  # `data.train.file=x` is `data.train.0.file=x`
         head, remaining = "0", key
-    if not head.isdecimal() or len(head) > 6 or int(head) > len(items):
+    if not head.isdecimal() or len(head) > 6 or int(head) > len(items):  # int() takes long for endless digits
         raise RecipeError(f"{at}: {head!r} must be an index from 0 into a list of {len(items)}")
     _set(items, int(head), remaining, value, at, inside)
-    return replace(tree, value=list(items.values()))
+    return replace(tree, value=list(items.values()))  # a removed item closes the gap
 
 
 def _set(parts: dict[Any, Node], head: object, remaining: str, value: Node | None, at: str, hint: object) -> None:
@@ -245,7 +245,7 @@ def settings(overrides: Sequence[str] | Mapping[str, object], position: str) -> 
         RecipeError: no `=`, an empty key, or a value that is not YAML.
     """
     if isinstance(overrides, Mapping):
-        overrides = dict(overrides)
+        overrides = dict(overrides)  # values of Python, not texts of YAML
         for key in overrides:
             if not isinstance(key, str) or not all(key.split(".")):
                 raise RecipeError(f"{position}: an override's key is dotted text such as 'training.steps': got {key!r}")

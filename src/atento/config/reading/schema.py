@@ -141,11 +141,13 @@ def expand(node: Node, hint: object) -> Node:
     if element(hint) is not None and section(hint) is None and node.value is not None:
         if isinstance(node.value, list):
             return node
+        # an item of a list has no key
         return replace(node, value=[expand(replace(node, key_position=""), element(hint))])
     cls = section(hint)
     if cls is None or str in arms(hint):
         return node
     key = SHORT_FORM_KEY.get(cls, "kind")
+    # `teacher: [a, b]`: a list is short for the key that takes one
     several = isinstance(node.value, list) and element(keys_of(cls).get(key)) is not None
     if (isinstance(node.value, str) or several) and key in (*keys_of(cls), *EXTRA_KEYS.get(cls, ())):
         kinds = get_args(keys_of(cls).get("kind"))
@@ -176,7 +178,7 @@ class Reader:
         self.positions[path] = node.position
         cls, inside = section(hint), element(hint)
         if cls is not None and (isinstance(node.value, dict) or (node.value is None and type(None) not in arms(hint))):
-            keep = (
+            keep = (  # another kind has other defaults
                 start if isinstance(start, cls) and isinstance(node.value, dict) and "kind" not in node.value else None
             )
             return self.build(cls, node, path, keep)
@@ -204,6 +206,7 @@ class Reader:
             name = _leaf(named, str, f"{path}.preset")
             start = self.with_position(lambda: presets.preset(name, **_OWN), named, path)
             origin = f"preset {named.value}"
+            # what is written beside the preset replaces its origins below
             self.origins.update({dotted(path, key): origin for key in flatten(start)})
         values = {}
         for key, child in children.items():
@@ -220,6 +223,7 @@ class Reader:
             result = self.with_position(lambda: replace(start, **values), node, path)
         else:
             result = self.with_position(lambda: cls(**values), node, path)
+        # the keys for which -1 has a meaning
         below_0 = {part.name for part in fields(cls) if isinstance(part.default, int) and part.default < 0}
         for key, value in values.items():
             if isinstance(value, int) and value < 0 and str not in arms(known[key]) and key not in below_0:
@@ -275,7 +279,7 @@ def _exactly(value: object, hint: object) -> bool:
             if isinstance(value, str):
                 return not _HALF.search(value)
             return not isinstance(value, float) or isfinite(value)
-    return False
+    return False  # pydantic decides
 
 
 @cache
@@ -301,6 +305,7 @@ def _plain_value(node: Node, hint: object) -> object:
         if parts is None:
             inside = next((get_args(arm) for arm in arms(hint) if get_origin(arm) is list), (Any,))
             return [_plain_value(child, inside[0]) for child in node.value]
+        # a list of another length than that of the type is left to pydantic, which counts
         element_types = [parts[0]] * len(node.value) if Ellipsis in parts else [*parts, *[Any] * len(node.value)]
         return tuple(_plain_value(child, kind) for child, kind in zip(node.value, element_types, strict=False))
     if isinstance(node.value, dict):
@@ -342,7 +347,7 @@ def refused_null(key: str, hint: object, default: str) -> str:
 def _complaint(node: Node, hint: object, first: ErrorDetails, path: str) -> str:
     """Return the end of the message: the rule and the value."""
     value, text = node.value, as_text(node.value)
-    if isinstance(value, float) and value - value != 0:
+    if isinstance(value, float) and value - value != 0:  # infinite, or not a number
         return f"must be a finite number: got {value}"
     if first["type"] in ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "multiple_of"):
         return f"{first['msg'].replace('Input should be', 'must be')}: got {text}"

@@ -98,6 +98,7 @@ def to_fit(recipe: Recipe, origins: Mapping[str, str]) -> list[str]:
         return all(where == "default" or where.startswith("task ") for where in parts)
 
     keys = []
+    # layers and heads are named by number, so there must be so many
     placed = any(_places(key) and where != "default" for key, where in origins.items())
     if not placed and left_open(*(f"network.{name}" for name in _TOGETHER)):
         sizes = ("d_model", "d_ff", "n_heads", "n_layers", "norm", *_OF_ELMO)

@@ -38,7 +38,7 @@ def _other_strategy(config: DecodingConfig) -> Rules:
             yield BEAM, "`mbr` draws its candidates"
         if config.candidates_from == "beam" and not config.evidence:
             yield ("sample", *FILTERS), "`mbr` takes its candidates from a beam"
-            return
+            return  # the filters were named
         if config.candidates_from == "beam":
             yield ("sample",), "`mbr` takes its candidates from a beam, and always draws its `evidence`"
     elif config.samples:

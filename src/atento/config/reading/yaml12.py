@@ -149,7 +149,7 @@ class _Composer:
                 node = self.mapping(path, spot, depth)
             else:
                 node = self.sequence(path, spot, depth)
-        if node.size > MAX_VALUES:
+        if node.size > MAX_VALUES:  # each alias counts as what it stands for: few bytes could name billions
             raise RecipeError(f"{spot}: aliases make this more than {MAX_VALUES} values")
         if event.anchor is not None:
             self.anchors[event.anchor] = node
@@ -190,7 +190,7 @@ class _Composer:
         items: dict[str, Node] = {}
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
             key_position = self.spot(event)
-            key = self.compose(event, path, depth + 1).value
+            key = self.compose(event, path, depth + 1).value  # also a key may be an alias
             if not isinstance(key, str):
                 kind = "a list or a mapping" if isinstance(key, list | dict) else "null" if key is None else repr(key)
                 raise RecipeError(f"{key_position}: a key must be text (in quotes if need be): got {kind}")

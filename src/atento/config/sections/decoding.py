@@ -215,8 +215,10 @@ class DecodingConfig:
         """Raises RecipeError: a value out of its range."""
         for field in fields(self):
             name, rule, value = field.name, field.metadata["option"].rule, getattr(self, field.name)
+            # a default is right whatever it is: None says off
             if rule and value is not field.default and not of.RANGES[rule][0](value):
                 raise RecipeError(f"`decoding.{name}` must {rule}: got {value}")
+            # a stop may be blank, such as a line break
             if field.default == () and not all(text if name == "stop" else text.strip() for text in value):
                 raise RecipeError(f"`decoding.{name}` must hold strings that are not empty")
         if self.beam > MOST_BEAM:

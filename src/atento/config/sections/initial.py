@@ -51,7 +51,7 @@ class LoraConfig:
             raise RecipeError(
                 f"`init.lora.targets`: all-linear names every map, so it stands alone: got {self.targets}"
             )
-        if "input" in self.targets and {"query", "key", "value"} & set(self.targets):
+        if "input" in self.targets and {"query", "key", "value"} & set(self.targets):  # fused in one matrix
             raise RecipeError(
                 f"`init.lora.targets`: input is query, key and value together, so it stands without them: got "
                 f"{list(self.targets)}"

@@ -132,6 +132,7 @@ class NetworkConfig:
         for name in ("d_model", "d_ff", "n_layers", "max_len"):
             if getattr(self, name) < 1:
                 raise RecipeError(f"`{name}` must be at least 1: got {getattr(self, name)}")
+        # with a `d_head` of their own the heads need not add up to `d_model`
         if self.n_heads < 1 or (self.attention.d_head is None and self.d_model % self.n_heads):
             raise RecipeError(f"`n_heads` must divide `d_model`: got {self.n_heads} and {self.d_model}")
         self._check_parts()
@@ -176,6 +177,7 @@ class NetworkConfig:
         if sparse is not None and sparse.blocks is not None:
             if self.architecture not in ("encoder", "encoder-decoder"):
                 raise RecipeError(f"`attention.sparse.blocks` is for encoders: got architecture {self.architecture!r}")
+            # schemes that add to the scores
             added = [scheme.kind for scheme in self.schemes if scheme.kind not in (*ADDED, "rotary")]
             if added or self.attention.dropout:
                 conflict = f"{added[0]} positions" if added else f"`attention.dropout` {self.attention.dropout}"

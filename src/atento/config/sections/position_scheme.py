@@ -149,6 +149,7 @@ class PositionConfig:
             raise RecipeError(f"`n_buckets` must be at least 4: got {self.n_buckets}")
         if self.kind == "disentangled":
             self._check_disentangled()
+        # 128: T5's own, where none is written
         if self.kind == "t5" and (self.max_distance or 128) <= self.n_buckets // 2:
             raise RecipeError(f"`max_distance` of t5 must be above half of `n_buckets`: got {self.max_distance or 128}")
         if self.shift < 0:

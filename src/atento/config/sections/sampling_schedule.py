@@ -45,7 +45,7 @@ class ScheduledSamplingConfig:
         check_choices(self, f"{section}.")
         if not 0 <= self.share <= 1:
             raise RecipeError(f"`{section}.share` must lie in [0, 1]: got {self.share}")
-        lowest = 1.0 if self.schedule == "inverse-sigmoid" else 0.0
+        lowest = 1.0 if self.schedule == "inverse-sigmoid" else 0.0  # below 1, k / (k + exp(i / k)) falls at once
         limit = 1.0 if self.schedule == "exponential" else float("inf")
         if self.k is not None and not (0 < self.k < limit and lowest <= self.k):
             raise RecipeError(

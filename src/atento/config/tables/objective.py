@@ -306,6 +306,7 @@ class ObjectiveConfig:
             if factor is not None and not 0 < factor < float("inf"):
                 raise RecipeError(f"`{name}` must be finite and above 0: got {factor}")
         for name in _NOISE:
+            # a share of 1 of these would leave nothing of the text
             share, below = getattr(self, name), name in ("infilling", "deletion")
             if share is not None and not (0 <= share < 1 or (share == 1 and not below)):
                 raise RecipeError(f"`{name}` must lie in [0, 1{')' if below else ']'}: got {share}")

@@ -95,6 +95,7 @@ def migrated(recipe: Node) -> Node:
     network, training = sections.get("network"), sections.get("training")
     if network is not None and isinstance(network.value, dict):
         parts = {
+            # a new section has the position of the old one
             key: value if isinstance(value, Node) else Node(value, network.position, key_position=network.position)
             for key, value in nested(network.value).items()
         }

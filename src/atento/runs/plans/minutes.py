@@ -34,10 +34,11 @@ def fix_updates(setup: Setup) -> None:
     written = _written(setup, saved)
     timed = saved is None
     if saved is None:
-        seconds, spent = _timed(setup, 60 * minutes)
+        seconds, spent = _timed(setup, 60 * minutes)  # the timed updates count too
         saved = {"seconds_per_update": seconds, "seconds_before": spent}
     begin = 0 if setup.branch is None else setup.branch.step
     rate = saved["seconds_per_update"]
+    # the steps before the branch take none of the time
     fitting = begin + max(1, int((60 * minutes - saved["seconds_before"]) / rate))
     steps = fitting if written is None else min(fitting, written)
     setup.identity = {**setup.identity, "minutes": {**saved, "steps": steps}}
@@ -83,7 +84,7 @@ def _timed(setup: Setup, budget: float) -> tuple[float, float]:
         seconds.append(time.monotonic() - started)
         if seconds[0] > _FIRST * budget:
             break
-    counted_ones = seconds[1:] or seconds
+    counted_ones = seconds[1:] or seconds  # the first compiles kernels
     return sum(counted_ones) / len(counted_ones), time.monotonic() - begin
 
 

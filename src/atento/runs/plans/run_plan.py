@@ -292,7 +292,7 @@ def _pass(
     """
     if training.activation_checkpointing:
         recompute(network)
-    names = trained.names(1)
+    names = trained.names(1)  # those of the first stage
     for name, parameter in network.named_parameters():
         parameter.requires_grad_(name in names)
     weights = [parameter for parameter in network.parameters() if parameter.requires_grad]
@@ -315,7 +315,7 @@ def _pass(
         with side_by_side(concurrent, torch.get_num_threads() // concurrent) as pool:
             begun = time.perf_counter()
             list(pool.map(lambda _: compute(), range(concurrent)))
-            seconds = (time.perf_counter() - begun) / concurrent
+            seconds = (time.perf_counter() - begun) / concurrent  # of one part
     elif seconds < _QUICK:
         seconds = compute()
     return memory.peak, len(memory.products), seconds

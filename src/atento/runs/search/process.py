@@ -119,7 +119,8 @@ def run_trial(trainer: Trainer, request: Mapping[str, Any], *, data_varies: bool
         if answer["fatal"] and not data_varies:
             raise UsageError(answer["error"])
         return Outcome(error=answer["error"])
-    ended = signal.Signals(-status) if status < 0 else None
+    ended = signal.Signals(-status) if status < 0 else None  # a negative status is the signal that ended it
+    # the last case: stopped before it could say so
     if "stopped" in answer or (ended is not None and ended in STOP_SIGNALS) or (stop.by is not None and not answer):
         name = (stop.by or ended or signal.SIGTERM).name
         raise TrainingStopped(f"stopped by {name} in {request['folder']}; run the same command to resume")

@@ -212,7 +212,7 @@ def importance(values: Sequence[object], scores: Sequence[float], *, is_range: b
     """
     groups = _groups(values, is_range)
     n, labels = len(scores), sorted(set(groups))
-    if len(labels) < 2 or n <= len(labels):
+    if len(labels) < 2 or n <= len(labels):  # of groups of one score each nothing is within
         return None
     mean = sum(scores) / n
     between = within = 0.0

@@ -110,6 +110,7 @@ def search(
     request = {"device": device, "precision": precision, "threads": threads}
     with RunLock(folder, "the folder of the search"), ExitStack() as files:
         resumed = open_search(folder, plan.identity)
+        # bytes: the processes of the trials write here too
         log = files.enter_context((folder / "search.log").open("ab"))
         text_log = files.enter_context((folder / "search.log").open("a", encoding="utf-8", newline="\n"))
         reporter = Reporter(0, log=text_log, bar=False)
@@ -165,8 +166,8 @@ def _refused(
             accepted |= {(key, scalar_text(node.bare())) for key, node in nodes.items()}
     for dimension in dimensions:
         for node in dimension.checked:
-            if (dimension.key, scalar_text(node.bare())) not in accepted:
-                load_recipe(recipe, texts, searched=[(dimension.key, node)])
+            if (dimension.key, scalar_text(node.bare())) not in accepted:  # no trial that was accepted has it
+                load_recipe(recipe, texts, searched=[(dimension.key, node)])  # raises, where it is wrong alone
     if len(refused) == len(values):
         raise RecipeError(f"the recipe refuses every trial; the first: {refused[1]}")
     return refused

@@ -47,7 +47,7 @@ def open_search(folder: Path, identity: Mapping[str, object]) -> bool:
         raise UsageError(
             f"{folder} is another search: {'; '.join(different[:_SHOWN])}{more}. Give another folder with --out"
         )
-    write_whole(path, json.dumps(identity, indent=2, ensure_ascii=False) + "\n")
+    write_whole(path, json.dumps(identity, indent=2, ensure_ascii=False) + "\n")  # perhaps with more trials
     return True
 
 
@@ -119,6 +119,7 @@ def write_picture(result: SearchResult, ranges: Mapping[str, bool], log_keys: Se
     for key, is_range in ranges.items():
         scored = [trial for trial in result.trials if trial.rungs]
         points = [
+            # the first rung, which all trials reach
             Point(trial.values[key] if is_range else scalar_text(trial.values[key]), trial.rungs[0].score, trial.name)
             for trial in scored
         ]

@@ -145,7 +145,7 @@ def read_space(space: str | Path | Mapping[str, object]) -> list[Dimension]:
     if not root.value:
         raise RecipeError(f"{root.position}: the space is empty: it needs a recipe key with {_FORM}")
     dimensions = [_dimension(key, node) for key, node in root.value.items()]
-    for key, node in root.value.items():
+    for key, node in root.value.items():  # of one value only one key may decide
         outer = next((name for name in root.value if key.startswith(f"{name}.")), None)
         if outer is not None:
             raise RecipeError(f"{_at(node)}: {key} is part of {outer}, which the space sets too; give one of the two")

@@ -53,11 +53,11 @@ def examine(processes: Processes, folder: Path, version: str, device: str) -> He
     Raises:
         LostProcess: a process does not answer.
     """
-    facts = processes.brisk.gather(facts_of_process(version))
+    facts = processes.brisk.gather(facts_of_process(version))  # with a short time limit: a lost process shows at once
     differences = []
     for name in facts[0]:
         values = [fact[name] for fact in facts]
-        if name not in ("host", "process") and len(set(values)) > 1:
+        if name not in ("host", "process") and len(set(values)) > 1:  # these should differ
             said = ", ".join(f"{value} on process {values.index(value)}" for value in dict.fromkeys(values))
             differences.append(f"{name} differs: {said}")
     links = measure_links(processes, device)
@@ -127,7 +127,7 @@ def measure_clocks(processes: Processes) -> list[float]:
 
 def examine_folder(processes: Processes, folder: Path) -> tuple[dict[str, float], list[str]]:
     """Write, read and lock files in a folder that all processes should see; return seconds, and what is wrong."""
-    name = processes.brisk.gather(f".atento-{uuid.uuid4().hex}")[0]
+    name = processes.brisk.gather(f".atento-{uuid.uuid4().hex}")[0]  # the name of process 0, on all
     path = folder / name
     times: dict[str, float] = {}
     faults: list[str] = []
@@ -139,7 +139,7 @@ def examine_folder(processes: Processes, folder: Path) -> tuple[dict[str, float]
         except OSError as error:
             fault = f"{message} ({error.strerror})"
         seconds = time.perf_counter() - started
-        everyones = processes.brisk.gather([fault, seconds])
+        everyones = processes.brisk.gather([fault, seconds])  # all come here, whatever failed: none waits for another
         if all(said is None for said, _ in everyones):
             times[what] = max(took for _, took in everyones)
         faults.extend(
@@ -157,7 +157,8 @@ def examine_folder(processes: Processes, folder: Path) -> tuple[dict[str, float]
             lambda: [path.read_text(encoding="ascii") for path in theirs] == expected,
             "files of others are not seen",
         )
-        if not faults:
+        if not faults:  # the same on all processes
+            # the others wait for the outcome of process 0
             step("lock", lambda: not processes.main or _lock(theirs[0], locked), "a file cannot be locked")
             step(
                 "refuse a second lock",

@@ -34,11 +34,11 @@ def _search(shelf: Shelf, fields: SearchFields) -> Values:
     at: dict[tuple[int, ...], int] = {}
     for number, step in enumerate(trace.runs[-1].steps):
         for one in step.candidates:
-            path = tuple(step.live[one.parent])
+            path = tuple(step.live[one.parent])  # the tokens of its parent
             name = trace.name(one.token) if trace.name else str(one.token)
             nodes.append([at.get(path, -1), number, name, one.log_prob, one.total, one.fate])
             if one.alive:
-                at[(*path, one.token)] = len(nodes) - 1
+                at[(*path, one.token)] = len(nodes) - 1  # goes on as a parent
     found = [
         {
             "text": one.text,

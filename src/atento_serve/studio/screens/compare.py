@@ -174,7 +174,7 @@ def _compared(shelf: Shelf, fields: SideFields) -> Values:
     (view, a, b), rows = _sides(shelf, fields), list[list[object]]()
     if isinstance(a, dict) and isinstance(b, dict):
         names = sorted({*a, *b}, key=lambda name: -max(a.get(name, 0.0), b.get(name, 0.0)))[:_SHOWN]
-        tokens = tokenizer_of(shelf.model(fields.model)).target.tokens
+        tokens = tokenizer_of(shelf.model(fields.model)).target.tokens  # ids of tokens, or names of labels
         rows = [[tokens([n])[0] if isinstance(n, int) else n, a.get(n, 0.0), b.get(n, 0.0)] for n in names]
     elif isinstance(a, list) and isinstance(b, list):
         rows = [[word, tag, other] for (word, tag), (_, other) in zip(a, b)]
@@ -192,7 +192,7 @@ def _disagreements(shelf: Shelf, fields: ListFields) -> Values:
         raise wrong_field("/texts", f"`texts` must be 1 to {MOST_TEXTS} texts: got {len(fields.texts)}")
     found = []
     for at, text in enumerate(fields.texts):
-        second, spans = (
+        second, spans = (  # similarity: each text beside the one of the form
             fields.text if fields.view == "similarity" else fields.second,
             dict(enumerate(fields.spans or [])).get(at),
         )
@@ -224,7 +224,7 @@ def apart(a: Said, b: Said) -> float:
         return sum(abs(a.get(name, 0.0) - b.get(name, 0.0)) for name in {*a, *b}) / 2
     if isinstance(a, list) and isinstance(b, list):
         same = sum(x[1] == y[1] for x, y in zip(a, b))
-        return 1 - same / max(1, len(a), len(b))
+        return 1 - same / max(1, len(a), len(b))  # other words: not the same
     if isinstance(a, str) and isinstance(b, str):
         return 0.0 if a == b else 1 - chrf([b], [a]).value / 100
     return abs(a - b) / 2 if isinstance(a, float) and isinstance(b, float) else 1.0

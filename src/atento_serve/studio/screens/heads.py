@@ -196,6 +196,7 @@ def _ablated(shelf: Shelf, fields: MapFields) -> Values:
             return {one.name: one.probability for one in labels[0]}
         if why_no_text(model) is not None:
             raise CapabilityError("a head is switched off where the model classifies or writes: this one does neither")
+        # of an encoder-decoder the target, else the text itself
         source, written = (fields.text, trace.target) if trace.target else ("", fields.text)
         writer, template = network_for(model, writing_task(model)), prompt_template(network, model.config)
         return {written: score_texts(writer, tokenizer, [source], [written], template=template)[0].total}

@@ -33,9 +33,11 @@ def _inside(shelf: Shelf, fields: PairFields) -> Values:
         tensors = [part for part in vars(steps).values() if isinstance(part, Tensor)]
         return steps, sum(part.nbytes for part in tensors)
 
+    # steps are kept between questions about the same head
     key = ("inside", fields.model, fields.text, trace.target, fields.kind, fields.layer)
     steps = shelf.kept(make, *key)
     n_heads, n_queries, n_keys = steps.weights.shape
+    # the key that the query attends to most
     read = int(steps.weights[fields.head, fields.query].argmax()) if _within(fields, n_heads, n_queries) else 0
     j = read if fields.key is None else fields.key
     if not 0 <= j < n_keys:

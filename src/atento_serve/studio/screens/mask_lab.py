@@ -60,7 +60,7 @@ def _mask(shelf: Shelf, fields: MaskFields) -> tuple[Values, bytes]:
         "open": int(matrix.sum()),
         "empty": int((~matrix.any(dim=-1)).sum()),
     }
-    return tile(matrix.numpy().astype(np.float32), "u8", **about)
+    return tile(matrix.numpy().astype(np.float32), "u8", **about)  # a byte a cell
 
 
 def _matrix(mask: Mask, fields: MaskFields, n_keys: int) -> Tensor:

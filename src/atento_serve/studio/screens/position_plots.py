@@ -57,6 +57,7 @@ def _positions(shelf: Shelf, fields: SchemeFields) -> tuple[Values, bytes]:
     own = {"sinusoidal": _sinusoidal, "rotary": _rotary, "alibi": _alibi}
     if fields.scheme in own:
         module = own[fields.scheme](fields)
+    # the number of one of the model's own
     elif fields.scheme.isascii() and fields.scheme.isdigit() and int(fields.scheme) < len(known):
         module = known[int(fields.scheme)][1]
     else:
@@ -70,6 +71,7 @@ def _positions(shelf: Shelf, fields: SchemeFields) -> tuple[Values, bytes]:
         "names": {"rows": plot.rows, "columns": plot.columns, "across": plot.across},
         "first_row": plot.first_row,
         "first": plot.first,
+        # float32 has no more digits
         "curves": [[round(value, 7) for value in curve] for curve in plot.curves.tolist()],
     }
     return tile(plot.matrix.float().numpy(), "f32", **about)

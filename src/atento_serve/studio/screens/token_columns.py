@@ -54,7 +54,7 @@ def _columns(shelf: Shelf, fields: ColumnFields) -> Values:
     normal = nfc(text)
     about = {
         "characters": len(text),
-        "bytes": len(text.encode("utf-8", "surrogatepass")),
+        "bytes": len(text.encode("utf-8", "surrogatepass")),  # half a surrogate pair counts too
         "words": len(word_spans(text)),
         "nfc": text == normal,
         "composed": len(normal),
