@@ -71,7 +71,7 @@ def f1_bleu_rouge(
         return harmonic_mean(first.combine(total[:width]), 100 * total[width] / total[width + 1])
 
     def single(row: list[float]) -> float:
-        # BLEU of one sentence is smoothed
+        # BLEU of one sentence counts only the orders that it has
         return harmonic_mean((first.single or first.combine)(row[:width]), 100 * row[width])
 
     parts = {"bleu": first.value, "rouge1_recall": second.parts["rouge1_recall"]}

@@ -177,8 +177,7 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
     training = recipe.training
     values, default = schema.flatten(recipe), _defaults(recipe.task)
 
-    def no_effect(key: str, why: str) -> Iterator[str]:
-        # `values`: equal to no default. The defaults have one source a split
+    def no_effect(key: str, why: str) -> Iterator[str]:  # a key without default is compared with `values`: never equal
         is_default = key in values and values[key] == default.get(re.sub(r"^(data\.\w+)\.\d+", r"\1.0", key), values)
         if not is_default and not written.get(key, "task ").startswith("task "):
             yield f"{written[key]}: {key} has no effect: {why}"
@@ -211,7 +210,6 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
         yield from no_effect("data.pack", f"only the objective {packing} packs texts")
     for key, why in spec.without_effect.items():
         for name in [name for name in written if name == key or name.startswith(f"{key}.")]:
-            # head-tail has an effect also where a text is otherwise cut at its end
             if (name, recipe.data.truncate) != ("data.truncate", "head-tail"):
                 yield from no_effect(name, why)
     if "decoding" not in spec.unused:
