@@ -189,6 +189,14 @@ def test_k12_sizes_are_compared_with_the_tensors_before_they_take_memory(
         ),
         ("modernbert-base", {"layer_types": []}, None),
         ("modernbert-base", {"layer_types": ["full_attention"]}, "must name the kind of each of 4 layers: got 1"),
+        (
+            "modernbert-base",
+            {"layer_types": ["chunked_attention"] * 4},
+            "`layer_types` 'chunked_attention' is not built",
+        ),
+        ("mistral-7b", {"layer_types": ["sliding_attention"]}, "must name the kind of each of 2 layers: got 1"),
+        ("mistral-7b", {"layer_types": "sliding_attention"}, "each of 2 layers: got 'sliding_attention'"),
+        ("mistral-7b", {"layer_types": ["sliding_attention", "linear_attention"]}, "'linear_attention' is not built"),
     ],
 )
 def test_s1_a_configuration_of_another_family_ends_in_a_sentence(

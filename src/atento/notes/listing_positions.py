@@ -91,8 +91,7 @@ class RelativePositionalEncoding(nn.Module):
 
         Raises:
             UsageError: a width other than a head's, a length other than the keys', or a text longer than `max_len`
-                without
-                `max_distance`.
+                without `max_distance`.
         """
         widths = {x.shape[-1] for x in ((q, k, v) if self.relative.adds_values else (q, k))}
         if not q.dim() == k.dim() == v.dim() or q.dim() not in (2, 3, 4) or widths != {self.d_head}:

@@ -1,7 +1,7 @@
 """A family of released models: its configuration in both directions, its weight table, its class names."""
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -211,6 +211,23 @@ def first_id(value: object, otherwise: int) -> int:
     if isinstance(value, list):
         value = value[0] if value else None
     return value if isinstance(value, int) and value >= 0 else otherwise
+
+
+GLOBAL, LOCAL = "full_attention", "sliding_attention"  # kinds of layers
+
+
+def layer_kinds(data: Mapping[str, Any], depth: int, model_type: str) -> Sequence[str] | None:
+    """What `layer_types` says of each layer; None: nothing. Raises ModelError: of too few, or a kind not built here."""
+    kinds = data.get("layer_types")
+    if not kinds:
+        return None
+    if not isinstance(kinds, list) or len(kinds) < depth:
+        got = len(kinds) if isinstance(kinds, list) else repr(kinds)
+        raise ModelError(f"{model_type}: `layer_types` must name the kind of each of {depth} layers: got {got}")
+    for kind in kinds[:depth]:
+        if kind not in (GLOBAL, LOCAL):
+            raise ModelError(f"{model_type}: `layer_types` {kind!r} is not built here; known: {GLOBAL!r}, {LOCAL!r}")
+    return kinds[:depth]
 
 
 def refuse(data: Mapping[str, object], supported: Mapping[str, tuple[object, ...]], model_type: str) -> None:

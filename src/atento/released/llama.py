@@ -21,7 +21,16 @@ from atento.config.sections.network_parts import (
 from atento.config.sections.position_scheme import PositionConfig, StretchConfig
 from atento.errors import ModelError
 from atento.released.decoder_heads import DecoderHeads
-from atento.released.family import Family, activation_of, first_id, refuse, their_activation
+from atento.released.family import (
+    GLOBAL,
+    LOCAL,
+    Family,
+    activation_of,
+    first_id,
+    layer_kinds,
+    refuse,
+    their_activation,
+)
 from atento.released.tying import Repeat, Tying
 from atento.released.weight_rows import Row, attention, linear, norm
 
@@ -119,12 +128,12 @@ def _window(relative: Relative, data: Mapping[str, Any]) -> MaskConfig | None:
         return None
     if not isinstance(width, int) or width < 1:
         raise ModelError(f"{relative.model_type}: `sliding_window` must be a whole number, 1 or more: got {width!r}")
-    kinds = data.get("layer_types")
+    kinds = layer_kinds(data, depth, relative.model_type)
     if kinds is None:
         first = 0 if relative.windowed else data.get("max_window_layers", depth)  # the layers below see all
         layers = tuple(range(first, depth))
     else:
-        layers = tuple(n for n, kind in enumerate(kinds[:depth]) if kind == "sliding_attention")
+        layers = tuple(n for n, kind in enumerate(kinds) if kind == LOCAL)
     if not layers:
         return None
     # their width counts the token itself
@@ -136,7 +145,7 @@ def _their_window(relative: Relative, config: NetworkConfig) -> dict[str, object
     if config.mask is None or config.mask.kind != "window" or config.mask.left is None:
         return {"sliding_window": None}
     layers = range(config.n_layers) if config.mask.layers is None else config.mask.layers
-    kinds = ["sliding_attention" if n in layers else "full_attention" for n in range(config.n_layers)]
+    kinds = [LOCAL if n in layers else GLOBAL for n in range(config.n_layers)]
     keys: dict[str, object] = {"sliding_window": config.mask.left + 1}
     if not relative.windowed:
         keys |= {"use_sliding_window": True, "layer_types": kinds, "max_window_layers": min(layers)}

@@ -19,13 +19,21 @@ from atento.config.sections.position_scheme import PositionConfig
 from atento.config.tables.head_kinds import OF_TEXT, HeadConfig, HeadKind
 from atento.errors import ModelError
 from atento.released.encoder_heads import HeadNames, head_dropout, labels_of, write_heads
-from atento.released.family import Family, activation_of, first_id, refuse, their_activation
+from atento.released.family import (
+    GLOBAL,
+    LOCAL,
+    Family,
+    activation_of,
+    first_id,
+    layer_kinds,
+    refuse,
+    their_activation,
+)
 from atento.released.tying import Tying
 from atento.released.weight_rows import Row, linear, norm
 
 _TABLE = "embeddings.tok_embeddings.weight"
-_GLOBAL, _LOCAL = "full_attention", "sliding_attention"
-_BASES = {_GLOBAL: ("global_rope_theta", 160000.0), _LOCAL: ("local_rope_theta", 10000.0)}
+_BASES = {GLOBAL: ("global_rope_theta", 160000.0), LOCAL: ("local_rope_theta", 10000.0)}
 _HEADS = HeadNames(
     "ModernBert", _TABLE, dense="head.dense", norm="head.norm", matrix="decoder.weight", bias="decoder.bias"
 )
@@ -38,9 +46,8 @@ def _read(data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> Netwo
     heads = _heads(data, names)
     masked = any(head.kind == "masked-language-model" for head in heads)
     every = data.get("global_attn_every_n_layers") or 3
-    kinds = data.get("layer_types") or [_LOCAL if n % every else _GLOBAL for n in range(depth)]  # 0, 3 ... are global
-    if len(kinds) < depth:
-        raise ModelError(f"modernbert: `layer_types` must name the kind of each of {depth} layers: got {len(kinds)}")
+    usual = [LOCAL if n % every else GLOBAL for n in range(depth)]  # 0, 3 ... are global
+    kinds = layer_kinds(data, depth, "modernbert") or usual
     layers = {kind: tuple(n for n in range(depth) if kinds[n] == kind) for kind in _BASES}
     window = data.get("local_attention", 128) // 2  # tokens on each side
     bos = first_id(data.get("bos_token_id"), min(50281, vocab_size - 1))
@@ -62,7 +69,7 @@ def _read(data: Mapping[str, Any], names: frozenset[str], tying: Tying) -> Netwo
             bias=bool(data.get("mlp_bias", False)),
             dropout=data.get("mlp_dropout", 0.0),
         ),
-        mask=MaskConfig("window", left=window, right=window, layers=layers[_LOCAL]) if layers[_LOCAL] else None,
+        mask=MaskConfig("window", left=window, right=window, layers=layers[LOCAL]) if layers[LOCAL] else None,
         embedding=InputConfig(norm=True, scaled=False),
         output=OutputConfig(tied=not masked or tying.same(_HEADS.matrix, _TABLE)),
         ids=SpecialIds(
@@ -121,7 +128,7 @@ def _heads(data: Mapping[str, Any], names: frozenset[str]) -> tuple[HeadConfig, 
 
 def _write(config: NetworkConfig) -> dict[str, object]:
     local = () if config.mask is None else config.mask.layers or ()
-    kinds = [_LOCAL if n in local else _GLOBAL for n in range(config.n_layers)]
+    kinds = [LOCAL if n in local else GLOBAL for n in range(config.n_layers)]
     ropes = {kinds[scheme.layers[0]]: scheme.base for scheme in config.schemes if scheme.layers}  # a base for each kind
     head = next(iter(config.heads), None)
     rate = head_dropout(config)

@@ -40,7 +40,7 @@ def average_run(
 
     Checkpoints between those that the recipe schedules (a stop, a best one) are skipped, so that the average does not
     depend on whether a run was stopped. So is one that was kept as the best when those behind it were deleted. Sums
-    are computed in float64, with one checkpoint in memory at a time.
+    are computed in float64, with the newest checkpoint and one more in memory at a time.
 
     Args:
         run: the run folder.
@@ -58,7 +58,7 @@ def average_run(
     total: dict[str, Tensor] = {}
     newest = load_checkpoint(paths[0])
     for path in paths:
-        for name, value in load_checkpoint(path).weights.items():
+        for name, value in (newest if path == paths[0] else load_checkpoint(path)).weights.items():
             total[name] = value.double() if name not in total else total[name] + value.double()
     weights = {name: (value / len(paths)).to(newest.weights[name].dtype) for name, value in total.items()}
     mean_score = None if score is None else score(weights)
