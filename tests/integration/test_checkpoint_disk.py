@@ -97,6 +97,28 @@ print(json.dumps(seen))
 '''
 
 
+TRAINING = """
+import sys
+from pathlib import Path
+import atento
+from atento.errors import CheckpointError
+
+said = []
+try:
+    recipe = {
+        "task": "translation",
+        "data": {"train": {"world": "train", "count": 40}, "valid": {"world": "valid", "count": 4}},
+        "tokenizer": {"kind": "word"},
+        "network": {"d_model": 64, "d_ff": 128, "n_heads": 4, "n_layers": 2},
+        "training": {"steps": 2000, "batch_tokens": 100},
+    }
+    atento.train(recipe, out=Path(sys.argv[1]) / "run", device="cpu")
+except CheckpointError as error:
+    print(error)
+print((Path(sys.argv[1]) / "run" / "metrics.jsonl").read_text() == "")
+"""
+
+
 VECTORS = """
 import os, sys
 from pathlib import Path
@@ -152,10 +174,18 @@ def test_vectors_that_do_not_fit_leave_the_file_before(tmp_path: Path) -> None:
     assert names == "['v.npy', 'v.tsv', 'v.vec']"
 
 
-def test_r5_a_full_disk(tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A disk of one and a half checkpoints, and the lines of two scripts on it: one interpreter that imports torch."""
+    disk = tmp_path_factory.mktemp("small") / "disk"
     one = 2 * 400_000 + 6 * 4096  # bytes of one checkpoint, about
-    seen = json.loads(on_a_small_disk(disk, SCRIPT, one * 3 // 2))
+    both = f"{SCRIPT}\nshutil.rmtree(folder)\n{TRAINING}"
+    return disk, on_a_small_disk(disk, both, one * 3 // 2).splitlines()
+
+
+def test_r5_a_full_disk(told: tuple[Path, list[str]]) -> None:
+    disk, lines = told
+    seen = json.loads(lines[0])
     only = ["step-00000001"]
 
     text = seen["before writing"]
@@ -180,30 +210,7 @@ def test_r5_a_full_disk(tmp_path: Path) -> None:
     assert seen["journal after"] == [1, 5]
 
 
-TRAINING = """
-import sys
-from pathlib import Path
-import atento
-from atento.errors import CheckpointError
-
-said = []
-try:
-    recipe = {
-        "task": "translation",
-        "data": {"train": {"world": "train", "count": 40}, "valid": {"world": "valid", "count": 4}},
-        "tokenizer": {"kind": "word"},
-        "network": {"d_model": 64, "d_ff": 128, "n_heads": 4, "n_layers": 2},
-        "training": {"steps": 2000, "batch_tokens": 100},
-    }
-    atento.train(recipe, out=Path(sys.argv[1]) / "run", device="cpu")
-except CheckpointError as error:
-    print(error)
-print((Path(sys.argv[1]) / "run" / "metrics.jsonl").read_text() == "")
-"""
-
-
-def test_r5_a_disk_too_small_for_one_checkpoint_is_said_before_training(tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    said, nothing_trained = on_a_small_disk(disk, TRAINING, 1_000_000).splitlines()
+def test_r5_a_disk_too_small_for_one_checkpoint_is_said_before_training(told: tuple[Path, list[str]]) -> None:
+    _, (_, said, nothing_trained) = told
     assert said.startswith("cannot save step 2000 to ") and "bytes are needed (1.2 times the checkpoint)" in said
     assert nothing_trained == "True"

@@ -245,11 +245,15 @@ def test_a_model_that_writes_line_ends_still_answers_line_by_line(server: ForkSe
 @pytest.mark.parametrize(
     ("streams", "answered", "status"),
     [
-        ("<&- >&- 2>&-", False, 0),
         ("< line.txt >&-", False, 1),
         *(  # each starts a Python of its own that imports torch
             pytest.param(*rest, marks=pytest.mark.slow)
-            for rest in (("<&-", False, 0), ("< line.txt 2>&-", True, 0), ("< line.txt >&- 2>&-", False, 1))
+            for rest in (
+                ("<&- >&- 2>&-", False, 0),
+                ("<&-", False, 0),
+                ("< line.txt 2>&-", True, 0),
+                ("< line.txt >&- 2>&-", False, 1),
+            )
         ),
     ],
 )
@@ -271,6 +275,14 @@ def test_standard_streams_that_were_closed_before_the_start(
     said = "error: standard output: Bad file descriptor\n" if streams == "< line.txt >&-" else ""
     assert (done.returncode, done.stderr) == (status, said)
     assert done.stdout == (f"{atento.load(here / 'run').translate('A cat.')}\n" if answered else "")
+
+
+def test_all_streams_may_be_closed_before_a_command_that_needs_no_torch(here: Path) -> None:
+    """As above: no descriptor that is opened meanwhile takes the place of one of them."""
+    command = " ".join(f"'{word}'" for word in PLAIN)
+    for streams, status in (("<&- >&- 2>&-", 0), ("<&-", 0), ("< valid.tsv >&- 2>&-", 1)):
+        typed = f"{command} tokenizer encode run/tokenizer {streams}"
+        assert subprocess.run(typed, shell=True, cwd=here, env=ENVIRONMENT, timeout=120).returncode == status, streams
 
 
 def test_decoding_flags(server: ForkServer, here: Path) -> None:
