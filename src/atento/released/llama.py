@@ -124,11 +124,11 @@ def _activation(relative: Relative, data: Mapping[str, object]) -> Any:
 def _window(relative: Relative, data: Mapping[str, Any]) -> MaskConfig | None:
     """The window mask of self-attention, and the layers that have it."""
     width, depth = data.get("sliding_window"), data["num_hidden_layers"]
+    kinds = layer_kinds(data, depth, relative.model_type)
     if width is None or not (relative.windowed or data.get("use_sliding_window")):
         return None
     if not isinstance(width, int) or width < 1:
         raise ModelError(f"{relative.model_type}: `sliding_window` must be a whole number, 1 or more: got {width!r}")
-    kinds = layer_kinds(data, depth, relative.model_type)
     if kinds is None:
         first = 0 if relative.windowed else data.get("max_window_layers", depth)  # the layers below see all
         layers = tuple(range(first, depth))
