@@ -50,14 +50,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
             "dropout": 0.0,
         },
         "training": {
-            "steps": 220,
+            "steps": 160,
             "batch_tokens": 256,
             "precision": "float32",
-            "learning_rate": 4e-3,
+            "learning_rate": 5e-3,
             "warmup": 20,
             "label_smoothing": 0.0,
-            "validate_every": 220,
-            "checkpoint_every": 220,
+            "validate_every": 160,
+            "checkpoint_every": 160,
         },
     }
     (here / "recipe.json").write_text(json.dumps(recipe), encoding="utf-8")
