@@ -238,8 +238,8 @@ def _rows(X: Inputs) -> list[dict[str, object]]:
         raise ValueError(f"X must have one column of texts, or two of pairs: got the shape {table.shape}")
     rows = table.tolist()
     for number, row in enumerate(rows):
-        if not all(isinstance(text, str) for text in row):
-            raise TypeError(f"X must be texts: row {number} has {type(row[0]).__name__}")
+        if others := [value for value in row if not isinstance(value, str)]:
+            raise TypeError(f"X must be texts: row {number} has {type(others[0]).__name__}")
     return [dict(zip(("text", "pair"), row)) for row in rows]
 
 

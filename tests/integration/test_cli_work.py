@@ -215,9 +215,10 @@ def test_attend_refuses(server: ForkServer, here: Path) -> None:
     )
     refused(server.run("attend", "run", "a", "--out", "x.svg", "--layer", "5", cwd=here), "`layer` must be from 0 to 0")
     refused(server.run("attend", "run", "a", "--out", "x.svg", "--head", "2", cwd=here), "`head` must be from 0 to 1")
-    refused(
-        server.run("attend", "run", "a", "--out", "x.svg", "--head", "max3", cwd=here), "`head` must be from 0 to 1"
-    )
+    for head in ("max3", "²", "--1"):
+        refused(
+            server.run("attend", "run", "a", "--out", "x.svg", f"--head={head}", cwd=here), "`head` must be from 0 to 1"
+        )
     refused(server.run("attend", "run", "a", "--out", "x.svg", "--kind", "corss", cwd=here), "did you mean 'cross'")
     refused(
         server.run("attend", "run", "a", "--out", "no/x.svg", cwd=here),

@@ -11,6 +11,7 @@ import atento
 from atento.config.reading.loading import load_recipe
 from atento.errors import RecipeError
 from atento.networks.frozen import FrozenVectors
+from atento.runs.run_identity import located
 from runs import events
 from test_classification import ENCODER, TRAINING, recipe, records
 
@@ -145,3 +146,12 @@ def test_what_a_cache_refuses(base: Path, tmp_path: Path) -> None:
         RecipeError, match=r"`init\.cache` of a decoder is for tasks with a head: got task language-mod"
     ):
         train(decoder(tmp_path), tmp_path / "c", writer, [text for text, _ in records()], cache="vectors")
+
+
+def test_a_run_keeps_the_place_of_the_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its recipe lies elsewhere, and a resumed run must find them."""
+    monkeypatch.chdir(tmp_path)
+    init = {"model": "anywhere", "train": "head", "cache": "vectors"}
+    loaded = load_recipe(CLASSIFY | {"data": {"train": {"memory": "train"}}, "init": init})
+    kept = located(loaded).init
+    assert kept is not None and kept.cache == str(tmp_path / "vectors")

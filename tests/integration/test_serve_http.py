@@ -139,6 +139,11 @@ def test_openai_echo_with_logprobs_scores_a_given_text(client: Any, offline: dic
     assert echoed == text + plain == tokenizer.decode([*tokenizer.encode(text), *ids])  # with the space between them
     streamed = client.completions.create(**asked, echo=True, stream=True)
     assert "".join(chunk.choices[0].text for chunk in streamed) == echoed
+    of_beam: dict[str, Any] = asked | {"n": 2, "logprobs": 1, "echo": True, "extra_body": {"beam_size": 2}}
+    whole = client.completions.create(**of_beam).choices
+    parts = [chunk.choices[0] for chunk in client.completions.create(**of_beam, stream=True) if chunk.choices]
+    assert [part.text for part in parts] == [one.text for one in whole]
+    assert [part.logprobs.tokens for part in parts] == [one.logprobs.tokens for one in whole]
 
 
 def test_openai_stops_prompts_of_ids_and_beams(client: Any, offline: dict[str, Model]) -> None:

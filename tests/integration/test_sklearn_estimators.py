@@ -150,3 +150,8 @@ def test_wrong_inputs_are_refused(texts: Any, targets: Any, error: type[Exceptio
         Classifier(settings=TINY).fit(texts, targets)
     with pytest.raises(ValueError, match="sentence 0 has 2 words and 1 tags"):
         Tagger(settings=TINY).fit([["a", "b"]], [["N"]])
+
+
+def test_a_value_that_is_no_text_is_named() -> None:
+    with pytest.raises(TypeError, match="X must be texts: row 1 has int"):
+        Classifier().fit([["a", "b"], ["a", 1]], ["x", "y"])

@@ -156,6 +156,12 @@ def test_other_options_are_refused_with_the_difference(tmp_path: Path, override:
         make(recipe(tmp_path, override))
 
 
+def test_an_option_that_is_no_longer_stated_has_changed(tmp_path: Path) -> None:
+    make(recipe(tmp_path, "data.train.0.encoding=latin-1"))
+    with pytest.raises(DataError, match="`encoding` of source 0 was 'latin-1', and is now None"):
+        make(recipe(tmp_path))
+
+
 def test_text_that_changes_while_a_store_is_half_made_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,7 @@ MAY_CHANGE = (
     "data.folder",
     "data.store",
     "data.store_folder",
+    "init.cache",
     "teacher.model",  # each checkpoint knows its teachers by their hashes
     "teacher.cache",
     "training.steps",
@@ -57,6 +58,8 @@ def located(loaded: LoadedRecipe) -> Recipe:
         tokenizer = replace(tokenizer, path=str((home / tokenizer.path).resolve()))
     if init is not None and (home / init.model).exists():  # else a name on the hub, or a shipped model
         init = replace(init, model=str((home / init.model).resolve()))
+    if init is not None and init.cache is not None:
+        init = replace(init, cache=str((home / init.cache).resolve()))
     if teacher is not None:
         paths = [str((home / name).resolve()) if (home / name).exists() else name for name in teacher.model]
         cache = None if teacher.cache is None else str((home / teacher.cache).resolve())

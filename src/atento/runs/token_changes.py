@@ -39,7 +39,7 @@ def compare_plans(folder: Path, before: Mapping[str, Any], plan: Mapping[str, An
     differences += [
         f"`{key}` of source {number} was {old.get(key)!r}, and is now {new.get(key)!r}"
         for number, (old, new) in enumerate(zip(before["sources"], plan["sources"]))
-        for key in new
+        for key in dict.fromkeys((*old, *new))  # an option that is no longer stated has changed too
         if old.get(key) != new.get(key)
     ]
     for key, name in (("tokenizer_from", "tokenizer"), ("skip_bad", "data.skip_bad")):

@@ -197,8 +197,9 @@ async def _streamed(work: Work, fields: CompletionFields, plan: Plan, verb: str)
             elif isinstance(event, Result) and pieces:  # the text went out in pieces
                 yield chunk(event.item, "", finish_reason(event.value[0]))
             elif isinstance(event, Result):
+                before = None if scored is None else scored.values[event.item]
                 for rank, output in enumerate(plan.best(event.value)):  # one job wrote the `n` of a prompt
-                    full = choice(event.item * plan.n + rank, prompts[event.item], output, None, fields)
+                    full = choice(event.item * plan.n + rank, prompts[event.item], output, before, fields)
                     yield head | {"choices": [full]}
             elif with_usage and isinstance(event, Usage):
                 usage = _usage(event.prompt_tokens // plan.repeats, event.new_tokens)

@@ -55,7 +55,7 @@ def read_keys(file: Path) -> list[Key]:
         values: dict[str, int] = {}
         for option in options:
             limit, _, value = option.partition("=")  # "per-minute" -> the field per_minute
-            if limit not in _LIMITS or not value.isdigit() or int(value) < 1:
+            if limit not in _LIMITS or not value.isdecimal() or int(value) < 1:
                 raise DataError(f"{file}:{number}: a limit must be per-minute=N or in-flight=N: got {option!r}")
             values[limit.replace("-", "_")] = int(value)
         key = Key(name, key_of(text).digest, **values)

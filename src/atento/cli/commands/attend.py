@@ -49,7 +49,7 @@ def attend(
     from atento.inspection.page import attention_page
     from atento.storage.whole_file import write_output
 
-    head_choice: object = int(head) if head.lstrip("-").isdigit() else head
+    head_choice: object = int(head) if head.removeprefix("-").isdecimal() else head
     view: dict[str, Any] = {"layer": layer, "head": head_choice, "kind": kind, "words": words}
     check_view(output_file(out, ENDINGS), **view)  # before the model is loaded, which takes seconds
     texts = _texts(out, target) if text == "-" else [text]
