@@ -120,5 +120,6 @@ def _matthews(total: Sequence[float]) -> float:
     right, predicted, expected = sum(total[:width]), total[width : 2 * width], total[2 * width :]
     examples = sum(expected)
     covariance = right * examples - sum(p * e for p, e in zip(predicted, expected))
+    # a side that is constant has no spread
     spread = [examples**2 - sum(count**2 for count in side) for side in (predicted, expected)]
     return covariance / math.sqrt(spread[0] * spread[1]) if all(spread) else 0.0

@@ -76,11 +76,11 @@ def count_ngrams(tokens: Tokens, max_order: int) -> list[NGrams]:
 
 def _entries(text: Ints, gram: Ints, texts: int) -> NGrams:
     """An entry for each distinct pair of text and n-gram, with the n-grams numbered without gaps."""
-    pairs = np.sort(gram * max(1, texts) + text)
-    first = np.flatnonzero(np.diff(pairs, prepend=-1))
+    pairs = np.sort(gram * max(1, texts) + text)  # n-gram first, then text: equal pairs stand together
+    first = np.flatnonzero(np.diff(pairs, prepend=-1))  # where another pair begins
     count = np.diff(first, append=len(pairs))
     gram, text = np.divmod(pairs[first], max(1, texts))
-    number = np.cumsum(np.diff(gram, prepend=-1) > 0) - 1
+    number = np.cumsum(np.diff(gram, prepend=-1) > 0) - 1  # numbers without gaps
     total = np.bincount(text, weights=count, minlength=texts).astype(np.int64)
     return NGrams(text, number, count, total, int(number[-1]) + 1 if len(number) else 0)
 
@@ -129,7 +129,7 @@ def _shared_features(ngrams: NGrams) -> Iterator[tuple[Ints, Ints, int]]:
     text, gram, count = ngrams.text, ngrams.gram, ngrams.count
     k = 1
     while len(gram):
-        having = np.bincount(gram, minlength=ngrams.kinds)
+        having = np.bincount(gram, minlength=ngrams.kinds)  # texts that have the k-th occurrence, by n-gram
         shared = having >= 2
         number = np.cumsum(shared) - 1
         is_shared = shared[gram]

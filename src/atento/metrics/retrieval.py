@@ -113,6 +113,7 @@ def _relevant(relevant: Sequence[int | Sequence[int]] | None, queries: int, docu
     answers = []
     for query, numbers in enumerate(relevant):
         several = (
+            # each once, the smallest first
             tuple(sorted({int(number) for number in numbers})) if isinstance(numbers, Sequence) else (int(numbers),)
         )
         if not several or several[0] < 0 or several[-1] >= documents:

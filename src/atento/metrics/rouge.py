@@ -249,6 +249,7 @@ def _matched_positions(reference: Sequence[str], predicted: Sequence[str]) -> li
     rows = subsequence_rows(reference, predicted)
 
     def length(i: int, j: int) -> int:
+        # words that the first i and the first j have in common: the zeros of row i
         return j - (rows[i] & ((1 << j) - 1)).bit_count()
 
     i, j, positions = len(reference), len(predicted), []

@@ -228,9 +228,9 @@ def _bleu(matches: Floats, ours: Floats, theirs: Floats) -> Floats:
     present = ours > 0
     missed = present & (matches <= 0)
     precision = np.where(missed, 0.5 ** np.cumsum(missed, axis=0), matches) / np.maximum(ours, 1)
-    logs = np.log(precision, out=np.zeros_like(precision), where=precision > 0).sum(axis=0)
+    logs = np.log(precision, out=np.zeros_like(precision), where=precision > 0).sum(axis=0)  # log of the product
     orders = np.maximum(present.sum(axis=0), 1)
-    shorter = np.minimum(0.0, 1 - theirs[0] / np.maximum(ours[0], 1))
+    shorter = np.minimum(0.0, 1 - theirs[0] / np.maximum(ours[0], 1))  # log of the brevity penalty
     return np.where((matches > 0).any(axis=0), np.exp(shorter + logs / orders), 0.0)
 
 

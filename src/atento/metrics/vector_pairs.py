@@ -30,7 +30,7 @@ def mrr(predictions: Sequence[object], references: Sequence[Reference]) -> Score
     numbers: dict[str, int] = {}
     relevant = [numbers.setdefault(text, len(numbers)) for text, _ in references]
     pairs = np.stack([np.asarray(pair) for pair in predictions])
-    first = {number: row for row, number in reversed(list(enumerate(relevant)))}
+    first = {number: row for row, number in reversed(list(enumerate(relevant)))}  # the first row that each text is in
     documents = pairs[[first[number] for number in range(len(numbers))], 1]
     return retrieval_of_vectors(pairs[:, 0], documents, relevant)
 

@@ -181,6 +181,7 @@ def lengthened(initial: ModelFiles, network: nn.Module, recipe: NetworkConfig) -
     weights = dict(initial.weights)
     for name, module in network.named_modules():
         old = weights.get(f"{name}.weight")
+        # no position table, or long enough
         if not isinstance(module, Learned) or old is None or old.shape[0] >= module.weight.shape[0]:
             continue
         table = Learned(old.shape[0] - module.shift, old.shape[1], module.shift)

@@ -167,6 +167,7 @@ def _check(settings: Mapping[str, object], folder: Path) -> None:
 def _with_head(data: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], task: object) -> dict[str, object]:
     """The base's configuration as one of a model with the adapter's head: its class, and how many labels it has. An
     embedding that was made longer for new tokens gives the size of the vocabulary."""
+    # the embeddings, whose rows the adapter may have changed
     read = (shape for name, shape in shapes.items() if f".{name}".endswith(_TABLES) and ".decoder." not in f".{name}")
     table = next(read, None)
     out = next((shapes[name] for name in _OUTPUTS if name in shapes), None)

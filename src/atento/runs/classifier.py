@@ -133,10 +133,11 @@ def store_classifier(classifier: Any, head: LinearHead) -> None:
     label of the head without examples gets a score that is never the highest.
     """
     coefficients, intercept = torch.from_numpy(classifier.coef_), torch.from_numpy(classifier.intercept_)
-    if len(coefficients) == 1:
+    if len(coefficients) == 1:  # two classes: scikit-learn keeps the scores of the second
         coefficients = torch.cat([torch.zeros_like(coefficients), coefficients])
         intercept = torch.cat([torch.zeros_like(intercept), intercept])
     classes = torch.from_numpy(classifier.classes_)
+    # a label without an example is never the answer
     weight, bias = torch.zeros_like(head.out.weight), torch.full_like(head.out.bias, _NEVER)
     weight[classes], bias[classes] = coefficients.to(weight), intercept.to(bias)
     head.out.weight.copy_(weight)

@@ -22,6 +22,7 @@ def mixed_sources(batches: Batches, train: Split, recipe: Recipe, steps: int) ->
     """
     if recipe.data.mixing.concatenates or not isinstance(batches, Mixture) or batches.sources == 1:
         return []
+    # members stand source by source, one for each objective
     expected, each = batches.expected(steps), len(batches.members) // batches.sources
     return [
         {

@@ -33,7 +33,7 @@ def tokenizer_of_run(loaded: LoadedRecipe, tokenizer: Tokenizer) -> Tokenizer:
     if any(map(chooses_by_source, languages_of(tokenizer.specials.ids).values())):
         if reads is not None:
             raise RecipeError(f"{loaded.origins[key]}: `{key}`: this model is told the target language only")
-        reads, key = recipe.data.target_language, _TARGET
+        reads, key = recipe.data.target_language, _TARGET  # such a source begins with the target's token
     if reads is None or not _translates(loaded):
         return tokenizer
     return _at(loaded, key, lambda: in_languages(tokenizer, {}, reads))

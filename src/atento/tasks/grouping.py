@@ -112,13 +112,14 @@ def by_length(lengths: Sequence[int], budget: int, *, extra: int = 0) -> Iterato
 
     `extra` tokens are added to every row; rows of length 0 are in no batch.
     """
+    # rows without tokens are left out
     sorted_rows = sorted((row for row, length in enumerate(lengths) if length), key=lambda row: (-lengths[row], row))
     report, done, total = _report.get(), 0, sum(lengths)
     start = 0
     while start < len(sorted_rows):
         size = max(1, budget // (lengths[sorted_rows[start]] + extra))
         batch = sorted_rows[start : start + size]
-        _report.set(None)
+        _report.set(None)  # while the batch is computed nothing below it reports
         try:
             yield batch
         finally:

@@ -146,9 +146,9 @@ def span_scores(
     scores = np.full((min(max_answer, len(valid)), len(valid)), -np.inf)
     for first, logits in windows:
         size = len(logits)
-        start, end = np.where(valid[first : first + size, None], logits, -np.inf).T
+        start, end = np.where(valid[first : first + size, None], logits, -np.inf).T  # (T,) each
         for further in range(min(len(scores), size)):
-            row = scores[further, first : first + size - further]
+            row = scores[further, first : first + size - further]  # a view: the maximum is written into `scores`
             np.maximum(row, start[: size - further] + end[further:], out=row)
     return scores
 

@@ -102,6 +102,7 @@ def _filled(model: ModelInTraining, tokenizer: Tokenizer, texts: Sequence[str]) 
     for text in texts:
         words = text.split()[:_WORDS]
         masked = list(words)
+        # three words to begin with, if there are as many
         for number, at in enumerate(range(min(3, len(words) - 1), len(words), _EVERY)):
             masked[at] = f"<extra_id_{number}>" if sentinels else tokenizer.specials.roles["mask"]
         candidates = fill(model, " ".join(masked), top=1)

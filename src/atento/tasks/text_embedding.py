@@ -134,7 +134,7 @@ def token_windows(
         return rows, None
     special_tokens = special_tokens_of(network.config, tokenizer, template)
     store = windows_of(tokenizer, special_tokens, texts, limit, long_texts)
-    windows, places, numbers = opened(store, np.arange(len(texts)))
+    windows, places, numbers = opened(store, np.arange(len(texts)))  # the windows as rows, and the text of each
     return [windows["ids"][row].tolist() for row in places.tolist()], numbers
 
 

@@ -61,7 +61,7 @@ class TextReader:
     def read_all(self, rows: Sequence[Sequence[int]]) -> list[Vectors]:
         """What `read` gives for each row of ids."""
         device = next(self.model.network.parameters()).device
-        results = [np.zeros((0, self.config.d_model), dtype=np.float32)] * len(rows)
+        results = [np.zeros((0, self.config.d_model), dtype=np.float32)] * len(rows)  # of a row without tokens
         for batch in by_length(list(map(len, rows)), self.batch_tokens):
             padded, real = pad_batch([rows[row] for row in batch], self.config.pad_id)
             read = self.read(torch.from_numpy(padded).to(device), torch.from_numpy(real).to(device))

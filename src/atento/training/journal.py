@@ -129,7 +129,7 @@ class Journal:
         except OSError as error:
             raise TrainingError(f"{self.path} cannot be read: {error.strerror}") from error
         remaining, lines = [], content.split(b"\n")
-        for number, line in enumerate(lines[:-1], start=1):
+        for number, line in enumerate(lines[:-1], start=1):  # what follows the last line end is no whole line
             event = parse_event(line)
             if event is None:
                 _log.warning("%s:%d is not an event and was removed", self.path, number)
@@ -204,13 +204,13 @@ class Journal:
         try:
             with temporary.open("xb") as file:
                 file.write(content)
-                file.flush()
+                file.flush()  # on the disk before it takes the place of the old one
                 sync(file.fileno())
             self.close()
             temporary.replace(self.path)
             parent = os.open(self.path.parent, os.O_RDONLY)
             try:
-                sync(parent)
+                sync(parent)  # so is the name in its folder
             finally:
                 os.close(parent)
         except OSError as error:

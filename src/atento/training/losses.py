@@ -147,6 +147,7 @@ def class_loss(network: Network, head: str, forward: Forward, batch: Batch, call
     The factors w (C,) are `Batch.extras["HEAD weights"]`, 1 where there are none.
     """
     labelled, logits = _labelled_outputs(network, head, forward, batch, call)
+    # the labels once for each pass of R-Drop
     right, flat = batch.labels[head][labelled].expand(logits.shape[:-1]).flatten(), logits.flatten(0, -2)
     nll = F.cross_entropy(flat, right, reduction="sum").detach()
     weight = batch.extras.get(f"{head} weights")

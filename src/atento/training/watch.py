@@ -100,7 +100,7 @@ def update_ratios(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> 
     squares: dict[str, tuple[float, float]] = {}
     for name, old in before.items():
         match = _LAYER.match(name)
-        layer = match[0] if match else name.partition(".")[0]
+        layer = match[0] if match else name.partition(".")[0]  # what is in no layer goes by the first part of its name
         change, size = squares.get(layer, (0.0, 0.0))
         squares[layer] = (
             change + float((after[name].detach() - old).double().square().sum()),

@@ -33,7 +33,7 @@ def detect(text: str, among: Collection[str] = (), *, most: int = 5) -> list[Det
     for row in rows:
         code = code_of(str(row["lang"]))
         if not among or code in among:
-            scores[code] = scores.get(code, 0.0) + float(row["score"])
+            scores[code] = scores.get(code, 0.0) + float(row["score"])  # variants of a language add up
     ranked = sorted(scores, key=lambda code: -scores[code])
     shown = [Detected(code, round(100 * min(1.0, scores[code]), 1)) for code in ranked[:most]]
     return shown or [Detected(next(iter(among), "en"), 0.0)]

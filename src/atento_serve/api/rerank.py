@@ -169,8 +169,9 @@ def _body(
     work: Work, model: str, fields: RerankFields, texts: list[str], scores: list[float], tokens: int
 ) -> dict[str, object] | list[dict[str, object]]:
     """The answer: a list for `texts`, an object with `results` for `documents`; the highest score first."""
+    # stable: equal scores stay in their order
     order = sorted(range(len(texts)), key=lambda number: -scores[number])[: fields.top_n]
-    if fields.texts is not None:
+    if fields.texts is not None:  # the form of text-embeddings-inference; else that of Cohere and Jina
         shown = fields.return_text or fields.return_documents
         return [
             {"index": number, "score": scores[number]} | ({"text": texts[number]} if shown else {}) for number in order

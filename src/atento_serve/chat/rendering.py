@@ -52,8 +52,9 @@ class Renderer:
         except (TemplateError, RecursionError) as error:
             raise TemplateFailed(_described(error)) from None
         self._alphabet = {char for text in specials for char in text if char.isprintable()} - _QUOTED - {" "}
+        # the longer one of two that begin alike
         spelled = sorted((text for text in specials if self._alphabet & set(text)), key=len, reverse=True)
-        pattern = "|".join(map(re.escape, spelled)) or "(?!)"
+        pattern = "|".join(map(re.escape, spelled)) or "(?!)"  # (?!) matches nothing
         self._specials, self._spelled = re.compile(pattern), re.compile(pattern, re.IGNORECASE)
 
     def parts(self, messages: list[dict[str, object]], variables: Mapping[str, object]) -> list[str]:

@@ -81,13 +81,14 @@ def content_type(request: Request) -> str:
 
 async def _read(request: Request, limits: Limits) -> bytes:
     declared = request.headers.get("content-length", "")
+    # as declared, before any of it is read
     if declared.isascii() and declared.isdigit() and (len(declared) > 18 or int(declared) > limits.body_bytes):
         raise too_long(f"the body must have at most {limits.body_bytes:,} bytes: got {declared[:24]}")
     parts, size = [], 0
     try:
         async with asyncio.timeout(limits.body_seconds):
             async for part in request.stream():
-                size += len(part)
+                size += len(part)  # what comes in chunks declares nothing
                 if size > limits.body_bytes:
                     raise too_long(f"the body must have at most {limits.body_bytes:,} bytes: got {size:,} or more")
                 parts.append(part)

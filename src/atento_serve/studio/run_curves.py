@@ -92,13 +92,13 @@ def thinned(values: NDArray[np.float64], most: int) -> NDArray[np.int64]:
 def some_lines(data: bytes, every: int) -> list[tuple[int, int]]:
     """Where lines of a part of a journal begin and end: one in `every` of training, the last one, and all others."""
     signs = np.frombuffer(data, np.uint8)
-    ends = np.flatnonzero(signs == ord("\n")) + 1
+    ends = np.flatnonzero(signs == ord("\n")) + 1  # one behind each line end
     starts = np.concatenate([[0], ends[:-1]]) if len(ends) else ends
     others = np.zeros(len(starts), dtype=bool)
-    for place, sign in enumerate(_TRAIN):
+    for place, sign in enumerate(_TRAIN):  # lines of training begin alike; `others` differ somewhere
         others |= signs[np.minimum(starts + place, len(signs) - 1)] != sign
-    others[-1:] = True
-    others[np.flatnonzero(~others)[::every]] = True
+    others[-1:] = True  # the last line says how far the run is
+    others[np.flatnonzero(~others)[::every]] = True  # of those that are no others one in `every`
     return list(zip(starts[others].tolist(), ends[others].tolist()))
 
 

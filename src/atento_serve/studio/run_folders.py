@@ -15,13 +15,14 @@ def found_runs(given: Sequence[str]) -> Mapping[str, Path]:
     folders: list[Path] = []
     for path in map(Path, given):
         inside_it = [] if is_run(path) else _entries(path)
+        # a link could lead out of the folder
         folders += [path, *sorted(one for one in inside_it if not one.is_symlink())]
     runs: dict[str, Path] = {}
     seen: set[Path] = set()
     for folder in filter(is_run, folders):
         if (place := folder.resolve()) not in seen:
             names = (folder.name, f"{folder.parent.name}/{folder.name}", str(folder))
-            runs[next(name for name in names if name not in runs)] = folder
+            runs[next(name for name in names if name not in runs)] = folder  # the shortest name that is free
             seen.add(place)
     return runs
 

@@ -113,6 +113,7 @@ def _write(out: Path, triples: list[tuple[str, str, str]]) -> None:
     from atento.storage.whole_file import output
 
     names = ("query", "positive", "negative")
+    # without quotes, as readers of .tsv files expect
     if out.suffix.lower() == ".tsv" and any(sign in text for triple in triples for text in triple for sign in "\t\n\r"):
         raise UsageError(f"--out {out}: a text has a tab or a line end, which a .tsv file cannot hold: write .jsonl")
     with output(out) as partial, partial.open("w", encoding="utf-8", newline="\n") as file:

@@ -219,6 +219,7 @@ def _parameters(record: "RunRecord") -> str:
 def _table(rows: Sequence[tuple[str, Sequence[str]]]) -> None:
     """Print named rows with aligned columns."""
     cut = [
+        # the end of a path says more than its beginning
         (name, [value if len(value) <= _WIDEST else f"...{value[3 - _WIDEST :]}" for value in row])
         for name, row in rows
     ]

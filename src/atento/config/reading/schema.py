@@ -131,7 +131,7 @@ def as_text(value: object) -> str:
     if isinstance(value, dict | list):
         return f"a {'mapping' if isinstance(value, dict) else 'list'} of {len(value)}"
     if isinstance(value, int) and abs(value) >= 10**30:
-        return f"an integer of about {value.bit_length() * 3 // 10} digits"
+        return f"an integer of about {value.bit_length() * 3 // 10} digits"  # a digit has about 3.3 bits
     text = repr(value) if isinstance(value, int | float | str) else f"a value of type {type(value).__name__}"
     return text if len(text) <= 60 else f"{text[:57]}..."
 

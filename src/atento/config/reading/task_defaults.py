@@ -46,6 +46,7 @@ def with_objective_heads(recipe: Recipe, *, written: bool) -> Recipe:
         return recipe
     objectives = objectives_of(recipe.task, recipe.objective)
     needed = {kind for objective in objectives for kind in OBJECTIVES[objective.kind].heads}
+    # heads that nobody wrote stay only where they are needed
     heads = [head for head in network.heads if written or head.kind in needed]
     present: set[str] = {head.kind for head in heads}
     for objective in objectives:

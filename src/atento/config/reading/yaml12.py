@@ -65,7 +65,7 @@ def resolve(text: str) -> object:
     if base:
         if len(text) > _MAX_DIGITS:
             raise RecipeError(f"an integer of {len(text)} characters is too large")
-        return int(text if base == 10 else text[2:], base)
+        return int(text if base == 10 else text[2:], base)  # without 0o or 0x
     if _FLOAT.fullmatch(text):
         return float(text)
     if infinite := _INF.fullmatch(text):

@@ -91,6 +91,7 @@ class MixingConfig:
         if self.kind == "temperature":
             temperature = _USUAL_TEMPERATURE if self.temperature is None else self.temperature
         capped = [min(size, float("inf") if self.cap is None else self.cap) for size in sizes]
+        # by the largest: no power overflows
         return ((0.0, tuple((size / max(capped)) ** (1 / temperature) for size in capped)),)
 
 

@@ -215,9 +215,9 @@ def memory_of_weights(
 ) -> dict[str, int]:
     """Return the bytes of weights, summed gradients, the optimizer's state and copies, which follow from shapes."""
     parameters = dict(network.named_parameters())
-    all_bytes = 4 * sum(p.numel() for p in parameters.values())
+    all_bytes = 4 * sum(p.numel() for p in parameters.values())  # float32, whatever the precision
     ours = {name: p for name, p in parameters.items() if name in trained.begins}
-    trained_bytes = 4 * sum(p.numel() for p in ours.values())
+    trained_bytes = 4 * sum(p.numel() for p in ours.values())  # of the first stage on: all that are ever trained
     state = optimizer_bytes(network, config, ours)
     memory = {"weights": all_bytes, "gradients": trained_bytes, "optimizer": state}
     if precision != "float32":

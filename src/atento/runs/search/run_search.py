@@ -227,7 +227,7 @@ class _Search:
             if level:
                 alive = self._promoted(alive, rung.n_trials)
             for trial in alive:
-                if trial.state != "failed" and len(trial.rungs) <= level:
+                if trial.state != "failed" and len(trial.rungs) <= level:  # resumed: it has this rung's score already
                     self._train(trial, rung)
             alive = [trial for trial in alive if trial.state != "failed"]
         return self._finish()

@@ -90,7 +90,7 @@ def read_results(folder: Path, trials: Sequence[Trial]) -> list[Trial]:
             trial = Trial.from_dict(json.loads(line))
         except (ValueError, KeyError, TypeError):
             raise UsageError(f"{path}:{number} is not the record of a trial; give another folder with --out") from None
-        recorded[trial.number] = trial
+        recorded[trial.number] = trial  # the last record of a trial counts
     for trial in trials:
         if trial.number in recorded and recorded[trial.number].values != trial.values:
             raise UsageError(f"{path}: {trial.name} has other values than this search draws; use another --out")

@@ -96,13 +96,13 @@ class Range:
         """Return the value at a number that is uniform in [0, 1), with six significant digits."""
         if self.step is not None:
             return self.at(int(uniform * (self.count or 1)))
-        low, high = self.low, self.high + (1 if self.integer else 0)
+        low, high = self.low, self.high + (1 if self.integer else 0)  # cut down, each integer has the same share
         if self.log:
             value = math.exp(math.log(low) + uniform * (math.log(high) - math.log(low)))
         else:
             value = low + uniform * (high - low)
         value = math.floor(value) if self.integer else float(f"{value:.6g}")
-        return self._node(min(max(value, self.low), self.high))
+        return self._node(min(max(value, self.low), self.high))  # rounding may pass the ends
 
     def to_dict(self) -> Any:
         """Return the dimension as plain data."""

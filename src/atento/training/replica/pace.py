@@ -33,7 +33,7 @@ class Pace:
         if self.reported or self.updates <= UPDATES or len(paces) < 2:
             return None
         slowest = max(paces)
-        usual = statistics.median(pace for pace in paces if pace is not slowest)
+        usual = statistics.median(pace for pace in paces if pace is not slowest)  # of the others
         if slowest < SLOW * usual:
             return None
         self.reported = True
