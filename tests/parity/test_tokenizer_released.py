@@ -486,7 +486,7 @@ def begun(name: str, texts: list[str]) -> list[str]:
 # Ids and text
 
 
-@pytest.mark.parametrize("count", [300, pytest.param(2000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [150, pytest.param(2000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_d1_d2_the_ids_are_those_of_transformers_on_many_strings(
     name: str, count: int, both: Callable[[str], Pair]

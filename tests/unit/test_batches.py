@@ -90,7 +90,7 @@ def test_a_batch_goes_to_a_device_whole() -> None:
 lengths = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=60)
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(lengths=lengths, budget=st.integers(1, 400), seed=st.integers(-5, 5), epoch=st.integers(0, 3))
 def test_every_example_once_an_epoch_and_no_update_is_empty(
     lengths: list[tuple[int, int]], budget: int, seed: int, epoch: int
@@ -104,7 +104,7 @@ def test_every_example_once_an_epoch_and_no_update_is_empty(
     assert all(len(update) > 0 and all(len(part) > 0 for part in update) for update in updates)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(lengths=lengths, budget=st.integers(1, 400), window=st.integers(1, 30), part=st.integers(1, 100))
 def test_windows_and_parts_of_any_size_lose_nothing(
     lengths: list[tuple[int, int]], budget: int, window: int, part: int
@@ -117,7 +117,7 @@ def test_windows_and_parts_of_any_size_lose_nothing(
     assert sorted(seen) == list(range(len(lengths))) and len(batches.plan(0)) == batches.updates_per_epoch
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(lengths=lengths, micro_batches=st.integers(1, 5), update=st.integers(0, 9))
 def test_accumulation_cuts_the_same_rows(lengths: list[tuple[int, int]], micro_batches: int, update: int) -> None:
     source = [[100 + index] * s for index, (s, _) in enumerate(lengths)]

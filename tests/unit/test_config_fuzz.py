@@ -161,7 +161,7 @@ JUNK = st.recursive(
 KEYS = st.sampled_from([*LEAVES, *filter(None, SECTIONS), "data.train", "network.preset"]) | st.text(max_size=12)
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(st.dictionaries(KEYS, JUNK, min_size=1, max_size=3))
 @example({"network": True})
 @example({"network": [[]]})
@@ -184,7 +184,7 @@ def test_any_text_on_the_command_line_is_taken_or_refused(overrides: list[str]) 
         assert str(error)
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(st.data())
 def test_a_damaged_recipe_is_taken_or_refused(data: st.DataObject) -> None:
     """One cut, one repetition or one foreign character anywhere in a right recipe."""

@@ -107,7 +107,7 @@ def ranked(sides: list[Side], strategy: Beam) -> list[Hypothesis]:
     return list(found.values())[: strategy.n_best]
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(
     seed=st.integers(0, 10_000),
     vocab_size=st.integers(3, 6),
@@ -127,7 +127,7 @@ def test_h6_h7_h8_beam_equals_the_slow_search_under_rules_and_every_end(
         assert_same(found[row], slow(chain, row, strategy, most[row], ruled))
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(
     seed=st.integers(0, 10_000),
     groups=st.integers(2, 3),
@@ -174,7 +174,7 @@ def test_h7_the_three_ends_differ_by_hand() -> None:
     assert best == {"filled": [A], "likely": [A, A], "sure": [A, A]}
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 10_000), width=st.integers(1, 5), penalty=st.sampled_from([0.0, 0.6, 1.0, 2.0]))
 def test_h7_searching_longer_never_finds_worse_and_sure_misses_nothing(seed: int, width: int, penalty: float) -> None:
     """The three walk the same beginnings, each further than the one before; none could have gained from "sure" on."""
@@ -217,7 +217,7 @@ def test_h9_rules_decide_the_order_and_scores_stay_the_models_own() -> None:
     assert [math.exp(h.score) for h in found] == pytest.approx([0.36, 0.48])
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 10_000), most=st.lists(st.integers(1, 7), min_size=3, max_size=3), least=st.integers(0, 3))
 def test_h1_greedy_obeys_rules_and_equals_a_beam_of_one(seed: int, most: list[int], least: int) -> None:
     """The rule takes off, so logits and log-probabilities are changed alike."""
@@ -265,7 +265,7 @@ def holds(output: list[int], wanted: list[list[int]]) -> bool:
 sequences = st.lists(st.lists(st.sampled_from([0, 2, 3]), min_size=1, max_size=3), min_size=1, max_size=3)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(wanted=sequences, data=st.data())
 def test_h6_the_automaton_knows_what_is_there_and_what_is_missing(wanted: list[list[int]], data: st.DataObject) -> None:
     """Whole exactly where every sequence stands in the output; what is missing by trying all continuations."""
@@ -284,7 +284,7 @@ def test_h6_required_sequences_may_overlap() -> None:
     assert Automaton.of([[2, 2, 3]]).read([2, 2, 2, 3]) == Automaton.of([[2, 2, 3]]).read([2, 2, 3])
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 10_000),
     wanted=st.lists(st.lists(st.sampled_from([0, 2, 3]), min_size=1, max_size=2), max_size=2),
@@ -317,7 +317,7 @@ def test_h6_required_words_full_width_finds_the_best_output_that_holds_them(
         assert len(finished) == min(3, len(outputs))
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10_000),
     wanted=st.lists(
@@ -384,7 +384,7 @@ def request(most: list[int], **more: Any) -> Request:
     return Request(most, 0, (EOS,), **more)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 10_000), width=st.integers(1, 4), most=st.integers(1, 6))
 def test_h1_h6_an_output_may_end_by_what_it_says(seed: int, width: int, most: int) -> None:
     """Told to stop after "2 3" or a second "0", a beam of full width still finds the best of all outputs."""
@@ -453,7 +453,7 @@ def test_h1_the_best_token_is_the_first_of_the_highest(vocab_size: int) -> None:
     assert torch.equal(best_token(scores), scores.argmax(dim=1))
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(data=st.data(), width=st.integers(1, 3), vocab_size=st.sampled_from([3, 5000]), spread=st.integers(0, 3))
 def test_h6_of_equal_sums_the_earlier_comes_first(
     data: st.DataObject, width: int, vocab_size: int, spread: int

@@ -134,7 +134,7 @@ def test_h6_a_full_beam_finds_the_true_optimum(seed: int, vocab_size: int, most:
         assert_same(found[sentence], everything[:5])
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10_000),
     vocab_size=st.integers(2, 6),
@@ -175,7 +175,7 @@ def test_h6_h7_beam_equals_the_slow_reference(
         assert_same(found[row], expected)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(
     seed=st.integers(0, 10_000),
     order=st.lists(st.integers(0, 4), min_size=1, max_size=7),
@@ -192,7 +192,7 @@ def test_h6_v9_a_row_is_the_same_alone_and_in_any_batch(
         assert together[row] == generate(chain, ids(sentence), strategy, max_new_tokens=limit)[0]
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(
     seed=st.integers(0, 10_000),
     most=st.lists(st.integers(0, 6), min_size=3, max_size=3),
@@ -207,7 +207,7 @@ def test_h1_beam_one_is_greedy(seed: int, most: list[int], least: int, eos: tupl
     assert greedy == beam
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 10_000), most=st.integers(1, 6), least=st.integers(0, 3))
 def test_h1_greedy_takes_the_argmax_of_the_last_position_until_eos(seed: int, most: int, least: int) -> None:
     chain = Chain.random(seed, 1, 5)
@@ -227,7 +227,7 @@ def test_h1_greedy_takes_the_argmax_of_the_last_position_until_eos(seed: int, mo
     assert best.score == best.log_prob == pytest.approx(sum(scores), abs=1e-12)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 10_000), penalty=st.sampled_from([0.0, 0.6, 1.0]), width=st.integers(1, 5))
 def test_h9_h11_scores_are_recomputable_by_forced_decoding(seed: int, penalty: float, width: int) -> None:
     """log_prob sums the steps of that very output; score divides by length ** penalty, EOS counted; best first."""

@@ -3,7 +3,9 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import product
+from math import prod
 
 import pytest
 import torch
@@ -225,14 +227,16 @@ def random_chain(seed: int, size: int = 4) -> Chain:
 def exact_distribution(chain: Chain, prompt: list[int], strategy: Sample, length: int, request: Request) -> list[float]:
     """The probability of every output of that length, by multiplication."""
     probabilities = []
+
+    @cache  # outputs begin alike
+    def next_token(begun: tuple[int, ...]) -> list[float]:
+        read = [*prompt, *begun]
+        logits = chain.table[read[-2], read[-1]].unsqueeze(0)
+        scores = apply_rules(logits, request, [0], torch.tensor(begun).view(1, -1).long(), len(begun))
+        return shaped(scores, strategy)[0].exp().tolist()
+
     for output in product(range(len(chain.table)), repeat=length):
-        probability, read = 1.0, list(prompt)
-        for number, token in enumerate(output):
-            logits = chain.table[read[-2], read[-1]].unsqueeze(0)
-            scores = apply_rules(logits, request, [0], torch.tensor([output[:number]]).view(1, -1).long(), number)
-            probability *= float(shaped(scores, strategy)[0, token].exp())
-            read.append(token)
-        probabilities.append(probability)
+        probabilities.append(prod(next_token(output[:number])[token] for number, token in enumerate(output)))
     return probabilities
 
 

@@ -36,7 +36,7 @@ def everything(
     return sorted(outputs, key=lambda one: -one.score)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 10_000),
     vocab_size=st.integers(2, 4),
@@ -64,7 +64,7 @@ def test_m7_exact_search_is_exhaustive_search(
             assert one.bound == pytest.approx(one.best.score)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 10_000), limit=st.integers(1, 30), penalty=st.sampled_from([0.0, 1.0]))
 def test_m7_a_search_given_up_bounds_the_optimum(seed: int, limit: int, penalty: float) -> None:
     """What was found is not better than the optimum, which is not better than the bound."""
@@ -99,7 +99,7 @@ def test_m7_what_a_beam_lost_is_certified() -> None:
     assert search_error(entry([A, A], [-0.1, -0.1], False, 0.0), exact) is None
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 10_000), width=st.integers(1, 3), penalty=st.sampled_from([0.0, 0.6, 1.0]))
 def test_m7_what_is_known_need_only_be_beaten(seed: int, width: int, penalty: float) -> None:
     """From a beam's output on the same optimum is found, and less is read."""

@@ -100,7 +100,7 @@ def test_h3_at_zero_the_first_of_equals_is_taken_and_near_zero_they_share() -> N
 # Top-k
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(scores=SCORES, k=st.integers(0, 9))
 @example(scores=[1.0, 1.0, 1.0, 0.0], k=2)
 def test_h4_exactly_the_k_best_are_kept(scores: list[float], k: int) -> None:
@@ -117,7 +117,7 @@ def test_h4_k_of_v_or_more_filters_nothing() -> None:
         assert torch.equal(top_k(scores, k), scores.log_softmax(dim=-1))
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(scores=SCORES.filter(lambda scores: len(scores) > 1), data=st.data())
 def test_h4_the_best_alone_are_those_that_top_k_keeps(scores: list[float], data: st.DataObject) -> None:
     """What filters after top-k leave is the same on k tokens and on the whole vocabulary."""
@@ -142,7 +142,7 @@ def test_h5_golden() -> None:
     assert found == pytest.approx([0.470588, 0.352941, 0.176471, 0.0, 0.0], abs=1e-6) and found[3:] == [0, 0]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(scores=SCORES, p=st.floats(1e-6, 1, exclude_min=True))
 @example(scores=[0.0, 0.0, 0.0], p=0.5)
 @example(scores=[0.0], p=1e-6)
@@ -214,7 +214,7 @@ def test_typical_may_leave_out_the_most_probable() -> None:
 # All in a row
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @example(scores=[0.0, 0.0, -6.0], strategy=Sample(0.3, top_p=0.5))
 @example(scores=[0.0, 0.0, -6.0], strategy=Sample(0.3, top_p=0.5, typical_p=0.7))
 @given(

@@ -260,6 +260,7 @@ def sources(count: int) -> torch.Tensor:
     return torch.arange(count).unsqueeze(1)
 
 
+@pytest.mark.slow  # `test_row[H10]` of the gate is this check
 def test_h10_decoder_is_brute_force_over_its_samples() -> None:
     """Row by row, over the outputs that Sample draws with the same seed: three loops, sacrebleu inside."""
     finding = minimum_risk()

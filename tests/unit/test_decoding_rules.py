@@ -64,7 +64,7 @@ def test_repetition_penalty_by_hand() -> None:
     assert RepetitionPenalty(0.5)(scores, standing([[0, 1]])).tolist() == [[4.0, -0.5, 0.0, -INF, 3.0]]
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(rows=BATCHES, prompts=PROMPTS, penalty=st.sampled_from([0.5, 1.0, 1.7]), prompt=st.booleans())
 def test_repetition_penalty_equals_loops(
     rows: list[list[int]], prompts: list[list[int]], penalty: float, prompt: bool
@@ -88,7 +88,7 @@ def test_count_penalty_by_hand() -> None:
     assert CountPenalty(-1.0)(scores[:1], standing([[1, 1]])).tolist() == [[2.0, 0.0, 0.0, -INF, 3.0]]
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(rows=BATCHES, prompts=PROMPTS, n=st.integers(1, 4), prompt=st.booleans())
 @example(rows=[[2, 1], [0, 0]], prompts=[[1], [0, 1, 2]], n=2, prompt=True)
 def test_no_gram_twice_equals_loops(rows: list[list[int]], prompts: list[list[int]], n: int, prompt: bool) -> None:
@@ -102,7 +102,7 @@ def test_no_gram_twice_equals_loops(rows: list[list[int]], prompts: list[list[in
             assert float(found[row, token]) == (-INF if again else float(scores[row, token]))
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(
     rows=BATCHES,
     sequences=st.lists(st.lists(st.integers(0, V - 1), min_size=1, max_size=4), max_size=5),

@@ -93,7 +93,7 @@ def test_h2_the_tokens_of_one_output_are_drawn_independently() -> None:
     assert chance(pairs, {(a, b): p[a] * p[b] for a in range(4) for b in range(4)}) > SIGNIFICANCE
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 1000),
     seeds=st.lists(st.integers(-(2**70), 2**70), min_size=3, max_size=3),
@@ -136,7 +136,7 @@ def test_h2_equals_a_slow_sampler(seed: int, seeds: list[int], strategy: Sample,
 # Nobody else matters
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 1000),
     order=st.lists(st.integers(0, 4), min_size=1, max_size=7),
@@ -211,7 +211,7 @@ def test_h2_h12_a_network_draws_the_same_in_any_batch_order_and_padding(kind: st
 # Its bounds
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 1000),
     most=st.lists(st.integers(0, 6), min_size=3, max_size=3),

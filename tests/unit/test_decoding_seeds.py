@@ -56,7 +56,7 @@ def mixed(x: int) -> int:
     return x ^ (x >> 31)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(key=st.integers(-(2**63), 2**63 - 1), position=st.integers(0, 10**6))
 def test_numbers_lie_in_the_unit_interval_for_every_key(key: int, position: int) -> None:
     found = float(uniform(torch.tensor([key]), position))
@@ -67,7 +67,7 @@ def test_numbers_lie_in_the_unit_interval_for_every_key(key: int, position: int)
 @pytest.mark.parametrize("kind", ["positions", "rows", "samples", "seeds"])
 def test_numbers_are_uniform_and_neighbours_unrelated(kind: str) -> None:
     """Over positions, over the rows of a batch, over a row's samples and over neighbouring seeds."""
-    count = 20_000
+    count = 5000 if kind == "positions" else 20_000  # which are drawn one by one
     if kind == "positions":
         key = torch.tensor([stream_key(row_seed(7, 0), 0)])
         u = torch.cat([uniform(key, position) for position in range(count)])

@@ -46,7 +46,7 @@ def chain(seed: int, vocab_size: int = 6) -> Counted:
 SOURCE = torch.tensor([[3]])
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(
     seed=st.integers(0, 1000),
     strategy=st.sampled_from(
@@ -185,7 +185,7 @@ def whole_characters(pieces: list[str], text: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(text=TEXTS)
 @example(text='um guarda-chuva, d\'água (não) "sim"')
 @example(text="👩\u200d👩\u200d👧")
@@ -197,7 +197,7 @@ def test_pieces_joined_are_the_text(kind: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "byte"])
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_pieces_joined_are_the_text_of_any_ids(kind: str, data: st.DataObject) -> None:
     """Ids that no text has: broken characters, special tokens, pieces that continue nothing."""
@@ -207,7 +207,7 @@ def test_pieces_joined_are_the_text_of_any_ids(kind: str, data: st.DataObject) -
     whole_characters(list(stream_text(tokenizer, ids)), tokenizer.decode(ids))
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(text=TEXTS.filter(bool), cut=st.integers(1, 3))
 def test_a_byte_model_cut_short_loses_no_whole_character(text: str, cut: int) -> None:
     """What was complete went out as it is; what was not is shown as unreadable."""
@@ -220,7 +220,7 @@ def test_a_byte_model_cut_short_loses_no_whole_character(text: str, cut: int) ->
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(text=TEXTS, cut=st.integers(0, 12))
 def test_what_stands_before_decides_about_spaces_and_is_not_repeated(kind: str, text: str, cut: int) -> None:
     """A prompt, cut anywhere between two ids, and its continuation give the text of both."""
@@ -270,7 +270,7 @@ def test_letters_of_gpt_2_that_stand_for_bytes(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(
     text=TEXTS, stop=st.lists(st.sampled_from(["ga", "to", "😀", "a a", ".", "gato pu", "oo"]), min_size=1, max_size=3)
 )

@@ -128,7 +128,7 @@ def test_m7_what_is_not_drawn_and_what_several_samples_share() -> None:
         assert mine[one.ids[0]] == KEPT and set(mine.values()) == {KEPT, NOT_DRAWN}
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10_000),
     strategy=st.sampled_from(

@@ -1,7 +1,6 @@
 """Dropout as a function of (seed, step, slot, use): its numbers, rate and gradients; nothing else moves it."""
 
 import math
-import subprocess
 import sys
 from itertools import combinations, product
 
@@ -10,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from atento.attention import dropout as dropout_module
 from atento.attention.dropout import (
     Randomness,
     add_dropout,
@@ -217,16 +217,19 @@ def test_a_longer_tensor_begins_with_the_same_bytes() -> None:
     assert bool((long[:1000] == short).all()) and bool((random_bytes(1000, 4, CPU) == short).all())
 
 
-def test_bytes_first_made_in_inference_mode_serve_in_training() -> None:
+def test_bytes_first_made_in_inference_mode_serve_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """The counters are kept between calls; kept from inference mode, they must not spoil a backward pass."""
-    program = (
-        "import torch; from atento.attention.dropout import Randomness, dropout\n"
-        "x = torch.ones(1000)\n"
-        "with torch.inference_mode(): a = dropout(x, .5, Randomness(1)).tolist()\n"
-        "x.requires_grad_(); y = dropout(x, .5, Randomness(1)); y.sum().backward()\n"
-        "assert y.tolist() == a and x.grad.tolist() == a"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+    monkeypatch.setattr(dropout_module, "_counters", {})  # as in a new process, in which nothing is kept yet
+    for kept in vars(dropout_module).values():
+        if hasattr(kept, "cache_clear"):
+            kept.cache_clear()
+    x = torch.ones(1000)
+    with torch.inference_mode():
+        a = dropout(x, 0.5, Randomness(1)).tolist()
+    x.requires_grad_()
+    y = dropout(x, 0.5, Randomness(1))
+    y.sum().backward()
+    assert y.tolist() == a and x.grad is not None and x.grad.tolist() == a
 
 
 def test_any_number_of_threads_gives_the_same_mask() -> None:

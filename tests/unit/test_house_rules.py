@@ -137,16 +137,19 @@ def room(module: str) -> str:
     return house if house != "atento" else parts[0] if parts else "__init__"
 
 
+@cache
 def home_of(file: Path) -> Path:
     """The folder that the package of a file is in."""
     return ROOT.parent if ROOT.parent in file.parents else ROOT.parents[1]
 
 
+@cache  # thousands of imports and calls of a thousand files
 def name_of(file: Path) -> str:
     """Its path in the library, or with the name of another package."""
     return file.relative_to(home_of(file)).as_posix().removeprefix("atento/")
 
 
+@cache
 def room_of(file: Path) -> str:
     """Its room; the command that another package adds to the command line is a part of that."""
     return "cli" if file.name == "command.py" else name_of(file).split("/")[0].removesuffix(".py")
@@ -169,6 +172,7 @@ def imports(file: Path, node: ast.AST, late: bool = False, typing: bool = False)
             yield from imports(file, child, late or function, typing or checking)
 
 
+@cache
 def importlib_finds(module: str) -> bool:
     house, *parts = module.split(".")
     path = HOUSES[house].joinpath(*parts)

@@ -115,7 +115,7 @@ def test_cut_drops_what_is_no_event_and_says_where(path: Path, caplog: pytest.Lo
     assert [event["step"] for event in read_journal(path)] == [1, 2]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(keep=st.integers(0, 200), tail=st.sampled_from([b"", b"\x00" * 40, b'{"event": "tr']))
 def test_a_journal_cut_off_anywhere_by_a_power_loss_is_mended(
     tmp_path_factory: pytest.TempPathFactory, keep: int, tail: bytes

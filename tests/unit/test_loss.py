@@ -32,7 +32,7 @@ def with_gradients(function: object, *inputs: Tensor, smoothing: float) -> list[
     return [loss.detach().double(), nll.detach().double(), *torch.autograd.grad(loss, [hidden, weight])]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     n=st.integers(1, 20),
     vocab_size=st.integers(1, 12),

@@ -94,7 +94,7 @@ def test_the_words_of_many_texts_are_those_of_one_text_after_another(kind: str) 
     words = st.text(max_size=8).map(tokenizer.encode)
     ids = st.lists(st.integers(0, tokenizer.vocab_size - 1), max_size=12)  # special tokens, pieces in any order
 
-    @settings(max_examples=60)
+    @settings(max_examples=30)
     @given(st.lists(words | ids | st.sampled_from(TEXTS).map(tokenizer.encode), max_size=5))
     def check(texts: list[list[int]]) -> None:
         numbers = table.of(Ragged(texts))

@@ -102,7 +102,7 @@ pairs = st.recursive(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(pair=pairs, queries=st.integers(1, S + 2))
 def test_a16_any_expression_of_masks_equals_brute_force(pair: Pair, queries: int) -> None:
     """And, or, not, by head, of every kind; mixed sizes of batch and heads; fewer, as many or more queries than keys.
@@ -119,7 +119,7 @@ def test_a16_any_expression_of_masks_equals_brute_force(pair: Pair, queries: int
     assert torch.equal(got.expand(B, H, queries, S), expected)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(pair=pairs)
 def test_a_mask_that_does_not_look_ahead_has_nothing_above_the_diagonal(pair: Pair) -> None:
     """So a cache is never wrong: "does not look ahead" is a promise, kept for every expression."""
@@ -151,7 +151,7 @@ some_keys = st.one_of(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(pair=pairs, queries=st.integers(1, S + 2), ends=part)
 def test_a19_no_key_outside_the_reach_is_seen(pair: Pair, queries: int, ends: list[int]) -> None:
     """For any queries, in any row and in each; what is within reach is sorted and exists."""
@@ -167,7 +167,7 @@ def test_a19_no_key_outside_the_reach_is_seen(pair: Pair, queries: int, ends: li
         assert lowered.per_row or reach == listed(lowered.reachable(first, last, None))  # else all rows share strips
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(pair=pairs, queries=st.integers(1, S + 2), ends=part)
 def test_a19_keys_called_clear_are_seen_by_all_queries(pair: Pair, queries: int, ends: list[int]) -> None:
     """For any queries, in any row and in each: kernels mask nothing there."""
@@ -201,7 +201,7 @@ def test_a19_what_is_clear_is_no_narrower_than_it_might_be() -> None:
         assert lower(mask, 9, 9, CPU).unmasked(4, 6) == clear, mask
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(pair=pairs, queries=st.integers(1, S + 2), ends=part, keys=some_keys, row=st.sampled_from([None, *range(B)]))
 def test_a19_a_strip_is_a_part_of_the_matrix(
     pair: Pair, queries: int, ends: list[int], keys: KeyRange | None, row: int | None
@@ -232,7 +232,7 @@ def test_a_strip_of_a_tensor_that_broadcasts(shape: tuple[int, ...]) -> None:
         lower(torch.ones(3, 4, dtype=torch.bool), 3, S, CPU)
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(pair=pairs, rows=st.lists(st.integers(0, B - 1), min_size=1, max_size=4))
 def test_lowered_masks_follow_the_rows_of_a_search(pair: Pair, rows: list[int]) -> None:
     dense = pair.mask.dense(S).expand(B, H, S, S)
@@ -294,7 +294,7 @@ def test_a19_reaches_with_gaps_are_lists_of_keys() -> None:
     assert (~causal()).reachable is (causal() | padding(torch.tensor([1]))).reachable is None
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(pair=pairs, queries=st.integers(1, S + 2), size=st.integers(1, S + 1))
 def test_a19_squares_of_a_mask_are_kept_where_any_pair_is(pair: Pair, queries: int, size: int) -> None:
     dense = pair.mask.dense(queries, S)
@@ -306,7 +306,7 @@ def test_a19_squares_of_a_mask_are_kept_where_any_pair_is(pair: Pair, queries: i
         assert torch.equal(got[:, :, i, j], square.flatten(2).any(-1))
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(pair=pairs)
 def test_lowering_keeps_the_matrix_and_marks_the_rows_without_keys(pair: Pair) -> None:
     lowered = lower(pair.mask, S, S, CPU)

@@ -242,7 +242,7 @@ words = st.lists(st.sampled_from("abcde"), min_size=0, max_size=9)
 
 @pytest.mark.parity
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.lists(words, min_size=1, max_size=3), words), min_size=1, max_size=5), st.booleans())
 def test_bleu_equals_nltk(pairs, two_orders):
     """Ragged references, empty sentences, other weights (I1, K5)."""
@@ -269,7 +269,7 @@ def test_rouge_scorer_of_the_notes_pairs_k5():
 
 
 @pytest.mark.parity
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(st.lists(st.sampled_from(["running", "runs", "cat", "cats", "the"]), max_size=8), st.booleans(), st.data())
 def test_rouge_scorer_equals_rouge_score(words, stemmed, data):
     """The same call on the package that the notes use, with a stemmer and without, of one reference and of several."""

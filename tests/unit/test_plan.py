@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -79,22 +80,21 @@ def test_a_run_of_50_steps_begins_with_an_estimate(
 
 
 def test_a_plan_for_several_processes_sends_what_an_all_reduce_in_a_ring_sends() -> None:
-    """Counted by a ring of lists: each process sends n - 1 shares of the sum, then n - 1 shares of the result."""
+    """Counted by a ring of arrays: each process sends n - 1 shares of the sum, then n - 1 shares of the result."""
     one, many = (planned("training.micro_batches=6", "--world", str(n), "--device", "h100") for n in (1, 4))
     elements, sent = int(str(many["trained"])), 0
-    vectors = [[float(rank)] * elements for rank in range(4)]
-    shares = [range(part * elements // 4, (part + 1) * elements // 4) for part in range(4)]
+    vectors = [np.full(elements, float(rank)) for rank in range(4)]
+    shares = [slice(part * elements // 4, (part + 1) * elements // 4) for part in range(4)]
     for turn in range(6):
         messages = []
         for rank in range(4):
             share = shares[(rank - turn) % 4] if turn < 3 else shares[(rank + 4 - turn) % 4]
-            messages.append((share, [vectors[rank][element] for element in share]))
-            sent += 4 * len(share) if rank == 0 else 0
+            messages.append((share, vectors[rank][share].copy()))
+            sent += 4 * (share.stop - share.start) if rank == 0 else 0
         for rank, (share, values) in enumerate(messages):
-            for element, value in zip(share, values):
-                target = vectors[(rank + 1) % 4]
-                target[element] = target[element] + value if turn < 3 else value
-    assert all(vector == [6.0] * elements for vector in vectors)
+            target = vectors[(rank + 1) % 4]
+            target[share] = target[share] + values if turn < 3 else values
+    assert all((vector == 6.0).all() for vector in vectors)
     assert many["sent"] == pytest.approx(sent, rel=1e-4) and one["sent"] == 0.0
     memory, alone = many["memory"], one["memory"]
     assert isinstance(memory, dict) and isinstance(alone, dict)

@@ -255,7 +255,7 @@ def test_b2_interpolated_by_hand() -> None:
     assert part.interpolated(2).weight.flatten().tolist() == [0, 10]
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(own=st.integers(2, 9), new=st.integers(2, 30), shift=st.integers(0, 2))
 def test_b2_interpolated_keeps_both_ends_and_straight_lines(own: int, new: int, shift: int) -> None:
     part = numbered(own + shift, 2, shift).double()
@@ -292,7 +292,7 @@ def test_rotary_by_hand() -> None:
         assert neighbours == pytest.approx([one[0], one[1], -two[1], two[0]], abs=1e-15)
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(
     d_head=st.integers(2, 9),
     fraction=st.sampled_from([1.0, 0.75, 0.5]),
@@ -319,7 +319,7 @@ def test_rotary_equals_a_product_of_complex_numbers(
             torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)  # W11; far positions cost digits
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(
     m=st.integers(0, 500),
     n=st.integers(0, 500),
@@ -464,7 +464,7 @@ def test_spread_by_row_and_how_often_it_asks() -> None:
     assert asked == [2 * 3 * 7, 149]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(data=st.data(), t=st.sampled_from([7, 3]), counted=st.booleans())
 def test_a_strip_has_the_distances_of_its_queries_and_keys(data: st.DataObject, t: int, counted: bool) -> None:
     """Slices, with steps too, ranges and lists of keys, one batch row; spread agrees with its own distances."""

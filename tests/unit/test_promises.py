@@ -192,8 +192,10 @@ def test_no_file_names_code_that_is_run() -> None:
     """No pickle is written, nothing is evaluated; older weights are read by PyTorch's reader of tensors alone."""
     running = ("eval", "exec", "__import__", "pickle.load", "pickle.loads", "pickle.dump", "torch.save")
     found = set()
+    # a file without any of these words has none of the calls, and is not parsed
+    words = re.compile(r"\b(eval|exec|__import__|pickle|load|save|trust_remote_code)\b")
     for name, text in sources().items():
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(ast.parse(text)) if words.search(text) else ():
             if isinstance(node, ast.Call):
                 called = ast.unparse(node.func)
                 unsafely = called == "torch.load" and "weights_only=True" not in ast.unparse(node)

@@ -113,8 +113,8 @@ def test_a7_a_causal_network_depends_on_nothing_later(dtype: torch.dtype) -> Non
 
 @pytest.mark.parametrize("mask", MASKS, ids=repr)
 def test_a16_right_networks_raise_no_alarm_and_depend_on_all_that_is_declared(mask: Mask) -> None:
-    """One to three layers, float32 and float64: what is measured is what may be reached, pair by pair."""
-    for n_layers, dtype in ((1, torch.float32), (2, torch.float64), (3, torch.float32)):
+    """Two layers, and one or three, float64 and float32: what is measured is what may be reached, pair by pair."""
+    for n_layers, dtype in ((2, torch.float64), (1 + 2 * (MASKS.index(mask) % 2), torch.float32)):
         network = stack(n_layers, n_layers, dtype, norm="post" if n_layers < 3 else "pre")
         x = vectors(n_layers, dtype=dtype)
         proof = prove(lambda x, network=network: network(x, mask=mask), x, mask, layers=n_layers, trials=2)
@@ -202,8 +202,8 @@ class Plant:
     "kind", ["padding", "causal padding", "off by one", "packing", "one pair", "one head", "one layer"]
 )
 def test_m3_planted_leaks_are_found_every_time(kind: str) -> None:
-    """Three random networks each: the leaks found are those that the wrong masks open, all of them and no others."""
-    for seed in range(3):
+    """Two random networks each: the leaks found are those that the wrong masks open, all of them and no others."""
+    for seed in range(2):
         plant = Plant(seed)
         right, wrong = plant.masks(kind)
         real = torch.arange(plant.length) < plant.lengths[:, None] if kind == "padding" else None

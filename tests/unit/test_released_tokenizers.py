@@ -354,7 +354,7 @@ JUNK: list[Any] = [
 JUNK += [{"content": 3}, {"5": "at"}, {"5": {"content": ""}}, {"6": {"content": "at", "special": True}}]
 
 
-@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=st.sampled_from(sorted(FOLDERS)), key=st.sampled_from(SETTINGS), junk=st.sampled_from(JUNK))
 def test_settings_that_are_junk_load_or_are_refused(name: str, key: str, junk: object, tmp_path: Path) -> None:
     """A tokenizer that works, or a TokenizerError; nothing else, and no special ids from text."""

@@ -53,7 +53,7 @@ def test_legal_sequences_are_those_of_the_strict_reading() -> None:
             assert is_legal(numbers, legal) == strict, tags
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(length=st.integers(1, 4), scheme=st.sampled_from(SCHEMES), seed=st.integers(0, 10**6))
 def test_the_best_sequence_is_that_of_an_exhaustive_search(length: int, scheme: str, seed: int) -> None:
     labels = {"BIOES": BIOES, "BILOU": BILOU}.get(scheme, IOB)

@@ -54,7 +54,7 @@ _OLD = st.characters(codec="utf-8", categories=["L", "M", "N", "P", "S", "Z", "C
 )
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(st.text(_OLD, max_size=30), st.booleans())
 @example("\u0ddd\u0dd9\u0dcf", False)
 @example("0 \u0340", False)  # a blank and a mark that is replaced are one cluster
@@ -72,7 +72,7 @@ def test_both_engines_agree_and_spans_hold_their_character(text: str, lowercase:
     assert all(is_blank(text[i]) for i in set(range(len(text))) - covered)
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(st.text(max_size=40))
 def test_normalising_twice_changes_nothing(text: str) -> None:
     once = normalize_with_spans(text).text

@@ -48,7 +48,7 @@ TRICKY = st.lists(
 
 
 @pytest.mark.parametrize("kind", EXACT)
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(text=TRICKY)
 @example(text="")
 @example(text=" \t\x00")
@@ -61,7 +61,7 @@ def test_decode_gives_back_the_normalised_text(kind: str, text: str) -> None:
     assert encoded.tokens == tokenizer.tokens(encoded.ids)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(text=st.text(st.sampled_from(sorted(set("".join(lines())))), max_size=40))
 def test_characters_round_trip_where_none_is_unknown(text: str) -> None:
     tokenizer = trained("character")
@@ -104,7 +104,7 @@ def test_lowercase_is_an_option() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(text=TRICKY)
 @example(text="<s> </s> <pad> <mask> [MASK] <unk>")
 @example(text="<s></s><unk>日<mask>")
@@ -209,7 +209,7 @@ def test_vocabularies_that_cannot_be(kind: str, pieces: list[str], more: dict, m
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(text=TRICKY)
 @example(text="e\u0301a\u0303b\u0301\u0316 x")
 def test_offsets_are_exact_in_the_users_text(kind: str, text: str) -> None:
@@ -264,7 +264,7 @@ WORDS = st.lists(st.one_of(st.text(min_size=1, max_size=6), st.sampled_from(["ga
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(words=WORDS, data=st.data())
 @example(words=["\u0301", "a", ""], data=None)
 def test_word_labels_survive_the_round_trip(kind: str, words: list[str], data: st.DataObject | None) -> None:
@@ -397,7 +397,7 @@ def places(value: object, path: tuple = ()) -> list[tuple]:
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe", "wordpiece"])
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_altered_files_load_or_are_refused(kind: str, data: st.DataObject, tmp_path: Path) -> None:
     """One value of either file replaced by junk: a tokenizer that works, or a TokenizerError; nothing else."""

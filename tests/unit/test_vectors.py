@@ -207,7 +207,7 @@ def test_c15_neighbours_are_by_cosine_whatever_the_lengths() -> None:
     assert vectors["north"].tolist() == [0.0, 2.0]
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.integers(0, 1 << 32))
 def test_c15_neighbours_are_those_of_a_plain_loop(seed: int) -> None:
     chance = np.random.default_rng(seed)
