@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -61,7 +62,9 @@ def test_what_it_refuses(argv: list[str], said: str) -> None:
     assert (done.returncode, done.stderr.strip()) == (2, said)
 
 
-def test_the_page_names_what_failed_and_keeps_the_rows_of_what_was_cut(tmp_path: Path) -> None:
+def test_the_page_names_what_failed_and_keeps_the_rows_of_what_was_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     parts = "tests\t9\tdone\ndecoding\t9\tended after its 9 seconds; the rows so far are kept\ngraphs\t1\tfailed\n"
     (tmp_path / "parts.tsv").write_text(parts, encoding="utf-8")
     (tmp_path / "tests.txt").write_text(".....\n5 passed, 2 deselected in 1.0s\n", encoding="utf-8")
@@ -70,7 +73,9 @@ def test_the_page_names_what_failed_and_keeps_the_rows_of_what_was_cut(tmp_path:
     text = "".join(json.dumps(row) + "\n" for row in rows) + '{"bench": "dec'
     (tmp_path / "decoding.jsonl").write_text(text, encoding="utf-8")
     (tmp_path / "graphs.jsonl").write_text("", encoding="utf-8")
-    subprocess.run([sys.executable, str(ROOT / "tools" / "gpu_page.py"), str(tmp_path), "--device", "cpu"], check=True)
+    program = str(ROOT / "tools" / "gpu_page.py")
+    monkeypatch.setattr(sys, "argv", [program, str(tmp_path), "--device", "cpu"])
+    runpy.run_path(program, run_name="__main__")
     page = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert "| decoding | 9 | ended after its 9 seconds; the rows so far are kept |" in page
     assert "`pytest -m gpu`: 5 passed, 2 deselected in 1.0s" in page

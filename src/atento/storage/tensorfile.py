@@ -4,6 +4,7 @@ Tensors are read directly into their destination, without a second copy in memor
 """
 
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -297,7 +298,7 @@ def is_finite(tensor: Tensor) -> bool:
         tensor = torch.view_as_real(tensor)
     if not tensor.is_floating_point() or not tensor.numel():
         return True
-    return all(bool(torch.isfinite(end)) for end in torch.aminmax(tensor))  # NaN goes through
+    return all(math.isfinite(end.item()) for end in torch.aminmax(tensor))  # NaN goes through
 
 
 def check_finite(folder: Path, name: str, tensor: Tensor) -> None:
