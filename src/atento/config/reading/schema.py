@@ -56,7 +56,6 @@ _WORDS: dict[object, str] = {
 _MANY: dict[object, str] = {int: "integers", float: "numbers", str: "texts"}
 _WHOLE = re.compile(r"[-+]?[0-9]+(?:_[0-9]+)+")
 _NAMED = re.compile(r"`([\w.]+)`")
-_HALF = re.compile("[\ud800-\udfff]")  # half a character, which pydantic refuses
 _LARGEST = 2**63
 
 
@@ -276,8 +275,6 @@ def _exactly(value: object, hint: object) -> bool:
         if get_origin(arm) is tuple and Ellipsis in inside and type(value) is tuple:
             return all(_exactly(item, inside[0]) for item in value)
         if type(value) is arm and arm in (str, int, bool, float, type(None)):
-            if isinstance(value, str):
-                return not _HALF.search(value)
             return not isinstance(value, float) or isfinite(value)
     return False  # pydantic decides
 
