@@ -45,6 +45,10 @@ def test_documents_stay_documents(server: ForkServer, tmp_path: Path) -> None:
         ),
         ("bad.srt", "bad.srt:2: a subtitle must have a line of times"),
         ("none.po", "none.po: no such file"),
+        (
+            "a.srt --cluster local --out done",
+            "--cluster translates lines, not documents: got a.srt; --lines reads it as",
+        ),
     ],
 )
 def test_wrong_documents_are_refused_before_a_model_is_read(

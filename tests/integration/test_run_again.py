@@ -558,8 +558,9 @@ def test_force_moves_nothing_before_the_data_are_found_right_nor_what_the_recipe
     refused(elsewhere, "--force does not move")
     begun = server.run("train", "tiny.yaml", "--from", "run@last", "--out", "run", "--force", cwd=here)
     refused(begun, "--force does not move")
-    tuned = server.run("train", "tiny.yaml", "init=run", "--out", "run", "--force", cwd=here)
-    refused(tuned, "--force does not move")
+    for key in ("init", "tokenizer.path"):
+        tuned = server.run("train", "tiny.yaml", f"{key}=run", "--out", "run", "--force", cwd=here)
+        refused(tuned, "--force does not move")
     assert sorted(path.name for path in here.iterdir()) == before
 
 

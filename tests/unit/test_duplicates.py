@@ -178,3 +178,8 @@ def test_workers_are_for_near_duplicates(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=said):
             deduplicate(str(tmp_path / "in.txt"), tmp_path / "out", **options)  # type: ignore[arg-type]
     assert not (tmp_path / "out").exists()
+
+
+def test_standard_input_is_one_of_the_two_files() -> None:
+    with pytest.raises(UsageError, match="standard input can be read once"):
+        overlap("-", "-")

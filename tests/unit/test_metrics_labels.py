@@ -114,6 +114,9 @@ def test_calibration_error_by_hand() -> None:
     assert score.value == pytest.approx((abs(1 - 1.15) + 0.05 + 0) / 4)
     assert score.parts == pytest.approx({"maximum": 0.075, "accuracy": 0.5, "confidence": 2.1 / 4})
     assert score.settings == "bins:10" and METRICS["calibration-error"].better == "lower"
+    for number in range(1, 101):  # 0.07 * 100 is a little more than 7
+        split = calibration_error([("a", number / 100), ("a", (number - 0.5) / 100)], ["a", "b"], bins=100)
+        assert split.value == pytest.approx(abs(1 - (2 * number - 0.5) / 100) / 2)
     for probability in (1.5, -0.1, float("nan")):
         with pytest.raises(UsageError, match="the probability of prediction 1 must lie between 0 and 1: got"):
             calibration_error([("a", probability)], ["a"])

@@ -1,6 +1,6 @@
 """Calibration error: how far the probabilities of a classifier are from how often it is right."""
 
-import math
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from atento.errors import UsageError
@@ -36,13 +36,13 @@ def calibration_error(predictions: Sequence[tuple[str, float]], references: Sequ
         raise UsageError(
             f"each prediction needs its reference: got {len(predictions)} predictions and {len(references)} references"
         )
-    rows = []
+    rows, inner = [], [number / bins for number in range(1, bins)]  # borders between bins
     names, (answers,) = label_streams([label for label, _ in predictions], list(references))
     for number, ((_, probability), label, right) in enumerate(zip(predictions, names, answers), 1):
         if not 0 <= probability <= 1:
             raise UsageError(f"the probability of prediction {number} must lie between 0 and 1: got {probability}")
         row = [0.0] * (3 * bins)  # of each bin: examples, right ones, sum of probabilities
-        first = 3 * max(0, math.ceil(probability * bins) - 1)  # 0 belongs to the first bin
+        first = 3 * bisect_left(inner, probability)  # a border belongs to the bin below it
         row[first : first + 3] = [1.0, float(label == right), probability]
         rows.append(row)
     total = summed(rows)

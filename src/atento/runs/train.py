@@ -195,7 +195,7 @@ def _has_results(folder: Path) -> bool:
 
 
 def _files(loaded: LoadedRecipe, folder: Path) -> list[Path]:
-    """Return the files that must not be moved away: the recipe (unless the run's own), its data and its models."""
+    """Return what must not be moved away: the recipe (unless the run's own), its data, tokenizer and models."""
     data = loaded.recipe.data
     names = (
         name
@@ -208,7 +208,14 @@ def _files(loaded: LoadedRecipe, folder: Path) -> list[Path]:
     )
     initial_model = [] if loaded.recipe.init is None else [loaded.home / loaded.recipe.init.model]
     teachers = [] if loaded.recipe.teacher is None else [loaded.home / name for name in loaded.recipe.teacher.model]
-    return recipe_file + initial_model + teachers + [loaded.folder / name for name in names if isinstance(name, str)]
+    tokenizer = [] if loaded.recipe.tokenizer.path is None else [loaded.home / loaded.recipe.tokenizer.path]
+    return (
+        recipe_file
+        + initial_model
+        + tokenizer
+        + teachers
+        + [loaded.folder / name for name in names if isinstance(name, str)]
+    )
 
 
 def _result(run: Run, test: dict[str, float] | None, already: bool) -> TrainedRun:

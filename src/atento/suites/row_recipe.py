@@ -70,7 +70,7 @@ def planned(files: RowFiles, model: str | Path, overrides: Overrides) -> Plan:
     assert files.train is not None
     train = labelled_records(row, files.train, files.folder)
     recipe = _recipe(files, files.train, model)
-    for path in {path for path in (files.valid, *files.scored.values()) if path is not None}:
+    for path in dict.fromkeys(path for path in (files.valid, *files.scored.values()) if path is not None):
         labelled_records(row, path, files.folder)
     for path in files.unlabelled.values():
         unlabelled_records(row, path, files.folder)

@@ -48,15 +48,18 @@ def translate_keeping(
             return [[replace(cast(WrittenText, one.made), text=one.text) for one in rows] for rows in outputs]
         if isinstance(asked, Translate):
 
-            def search(texts: Sequence[str], own: Sequence[dict[str, object]]) -> list[list[WrittenText]]:
+            def search(
+                texts: Sequence[str], own: Sequence[dict[str, object]], first: int = row
+            ) -> list[list[WrittenText]]:
                 """The outputs of texts; none of a text whose options the vocabulary, or the room, does not allow."""
                 try:
-                    return write("translate", texts, n_best, row, options, own)
+                    return write("translate", texts, n_best, first, options, own)
                 except UsageError:
                     if not own:
                         raise
                     # one by one: which text it is
-                    return [[]] if len(texts) == 1 else [search([a], [b])[0] for a, b in zip(texts, own)]
+                    one_by_one = enumerate(zip(texts, own), first)
+                    return [[]] if len(texts) == 1 else [search([a], [b], n)[0] for n, (a, b) in one_by_one]
 
             written = search(asked.texts, asked.own)
             answer = [[Output(one.text, one.hypothesis.score, one) for one in rows] for rows in written]

@@ -106,8 +106,11 @@ def overlap(
     The test file must fit into the memory; the training file is read twice, a line at a time.
     """
     from atento.data.corpus.find_duplicates import seen_ngrams, shared
+    from atento.errors import UsageError
 
     _check(near)
+    if train == test == "-":
+        raise UsageError("standard input can be read once: only one of the files may be `-`")
     train_lines = list(_lines(train)) if train == "-" else None  # read twice below
 
     def train_texts() -> Iterator[tuple[int, str]]:

@@ -116,11 +116,22 @@ def translate(
     if protect:
         named["protect"] = True
     request = _Request(model, "translate", shared, decoding, stream, trace, named, split_sentences)
+    document = False
+    if not lines:
+        from atento.text.documents import is_document
+
+        document = is_document(shared.file)
+    if shared.cluster is not None and document:
+        from atento.errors import UsageError
+
+        raise UsageError(
+            f"--cluster translates lines, not documents: got {shared.file}; --lines reads it as plain lines"
+        )
     if shared.cluster is None:
         from atento.cli.translated_document import translate_document
-        from atento.text.documents import FORMATS, is_document
+        from atento.text.documents import FORMATS
 
-        if not lines and is_document(shared.file):
+        if document:
             refused = {
                 "--json": shared.as_json,
                 "--skip-bad": shared.skip_bad,
