@@ -13,8 +13,8 @@ from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.network_parts import MaskConfig, ProjectionConfig, SparseConfig
 from atento.config.sections.position_scheme import PositionConfig, StretchConfig
 from atento.config.tables.head_kinds import HeadConfig
-from atento.convert import onnx_engine
-from atento.convert.comparison import Comparison
+from atento.convert import onnx_engine, onnx_sessions
+from atento.convert.comparison import Comparison, sample_rows
 from atento.convert.onnx_sessions import Session
 from tiny_families import VOCABULARY, tiny_config, tiny_model
 
@@ -260,3 +260,20 @@ def test_a_comparison_of_no_tokens_says_so() -> None:
         "every output ended at once, so no greedy tokens and no speed were compared",
     ]
     assert "50.0% of the greedy tokens agree" in _comparison_lines(replace(empty, agreement=0.5, after=2.0), "onnx", "")
+
+
+def test_all_labels_are_compared_also_where_there_are_as_many_as_tokens(tmp_path: Path) -> None:
+    rows = sample_rows(BERT, 1)
+    shortest = min(range(len(rows)), key=lambda number: len(rows[number]))
+    labels = tuple(f"label {number}" for number in range(max(map(len, rows))))
+    model = tiny_model(changed(BERT, heads=(HeadConfig("classification", labels),)))
+    onnx_engine.write(model, tmp_path, "float32")
+    right = onnx_sessions.Session(tmp_path / "model.onnx")
+
+    def wrong(inputs: dict[str, Any]) -> dict[str, Any]:
+        (name, logits), *_ = right(inputs).items()
+        logits[shortest, -1] += 7.0
+        return {name: logits}
+
+    assert exact(onnx_sessions._compare_encoder(model, right, rows))
+    assert onnx_sessions._compare_encoder(model, wrong, rows).max_difference == pytest.approx(7.0, abs=1e-3)  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from atento.config.tables.head_kinds import OF_TEXT
 from atento.convert.comparison import (
     Comparison,
     Rows,
@@ -71,6 +72,7 @@ def _compare_encoder(model: Model, session: Session, rows: Rows) -> Comparison:
     inputs = {"input_ids": ids.numpy(), "attention_mask": token_mask.long().numpy()}
     inputs["token_type_ids"] = np.zeros_like(inputs["input_ids"])
     names = head_names(network.config)
+    kinds = [reading.heads[name].kind for name in names]
 
     @torch.inference_mode()
     def predict() -> list[Array]:
@@ -78,14 +80,15 @@ def _compare_encoder(model: Model, session: Session, rows: Rows) -> Comparison:
         if not names:
             return [output.hidden.numpy(), *_text_vectors(model, output.hidden, token_mask)]
         tensors = [reading.read(name, output, token_mask) for name in names]
-        spans = [reading.heads[name].kind == "span" for name in names]
+        spans = [kind == "span" for kind in kinds]
         parts = [part for tensor, span in zip(tensors, spans) for part in (tensor.unbind(-1) if span else (tensor,))]
         return [part.numpy() for part in parts]
 
     expected, ours = timed(predict)
     results, theirs = timed(lambda: session(inputs))
     real = token_mask.numpy()
-    by_token = [array.shape[:2] == real.shape for array in results.values()]  # else one for each text
+    of_heads = [kind not in OF_TEXT for kind in kinds for _ in range(2 if kind == "span" else 1)]
+    by_token = of_heads or [number == 0 for number in range(len(expected))]  # hidden vectors, then one of each text
     computed = [array[real] if tokens else array for array, tokens in zip(results.values(), by_token)]
     references = [  # the file leaves out a last dimension of 1
         array.reshape(array.shape[:2])[real] if tokens and array.shape[-1] == 1 else array[real] if tokens else array
