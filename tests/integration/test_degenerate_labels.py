@@ -147,3 +147,10 @@ def test_blank_right_labels_of_files_are_refused_by_line(tmp_path: Path) -> None
                 read_items(str(path), outputs, reference=True)  # type: ignore[arg-type]
     path.write_text(json.dumps({"data": []}), encoding="utf-8")
     assert read_items(str(path), "class sets", reference=True).values  # an empty line there is no label
+
+
+def test_sentences_without_words_are_told_by_their_field(tmp_path: Path) -> None:
+    (tmp_path / "none.jsonl").write_text('{"tokens": [], "tags": []}\n' * 2, encoding="utf-8")
+    source = {"file": str(tmp_path / "none.jsonl"), "tokens": "tokens", "tags": "tags"}
+    with pytest.raises(DataError, match=r"holds no example \(2 empty, 0 bad\): `tokens` is blank in every record"):
+        atento.train(TINY | {"task": "tagging", "data": {"train": source}}, out=tmp_path / "run")

@@ -319,7 +319,8 @@ def collect(
                 skipped.append(str(error))
                 continue
             empty += 1
-            blank.update(field.name for field, value in zip(fields, values) if not str(value).strip())
+            lacks = (value in ((), []) or not str(value).strip() for value in values)
+            blank.update(field.name for field, lacking in zip(fields, lacks) if lacking)
             continue
         for column, value in zip(columns.values(), values, strict=True):
             column.append(value)
