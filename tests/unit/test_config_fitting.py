@@ -21,13 +21,19 @@ def keys(loaded: LoadedRecipe) -> set[str]:
 
 
 STEPS, VOCABULARY = "training.steps", "tokenizer.vocab_size"
+DROPOUT, RATE = "network.dropout", {"training.learning_rate", "training.schedule"}
+WRITING = NETWORK | RATE | {DROPOUT}
 OPEN = [
-    ([], NETWORK | {STEPS, VOCABULARY}),
-    (["network.dropout=0.3", "network.positions=rotary"], NETWORK | {STEPS, VOCABULARY}),  # not sizes
-    (["training.steps=5"], NETWORK | {VOCABULARY}),
-    (["training.epochs=5"], NETWORK | {VOCABULARY}),
-    (["tokenizer.vocab_size=9"], NETWORK | {STEPS}),
-    (["tokenizer.path=x"], NETWORK | {STEPS}),
+    ([], WRITING | {STEPS, VOCABULARY}),
+    (["network.dropout=0.3", "network.positions=rotary"], NETWORK | RATE | {STEPS, VOCABULARY}),  # not sizes
+    (["training.learning_rate=1e-4"], NETWORK | {DROPOUT, STEPS, VOCABULARY}),
+    (["training.schedule=constant"], NETWORK | {DROPOUT, STEPS, VOCABULARY}),
+    (["training.optimizer=adafactor"], NETWORK | {DROPOUT, STEPS, VOCABULARY}),
+    (["training.steps=5"], WRITING | {VOCABULARY}),
+    (["training.epochs=5"], WRITING | {VOCABULARY}),
+    (["training.minutes=5"], WRITING | {VOCABULARY}),
+    (["tokenizer.vocab_size=9"], WRITING | {STEPS}),
+    (["tokenizer.path=x"], WRITING | {STEPS}),
     (["network=transformer-base"], {STEPS}),
     (["network.n_layers=3"], {STEPS}),
     (["network.architecture=recurrent-seq2seq"], {STEPS}),
@@ -62,7 +68,8 @@ def test_every_task_gets_more_with_more_data_and_a_recipe_that_holds(tmp_path: P
         back = load_recipe(tmp_path / "run.yaml", environment={})
         assert back.recipe == recipe and keys(back) == set() and back.warnings == []
         assert f"{recipe.network.d_model} wide" in said and f"{recipe.training.steps:,} steps" in said
-        assert "(write `network`, `tokenizer.vocab_size` or `training.steps` to choose otherwise)" in said
+        rate = ", `training.learning_rate`" if DROPOUT in keys(loaded) else ""
+        assert f"(write `network`, `tokenizer.vocab_size`{rate} or `training.steps` to choose otherwise)" in said
         widths.append((recipe.network.d_model, recipe.tokenizer.vocab_size))
         steps.append(recipe.training.steps)
     assert widths == sorted(widths) and len(set(widths)) == 3 and steps == sorted(steps) and steps[0] == 1000
@@ -82,3 +89,17 @@ def test_steps_count_examples_where_batch_tokens_does(tmp_path: Path) -> None:
     for targets in (10, 10**9):
         recipe, _ = fitted(load(tmp_path, "training.batch_tokens=32").recipe, [STEPS], 14_000_000, targets, 100_000)
         assert recipe.training.steps == 62_500
+
+
+def test_little_text_for_writing_gets_more_dropout_and_a_rate_that_falls(tmp_path: Path) -> None:
+    """What docs/benchmarks/translation.md measured; more text, and tasks that write nothing, keep the usual."""
+    for task, characters, wanted in (
+        ("translation", 200_000, (0.3, 2e-3, "cosine")),
+        ("translation", 20_000_000, (0.1, 1e-3, "inverse-sqrt")),
+        ("language-modeling", 200_000, (0.1, 1e-3, "inverse-sqrt")),
+    ):
+        loaded = load(tmp_path, task=task)
+        recipe, said = fitted(loaded.recipe, list(keys(loaded)), characters, characters // 2)
+        training = recipe.training
+        assert (recipe.network.dropout, training.learning_rate, training.schedule) == wanted
+        assert ("dropout 0.3, a learning rate of 0.002 that falls as a cosine" in said) == (wanted[0] == 0.3)

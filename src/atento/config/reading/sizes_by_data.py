@@ -6,7 +6,7 @@ from typing import Any
 
 from atento.config.recipe import Recipe
 from atento.config.sections.elmo_network import CharacterConfig
-from atento.config.tables.tasks import objectives_of
+from atento.config.tables.tasks import TASKS, objectives_of
 
 FITTED = "fitted to the data when training begins"  # the origin of such a value
 _SIZES = ("d_model", "d_ff", "n_heads", "n_kv_heads", "d_head", "n_layers", "n_decoder_layers", "norm")
@@ -18,7 +18,10 @@ _OF_SUBWORDS = 3.5
 
 @dataclass(frozen=True)
 class Size:
-    """Sizes for training text of up to `characters` characters; each task uses those that it has."""
+    """Sizes for training text of up to `characters` characters; each task uses those that it has.
+
+    `dropout`, and the rate with a cosine schedule, are for networks that learn to write from a source; None: the usual.
+    """
 
     characters: float
     name: str
@@ -28,9 +31,12 @@ class Size:
     pieces: int
     words: int
     epochs: int
+    dropout: float | None = None
+    rate: float | None = None
 
 
-# Small networks and vocabularies for little data: Sennrich & Zhang 2019 find so for translation.
+# Small networks and vocabularies for little data: Sennrich & Zhang 2019 find so for translation, and high dropout.
+# Measured in docs/benchmarks/translation.md.
 SIZES = (
     Size(
         3e6,
@@ -41,6 +47,8 @@ SIZES = (
         2_000,
         4_000,
         40,
+        0.3,
+        2e-3,
     ),
     Size(
         6e7,
@@ -65,6 +73,7 @@ SIZES = (
 )
 
 
+_RATE = ["training.learning_rate", "training.schedule"]
 _TOGETHER = ("architecture", "family", "recurrent", "elmo", *_SIZES)  # a recipe that sets one sets all of these
 
 
@@ -105,6 +114,9 @@ def to_fit(recipe: Recipe, origins: Mapping[str, str]) -> list[str]:
         keys += [f"network.{name}" for name in sizes if f"network.{name}" in origins]
         if recipe.tokenizer.path is None and left_open("tokenizer.vocab_size"):
             keys.append("tokenizer.vocab_size")
+        if TASKS[recipe.task].writes and recipe.network.architecture == "encoder-decoder":
+            keys += ["network.dropout"] if left_open("network.dropout") else []
+            keys += _RATE if left_open(*_RATE, "training.optimizer") else []
     if recipe.training.minutes is None and left_open("training.steps", "training.epochs"):
         keys.append("training.steps")
     return keys
@@ -133,12 +145,18 @@ def fitted(
         pieces = size.words if recipe.tokenizer.kind == "word" else size.pieces
         recipe = replace(recipe, tokenizer=replace(recipe.tokenizer, vocab_size=pieces))
         chosen.append(f"a vocabulary of {pieces:,}")
+    if "network.dropout" in keys and size.dropout is not None:
+        recipe = replace(recipe, network=replace(recipe.network, dropout=size.dropout))
+        chosen.append(f"dropout {size.dropout:g}")
+    if _RATE[0] in keys and size.rate is not None:
+        training = replace(recipe.training, learning_rate=size.rate, schedule="cosine")
+        recipe = replace(recipe, training=training)
+        chosen.append(f"a learning rate of {size.rate:g} that falls as a cosine")
     if "training.steps" in keys:
         recipe = replace(recipe, training=replace(recipe.training, steps=_steps(recipe, size, targets, examples)))
         chosen.append(f"{recipe.training.steps:,} steps")
-    names = {"network": "`network`", "tokenizer": "`tokenizer.vocab_size`", "training": "`training.steps`"}
-    parts = {key.partition(".")[0] for key in keys}
-    named = [name for part, name in names.items() if part in parts]
+    names = ["network", "tokenizer.vocab_size", "training.learning_rate", "training.steps"]
+    named = [f"`{name}`" for name in names if any(f"{key}.".startswith(f"{name}.") for key in keys)]
     last = f"{', '.join(named[:-1])} or {named[-1]}" if len(named) > 1 else "".join(named)
     return (
         recipe,

@@ -62,7 +62,8 @@ class NetworkConfig:
     """All layers of a stack have the same weights (ALBERT)."""
     dropout: float = 0.1
     """Share of each sublayer's output set to 0 in training. [0 to below 1] Use 0.1 with much data, 0.3 with little.
-    With `init` and nothing written, it is the initial model's.
+    With `init` and nothing written, it is the initial model's. A translator of little text gets 0.3 if the recipe sets
+    no size.
     """
     norm: Literal["pre", "post"] = "post"
     """Position of the norm: before each sublayer (pre, trains more easily, and learns more in few updates) or after the

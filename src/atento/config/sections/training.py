@@ -43,7 +43,8 @@ class TrainingConfig:
     """
     learning_rate: float = 1e-3
     """Peak learning rate, reached at the end of the warm-up. [0 to 10] Use 1e-3 to 2e-3 for small networks, 3e-4 or
-    less for large ones, 2e-5 to 5e-5 for fine-tuning. Lower it when the loss rises or becomes NaN.
+    less for large ones, 2e-5 to 5e-5 for fine-tuning. Lower it when the loss rises or becomes NaN. A translator of
+    little text gets 2e-3, along a cosine, if the recipe sets no size, rate or schedule.
     """
     warmup: int | None = None
     """Updates in which the learning rate rises linearly from 0 to `learning_rate`. [0 or more; null: a fifth of the
