@@ -116,7 +116,7 @@ def to_fit(recipe: Recipe, origins: Mapping[str, str]) -> list[str]:
             keys.append("tokenizer.vocab_size")
         if TASKS[recipe.task].writes and recipe.network.architecture == "encoder-decoder":
             keys += ["network.dropout"] if left_open("network.dropout") else []
-            keys += _RATE if left_open(*_RATE, "training.optimizer") else []
+            keys += _RATE if recipe.training.optimizer == "adamw" and left_open(*_RATE) else []
     if recipe.training.minutes is None and left_open("training.steps", "training.epochs"):
         keys.append("training.steps")
     return keys
