@@ -122,8 +122,8 @@ def evaluate(
             else their order.
         language: of the answers, en or pt: `squad` leaves out its articles. en if not given.
         skip_bad: leave out broken records; as in training if not given.
-        reading: how a file is read, by keys of a source: `separator`, `delimiter`, `decimal`, `encoding`. If not given,
-            as the training data.
+        reading: how a file is read, by keys of a source: `separator`, `delimiter`, `decimal`, `encoding`. Keys that are
+            not given are those of the training data; {}: none of them.
         say: called with each warning about records that were left out; Python warnings if not given.
         device: of a model that is loaded here.
         precision: of a model that is loaded here.
@@ -269,9 +269,11 @@ def _chosen_reading(
     """Return whether broken records are left out, and how files are read: as the call says, else as in training."""
     learned = reading_learned(model, task)
     skips = bool(learned.pop("skip_bad", False))
-    if reading is None and learned and are_paths(data) and say is not None:
-        say("read as in training: " + ", ".join(f"{name} {value!r}" for name, value in learned.items()))
-    return skips if skip_bad is None else skip_bad, learned if reading is None else reading
+    stays = reading is None or len(reading) > 0
+    kept = {name: value for name, value in learned.items() if stays and name not in (reading or {})}
+    if kept and are_paths(data) and say is not None:
+        say("read as in training: " + ", ".join(f"{name} {value!r}" for name, value in kept.items()))
+    return skips if skip_bad is None else skip_bad, kept | dict(reading or {})
 
 
 def _tell(sentences: Sequence[str], say: Callable[[str], None] | None) -> None:

@@ -15,7 +15,7 @@ from atento.errors import CapabilityError, DataError, ModelError, UsageError
 from atento.evaluation import calibrate
 from atento.inspection.figures.reliability import reliability_svg, wilson
 from atento.runs.train import TrainedRun
-from atento.tasks.calibrating import fit_confidence, fitted_temperature
+from atento.tasks.calibrating import _steps, fit_confidence, fitted_temperature
 from conftest import ForkServer
 from test_classification import NAMES, WORDS, recipe
 
@@ -70,6 +70,15 @@ def test_a_threshold_is_the_lowest_that_reaches_a_precision() -> None:
     config = ConfidenceConfig(1.0, 100, (0.4, 0.7, 0.9), (0.6, 0.8, 1.0))
     assert [config.threshold(wanted) for wanted in (0.5, 0.6, 0.61, 0.81, 1.0)] == [0.4, 0.4, 0.7, 0.9, 0.9]
     assert ConfidenceConfig(1.0, 100, (0.4,), (0.6,)).threshold(0.61) is None
+
+
+def test_a_threshold_leaves_out_the_answers_just_below() -> None:
+    """Two groups whose probabilities differ in the fifth digit: the lower one is wrong."""
+    answers = np.array([0.63218] * 20 + [0.63217] * 20 + [0.632174] * 5 + [0.6321836] * 5)
+    thresholds, precisions = _steps(answers, np.array([True] * 20 + [False] * 25 + [True] * 5))
+    threshold = ConfidenceConfig(1.0, 50, thresholds, precisions).threshold(1.0)
+    assert precisions == (0.5, 1.0) and threshold is not None
+    assert (answers >= threshold).tolist() == [True] * 20 + [False] * 25 + [True] * 5
 
 
 def test_training_keeps_what_the_validation_data_say(run: TrainedRun, tmp_path: Path) -> None:

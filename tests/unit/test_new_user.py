@@ -166,6 +166,10 @@ def test_evaluate_reads_as_in_training_unless_said_otherwise(model: Model, tmp_p
         evaluate(model, tmp_path / "b.csv", skip_bad=False, metrics="chrf")
     (tmp_path / "c.csv").write_text("pt,en,note\nolá,hello,x\n", encoding="utf-8")
     assert len(evaluate(model, tmp_path / "c.csv", reading={}, metrics="chrf")["chrf"].segments) == 1
+    (tmp_path / "d.csv").write_text("pt;en;note\nolá;hello;x\n", encoding="utf-8")
+    notes.clear()
+    scores = evaluate(model, tmp_path / "d.csv", reading={"encoding": "utf-8"}, say=notes.append, metrics="chrf")
+    assert len(scores["chrf"].segments) == 1 and "read as in training: delimiter ';'" in notes
     with pytest.raises(UsageError, match="`reading` takes separator"):
         evaluate(model, tmp_path / "c.csv", reading={"delimeter": ","}, metrics="chrf")
     assert set(READING) <= set(SourceConfig.__dataclass_fields__) and facts_of_data is not None

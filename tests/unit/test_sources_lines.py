@@ -96,7 +96,7 @@ def test_line_count_equals_the_byte_reference(raw: bytes) -> None:
         ("olá, você\n".encode("utf-16-be"), "looks like UTF-16BE"),
         (
             "olá, você\n".encode("utf-16-le"),
-            "it looks like UTF-16LE (`encoding: utf-16le` in a recipe's source reads it, or `iconv -f UTF-16LE",
+            "it looks like UTF-16LE (`encoding: utf-16le` in a recipe's source, or `--reading enc",
         ),
         (
             "sim\nnão\n".encode("latin-1"),

@@ -68,7 +68,10 @@ def test_sizes_that_the_recipe_leaves_open_fit_the_data_and_are_kept(capsys: pyt
     Path("least.yaml").write_text("task: translation\ndata: {train: {world: train, count: 40}}\n", encoding="utf-8")
     train("least.yaml", {"training.steps": 2}, out="run", threads=1)
     said = capsys.readouterr().err
-    assert "characters of training text: a small network, 128 wide and 2 layers deep, a vocabulary of 2,000, dropout 0.3, " in said
+    assert (
+        "characters of training text: a small network, 128 wide and 2 layers deep, a vocabulary of 2,000, dropout 0.3, "
+        in said
+    )
     assert int(said.split("least: ")[1].split()[0].replace(",", "")) < 1_500_000
     assert "d_model: 128" in Path("run/recipe.yaml").read_text(encoding="utf-8")
     train("least.yaml", {"training.steps": 3}, out="run", threads=1)

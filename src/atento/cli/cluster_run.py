@@ -93,7 +93,7 @@ class Launch:
                 output.save()
                 raise
             output.save()
-            _report(output)
+            _report(output, joins=self.command != "augment")
 
     def _output_options(self) -> dict[str, object]:
         """The options that decide the bytes of the parts."""
@@ -263,8 +263,8 @@ def _devices(device: str) -> list[str]:
     return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
 
 
-def _report(output: "OutputFolder") -> None:
-    """Print what was written, and how many lines were bad."""
+def _report(output: "OutputFolder", *, joins: bool) -> None:
+    """Print what was written, and how many lines were bad; `joins`: also how to join the parts."""
     from atento.errors import counted
 
     bad = sum(part.bad for part in output.parts.values())
@@ -273,4 +273,5 @@ def _report(output: "OutputFolder") -> None:
         progress(f"warning: {counted(bad, 'bad line')} left empty, first: {first}")
     lines = sum(block.lines for block in output.blocks)
     parts, folder = counted(len(output.blocks), "part"), output.path
-    progress(f"wrote {folder}: {parts} for {counted(lines, 'line')}; to join them: atento collect {folder}")
+    way = f"; to join them: atento collect {folder}" if joins else ""
+    progress(f"wrote {folder}: {parts} for {counted(lines, 'line')}{way}")

@@ -135,7 +135,8 @@ def write_augmented(
                     size += len(pair["target"])
                     file.write(json.dumps(pair, ensure_ascii=False) + "\n")
         if not counts["pairs"]:
-            raise DataError(f"no synthetic pair is left: {left_out(counts)}")
+            hint = "; a reverse model that writes nothing needs more training" if counts["empty"] else ""
+            raise DataError(f"no synthetic pair is left: {left_out(counts)}{hint}")
     sizes = tuple(float(sum(len(text) for part in parts for text in part["target"])) for parts in real.train)
     share = augmentation.share or min(_HALF, size / (size + sum(sizes)))
     recipe = _joined(loaded, folder, augmentation.tag, sizes, share)

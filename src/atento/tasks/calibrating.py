@@ -179,7 +179,7 @@ def _steps(answers: NDArray[np.float64], right: NDArray[np.bool_]) -> tuple[tupl
     """The thresholds at which the precision is higher than at every lower one, and these precisions, both rising.
 
     A probability depends in its last digits on the batch, so those of equal fifth digits stay together, and a threshold
-    lies a digit below.
+    lies between them and the ones below.
     """
     answers = np.round(answers, _DIGITS)
     order = np.argsort(-answers, kind="stable")
@@ -189,7 +189,7 @@ def _steps(answers: NDArray[np.float64], right: NDArray[np.bool_]) -> tuple[tupl
     precisions: list[float] = []
     for place in range(len(order) - 1, FEWEST - 2, -1):
         if last[place] and (not precisions or precision[place] > precisions[-1]):
-            thresholds.append(float(np.round(answers[order[place]] - 10**-_DIGITS, _DIGITS)))
+            thresholds.append(float(np.round(answers[order[place]] - 0.5 * 10**-_DIGITS, _DIGITS + 1)))
             precisions.append(float(precision[place]))
     return tuple(thresholds), tuple(precisions)
 

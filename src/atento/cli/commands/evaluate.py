@@ -47,7 +47,7 @@ Reading = Annotated[
     list[str] | None,
     typer.Option(
         metavar="KEY=VALUE",
-        help="How DATA is read, if not as in training: delimiter, decimal, encoding or separator; may be repeated.",
+        help="How DATA is read where it is not as in training: delimiter, decimal, encoding or separator; may be repeated.",
     ),
 ]
 
@@ -148,7 +148,7 @@ def evaluate(
     options |= {"seed": shared.seed, "reading": stated}
     with shared.loaded(model) as loaded:
         task = task_of(loaded, task)
-        as_read = reading_learned(loaded, task) if stated is None else stated
+        as_read = reading_learned(loaded, task) | (stated or {})
         named = chosen or columns_learned(loaded, data, task, as_read)
         usual = usual_metrics(TASKS[task], labels_of(loaded.network.config), fields_of(data, task, named, as_read))
         tables = _tables(task, report=report, confusion=confusion is not None)

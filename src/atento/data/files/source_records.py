@@ -82,7 +82,11 @@ def columns_of(
 
 def header_hint(where: str) -> str:
     """Return what to do if a value at this position is the name of a column; nothing behind the first line."""
-    return "; if line 1 is a header, give the columns by its names instead of by number" if where.endswith(":1") else ""
+    return (
+        "; if line 1 is a header, give the columns by its names (in the source of a recipe, or by --columns)"
+        if where.endswith(":1")
+        else ""
+    )
 
 
 def header_notes(columns: Mapping[str, Sequence[Any]], where: Callable[[int], str]) -> Iterator[str]:
@@ -121,7 +125,8 @@ def _other(text: str) -> str:
     It is only named in the message.
     """
     found = max(";\t,|", key=text.count)
-    way = f"`delimiter: {json.dumps(found)}` in the source, `--reading` of a command, separates columns by that sign"
+    command = "" if found == "\t" else f", or `--reading 'delimiter={found}'` of `atento evaluate`,"
+    way = f"`delimiter: {json.dumps(found)}` in a recipe's source{command} separates columns by that sign"
     return f"; {way}" if found in text else ""
 
 

@@ -64,7 +64,9 @@ def source_of(
         return SourceConfig(file=paths[0], **{name: name for name in names})  # type: ignore[arg-type]
     if len(first) > len(names) and len(first) < len(TASKS[task].fields):
         fields = ", ".join(field.name for field in TASKS[task].fields)
-        raise UsageError(f"{paths[0]} has {len(first)} columns: its first line must name them, of {fields}")
+        raise UsageError(
+            f"{paths[0]} has {len(first)} columns: its first line, or `columns`, must name them, of {fields}"
+        )
     if len(first) == len(TASKS[task].fields):
         names = [field.name for field in TASKS[task].fields]
     by_order: dict[str, Any] = {name: number for number, name in enumerate(names)}

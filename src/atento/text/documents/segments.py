@@ -82,7 +82,9 @@ def decoded(read: Callable[[str, str], Sequence[str | Segment]]) -> Callable[[by
         try:
             text = data.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise DataError(f"{name}:{line_at(data, error.start)}: byte {error.start} is not UTF-8") from None
+            rule = "documents are UTF-8: `iconv -f WINDOWS-1252 -t UTF-8` converts one of that encoding"
+            place = f"{name}:{line_at(data, error.start)}: byte {error.start}"
+            raise DataError(f"{place} is not UTF-8; {rule}") from None
         if "\0" in text:
             raise DataError(f"{name}:{line_at(text, text.index(chr(0)))}: a document must not have a NUL character")
         mark = text.startswith("\ufeff")
