@@ -30,6 +30,7 @@ from atento.runs.cross_validation import cross_validate
 from atento.runs.train import train
 from atento.storage.average_weights import average_run
 from atento.tasks.call_options import decoding_for
+from atento.tasks.translation_languages import LanguageOptions
 
 LISTS = ("stop", "stop_tokens", "banned_words", "banned_tokens", "required_words", "draft")
 WIDER = ("mbr", *LISTS)  # also a function; also one string or any sequence
@@ -54,13 +55,12 @@ def test_python_has_every_flag_of_the_commands_under_its_name() -> None:
         assert "n_best" in inspect.signature(method).parameters
     assert "split_sentences" in inspect.signature(Model.translate).parameters
     embedding = {*EmbeddingOptions.__annotations__}
-    decoding = {*DecodingOptions.__annotations__}
     explain = {"explain", "explain_method", "explain_out"}  # a method of its own, `Model.explain`
     # where results go is not Python's
     files = {"out", "file", "as_json", "report", "confusion", "cluster", "reliability"}
     for command, functions, more in (
         (train_command, [train, cross_validate], {"nproc"}),  # a script is started by torchrun
-        (evaluate_command, [evaluate], decoding | {"fail_under", "calibrate"}),
+        (evaluate_command, [evaluate], {*LanguageOptions.__annotations__, "fail_under", "calibrate"}),
         (attend_command, [load, Model.attend, AttentionRecord.save], {"seed", "threads"}),
         (embed_command, [load, Model.embed], embedding | {"seed", "threads"}),
         (similarity_command, [load, Model.similarity], embedding | {"seed", "threads", "skip_bad"} | explain),
