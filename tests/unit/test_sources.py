@@ -166,7 +166,7 @@ def table(folder: Path, name: str, content: str | bytes, source: int | str = 0, 
             "a.csv",
             "a;b\n",
             (0, 1),
-            r"column 1 \(counted from 0\) is requested; `delimiter: .;.` in a recipe.s source, or `--reading .delimiter=;.`",
+            r"column 1 \(counted from 0\) is requested; `delimiter: .;.` in a recipe.s source, or `--reading",
         ),
         (
             "a.csv",
