@@ -95,6 +95,7 @@ def test_little_text_for_writing_gets_more_dropout_and_a_rate_that_falls(tmp_pat
     """What docs/benchmarks/translation.md measured; more text, and tasks that write nothing, keep the usual."""
     for task, characters, wanted in (
         ("translation", 200_000, (0.3, 2e-3, "cosine")),
+        ("translation", 640_000, (0.1, 1e-3, "inverse-sqrt")),
         ("translation", 20_000_000, (0.1, 1e-3, "inverse-sqrt")),
         ("language-modeling", 200_000, (0.1, 1e-3, "inverse-sqrt")),
     ):

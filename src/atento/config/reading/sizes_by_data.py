@@ -37,19 +37,19 @@ class Size:
 
 # Small networks and vocabularies for little data: Sennrich & Zhang 2019 find so for translation, and high dropout.
 # Measured in docs/benchmarks/translation.md.
+_SMALL = Size(
+    3e6,
+    "small",
+    {"d_model": 128, "d_ff": 512, "n_heads": 4, "n_layers": 2},
+    64,
+    {"d_model": 64, "d_cell": 128, "filters": ((1, 16), (2, 32), (3, 64)), "n_highway": 1},
+    2_000,
+    4_000,
+    40,
+)
 SIZES = (
-    Size(
-        3e6,
-        "small",
-        {"d_model": 128, "d_ff": 512, "n_heads": 4, "n_layers": 2},
-        64,
-        {"d_model": 64, "d_cell": 128, "filters": ((1, 16), (2, 32), (3, 64)), "n_highway": 1},
-        2_000,
-        4_000,
-        40,
-        0.3,
-        2e-3,
-    ),
+    replace(_SMALL, characters=3e5, dropout=0.3, rate=2e-3),
+    _SMALL,
     Size(
         6e7,
         "medium",
