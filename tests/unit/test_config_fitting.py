@@ -95,7 +95,7 @@ def test_little_text_for_writing_gets_more_dropout_and_a_rate_that_falls(tmp_pat
     """What docs/benchmarks/translation.md measured; more text, and tasks that write nothing, keep the usual."""
     for task, characters, wanted in (
         ("translation", 200_000, (0.3, 2e-3, "cosine")),
-        ("translation", 640_000, (0.1, 1e-3, "inverse-sqrt")),
+        ("translation", 640_000, (0.1, 2e-3, "cosine")),
         ("translation", 20_000_000, (0.1, 1e-3, "inverse-sqrt")),
         ("language-modeling", 200_000, (0.1, 1e-3, "inverse-sqrt")),
     ):
@@ -103,4 +103,5 @@ def test_little_text_for_writing_gets_more_dropout_and_a_rate_that_falls(tmp_pat
         recipe, said = fitted(loaded.recipe, list(keys(loaded)), characters, characters // 2)
         training = recipe.training
         assert (recipe.network.dropout, training.learning_rate, training.schedule) == wanted
-        assert ("dropout 0.3, a learning rate of 0.002 that falls as a cosine" in said) == (wanted[0] == 0.3)
+        assert ("dropout 0.3, a learning rate" in said) == (wanted[0] == 0.3)
+        assert ("a learning rate of 0.002 that falls as a cosine" in said) == (wanted[1] == 2e-3)

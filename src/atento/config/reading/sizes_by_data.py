@@ -46,9 +46,10 @@ _SMALL = Size(
     2_000,
     4_000,
     40,
+    rate=2e-3,
 )
 SIZES = (
-    replace(_SMALL, characters=3e5, dropout=0.3, rate=2e-3),
+    replace(_SMALL, characters=3e5, dropout=0.3),
     _SMALL,
     Size(
         6e7,
