@@ -116,7 +116,10 @@ def test_g8_scored_pairs_are_learned_as_cosines(tmp_path: Path, server: ForkServ
     done = server.run("evaluate", "run", "test.tsv", cwd=tmp_path)
     assert done.stdout.startswith(f"Spearman {expected:.4f}")
     (tmp_path / "bare.tsv").write_text("".join(lines[1:]), encoding="utf-8")
-    refused(server.run("evaluate", "run", "bare.tsv", cwd=tmp_path), "has 3 columns: its first line must name them")
+    refused(
+        server.run("evaluate", "run", "bare.tsv", cwd=tmp_path),
+        "has 3 columns: its first line, or `columns`, must name them",
+    )
 
 
 def test_g8_vectors_are_cut_to_the_sizes_they_were_trained_for(tmp_path: Path, server: ForkServer) -> None:

@@ -63,13 +63,13 @@ def test_pandas_reads_the_same_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "content", "said"),
     [
-        ({}, excel(ROWS).encode("windows-1252"), '`delimiter: ";"` in the source'),
+        ({}, excel(ROWS).encode("windows-1252"), '`delimiter: ";"` in a recipe\'s source'),
         ({"delimiter": ";"}, excel(ROWS).encode("windows-1252"), "`encoding: iso-8859-1` in a recipe's source"),
         ({"delimiter": ";"}, excel(ROWS).encode("windows-1252").replace(b"\xe3", b"\x93"), "`encoding: windows-1252`"),
         ({"delimiter": ";", "encoding": "latin-1"}, excel(ROWS).encode("latin-1"), "`decimal: ','` reads"),
         ({"delimiter": ";", "decimal": ","}, excel(ROWS, decimal=".").encode(), "`decimal: '.'` reads"),
         ({"delimiter": ";", "encoding": "ascii"}, excel(ROWS).encode(), "a.csv:2: is not ascii"),
-        ({}, excel(ROWS, "\t").encode(), '`delimiter: "\\t"` in the source'),
+        ({}, excel(ROWS, "\t").encode(), '`delimiter: "\\t"` in a recipe\'s source'),
     ],
 )
 def test_what_a_file_seems_to_be_is_named_and_not_guessed(
