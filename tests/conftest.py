@@ -29,7 +29,7 @@ logging.getLogger().addHandler(SAID)
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow what the grids marked `covering` do not need for the gate; refuse names that each worker has anew."""
+    """Mark as slow what the grids marked `covering` do not need for the gate; refuse names that differ by process."""
     assert not (own := [item.nodeid for item in items if " at 0x" in item.nodeid]), own
     grids: dict[tuple[str, str], list[pytest.Function]] = {}
     for item in items:
