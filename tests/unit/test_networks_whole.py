@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention import attend, observe
@@ -15,7 +16,7 @@ from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.position_scheme import PositionConfig
 from atento.errors import RecipeError
 from atento.networks import EncoderDecoder, Output, build_network, parameter_count
-from atento.networks.layers import FeedForward, Residual, TokenEmbedding
+from atento.networks.layers import FeedForward, Residual, RMSNorm, TokenEmbedding
 from atento.networks.stack.block import Block, make_block
 
 CONFIG = NetworkConfig(vocab_size=13, d_model=8, d_ff=16, n_heads=2, n_layers=2, dropout=0.0)
@@ -91,9 +92,14 @@ def test_a18_one_network_reads_either_way_by_its_mask() -> None:
     assert not torch.allclose(mixed, network.encode(SOURCE, mask=[bidirectional(), causal()]))
 
 
-def test_a8_multi_head_equals_separate_heads_and_concat() -> None:
+@pytest.mark.parametrize("normed", [False, True])
+def test_a8_multi_head_equals_separate_heads_and_concat(normed: bool) -> None:
+    """Also with norms of queries and keys, and where the text is read as the source of cross-attention."""
     torch.manual_seed(0)
-    part = MultiHeadAttention(12, 4, n_kv_heads=2, d_head=5).double()
+    norms = [RMSNorm(5, eps=1e-6) if normed else None for _ in range(2)]
+    part = MultiHeadAttention(12, 4, n_kv_heads=2, d_head=5, query_norm=norms[0], key_norm=norms[1]).double()
+    for norm in filter(None, norms):
+        nn.init.uniform_(norm.weight, 0.5, 2.0)
     x = torch.randn(2, 3, 12, dtype=torch.float64)
     weights = part.head_weights()
     assert [tuple(weights[name].shape) for name in ("query", "key", "value", "output")] == [
@@ -108,8 +114,12 @@ def test_a8_multi_head_equals_separate_heads_and_concat() -> None:
     for head in range(4):
         q = x @ weights["query"][head] + biases[0][head]
         k, v = (x @ weights[name][head // 2] + biases[at][head // 2] for at, name in ((1, "key"), (2, "value")))
+        q, k = (
+            side if norm is None else F.rms_norm(side, (5,), norm.weight, 1e-6) for side, norm in zip((q, k), norms)
+        )
         total = total + attend(q[:, None], k[:, None], v[:, None], mask=causal())[:, 0] @ weights["output"][head]
-    torch.testing.assert_close(part(x, mask=causal())[0], total, rtol=0, atol=1e-10)
+    for found in (part(x, mask=causal()), part(x, x, mask=causal())):
+        torch.testing.assert_close(found[0], total, rtol=0, atol=1e-10)
 
 
 def test_a8_fused_and_per_head_weights_convert_both_ways() -> None:

@@ -263,26 +263,32 @@ def test_a17_w10_chosen_blocks_in_float16_do_not_overflow() -> None:
     torch.testing.assert_close(found.double(), expected, rtol=2**-10, atol=2**-10)
 
 
+@pytest.mark.parametrize("before", [0, 5])
 @pytest.mark.parametrize("masked", [False, True])
-def test_a17_the_choice_in_loops(masked: bool) -> None:
-    """The own block, then the best by q̄ W k̄: a mean query and all blocks, or the first query and no block ahead."""
+def test_a17_the_choice_in_loops(masked: bool, before: int) -> None:
+    """The own block, then the best by q̄ W k̄: a mean query and all blocks, or the first query and no block ahead.
+
+    The first `before` keys have no queries, as in a cached step: the first block of queries is then a part of one.
+    """
     size, n, length = 4, 2, 15
     router = BlockRouter(H, K, size=size, n=n).double()
     with torch.no_grad():
         router.gate.copy_(draw(H, K, K, seed=5))
     q, k, _ = qkv(length, length)
-    found = router.route(q, k, causal() if masked else None).blocks
+    found = router.route(q[:, :, before:], k, causal() if masked else None).blocks
     for b in range(B):
         for h in range(H):
-            for i in range(4):
-                asked = q[b, h, 4 * i] if masked else q[b, h, 4 * i : 4 * i + 4].mean(0)
+            for i in range(before // size, 4):
+                own = q[b, h, max(before, 4 * i) : 4 * i + 4]
+                asked = own[0] if masked else own.mean(0)
                 scores = {
                     j: float((asked @ router.gate[h] @ k[b, h, 4 * j : 4 * j + 4].mean(0)).detach()) for j in range(4)
                 }
                 others = sorted((j for j in scores if j != i and not (masked and j > i)), key=lambda j: -scores[j])
                 expected = {i, *others[: n - 1]}
-                assert expected <= set(found[b, h, i].tolist())
-                assert len(set(found[b, h, i].tolist())) == n
+                blocks = found[b, h, i - before // size].tolist()
+                assert expected <= set(blocks)
+                assert len(set(blocks)) == n
 
 
 def test_a17_the_gates_get_the_gradient_of_a_bias_on_their_blocks() -> None:
