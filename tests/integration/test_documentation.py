@@ -8,6 +8,7 @@ A page is one session in one folder: `bash` and `console` blocks are command lin
 import re
 import shlex
 import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,8 @@ import torch
 import atento
 from atento.config.reading.loading import load_recipe
 from atento.config.reading.recipe_layers import shipped
-from conftest import ForkServer, lines_of
+from atento_world import write
+from conftest import ForkServer
 from published_translators import PUBLISHED, write_published
 from released_folders import write_released
 
@@ -121,9 +123,10 @@ def shown(block: Block) -> list[str]:
 class Session:
     """A page's folder, its Python names, and the machinery that runs its commands."""
 
-    def __init__(self, server: ForkServer, folder: Path) -> None:
-        self.server, self.folder = server, folder
+    def __init__(self, server: ForkServer, folder: Path, demo: Path) -> None:
+        self.server, self.folder, self.demo = server, folder, demo
         self.names: dict[str, Any] = {}
+        self.recipes: list[Path] = []
 
     def run(self, block: Block, page: str) -> None:
         """One block, by its language."""
@@ -139,10 +142,12 @@ class Session:
                         patch.setenv(name, value)
                 exec(compile("\n" * (block.line - 1) + shortened(block.text), page, "exec"), self.names)
         elif block.kind == "yaml" and (named := re.match(r"# (\S+\.yaml)\b", block.text)):
-            (self.folder / named[1]).write_text(block.text, encoding="utf-8")
-            load_recipe(self.folder / named[1], environment={})
-        elif block.kind == "yaml":  # a part of a recipe: laid over a shipped one
-            (self.folder / "part.yaml").write_text(f"extends: micro-world-en-pt\n{block.text}", encoding="utf-8")
+            self.recipes.append(self.folder / named[1])
+            self.recipes[-1].write_text(block.text, encoding="utf-8")
+            load_recipe(self.recipes[-1], environment={})
+        elif block.kind == "yaml":  # a whole recipe, which shows a format; or a part, which is laid over a shipped one
+            below = "" if block.text.startswith("task: ") else "extends: micro-world-en-pt\n"
+            (self.folder / "part.yaml").write_text(below + block.text, encoding="utf-8")
             load_recipe(self.folder / "part.yaml", environment={})
         else:
             assert block.kind == "text", f"{page}:{block.line}: a block of kind {block.kind!r}"
@@ -154,6 +159,8 @@ class Session:
             assert not target or f"\n{target[1]}:" in (ROOT / "Makefile").read_text(encoding="utf-8"), (
                 f"{place}: {line}"
             )
+            if target and target[1] == "demo":
+                shutil.copytree(self.demo, self.folder / "runs" / "demo", dirs_exist_ok=True)
             return ""
         line, _, written = re.sub(r"\s#.*", "", line).partition(" > ")
         passed, printed = "", ""
@@ -170,6 +177,28 @@ class Session:
         if written:
             (self.folder / written.strip()).write_text(passed, encoding="utf-8")
         return printed
+
+
+def bring(folder: Path) -> None:
+    """The files of the reader of README.md, as it describes them: labelled texts, and pairs."""
+    pairs = {"train": write("train", 60), "valid": write("valid", 6), "test": write("combinations", 6)}
+    sources, targets = [pair.source for pair in pairs["train"]], [pair.target for pair in pairs["train"]]
+    files = {"train.en": sources, "train.pt": targets, "letter.en": sources[:3]}
+    files |= {f"{split}.tsv": [f"{one.source}\t{one.target}" for one in pairs[split]] for split in ("valid", "test")}
+    files |= {"reviews.tsv": [f"{text}\t{'positive' if 'a' in text else 'negative'}" for text in sources]}
+    for name, lines in files.items():
+        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def absent(path: Path) -> list[str]:
+    """The files and models that a recipe names and that are not there."""
+    recipe = load_recipe(path, environment={}).recipe
+    sources = [source for split in ("train", "valid", "test") for source in getattr(recipe.data, split)]
+    named = [(one.file,) if one.file else (one.source, one.target) for one in sources if not one.world]
+    files = [str(name) for names in named for name in names]
+    models = [recipe.init.model] if recipe.init else []
+    models += recipe.teacher.model if recipe.teacher else ()
+    return [name for name in (*files, *models) if name not in shipped() and not (path.parent / name).exists()]
 
 
 def environment(words: Sequence[str] = (), folder: Path = ROOT) -> dict[str, str]:
@@ -208,22 +237,10 @@ def demo(server: ForkServer, scratch: Path) -> Path:
 
 @pytest.fixture
 def session(
-    server: ForkServer, place: Path, demo: Path, hub: Path, monkeypatch: pytest.MonkeyPatch
+    server: ForkServer, scratch: Path, demo: Path, hub: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Session]:
-    """A folder with what the pages take for granted: text files, a run `runs/demo`, released models."""
-    sources, targets = lines_of(place / "train.tsv", 0), lines_of(place / "train.tsv", 1)
-    files = {"train.en": sources, "train.pt": targets, "valid.en": sources[:6], "valid.pt": targets[:6]}
-    files |= {"letter.en": sources[:3], "book.txt": [*targets, *targets]}
-    files |= {"pairs.tsv": [f"{one}\t{two}" for one, two in zip(sources[:3], sources[3:6])]}
-    files |= {"scored.tsv": [f"{one}\t{two}\t{len(two) / 10}" for one, two in zip(sources[:9], sources[3:12])]}
-    files |= {"reviews.tsv": [f"{text}\t{'positive' if 'a' in text else 'negative'}" for text in sources]}
-    ranked = {"my.run": (0, 1), "other.run": (1, 0)}
-    files |= {name: [f"q Q0 d{one} {n + 1} {2 - n} a" for n, one in enumerate(order)] for name, order in ranked.items()}
-    files |= {"right.qrels": ["q 0 d0 1", "q 0 d1 0"], "documents.txt": sources}
-    for name, lines in files.items():
-        (place / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    (place / "runs").mkdir()
-    shutil.copytree(demo, place / "runs" / "demo")
+    """An empty folder, beside the released models of the hub: a page makes the files that it names."""
+    place = Path(tempfile.mkdtemp(dir=scratch))
     for owner in hub.iterdir():
         (place / owner.name).symlink_to(owner)
     monkeypatch.chdir(place)
@@ -232,8 +249,9 @@ def session(
             monkeypatch.setenv(name, value)
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield Session(server, place)
+    yield Session(server, place, demo)
     torch.set_num_threads(before)
+    shutil.rmtree(place, ignore_errors=True)
 
 
 @pytest.mark.parametrize(
@@ -245,8 +263,15 @@ def session(
     ],
 )
 def test_the_blocks_of_a_page_run_in_their_order(session: Session, page: Path) -> None:
+    """In an empty folder, but for the files that the reader of README.md brings; also recipes that no command trains
+    name files that are there in the end.
+    """
+    if page.name == "README.md":
+        bring(session.folder)
     for block in blocks(page):
         session.run(block, page.name)
+    for recipe in session.recipes:
+        assert not absent(recipe), f"{page.name}: {recipe.name} names {absent(recipe)}, which the page does not make"
 
 
 def test_a_block_that_is_not_run_says_why() -> None:
