@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import atento
 from atento.config.tables.tasks import TASKS
 from atento.errors import AtentoError, DataError
 from atento.metrics import METRICS, paired_test, report_table
-from atento.tasks.score_files import read_items
+from atento.tasks.score_files import read_items, where_all_say
 
 pytestmark = pytest.mark.integration
 TEXTS = ["um gato", "o cão", "a casa", "fim dia"] * 3
@@ -142,9 +143,12 @@ def test_blank_right_labels_of_files_are_refused_by_line(tmp_path: Path) -> None
     path = tmp_path / "right.txt"
     for content, line in (("\n\n", 1), ("a\n \nb\n", 2)):
         path.write_text(content, encoding="utf-8")
-        for outputs in ("classes", "probabilities"):
-            with pytest.raises(AtentoError, match=rf"right.txt:{line}: a blank line is no label"):
-                read_items(str(path), outputs, reference=True)  # type: ignore[arg-type]
+        with pytest.raises(AtentoError, match=rf"right.txt:{line}: a blank line is no label"):
+            read_items(str(path), "classes", reference=True)
+        references = read_items(str(path), "probabilities", reference=True)  # blank where a system says nothing, too
+        says = replace(references, values=[("a", 0.5)] * len(references.values))
+        with pytest.raises(AtentoError, match=rf"right.txt:{line}: a blank line is no label"):
+            where_all_say(references, [says])
     path.write_text(json.dumps({"data": []}), encoding="utf-8")
     assert read_items(str(path), "class sets", reference=True).values  # an empty line there is no label
 

@@ -147,6 +147,12 @@ def test_text_that_yaml_1_1_would_change(write: Write) -> None:
 
 def test_an_empty_section_is_its_defaults(write: Write) -> None:
     assert load(MINIMAL + "training:\n  # steps: 5\n", write).recipe.training.steps == 2000
+    for section in ("training", "network", "decoding"):  # those of the task too
+        text = "task: language-modeling\ndata: {train: a.txt}\n"
+        assert load(f"{text}{section}:\n", write).recipe == load(text, write).recipe
+    for key in ("preset:", "preset: null"):  # no section: refused
+        with pytest.raises(RecipeError, match=r"network.preset must be text: got null or nothing \(leave the key out"):
+            load(f"{MINIMAL}network:\n  {key}\n", write)
 
 
 def test_overrides(write: Write) -> None:

@@ -107,6 +107,17 @@ def test_entity_f1_and_tag_accuracy_by_hand() -> None:
     assert entity_f1([["O"]], [["O"]]).value == 0  # nothing to find
 
 
+def test_a_blank_right_label_is_none_in_python_too() -> None:
+    """As a blank line of a file of references; a blank prediction is a wrong one."""
+    for metric in (accuracy, f1, matthews, report):
+        with pytest.raises(UsageError, match="right label 2 is blank: leave the example out, as training does"):
+            metric(["a", "b"], ["a", " "])
+        metric(["a", ""], ["a", "b"])
+    with pytest.raises(UsageError, match="right label 1 is blank"):
+        calibration_error([("a", 0.5)], [""])
+    assert multilabel_f1([["a", " "]], [["a"]]).value == 1  # as "a|" in a file
+
+
 def test_calibration_error_by_hand() -> None:
     """Bin (0.5, 0.6]: 0.55 and 0.6, one right; bin (0.9, 1]: 0.95, right; a probability of 0 is in the first bin."""
     predicted = [("a", 0.55), ("a", 0.6), ("b", 0.95), ("a", 0.0)]

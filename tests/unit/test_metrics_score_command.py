@@ -129,6 +129,18 @@ def test_several_labels_and_probabilities(files: Path) -> None:
     assert run("multilabel-f1", "out", "right").stdout.startswith("multi-label F1 0.8000 ")
     write(files, {"probable": "a\t0.75\nb\t0.25\n", "right": "a\nb\n"})
     assert run("calibration-error", "probable", "right").stdout == "calibration error 0.5000 bins:10\n"
+    # what `atento classify` prints for an empty text, whose label may be blank, and where it abstains
+    write(files, {"some": "a\t0.75\n\nb\t0.25\n\n", "gold": "a\n \nb\na\n", "other": "a\t0.5\n\n\nb\t0.9\n"})
+    done = run("calibration-error", "some", "gold")
+    assert done.stdout == "calibration error 0.5000 bins:10\n"
+    assert done.stderr == "warning: 2 empty lines of predictions left out of the score\n"
+    against = run("calibration-error", "some", "gold", "--against", "other", "--samples", "9")
+    assert against.stdout.startswith("calibration error 0.2500 ") and "warning: 3 empty lines" in against.stderr
+    write(files, {"all": "a\t0.75\na\t0.75\nb\t0.25\n\n", "none": "\n\n\n\n"})
+    with pytest.raises(DataError, match="gold:2: a blank line is no label; remove the line from every file"):
+        run("calibration-error", "all", "gold")
+    with pytest.raises(DataError, match="there is nothing to score: all lines of none are empty"):
+        run("calibration-error", "none", "gold")
     write(files, {"probable": "a\t0.75\nb 0.25\n"})
     with pytest.raises(DataError, match="probable:2: each line must hold a label, a tab and a probability"):
         run("calibration-error", "probable", "right")

@@ -61,7 +61,7 @@ def _checked(predictions: Sets, references: Sets) -> tuple[list[set[str]], list[
         for example in examples:
             if isinstance(example, str):
                 raise UsageError(f"each example has a list of labels: got the string {example!r}")
-            side.append(set(label_names(example)))
+            side.append(set(label_names(example)) - {""})  # no label, as between two bars of a file
     return sides[0], sides[1]
 
 

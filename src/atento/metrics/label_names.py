@@ -55,7 +55,7 @@ def label_streams(predictions: Sequence[Any], references: Sequence[Any]) -> tupl
     Beside whole numbers, True and False are 1 and 0, as in scikit-learn.
 
     Raises:
-        UsageError: unequal lengths, nothing to score, or a value that is no label.
+        UsageError: unequal lengths, nothing to score, a value that is no label, or a right label that is blank.
     """
     if isinstance(predictions, str) or isinstance(references, str):
         reference_streams(predictions, references)  # refuses them
@@ -63,6 +63,9 @@ def label_streams(predictions: Sequence[Any], references: Sequence[Any]) -> tupl
     several = isinstance(first, list | tuple) or getattr(first, "ndim", 0) == 1
     names = label_names(predictions)
     streams = reference_streams(names, [*map(label_names, references)] if several else label_names(references))
+    for stream in streams:
+        if "" in stream:
+            raise UsageError(f"right label {stream.index('') + 1} is blank: leave the example out, as training does")
     present = set(names).union(*streams)
     if not present.isdisjoint(_NUMBERS) and any(name.lstrip("-").isdecimal() for name in present):
         names, *streams = ([_NUMBERS.get(name, name) for name in side] for side in (names, *streams))

@@ -49,8 +49,9 @@ def read_items(path: str, outputs: Outputs, *, reference: bool = False, columns:
     """Read the items of a file; `-` is standard input.
 
     Texts, classes and answers: a line each. Class sets: labels separated by "|"; an empty line is none. Numbers: a
-    number a line. Probabilities: a label, a tab and a probability; of references the label alone. Tags: those of a
-    sentence on a line, or a file of columns. Answers: also JSON, if the file is named .json.
+    number a line. Probabilities: a label, a tab and a probability, or an empty line, which is None; of references the
+    label alone, or None. Tags: those of a sentence on a line, or a file of columns. Answers: also JSON, if the file is
+    named .json.
 
     Args:
         path: the file, `.gz` too.
@@ -75,8 +76,10 @@ def read_items(path: str, outputs: Outputs, *, reference: bool = False, columns:
         return replace(items, values=list(respelled(items.values)[0]))  # spelled as our schemes are
     lines = read_lines(path)
     parse = _PARSERS.get(outputs, str)
-    if outputs in ("classes", "probabilities") and reference:  # a label has no probability
+    if outputs == "classes" and reference:
         parse = _right_label
+    if outputs == "probabilities" and reference:  # a label has no probability; `where_all_say` knows which may lack
+        parse = _label_or_none
     values = []
     for number, line in enumerate(lines, 1):
         try:
@@ -120,6 +123,27 @@ def _check_ids(ids: Iterable[str], known: Collection[str], name: str) -> None:
         raise DataError(f"{name}: has nothing for {counted(len(missing), 'id')}, the first is {missing[0]!r}")
 
 
+def where_all_say(references: Items, systems: list[Items]) -> tuple[list[str], list[list[Any]], int]:
+    """Leave out the examples of which a system says nothing: empty lines, as `atento classify` prints them for empty
+    texts and where it abstains.
+
+    Returns:
+        The right labels, the predictions of each system, and how many examples are left out.
+
+    Raises:
+        DataError: none is left, or one that is left has no right label.
+    """
+    columns = zip(*(system.values for system in systems))
+    kept = [number for number, row in enumerate(columns) if None not in row]
+    for number in kept:
+        if references.values[number] is None:
+            raise DataError(f"{references.at(number)}: {_BLANK}")
+    if not kept:
+        raise DataError(f"there is nothing to score: all lines of {systems[0].name} are empty")
+    of_systems = [[system.values[number] for number in kept] for system in systems]
+    return [references.values[number] for number in kept], of_systems, len(references.values) - len(kept)
+
+
 def check_tags(predictions: Items, references: Items, scheme: str | None, of_entities: bool) -> None:
     """Check that each sentence has as many tags as its reference, and tags of entities if the metric needs them.
 
@@ -157,17 +181,26 @@ def _label(line: str) -> str:
     return line
 
 
+_BLANK = "a blank line is no label; remove the line from every file, as training leaves it out"
+
+
 def _right_label(line: str) -> str:
     if not line.strip():
-        raise ValueError("a blank line is no label; remove the line from every file, as training leaves it out")
+        raise ValueError(_BLANK)
     return _label(line)
+
+
+def _label_or_none(line: str) -> str | None:
+    return _label(line) if line.strip() else None
 
 
 def _labels(line: str) -> list[str]:
     return [label.strip() for label in line.split(SEPARATOR) if label.strip()]
 
 
-def _probability(line: str) -> tuple[str, float]:
+def _probability(line: str) -> tuple[str, float] | None:
+    if not line.strip():
+        return None
     label, _, share = line.rpartition("\t")
     try:
         probability = float(share)

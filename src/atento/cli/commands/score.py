@@ -243,9 +243,9 @@ def _read(
     Raises:
         UsageError: several files of references for a metric that takes one. DataError: names file and line.
     """
-    from atento.errors import UsageError
+    from atento.errors import UsageError, counted
     from atento.tasks.ranking_files import read_rankings
-    from atento.tasks.score_files import check_tags, in_order_of, read_items
+    from atento.tasks.score_files import check_tags, in_order_of, read_items, where_all_say
 
     if columns and metric.outputs != "tags":
         raise UsageError(f"--columns has no effect on {name}")
@@ -267,6 +267,11 @@ def _read(
         systems.append(in_order_of(references[0], read_items(path, metric.outputs, columns=columns)))
         if metric.outputs == "tags":
             check_tags(systems[-1], references[0], scheme, of_entities=name == "entity-f1")
+    if metric.outputs == "probabilities":
+        labels, sides, silent = where_all_say(references[0], systems)
+        if silent:
+            echo(f"warning: {counted(silent, 'empty line')} of predictions left out of the score", err=True)
+        return labels, sides
     right = [reference.values for reference in references] if several else references[0].values
     return right, [system.values for system in systems]
 

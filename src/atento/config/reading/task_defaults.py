@@ -67,7 +67,7 @@ def _fill(node: Node, defaults: Mapping[str, object], position: str) -> Node:
         child = children.get(key)
         if child is None:
             children[key] = _written(value, position)
-        elif isinstance(value, Mapping) and isinstance(child.value, dict):
+        elif isinstance(value, Mapping) and (child.value is None or isinstance(child.value, dict)):  # `network:` alone
             children[key] = _fill(child, value, position)
     return replace(node, value=children)
 
