@@ -108,12 +108,13 @@ def test_c15_frequent_words_are_thinned_out_before_windows_are_drawn() -> None:
         probability = math.sqrt(0.03 / share)
         assert abs(here.mean() - probability) < 5 * math.sqrt(probability * (1 - probability) / len(here))
     assert (windows.subsampled(1) != kept).any()
+    assert abs(kept.sum() - windows.expected()) < 5 * math.sqrt(len(kept) / 4)
     found = pairs(list(windows.epoch(0)))
     left = [[word for word, k in zip(sentence, kept[8 * n :]) if k] for n, sentence in enumerate(sentences)]
     assert found == pairs(list(Windows(left, 3, replace(config, subsample=0.0), seed=3).epoch(0)))
     assert (1, (-1, 2)) in found  # over the zeros between them that are gone
     rare = Windows(sentences, 3, replace(config, subsample=0.8), seed=3)
-    assert rare.subsampled(0).all()
+    assert rare.subsampled(0).all() and rare.expected() == len(rare.flat)
 
 
 @pytest.mark.parametrize(("mode", "exponent"), [("cbow", 0.75), ("skip-gram", 0.75), ("cbow", 0.0)])

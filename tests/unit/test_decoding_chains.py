@@ -301,6 +301,14 @@ def test_h7_all_k_hypotheses_may_end_in_one_step() -> None:
     assert [h.log_prob for h in found] == pytest.approx([math.log(0.54), math.log(0.36)])
 
 
+def test_h7_ends_in_several_ways_leave_room_for_what_goes_on() -> None:
+    """k = 2, three ends (.27, .26, .08) between "c c" (.32) and "a a" (.06), which has the second slot all the same."""
+    rules = {(): {A: 0.6, C: 0.4}, (A,): {EOS: 0.46, 4: 0.44, A: 0.1}, (C,): {C: 0.8, EOS: 0.2}, (A, A): {EOS: 1.0}}
+    toy = Written(5, rules | {(C,) * n: {C: 1.0} for n in (2, 3, 4)})
+    [found] = generate(toy, ids(0), Beam(2, 0.0, 2), max_new_tokens=5, eos_id=(EOS, 4))
+    assert [(h.ids, h.finished) for h in found] == [([A], True), ([A, A], True)]
+
+
 def test_h8_summed_log_probability_prefers_short_outputs_and_the_penalty_mends_it() -> None:
     """ "</s>" has .4, "a a </s>" .6·.8·.8 = .384: short wins by sum, long by mean."""
     toy = Written(3, {(): {EOS: 0.4, A: 0.6}, (A,): {EOS: 0.2, A: 0.8}, (A, A): {EOS: 0.8, A: 0.2}})

@@ -72,6 +72,17 @@ def test_keys_that_nothing_reads_are_named(bert: Path) -> None:
     assert str(load_report).endswith("; 1 key of config.json not read (attention_temperature)")
 
 
+@pytest.mark.parametrize(("name", "first"), [("t5_small", 0), ("bart_base", 2)])
+def test_c16_a_decoder_without_a_first_token_begins_as_its_family(name: str, first: int, tmp_path: Path) -> None:
+    """T5 with padding, BART with EOS, where no file of it names `decoder_start_token_id`."""
+    folder = written(tmp_path / name, tiny(getattr(presets, name)()))
+    assert atento.load(folder).network.config.start_id == 1
+    for file in ("MANIFEST.json", "generation_config.json"):
+        folder.joinpath(file).unlink()
+    configure(folder, decoder_start_token_id=None)
+    assert atento.load(folder).network.config.start_id == first
+
+
 def test_c16_missing_weights_are_an_error_unless_allowed(bert: Path) -> None:
     rewrite(bert, lambda weights: weights.pop("encoder.layer.1.output.dense.weight"))
     with pytest.raises(

@@ -123,6 +123,19 @@ def test_e2_the_rates_of_whole_words_hold_in_tokens() -> None:
         assert abs(number - rate * count) < 3 * (rate * (1 - rate) * count) ** 0.5
 
 
+@pytest.mark.parametrize("rate", [0.15, 0.6])
+@pytest.mark.parametrize("unit", ["tokens", "words"])
+def test_e2_as_many_tokens_are_hidden_as_expected(unit: Literal["tokens", "words"], rate: float) -> None:
+    """The mean over 4,000 draws, by which updates are planned; of three words one is hidden at least."""
+    numbers, rows = np.array([0, 0, 0, 1, 2, 2]), 4000
+    ids, labels = torch.full((rows, 6), 50), torch.full((rows, 6), -1)
+    masking, every = Masking(4, np.arange(5, 105), rate, unit), torch.ones(rows, 6, dtype=torch.bool)
+    masking.hide_batch(ids, labels, every, np.arange(rows), Draw(3, 0), np.tile(numbers, (rows, 1)))
+    counts = (labels >= 0).sum(dim=1).double()
+    (expected,) = masking.expected(np.array([6]), np.array([3]))
+    assert abs(float(counts.mean()) - expected) < 4 * float(counts.std()) / rows**0.5
+
+
 @pytest.mark.parametrize("unit", ["tokens", "words", "spans"])
 @pytest.mark.parametrize("rate", [0.15, 0.6])
 def test_e2_a_batch_is_hidden_as_row_by_row(rate: float, unit: Literal["tokens", "words", "spans"]) -> None:

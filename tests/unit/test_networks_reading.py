@@ -214,6 +214,18 @@ def test_observed_frozen_left_padded_and_positioned_reading_is_plain() -> None:
         assert distance(fast(**inputs).hidden[0, :7], network(**inputs).hidden[0, :7]) < 1e-6
 
 
+def test_frozen_vectors_are_stored_by_ids_and_segments() -> None:
+    """Of equal ids in other segments each has its own vectors; padding has 0, and tokens at padding do not count."""
+    ids = torch.tensor([[5, 6, 0], [5, 6, 0], [5, 6, 9]])
+    real = torch.tensor([[True, True, False]] * 3)
+    segments = torch.tensor([[0, 0, 0], [0, 1, 0], [0, 1, 1]])
+    hidden, vectors = torch.randn(3, 3, 4), FrozenVectors(None)
+    for _ in range(2):
+        found = vectors.hidden(lambda: hidden, ids, real, segments)
+        assert torch.equal(found[:, :2], hidden[[0, 1, 1], :2]) and not found[:, 2].any()
+    assert vectors.computed == 2
+
+
 def test_what_the_reader_does_not_support() -> None:
     """Those networks read by their own forward pass, and int8 is refused by name."""
     recurrent = build_network(NetworkConfig(architecture="recurrent-lm", vocab_size=V, d_model=8, n_layers=1))

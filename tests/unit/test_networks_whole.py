@@ -1,14 +1,17 @@
 """The encoder-decoder as a whole: who influences whom, heads, order, norms, padding, outputs, and what is refused."""
 
 import math
+from collections import Counter
 from dataclasses import replace
+from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from atento.attention import attend, observe
+from atento.attention import attend, dropout, kernels, observe
 from atento.attention.dropout import Randomness
 from atento.attention.masks import Mask, bidirectional, causal, lookahead, padding, predicate, prefix, window
 from atento.attention.multihead import MultiHeadAttention
@@ -375,6 +378,31 @@ def test_dropout_depends_on_the_randomness_given_and_only_while_training() -> No
     for other in runs[2:]:
         assert not torch.equal(runs[0], other)
     assert not torch.equal(runs[0], sure)
+
+
+def test_every_dropout_has_the_rate_of_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inputs and residual connections, feed-forward networks, attention weights: each place of two layers a side."""
+    rates: list[tuple[str, float]] = []
+
+    def noted(name: str, module: ModuleType) -> None:
+        right = getattr(module, name)
+
+        def mask(like: object, p: float, *rest: Any) -> Tensor:
+            rates.append((name, p))
+            drawn: Tensor = right(like, p, *rest)
+            return drawn
+
+        monkeypatch.setattr(module, name, mask)
+
+    noted("dropout_mask", dropout)
+    noted("pair_dropout", kernels)
+    network = make(torch.float32, dropout=0.25, attention={"dropout": 0.125}, feed_forward={"dropout": 0.5}).train()
+    logits(network, SOURCE, TARGET, random=Randomness(1))
+    assert Counter(rates) == {
+        ("dropout_mask", 0.25): 2 + 2 * 2 + 2 * 3,
+        ("dropout_mask", 0.5): 2 + 2,
+        ("pair_dropout", 0.125): 2 + 2 * 2,
+    }
 
 
 @torch.no_grad()

@@ -21,6 +21,7 @@ from atento.text import split_sentences
         ["Espere!!!", "O quê?!", "Nada."],
         ["See Fig. 3, p. 10, e.g. there.", "Done."],
         ["1. Introdução", "2. Método"],
+        ["Ficou em 2.", "O resto saiu, e só restou x.", "Veja 1.", "Fim."],
         ["a frase sem ponto"],
         ["Frutas, pão etc.", "Depois saiu."],
         ["Dr. Who?", "(Yes.)", "No."],
