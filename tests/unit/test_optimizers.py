@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from atento.config.sections.elmo_network import CBOWConfig
 from atento.config.sections.network import NetworkConfig
+from atento.config.sections.position_scheme import PositionConfig
 from atento.config.sections.training import TrainingConfig
 from atento.errors import RecipeError
 from atento.networks import build_network
@@ -73,6 +74,11 @@ def test_muon_moves_hidden_matrices_along_an_orthogonal_matrix_and_the_others_by
     hidden = hidden_matrices(network)
     layers = {name for name in before if "blocks." in name and before[name].dim() == 2}
     assert set(hidden) == layers and len(hidden) == 2 * 4
+    with_tables = make(positions=PositionConfig("learned", layers=(0, 1)))
+    assert (
+        set(hidden_matrices(with_tables)) == layers
+        and with_tables.get_parameter("stack.positions.added.0.schemes.0.weight").dim() == 2
+    )
     by_adamw = dict(plain.named_parameters())
     for name, value in network.named_parameters():
         if name not in layers:

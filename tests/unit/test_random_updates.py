@@ -1,6 +1,6 @@
 """Updates that are random samples of several tasks, cut into parts of similar lengths."""
 
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 
 import numpy as np
 import pytest
@@ -68,9 +68,9 @@ def test_the_parts_are_the_cheapest_of_all_cuts(seed: int) -> None:
 
 def test_as_many_updates_as_examples_leaves_none_empty() -> None:
     lengths = np.array([1, 90, 1, 1, 1, 40])
-    for count in range(1, 7):
-        planned = plan(lengths, lengths, count, 1, 5, 0, random_updates=True)
-        assert len(planned) == count and all(len(part) for parts in planned for part in parts)
+    for count, epoch in product(range(1, 7), range(6)):  # the longest may come last
+        planned = plan(lengths, lengths, count, 1, 5, epoch, random_updates=True)
+        assert len(planned) == count and all(parts and all(map(len, parts)) for parts in planned)
 
 
 def test_only_text_to_text_has_several_tasks() -> None:

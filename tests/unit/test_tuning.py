@@ -12,7 +12,7 @@ from atento.attention.low_rank import AdaptedLinear, joined
 from atento.config.presets import preset
 from atento.config.sections.elmo_network import CBOWConfig
 from atento.config.sections.initial import InitConfig, LoraConfig, UnfreezeConfig
-from atento.config.sections.network import changed
+from atento.config.sections.network import NetworkConfig, changed
 from atento.config.tables.head_kinds import HeadConfig
 from atento.errors import RecipeError, UsageError
 from atento.networks import Network, build_network
@@ -153,6 +153,15 @@ def test_stages_are_a_function_of_the_update_so_resuming_is_exact(kind: Any) -> 
         for step in range(stop + 1, 10):
             resumed.update(data().parts(step - 1), step, 1e-2)
         assert same(weights(resumed.network), weights(straight))
+
+
+def test_the_levels_of_a_recurrent_translator() -> None:
+    """Its encoder's two layers, then the decoder's; the bridge makes the state of the decoder's first layer."""
+    levels = levels_of(build_network(NetworkConfig("recurrent-seq2seq", vocab_size=11, d_model=8, n_layers=2)))
+    found = {name.rpartition(".")[0]: level for name, level in levels.of.items()}
+    sides = {f"encoder.layers.{n}": n + 1 for n in range(2)} | {f"decoder.stack.layers.{n}": n + 3 for n in range(2)}
+    above = {f"decoder.attention.score.{part}": 4 for part in ("query", "key", "weigh")} | {"decoder.join": 4}
+    assert levels.layers == 4 and found == sides | above | {"embedding": 0, "decoder.bridge": 3}
 
 
 def test_stages_in_epochs_and_stages_that_are_never_reached() -> None:
