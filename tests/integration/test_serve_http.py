@@ -243,6 +243,7 @@ def test_openai_embeddings_of_many_inputs(client: Any, service: Served, offline:
     until(lambda: any(event["id"] == number for event in service.events()))
     event = next(event for event in service.events() if event["id"] == number)
     assert event["items"] == 70 and event["characters"] == sum(map(len, texts))
+    assert event["prompt_tokens"] == done.usage.total_tokens
     for inputs, message in (
         (["a"] * 2049, "at most 2,048 texts: got 2,049"),
         (["a"] * 65 + ["a " * 999], "text 65 has"),

@@ -228,7 +228,10 @@ CASES: dict[str, tuple[Callable[..., Any], Any]] = {
     "llama base": (hf.LlamaModel, hf.LlamaConfig(**_LLAMA)),
     "llama stretched": (hf.LlamaForCausalLM, hf.LlamaConfig(**_LLAMA, rope_parameters=_LINEAR)),
     "llama 3.1": (hf.LlamaForCausalLM, hf.LlamaConfig(**_LLAMA, rope_parameters=_LLAMA31)),
-    "llama yarn": (hf.LlamaForCausalLM, hf.LlamaConfig(**_LLAMA | {"head_dim": 12}, rope_parameters=_YARN)),
+    "llama yarn": (  # so that both numbers of turns that it leaves out divide the six pairs
+        hf.LlamaForCausalLM,
+        hf.LlamaConfig(**_LLAMA | {"head_dim": 12}, rope_parameters=_YARN | {"original_max_position_embeddings": 400}),
+    ),
     "llama dynamic": (
         hf.LlamaForCausalLM,
         hf.LlamaConfig(**_LLAMA | {"max_position_embeddings": 6}, rope_parameters=_DYNAMIC),

@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import fcntl
 import logging
 import os
 import random
@@ -11,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -26,6 +26,7 @@ from hypothesis.stateful import (
 )
 
 from atento.errors import UsageError
+from atento.storage import checkpoint
 from atento.storage.catalogue import CheckpointFolder, discard, list_checkpoints
 from atento.storage.checkpoint import best, clean, newest, save_checkpoint
 from atento.storage.retention import retain
@@ -280,13 +281,19 @@ def test_a_renamed_checkpoint_is_ordered_by_its_manifest(tmp_path: Path) -> None
     assert names(tmp_path) == ["step-00000002"]
 
 
-def test_what_is_being_read_stays(tmp_path: Path) -> None:
-    read = save(tmp_path, 1)
+def test_what_is_being_read_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`load_checkpoint` is stopped between its verification and each file of tensors."""
+    save(tmp_path, 1)
     save(tmp_path, 2)
-    fd = os.open(read, os.O_RDONLY)
-    fcntl.flock(fd, fcntl.LOCK_SH)  # as load_checkpoint holds it
-    assert retain(tmp_path, 1) == []
-    os.close(fd)
+    deleted, right = [], checkpoint.read_parts
+
+    def read_parts(*arguments: Any) -> dict[str, torch.Tensor]:
+        deleted.append(retain(tmp_path, 1))
+        return right(*arguments)
+
+    monkeypatch.setattr(checkpoint, "read_parts", read_parts)
+    assert checkpoint.load_checkpoint(tmp_path / "step-00000001").step == 1
+    assert deleted == [[], []]
     assert retain(tmp_path, 1) == [1]
 
 

@@ -117,6 +117,15 @@ def test_spans_are_set_where_their_neighbours_went(text: str, output: str, order
     assert kept.joined(kept.bare, links(kept.bare, kept.bare, list(range(len(words(kept.bare)))))) == text
 
 
+def test_what_ends_a_pair_of_tags_stays_in_it() -> None:
+    kept = Kept.of("see <b>a cat %s</b> now")
+    assert kept.joined("vejo um gato já", links(kept.bare, "vejo um gato já", [0, 1, 2, 3])) == (
+        "vejo <b>um gato %s</b> já"
+    )
+    crossed = Kept.of("<b>a <i>b</b> c</i> d")  # the second tag ends with the first, so its end stays single
+    assert crossed.joined("A C B D", links(crossed.bare, "A C B D", [0, 2, 1, 3])) == "<b>A C <i>B</b> </i> D"
+
+
 def run(texts: list[str], glossary: Glossary | None, translate: Any, *, protect: bool = False) -> list[str]:
     """`keeping` over a toy translator, whose words come from the words in the same place."""
     steps, answer = keeping(texts, glossary, protect=protect), None
