@@ -250,6 +250,20 @@ def test_ten_times_the_document_takes_no_hundred_times_as_long(ending: str, befo
     assert seconds(20_000) < 30 * max(seconds(2_000), 0.01)
 
 
+@pytest.mark.parametrize(
+    ("ending", "before", "after"),
+    [(".html", "<p>", "</p>"), (".srt", "1\n00:00:01,0 --> 00:00:02,0\n", "\n")],
+)
+def test_markup_that_crosses_has_tags_of_its_own(ending: str, before: str, after: str) -> None:
+    """What is open inside an element ends with it, so its own end is single; the next element is a pair again."""
+    data = f"{before}<b>a <i>b</b> c</i> d <b>e</b>{after}".encode()
+    document = read_document(data, f"a{ending}")
+    assert document.texts == ["<0>a <1>b</0> c<2/> d <3>e</3>"]
+    assert document.written(["<3>e</3> <0>A <1>B</0> C<2/>"]) == (
+        f"{before}<b>e</b> <b>A <i>B</b> C</i>{after}".encode()
+    )
+
+
 def test_documents_are_read_in_linear_time() -> None:
     for ending, piece in (
         (".html", "<b>a "),

@@ -99,3 +99,14 @@ def test_prompts_that_begin_alike_are_read_once_and_give_the_same_logits(name: s
     # all but the first one's 44 tokens, and what differs in the others: 0 and 8 of the 2nd and 3rd
     assert memory.skipped >= 2 * (40 + 40 + 39 + 35)
     assert sum(map(len, memory._read)) <= 200
+
+
+def test_the_prompt_that_was_used_longest_ago_is_dropped() -> None:
+    """Used is also what another prompt has begun with; a prompt of fewer tokens than are worth it is not held."""
+    memory, part = PromptMemory(10, shortest=3), torch.zeros(1, 1, 4, 2)
+    first, second, third = (1, 2, 3, 4), (5, 6, 7, 8), (9, 9, 9, 9)
+    for ids in (first, second, (9, 9)):
+        memory.remember(ids, [part], [part])
+    assert memory.longest([1, 2, 3, 9])[0] == 3 and memory.longest([5, 6])[0] == 0 == memory.longest([9, 9, 1])[0]
+    memory.remember(third, [part], [part])
+    assert [memory.longest(ids)[0] for ids in (first, second, third)] == [4, 0, 4]

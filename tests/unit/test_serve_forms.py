@@ -1,4 +1,6 @@
-"""Forms over HTTP: letters as they stand or percent-encoded, fields in parts as a client library writes them (K9)."""
+"""Bodies over HTTP: forms with letters as they stand or percent-encoded, or in parts (K9); how deep JSON may be."""
+
+import json
 
 import httpx
 import pytest
@@ -7,6 +9,7 @@ pytest.importorskip("fastapi", reason="needs the extra serve")
 
 from atento_serve.http.body import _fields, _in_pairs, _parsed
 from atento_serve.http.errors import ServiceError
+from atento_serve.http.strict_json import parse
 from atento_serve.settings import Limits
 
 FIELDS = {"q": "Olá gato, não é?", "source": "pt", "target": "日本"}
@@ -18,6 +21,16 @@ def test_letters_outside_ascii_as_curl_sends_them_and_percent_encoded() -> None:
     assert plain != encoded and _fields(_in_pairs(plain)) == _fields(_in_pairs(encoded)) == FIELDS
     with pytest.raises(ServiceError, match="must be UTF-8"):
         _in_pairs("q=Olá".encode("latin-1"))
+
+
+@pytest.mark.parametrize("inside", [b"", b"1", b'"a"', b"{}"])
+def test_json_may_be_nested_as_deep_as_the_limit_says(inside: bytes) -> None:
+    levels = 4 - (inside == b"{}")
+    deepest = b"[" * levels + inside + b"]" * levels
+    assert json.loads(deepest) == parse(deepest, 4) and parse(b'{"a": 1, "b": "c"}', 1) == {"a": 1, "b": "c"}
+    for deeper in (b"[" + deepest + b"]", b'{"a": ' + deepest + b"}"):
+        with pytest.raises(ServiceError, match="must not be nested more than 4 levels deep"):
+            parse(deeper, 4)
 
 
 def test_fields_in_parts_are_those_that_were_sent() -> None:

@@ -83,7 +83,7 @@ def _check(value: object, depth: int) -> None:
                 inner += item.values()
             elif isinstance(item, list):
                 inner += item
-        if not inner:
+        if not any(isinstance(item, dict | list) for item in level):
             return
         level = inner
     raise _bad(f"the body must not be nested more than {depth} levels deep")
