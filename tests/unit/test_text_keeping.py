@@ -24,6 +24,8 @@ def test_terms_are_whole_words_in_any_case_and_the_longest_wins() -> None:
     assert found(glossary, "C++x") == ["C++"]  # its end is no letter
     assert found(glossary, "白猫也 U") == ["猫", "u"]
     assert found(glossary, "") == found(glossary, "chouse unu") == []
+    begins_alike = glossary_of({"cat": "gato", "cat flap": "portinhola", "catch": "pegar"})
+    assert found(begins_alike, "Catch it at the cat  flap, cats or a cat") == ["catch", "cat flap", "cat"]
     assert glossary.report("the house and C++", "As CASAS e c++") == {"house": False, "C++": True}
 
 
