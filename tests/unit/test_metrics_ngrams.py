@@ -67,6 +67,14 @@ def test_ngrams_too_many_for_one_number_are_numbered_anew(monkeypatch: pytest.Mo
             assert np.array_equal(getattr(found, name), getattr(right, name))
 
 
+def test_six_of_thousands_of_words_are_more_than_64_bits() -> None:
+    """Two texts that share ten words in a row, and so five runs of six of 3,300 different words."""
+    lists = [[str(n) for n in numbers] for numbers in (range(3000), range(2990, 3300))]
+    found, both = count_ngrams(words(lists), 6)[-1], np.arange(2)
+    assert clipped_matches(found, both, both).tolist() == [[2995, 5], [5, 305]]
+    assert found.kinds == 2995 + 305 - 5 and found.total.tolist() == [2995, 305]
+
+
 def test_a_large_matrix_in_blocks_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     draw = np.random.default_rng(1)
     lists = [[str(n) for n in draw.integers(0, 30, 40)] for _ in range(9)]

@@ -90,15 +90,24 @@ def test_without_constants_the_share_rises_to_its_largest_value_in_the_last_upda
     assert own_share(config, 1, 1) <= share
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("sample", [False, True])
-def test_two_passes_equal_a_plain_computation(sample: bool) -> None:
-    network, batch = network_of(NETWORK), next(iter(pairs().parts(0))).batch
+def test_two_passes_equal_a_plain_computation(sample: bool, dropout: float) -> None:
+    """The source is read once, and dropout takes the same in both passes of the decoder."""
+    network = network_of(changed(NETWORK, dropout=dropout))
+    batch, random = next(iter(pairs().parts(0))).batch, Randomness(5, 1)
     sampling = own(batch, sample=sample)
-    loss, _ = losses(network, batch, Call(own=sampling))["vocabulary"]
+    loss, _ = losses(network, batch, Call(replace(random), own=sampling))["vocabulary"]
 
     labels, ids = batch.labels["vocabulary"], batch.inputs["target_ids"]
+    source, real = batch.inputs["source_ids"], batch.inputs.get("source_token_mask")
+    encoded = network.encode(source, source_token_mask=real, random=random)
+
+    def decoded(target: Tensor) -> Any:
+        return network(None, target, source_token_mask=real, encoded=encoded, random=replace(random))
+
     with torch.no_grad():
-        logits = network(**batch.inputs).logits
+        logits = decoded(ids).logits
     mixed, chosen, n_own = ids.clone(), sampling.chosen(ids.shape[1] - 1), 0
     uniform = sampling._uniform(ids.shape[1] - 1, 32)
     for row in range(len(ids)):
@@ -110,8 +119,7 @@ def test_two_passes_equal_a_plain_computation(sample: bool) -> None:
                 mixed[row, t + 1] = drawn if sample else int(logits[row, t].argmax())
                 n_own += 1
     assert n_own > 10 and not torch.equal(mixed, ids)
-    hidden = network(**dict(batch.inputs) | {"target_ids": mixed}).hidden
-    expected = plain_loss(network, hidden, labels)
+    expected = plain_loss(network, decoded(mixed).hidden, labels)
     torch.testing.assert_close(loss, expected)
     for ours, theirs in zip(gradients(network, loss), gradients(network, expected), strict=True):
         torch.testing.assert_close(ours, theirs)
