@@ -4,13 +4,13 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import uvicorn
 
-from atento.errors import UsageError
+from atento.errors import AtentoError, UsageError
 from atento_serve.app import admin_application, application
 from atento_serve.engine.engine import Engine
 from atento_serve.http.clients import Clients
@@ -43,6 +43,9 @@ async def answer_until(
         models, limits, settings: of the service.
         bound: the socket of its address.
         studio: what Studio shows; None: there is none.
+
+    Raises:
+        AtentoError: a server ended before it had started.
     """
     log = Log(texts=settings.log_text, quiet=settings.quiet)
     engine.on_change(log.event)
@@ -63,8 +66,7 @@ async def answer_until(
     if settings.admin_socket is not None:
         servers.append((_Server(_config(admin_application(service), service)), _unix_socket(settings.admin_socket)))
     running = [asyncio.ensure_future(server.serve(sockets=[sock])) for server, sock in servers]  # both run in this loop
-    while not all(server.started for server, _ in servers):
-        await asyncio.sleep(0.005)
+    await _all_started([server for server, _ in servers], running)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     settings.ready(f"http://{host}:{bound.getsockname()[1]}")
     stopped = asyncio.ensure_future(stop.wait())
@@ -84,6 +86,17 @@ async def answer_until(
     service.log.event("stopped", seconds=seconds, cut=cut, spans_lost=None if exported else True)
     if settings.admin_socket is not None:
         settings.admin_socket.unlink(missing_ok=True)
+
+
+async def _all_started(servers: Sequence[uvicorn.Server], running: Sequence[asyncio.Future[None]]) -> None:
+    """Wait until each server answers; if one ends before, end the others too, and raise what ended it."""
+    while not all(server.started for server in servers):
+        if any(task.done() for task in running):
+            for server in servers:
+                server.should_exit = True
+            await asyncio.gather(*running)
+            raise AtentoError("the service ended before it could answer")
+        await asyncio.sleep(0.005)
 
 
 class _Server(uvicorn.Server):

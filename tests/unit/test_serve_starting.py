@@ -1,0 +1,35 @@
+"""The start of the service: a server that ends before it answers ends the service, and says why."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the service needs the extra serve")
+
+from atento.errors import AtentoError
+from atento_serve import server
+from atento_serve.engine.engine import Engine
+from atento_serve.settings import Limits
+from atento_serve.start import ServerSettings, listening_socket
+
+
+@pytest.mark.parametrize("ends", [None, OSError("no more files")])
+def test_a_server_that_ends_before_it_answers(monkeypatch: pytest.MonkeyPatch, ends: OSError | None) -> None:
+    async def serve(self: Any, sockets: object) -> None:
+        if ends is not None:
+            raise ends
+
+    monkeypatch.setattr(server._Server, "serve", serve)
+    limits = Limits()
+
+    async def start() -> None:
+        with listening_socket("127.0.0.1", 0) as bound:
+            settings = ServerSettings(quiet=True, ready=lambda url: pytest.fail("it does not answer"))
+            answering = server.answer_until(asyncio.Event(), Engine({}, limits), {}, limits, settings, bound, None)
+            await asyncio.wait_for(answering, 10)
+
+    with pytest.raises(
+        AtentoError if ends is None else OSError, match="before it could answer" if ends is None else "no more"
+    ):
+        asyncio.run(start())
