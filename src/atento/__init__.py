@@ -1,12 +1,11 @@
 """Atento: attention models for language. This file names what a user imports, and loads it only when it is used."""
 
-from typing import TYPE_CHECKING
-
-from atento.precision import set_short_waits
 from atento.version import __version__
+from atento.waits import set_short_waits
 
 __all__ = ["AtentoError", "Model", "Tokenizer", "__version__", "evaluate", "glue", "load", "search", "train"]
 
+TYPE_CHECKING = False  # as in `typing`, whose import takes milliseconds of the start of each command
 if TYPE_CHECKING:
     from atento.errors import AtentoError
     from atento.evaluation import evaluate

@@ -59,3 +59,19 @@ def test_a_command_that_loads_a_model_starts_without_collections() -> None:
     assert shown.startswith("['O gato dorme'] ") and shown.endswith(" True")
     assert int(shown.split()[-2]) <= 2
     assert modules == "[]"
+
+
+def test_little_is_imported_before_ctrl_c_ends_a_command_in_silence() -> None:
+    """`atento.cli.start` says that it shall; an interrupt before is a traceback of Python."""
+    program = (
+        "import re, signal, sys; before = {*sys.modules}; import atento.cli.start; print(*{*sys.modules} - before)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    assert {*ended.stdout.split()} == {
+        "atento",
+        "atento.cli",
+        "atento.cli.start",
+        "atento.version",
+        "atento.waits",
+        "collections.abc",
+    }
