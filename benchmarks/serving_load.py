@@ -16,7 +16,7 @@ from urllib.request import urlopen
 import numpy as np
 
 from atento.errors import AtentoError
-from atento.waits import machine_environment
+from atento.start_up import machine_environment
 from benchmarks.serving_sides import Server
 
 _START_SECONDS = 300

@@ -1,7 +1,7 @@
 """Atento: attention models for language. This file names what a user imports, and loads it only when it is used."""
 
+from atento.start_up import set_short_waits
 from atento.version import __version__
-from atento.waits import set_short_waits
 
 __all__ = ["AtentoError", "Model", "Tokenizer", "__version__", "evaluate", "glue", "load", "search", "train"]
 

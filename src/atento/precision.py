@@ -8,7 +8,7 @@ from threading import Barrier
 from typing import Literal
 
 from atento.errors import UsageError
-from atento.waits import warn_of_long_waits
+from atento.start_up import warn_of_long_waits
 
 Precision = Literal["float32", "bfloat16"]
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}  # by the number of threads, and the CPU threads of each
