@@ -125,6 +125,9 @@ def test_forced_tokens_keep_their_score_and_lift_a_ban() -> None:
     assert torch.equal(there[:, 3], scores[:, 3]) and int((there > -INF).sum()) == 2
     lifted = rule(scores, standing([[0, 0], [0, 0]]))
     assert lifted[0].tolist() == [-INF, 0.0, -INF, -INF, -INF] and float(lifted[1, 1]) == float(scores[1, 1])
+    certain = Forced({1: 3, 2: 1}, certain=True)  # the first of its steps alone
+    assert certain(scores, standing([[0], [2]]))[:, 3].tolist() == [0.0, 0.0]
+    assert torch.equal(certain(scores, standing([[0, 0], [0, 0]])), lifted)
 
 
 def test_rows_with_rules_of_their_own_are_as_each_row_alone() -> None:

@@ -1,14 +1,16 @@
-"""Which worker process a job goes to: the one with the fewest texts under way, of those that answer."""
+"""Which worker process a job goes to, that with the fewest texts of those that answer; and what a worker counts."""
 
 import asyncio
+import io
 from typing import Any
 
 import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
+from atento_serve.engine.outbox import Outbox
 from atento_serve.engine.served import ServedModel
-from atento_serve.jobs import Job
+from atento_serve.jobs import Job, Usage
 from atento_serve.settings import Limits, ModelSettings
 
 
@@ -34,3 +36,12 @@ def test_a_job_goes_to_the_worker_with_the_fewest_texts() -> None:
         return [worker.jobs for worker in workers]
 
     assert asyncio.run(sent()) == [["0", "5"], ["1", "2", "3", "4"]]
+
+
+def test_a_worker_reports_each_batch_and_token_once() -> None:
+    outbox = Outbox(io.BytesIO())
+    for size in (4, 4, 1):
+        outbox.count_batch(size)
+    outbox.event("0", Usage(prompt_tokens=7, new_tokens=2))
+    assert outbox.report() == {"batches": [(4, 2), (1, 1)], "tokens": {"prompt": 7, "new": 2}}
+    assert outbox.report() == {"batches": [], "tokens": {}}
