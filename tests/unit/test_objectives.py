@@ -22,6 +22,7 @@ from atento.data.batches.mixture import Mixture, Shares
 from atento.data.batches.store import MemoryStore, Ragged
 from atento.data.objectives import batches_for
 from atento.data.objectives.next_sentence import NextSentence
+from atento.data.objectives.prefix import Prefix
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.sequence_to_sequence import SequenceToSequence
 from atento.data.objectives.span_corruption import SpanCorruption, corrupt, restored
@@ -197,6 +198,14 @@ def test_e7_a_prefix_has_no_labels_and_sees_itself_whole(tokenizer: Tokenizer) -
         prefix = int((labels >= 0).int().argmax()) + 1
         assert bool(dense[row, :prefix, :prefix].all()) and not bool(dense[row, prefix - 1, prefix:].any())
         assert bool((labels[: prefix - 1] == -1).all())
+
+
+def test_e7_a_prefix_of_any_length_leaves_a_token_to_predict() -> None:
+    """Of four tokens 1 to 3 alike, within 5 standard deviations of 600 draws; so 3 to 1 are predicted."""
+    store = MemoryStore({"ids": Ragged([[4, 5, 6, 7]] * 600)})
+    labels = Prefix(0).batch(store, np.arange(600), Draw(1, 0)).labels["vocabulary"]
+    counts = torch.bincount((labels >= 0).sum(dim=1), minlength=5).tolist()
+    assert counts[0] == counts[4] == 0 and all(abs(count - 200) < 5 * (600 * 2 / 9) ** 0.5 for count in counts[1:4])
 
 
 # Mixtures ---------------------------------------------------------------------------------------------------------
