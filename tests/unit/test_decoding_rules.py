@@ -232,6 +232,7 @@ def test_an_output_ends_with_the_token_that_completes_a_stop_string(strategy: Gr
 def test_of_two_stop_strings_the_one_complete_first_counts() -> None:
     stop = StopStrings(words, ["bc", "abcd", "abc"])
     assert stop([1, 2, 3]) and not stop([1, 2]) and not stop([])
+    assert StopStrings(words, ["bc", "abcd"]).cut("eabcd") == "ea"  # completed first, though it begins later
     assert stop.cut("eabcd") == "e" and stop.cut("eebc") == "ee" and stop.cut("aab") == "aab"
 
 

@@ -1,6 +1,8 @@
 """The loss of an update: each head's sum divided by its own real targets in the whole update, times its weight."""
 
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +16,8 @@ from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches.batch import Batch, Part
 from atento.errors import CapabilityError
 from atento.networks import Encoder, build_network
-from atento.training.losses import Call, losses
+from atento.networks.output import Output
+from atento.training.losses import Call, losses, set_loss
 from atento.training.step import Updater
 
 CONFIG = TrainingConfig(learning_rate=0.0, warmup=0, weight_decay=0.0, clip=0.0, label_smoothing=0.0, seed=3)
@@ -129,3 +132,15 @@ def test_two_heads_learn_side_by_side() -> None:
         sums, _ = updater.update(parts(), step, 5e-3)
         means.append({head: one.nll / one.targets for head, one in sums.items()})
     assert all(means[-1][head] < 0.3 * means[0][head] for head in means[0])
+
+
+def test_labels_that_a_text_has_and_those_that_it_has_not_have_factors_of_their_own() -> None:
+    """The mean over labels of w·(-log σ) by hand: the second row of factors is for those that it has."""
+    logits, has = torch.tensor([[0.5, -1.0], [2.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    factors = torch.tensor([[0.5, 2.0], [3.0, 7.0]])
+    network: Any = SimpleNamespace(read=lambda *arguments: logits)
+    batch = Batch({}, {"labels": torch.zeros(2, dtype=torch.long)}, extras={"labels": has, "labels weights": factors})
+    loss, nll = set_loss(network, "labels", lambda number=0: Output(logits), batch, Call())
+    entropies = -F.logsigmoid(torch.where(has > 0, logits, -logits))
+    torch.testing.assert_close(loss, (entropies * torch.tensor([[3.0, 2.0], [0.5, 7.0]])).sum() / 2)
+    torch.testing.assert_close(nll, entropies.sum() / 2)

@@ -93,7 +93,7 @@ def plain_gradients(network: EncoderDecoder, batches: list[Batch], smoothing: fl
     return total, targets
 
 
-@pytest.mark.parametrize("clip", [0.0, 0.05, 100.0])
+@pytest.mark.parametrize("clip", [0.0, 0.05, 0.5, 0.8, 1.2, 100.0])
 def test_f4_e8_steps_equal_those_of_a_plain_trainer(clip: float) -> None:
     """AdamW on matrices with decay and on vectors without, gradients clipped by their whole norm; float64 1e-9."""
     ours, theirs = make(torch.float64), make(torch.float64)
