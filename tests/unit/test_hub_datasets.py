@@ -8,7 +8,7 @@ import pytest
 
 from atento.config.recipe import SourceConfig
 from atento.config.tables.task_spec import Field
-from atento.data.records.reader import Records, read_records
+from atento.data.records.reader import Records, read_records, records_in_memory
 from atento.data.records.values import Span
 from atento.errors import DataError, RecipeError
 
@@ -33,6 +33,25 @@ def datasets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 def read(folder: Path, fields: Any, *, skip_bad: bool = False, **keys: Any) -> Records:
     return read_records(SourceConfig(dataset="set", **keys), fields, folder, skip_bad=skip_bad)
+
+
+def test_a_data_set_in_memory_has_the_names_of_its_classes_too(datasets: Any) -> None:
+    """Numbers would be labels 0 and 1 of a classifier, and plain tags instead of entities."""
+    classes = datasets.ClassLabel(names=["bad", "good"])
+    columns = {"text": ["a", "b", "c"], "label": [1, 0, -1], "id": [7, 8, 9]}
+    features = datasets.Features({"text": datasets.Value("string"), "label": classes, "id": datasets.Value("int64")})
+    data = datasets.Dataset.from_dict(columns, features=features)
+    for given in (data, data.to_iterable_dataset(), data.with_format("numpy")):
+        records = records_in_memory(given, CLASSES, "data", skip_bad=True)
+        assert list(records) == [("a", "good"), ("b", "bad")]
+    with pytest.raises(DataError, match=r"^data\[2\]: -1 is not the number of a class: there are 2, bad, good"):
+        records_in_memory(data, CLASSES, "data")
+    with pytest.raises(DataError, match=r"^data\[0\]: .*'label'"):
+        records_in_memory(data.remove_columns("label"), CLASSES, "data")
+    tags = datasets.Sequence(datasets.ClassLabel(names=["O", "B-PER"]))
+    features = datasets.Features({"tokens": datasets.Sequence(datasets.Value("string")), "tags": tags})
+    named = datasets.Dataset.from_dict({"tokens": [["Ana", "runs"]], "tags": [[1, 0]]}, features=features)
+    assert list(records_in_memory(named, TAGGING, "data")) == [(("Ana", "runs"), ("B-PER", "O"))]
 
 
 def test_classes_are_names_and_columns_have_the_names_of_fields(datasets: Any, tmp_path: Path) -> None:

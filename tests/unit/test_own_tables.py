@@ -250,6 +250,13 @@ COLUMNS: dict[str, dict[str, list[Any]]] = {
 }
 
 
+def test_two_columns_of_a_frame_with_one_name_are_refused() -> None:
+    """As `pandas.concat` makes them: which one is the label is not guessed."""
+    data = pandas.DataFrame([["a", "x", "y"], ["b", "y", "x"]], columns=["text", "label", "label"])
+    with pytest.raises(UsageError, match=r"the data frame has several columns 'label': rename or drop one"):
+        records_in_memory(data, CLASSIFICATION, "data")
+
+
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.parametrize("task", COLUMNS)
 def test_a_data_frame_is_its_columns(frame: Any, task: str) -> None:

@@ -1,4 +1,4 @@
-"""Data frames of pandas and polars as columns of plain values, without importing either."""
+"""Data frames of pandas and polars as columns of plain values, and data sets in memory; without importing a library."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -14,8 +14,22 @@ def is_frame(data: object) -> bool:
     return hasattr(data, "to_dict")
 
 
+def dataset_columns(data: Any) -> list[str] | None:
+    """Return the columns of a `datasets.Dataset`; None for other data, or where it does not know its columns."""
+    if not type(data).__module__.startswith("datasets.") or not hasattr(data, "select_columns"):
+        return None
+    return getattr(data, "column_names", None)
+
+
 def frame_columns(data: Any) -> dict[str, list[object]]:
-    """Return the columns of a data frame by name; a missing value is None."""
+    """Return the columns of a data frame by name; a missing value is None.
+
+    Raises:
+        UsageError: two columns have one name.
+    """
+    names = [str(name) for name in data.columns]
+    if twice := [name for number, name in enumerate(names) if name in names[:number]]:
+        raise UsageError(f"the data frame has several columns {twice[0]!r}: rename or drop one")
     return {str(name): series_values(data[name]) for name in data.columns}
 
 

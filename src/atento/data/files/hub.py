@@ -1,6 +1,6 @@
 """Data sets of the library `datasets`: a local folder, a .parquet file, or a name on the hub."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,14 @@ def _rows(data: Any, name: str, keys: list[str], converter: Converter) -> Iterat
             except ValueError as error:
                 yield DataError(f"{name}:{number}: {error}")
             number += 1
+
+
+def memory_rows(data: Any, names: Sequence[str]) -> tuple[Iterable[Any], Callable[[Any], object]]:
+    """Return the rows of a `datasets.Dataset`, with those of the columns that it has, and what names their classes."""
+    columns = data.column_names
+    chosen = [name for name in names if name in columns] or columns
+    named = {column: _namer((data.features or {}).get(column)) for column in chosen}
+    return data.select_columns(chosen).with_format(None), lambda row: {c: named[c](row[c]) for c in chosen}
 
 
 def _namer(feature: object) -> Callable[[Any], object]:

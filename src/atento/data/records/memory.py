@@ -6,7 +6,8 @@ from numbers import Real
 from typing import Any
 
 from atento.config.tables.task_spec import Field
-from atento.data.files.frames import frame_columns, is_frame
+from atento.data.files.frames import dataset_columns, frame_columns, is_frame
+from atento.data.files.hub import memory_rows
 from atento.data.records.values import Converter
 from atento.errors import DataError, UsageError, listed
 
@@ -45,8 +46,9 @@ def with_optional(data: MemoryRecords, fields: Sequence[Field]) -> tuple[MemoryR
     required = tuple(field for field in fields if not field.optional)
     if is_frame(data):
         data = _of_frame(data, fields)
-    if isinstance(data, Mapping):
-        return data, tuple(field for field in fields if not field.optional or field.name in data)
+    known = data if isinstance(data, Mapping) else dataset_columns(data)
+    if known is not None:
+        return data, tuple(field for field in fields if not field.optional or field.name in known)
     if len(required) == len(fields) or isinstance(data, str | bytes) or not isinstance(data, Iterable):
         return data, required
     if _columns(data, len(fields)):
@@ -79,7 +81,7 @@ def records_in(data: MemoryRecords, fields: Sequence[Field], name: str) -> Itera
     Args:
         data: an iterable of tuples, of texts (for one field) or of mappings with the fields as keys; or the columns
             as a tuple of lists or arrays, in the order of the fields, as a mapping from their names, or as a data frame
-            of pandas or polars with these names.
+            of pandas or polars with these names; or a `datasets.Dataset`, whose numbers of classes become names.
         fields: the fields of a record.
         name: name of the data in messages; a record is `name[index]`.
 
@@ -99,9 +101,13 @@ def records_in(data: MemoryRecords, fields: Sequence[Field], name: str) -> Itera
             counts = " and ".join(f"{len(side)} {_SIDES.get(column, column)}" for side, column in zip(sides, names))
             raise DataError(f"{name} has {counts}; the numbers must be equal")
         data = zip(*sides)
+    with_names = None
+    if dataset_columns(data) is not None:
+        data, with_names = memory_rows(data, names)
     for index, record in enumerate(data):
         try:
-            yield index, converter.objects(_named(record, names), names)
+            named = record if with_names is None else with_names(record)
+            yield index, converter.objects(_named(named, names), names)
         except ValueError as error:
             yield DataError(f"{name}[{index}]: {error}")
 
