@@ -135,6 +135,31 @@ def test_a_run_folder_goes_on_and_is_extended(server: ForkServer, place: Path, r
     assert "steps: 12" in server.run("config", "show", "../run", cwd=away).stdout
 
 
+def test_data_that_moved_are_the_same_data(server: ForkServer, place: Path, run: Path) -> None:
+    """Files may have other names and folders where their records are equal; other records are refused by the path."""
+    (place / "texts").mkdir()
+    for name in ("train", "valid"):
+        (place / f"{name}.tsv").rename(place / "texts" / f"my-{name}.tsv")
+    moved = ["data.train.0.file=texts/my-train.tsv", "data.valid.0.file=texts/my-valid.tsv", "--out", "run"]
+    done = server.run(*TINY[:-1], "training.steps=12", *moved, cwd=place)
+    assert done.status == 0 and "resuming run from step 8" in done.stderr
+    assert "already finished" in server.run("train", "run", "--threads", "1", cwd=place).stderr  # with the new paths
+    put("texts/my-train.tsv", "A.\tB.\nC.\tD.\n")(place)
+    done = server.run(*TINY[:-1], "training.steps=14", *moved, cwd=place)
+    assert done.status == 2 and "was trained on other data" in done.stderr
+    put("texts/other.tsv", "A.\tB.\nC.\tD.\n")(place)
+    moved[0] = "data.train.0.file=texts/other.tsv"
+    done = server.run(*TINY[:-1], "training.steps=14", *moved, cwd=place)
+    assert done.status == 2 and "data.train.0.file: texts/my-train.tsv -> texts/other.tsv" in done.stderr
+
+
+def test_a_converted_run_has_its_name_not_that_of_a_checkpoint(server: ForkServer, place: Path, run: Path) -> None:
+    done = server.run("convert", "run", "--to", "atento", "--out", "copy", cwd=place)
+    assert done.status == 0, done.stderr
+    assert json.loads((place / "copy" / "config.json").read_text())["name"] == "tiny"
+    assert "\n# tiny\n" in (place / "copy" / "README.md").read_text()
+
+
 def test_a_runs_own_recipe_makes_it_again_elsewhere(server: ForkServer, place: Path, run: Path) -> None:
     """The same data, the same losses bit for bit, and not a warning; the original recipe still goes on with the run."""
     again = place / "away" / "again"

@@ -19,7 +19,7 @@ from atento.released.sentence_transformers import sentence_folder
 def model_to_convert(
     model: str | Path, precision: str, *, allow_missing: bool = False, allow_unused: bool = False
 ) -> Iterator[Model]:
-    """The model on the CPU, under the name of its folder.
+    """The model on the CPU, under the name of its folder; a checkpoint keeps the name of its run.
 
     Args:
         model: a run, a model folder or a hub name.
@@ -31,7 +31,7 @@ def model_to_convert(
     if is_comet(model):
         raise CapabilityError(f"{model} is as COMET writes it, which is converted with `--to atento` alone")
     folder = find_model(model, older=True)
-    name = folder.name
+    name = folder.name if Path(model).exists() else Path(model).name  # a hub name is stored under its commit
     modules = sentence_folder(folder)
     parts = (folder,) if modules is None else (modules.network, *modules.dense)  # the folders that hold weights
     with tempfile.TemporaryDirectory(prefix="atento-") as temporary:
@@ -40,7 +40,8 @@ def model_to_convert(
         loaded = load(folder, device="cpu", precision=precision, allow_missing=allow_missing, allow_unused=allow_unused)
         if has_int8_weights(loaded.network):
             raise CapabilityError(f"{model} has weights of 8 bits already: convert the model that it was made from")
-        loaded.config["name"] = name
+        if folder.parent.name != "checkpoints":
+            loaded.config["name"] = name
         yield loaded
 
 

@@ -3,7 +3,7 @@
 import json
 import shutil
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from atento.config.reading.loading import LoadedRecipe, dump_recipe, load_recipe, recipe_difference
-from atento.config.recipe import Recipe
+from atento.config.recipe import Recipe, SourceConfig
 from atento.errors import UsageError, counted
 from atento.limits import read_plain_text
 from atento.precision import training_precision
@@ -162,6 +162,7 @@ def _difference(saved: dict[str, object], recipe: Recipe, data: Data, folder: Pa
         recipe = replace(recipe, init=replace(recipe.init, model=before.init.model))
     if recipe.embedding is None:  # that of the initial model, which a run of vectors stores
         recipe = replace(recipe, embedding=before.embedding)
+    recipe = _with_files_of(before, recipe, equal=saved["data"] == data.fingerprint)
     different = [line for line in recipe_difference(before, recipe) if not line.startswith(MAY_CHANGE)]
     if different:
         n_more = len(different) - _SHOWN
@@ -173,6 +174,32 @@ def _difference(saved: dict[str, object], recipe: Recipe, data: Data, folder: Pa
     if saved["data"] != data.fingerprint:
         return f"{folder} was trained on other data: the records have changed. Use --out or --force"
     return None
+
+
+def _with_files_of(before: Recipe, recipe: Recipe, *, equal: bool) -> Recipe:
+    """The recipe with another's paths of data, where the records are equal: files may be moved or renamed.
+
+    The fingerprint holds no test records: a test file is known by its place alone, and changes no weight.
+    """
+    if not equal:
+        return recipe
+    was, now = before.data, recipe.data
+    train, valid, test = (
+        _with_paths(*pair) for pair in ((was.train, now.train), (was.valid, now.valid), (was.test, now.test))
+    )
+    return replace(recipe, data=replace(now, train=train, valid=valid, test=test))
+
+
+def _with_paths(before: Sequence[SourceConfig], sources: Sequence[SourceConfig]) -> tuple[SourceConfig, ...]:
+    return tuple(map(_with_path, before, sources)) if len(before) == len(sources) else tuple(sources)
+
+
+def _with_path(before: SourceConfig, source: SourceConfig) -> SourceConfig:
+    """The source with the path of another, or, of two parallel files, its paths."""
+    if None not in (before.file, source.file):
+        return replace(source, file=before.file)
+    parallel = all(one.file is one.dataset is one.world is one.memory is None for one in (before, source))
+    return replace(source, source=before.source, target=before.target) if parallel else source
 
 
 def _moved(before: str | None, now: str | None) -> bool:
