@@ -292,6 +292,14 @@ def test_c16_older_weights_are_pointed_to_the_converter(bert: Path) -> None:
         atento.load(bert)
 
 
+@pytest.mark.parametrize(("file", "engine"), [("model.bin", "CTranslate2"), ("encoder_model.onnx", "ONNX Runtime")])
+def test_weights_of_an_engine_are_not_pointed_to_the_converter(bert: Path, file: str, engine: str) -> None:
+    """`atento convert` cannot read them, and told people to run itself again."""
+    (bert / SINGLE).rename(bert / file)
+    with pytest.raises(ModelError, match=rf"{file} is for {engine} and is not read back: give the model that it was"):
+        atento.load(bert)
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [

@@ -161,6 +161,7 @@ def table(folder: Path, name: str, content: str | bytes, source: int | str = 0, 
             r"a\.csv:2: the quote opened here is never closed \(the file ends at line 3",
         ),
         ("a.csv", 'a 5" pipe,A\n', (0, 1), r"a\.csv:1: a quote inside a field"),
+        ("a.csv", 'a;"b;c"\n', (0, 1), r"a quote inside a field; .*; `delimiter: .;.` in a recipe"),
         ("a.csv", '"a";b\n', (0, 1), r"a\.csv:1: ';' behind a quoted field; `delimiter: .;.`"),
         (
             "a.csv",

@@ -23,6 +23,7 @@ from atento.limits import open_plain, read_plain_text
 
 Chunk = bytes | Tensor
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
+_CTRANSLATE2 = "model.bin"  # its name for weights
 _HEADER_LIMIT = 16 << 20  # bytes; the format itself allows 100 MB
 _DIMENSIONS, _MOST = 16, 1 << 48  # of a tensor; of a number of its place and shape, so that no product is long
 _PIECE = 16 << 20  # bytes compared at once
@@ -156,10 +157,7 @@ class TensorFiles:
         elif file is not None:
             self.entries = _entries_of(file)
         else:
-            older = sorted(path.name for path in folder.glob("*.bin"))
-            command = f"`atento convert {model or folder} --to atento --out DIR`"
-            hint = f"; {older[0]} is an older format, which {command} reads" if older else ""
-            raise ModelError(f"{folder}: {single} is missing{hint}")
+            raise ModelError(f"{folder}: {single} is missing{_instead(folder, model or folder)}")
 
     def _read_index(self, path: Path) -> None:
         try:
@@ -290,6 +288,18 @@ def _weights_file(folder: Path, single: str) -> Path | None:
         names = ", ".join(path.name for path in variants)
         raise ModelError(f"{folder}: {single} is missing, and there are several variants of it: leave one of {names}")
     return variants[0] if variants else None
+
+
+def _instead(folder: Path, model: Path) -> str:
+    """What a folder without our weights has in their place, for messages: an older format, or an engine's own."""
+    older = sorted(path.name for path in folder.glob("*.bin") if path.name != _CTRANSLATE2)
+    if older:
+        return f"; {older[0]} is an older format, which `atento convert {model} --to atento --out DIR` reads"
+    engines = [(_CTRANSLATE2, "CTranslate2"), ("*.onnx", "ONNX Runtime")]
+    for pattern, engine in engines:
+        if found := sorted(path.name for path in folder.glob(pattern)):
+            return f"; {found[0]} is for {engine} and is not read back: give the model that it was made from"
+    return ""
 
 
 def is_finite(tensor: Tensor) -> bool:

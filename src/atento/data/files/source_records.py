@@ -250,7 +250,9 @@ def _csv_fields(record: str, delimiter: str) -> list[str] | str | None:
         if record[at] in ";\t,|" and record[at] != delimiter and record[at - 1] == '"':
             return f"{record[at]!r} behind a quoted field{_other(record[at])}"
         if record[at] != delimiter:
-            return 'a quote inside a field; such a field must be quoted whole and its own quotes doubled ("")'
+            before = record[at - 1]  # a field that another sign begins is quoted whole
+            other = _other(before) if before in ";\t,|" else ""
+            return f'a quote inside a field; such a field must be quoted whole and its own quotes doubled (""){other}'
         at += 1
 
 
