@@ -19,8 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from atento.errors import CheckpointError
-from atento.storage.checkpoint import clean, load_checkpoint, newest, save_checkpoint
-from atento.storage.retention import retain
+from atento.storage.checkpoint import clean, load_checkpoint, newest, retain, save_checkpoint
 from conftest import in_small_process
 
 pytestmark = pytest.mark.integration
@@ -193,7 +192,7 @@ CALLS = ["?mkdir,?mkdirat", "flock", "write", "fsync", "?rename,?renameat,?renam
 SAVER = """
 import pathlib, sys, torch
 from atento.storage.checkpoint import save_checkpoint
-from atento.storage.retention import retain
+from atento.storage.checkpoint import retain
 tensors = {"w": torch.full((50,), 2.0), "b": torch.full((3,), 2.0, dtype=torch.float64)}
 folder = pathlib.Path(sys.argv[1])
 for again in range(2):

@@ -7,8 +7,8 @@ import pytest
 
 from atento.config.recipe import SourceConfig
 from atento.data.corpus.fetch import CATALOGUES, fetch_catalogues, fetch_libreoffice
-from atento.data.records.overlap import overlap
 from atento.data.records.reader import SOURCE_AND_TARGET, read_records
+from atento.data.records.splits import overlap
 from atento.errors import AtentoError, DataError
 
 pytestmark = pytest.mark.integration

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import atento
-from atento.data.records.folds import fold_of
+from atento.data.records.splits import fold_of
 from atento.errors import DataError, UsageError
 from atento.runs.cross_validation import cross_validate
 from atento.tasks.verb_table import VERBS

@@ -21,8 +21,8 @@ from atento.model import Model
 from atento.tasks.filling import fill_each
 from atento.text.specials import SpecialTokens
 from atento.text.tokenizer import Tokenizer
+from atento_serve.engine.requests import Waiting
 from atento_serve.engine.verbs import values_of, verbs_of
-from atento_serve.engine.waiting import Waiting
 from atento_serve.engine.writing import Writers
 from atento_serve.jobs import Failed, Job, Result
 from http_service import CHAT, LABELS, TAGS, served

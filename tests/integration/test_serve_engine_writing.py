@@ -13,7 +13,7 @@ from atento.config.sections.recurrent import RecurrentConfig
 from atento.inference.fast import FastStepFunction
 from atento.model import Model
 from atento.text.tokenizer import Tokenizer
-from atento_serve.engine.waiting import Waiting
+from atento_serve.engine.requests import Waiting
 from atento_serve.engine.writing import MOST_ROWS, Writers
 from atento_serve.jobs import Job, Piece, Result, Usage
 from serving import TEXTS, Sent, alone, random_job, small_model, small_tokenizer, wrong

@@ -14,8 +14,8 @@ import pytest
 
 import atento
 from atento.model import Model
+from atento.text.documents.document_sentences import Passages, joined
 from atento.text.documents.html_text import parts_of
-from atento.text.passages import Passages, joined
 from http_service import SOURCES, Served, served, until
 
 FIRST, SECOND = "I love the big dog.", "The cat sees a small house."

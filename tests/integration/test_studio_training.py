@@ -23,7 +23,7 @@ from atento_serve.command import _models, _shown
 from atento_serve.http.clients import Clients
 from atento_serve.http.errors import ServiceError
 from atento_serve.settings import Limits
-from atento_serve.studio import run_stream
+from atento_serve.studio import studio_routes
 from atento_serve.studio.run_curves import MOST_POINTS, Mark, RunCurves, thinned
 from atento_serve.studio.run_folders import found_runs
 from atento_serve.studio.run_process import Follower, FollowFields
@@ -281,8 +281,8 @@ def test_hostile_journals_are_read_as_far_as_they_go(tmp_path: Path) -> None:
 
 
 def test_the_stream_beats_tells_an_error_once_and_ends_with_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_stream, "PAUSE", 0.01)
-    monkeypatch.setattr(run_stream, "PING_SECONDS", 0.03)
+    monkeypatch.setattr(studio_routes, "PAUSE", 0.01)
+    monkeypatch.setattr(studio_routes, "PING_SECONDS", 0.03)
     asked: list[Any] = []
 
     async def call(function: str, fields: Any) -> tuple[Any, bytes]:
@@ -299,7 +299,7 @@ def test_the_stream_beats_tells_an_error_once_and_ends_with_the_service(monkeypa
     request = Request(scope | {"atento": {"notes": {}}})
 
     async def read() -> list[str]:
-        answer, found = run_stream.run_events(request, service, SimpleNamespace(call=call)), list[str]()  # type: ignore[arg-type]
+        answer, found = studio_routes.run_events(request, service, SimpleNamespace(call=call)), list[str]()  # type: ignore[arg-type]
         async for part in answer.body_iterator:
             found.append(str(part))
             service.stopping = part == ": ping\n\n"

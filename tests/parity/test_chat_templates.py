@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from atento.text.placed import PlacedSpecials
 from atento.text.tokenizer import Tokenizer
+from atento_serve.chat.conversations import PlacedSpecials
 from atento_serve.chat.folder import template_of
 from atento_serve.chat.rendering import Renderer
 from chat_folders import SPECIALS, conversations, variables, write_folder

@@ -26,8 +26,8 @@ from atento.metrics.label_names import class_name
 from atento.metrics.rouge import TOKENIZERS
 from atento.nfc import nfc
 from atento.text import Tokenizer, train_tokenizer
+from atento.text.documents.document_sentences import Passages, joined
 from atento.text.documents.html_text import parts_of
-from atento.text.passages import Passages, joined
 from atento.text.sentences import split_sentences
 from atento.text.words import word_spans
 from atento_serve.api.decoding import stop_strings

@@ -17,11 +17,11 @@ from atento.decoding import MBR, Beam, Greedy, Sample, generate
 from atento.errors import CapabilityError
 from atento.inference import packed_linear
 from atento.inference.choose import step_function
+from atento.inference.encoder_reading import SourceReader
 from atento.inference.fast import FastStepFunction, why_not_fast
 from atento.inference.fast_state import ROOM
 from atento.inference.packed_linear import ConvertedLinear, Int8Linear, OneDnnLinear, PlainLinear, pack
 from atento.inference.plain import PlainStepFunction
-from atento.inference.sources import SourceReader
 from atento.networks import build_network
 from atento.precision import best_precision
 

@@ -13,7 +13,7 @@ from atento_lab.notes import note_pages, table
 from atento_lab.notes.command import register
 from atento_lab.notes.errata import ERRATA
 from atento_lab.notes.finding import Answer, Finding, Row, compare
-from atento_lab.notes.five_notes import five_notes
+from atento_lab.notes.note_pages import five_notes
 from atento_lab.notes.table import ROWS, rows_named
 from atento_lab.notes.wording import ENGLISH, wording
 

@@ -14,7 +14,7 @@ from atento_lab.notes.checks import attention, examples
 from atento_lab.notes.checks.figures import all_to_all
 from atento_lab.notes.errata import ERRATA
 from atento_lab.notes.finding import flat, one_line
-from atento_lab.notes.five_notes import five_notes
+from atento_lab.notes.note_pages import five_notes
 from atento_lab.notes.page import _HEAD, SECTIONS
 from atento_lab.notes.table import ROWS, Result
 from atento_lab.notes.wording import CREDIT, ENGLISH, wording

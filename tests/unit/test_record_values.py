@@ -12,9 +12,8 @@ import pytest
 from atento.config.recipe import SourceConfig
 from atento.config.tables.task_spec import Field
 from atento.data.records.held_out import held_out
-from atento.data.records.overlap import overlap
 from atento.data.records.reader import Records, read_records, records_in_memory
-from atento.data.records.splits import joined
+from atento.data.records.splits import joined, overlap
 from atento.data.records.values import Span
 from atento.errors import DataError, RecipeError, UsageError
 

@@ -28,8 +28,7 @@ from hypothesis.stateful import (
 from atento.errors import UsageError
 from atento.storage import checkpoint
 from atento.storage.catalogue import CheckpointFolder, discard, list_checkpoints
-from atento.storage.checkpoint import best, clean, newest, save_checkpoint
-from atento.storage.retention import retain
+from atento.storage.checkpoint import best, clean, newest, retain, save_checkpoint
 
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # fsync costs nothing there
 LARGE = st.sampled_from([9_999, 10_000, 99_999_999, 100_000_000, 2_000_000_000])

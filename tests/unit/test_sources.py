@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from atento.config.recipe import SourceConfig
 from atento.data.files.source_records import header_notes
-from atento.data.records.overlap import overlap
 from atento.data.records.reader import SOURCE_AND_TARGET, Records, read_records
+from atento.data.records.splits import overlap
 from atento.errors import DataError, RecipeError
 
 EN = ["The cat sleeps.", "He jumps high.", "Good morning."]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from atento.config.recipe import SourceConfig
-from atento.data.records.overlap import overlap
 from atento.data.records.reader import TEXT, read_records
+from atento.data.records.splits import overlap
 from atento.errors import DataError
 from atento_world import write
 

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from atento.errors import UsageError
 from atento_world import SPLITS, Pair, lexicon, notes_sentences, write
-from atento_world.patterns import HELD_OUT, PATTERNS
 from atento_world.sentence import held_out
-from atento_world.splits import collect
+from atento_world.splits import HELD_OUT, PATTERNS, collect
 
 NOUN = {form: noun for noun in lexicon.NOUNS for form in (noun.english, noun.english_plural)}
 ADJECTIVE = {adjective.english: adjective for adjective in lexicon.ADJECTIVES}

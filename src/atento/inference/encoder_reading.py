@@ -5,6 +5,9 @@ padding. Rows of equal length attend together, so that attention needs no paddin
 the others. In bfloat16, a few tokens of other lengths join them, padded, where that costs less than another call.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
@@ -28,7 +31,8 @@ from atento.inference.packed_linear import (
     pack,
     with_round_number,
 )
-from atento.inference.packed_modules import PackedModule
+from atento.inference.packed_modules import PackedModule, pack_modules
+from atento.inference.plain import moved_to_front, padded
 from atento.inference.unpadded_rows import CALL, Rows, Unpadded, groups_of
 from atento.networks.frozen import current
 from atento.networks.int8_projection import Int8Projection, has_int8_weights, linear_maps
@@ -37,6 +41,7 @@ from atento.networks.layers import TokenEmbedding
 from atento.networks.output import Output
 from atento.networks.stack.block import Block
 from atento.networks.stack.encoder import Encoder
+from atento.networks.stack.encoder_decoder import EncoderDecoder
 from atento.networks.stack.stack import MaskArgument, Stack
 from atento.precision import best_precision, cpu_features
 
@@ -336,3 +341,47 @@ def _packed(
     if precision == "int8":
         return RowInt8Linear(linear.weight, linear.bias, activation=activation, dtype=dtype)
     return pack(linear.weight, linear.bias, precision, activation=activation)
+
+
+class SourceReader:
+    """The encoder of an encoder-decoder on packed products.
+
+    Args:
+        network: a copy, whose encoder is packed.
+        precision: of the products.
+    """
+
+    def __init__(self, network: EncoderDecoder, precision: Precision) -> None:
+        self.device, dtype = network.embedding.weight.device, network.embedding.weight.dtype
+        self._network, self._packed = network, None
+        if self.device.type == "cpu" and why_not_packed(network.encoder) is None:
+            pack_stack(network.encoder, precision, dtype)
+            self._packed = PackedStack(network.encoder, network.config.norm == "pre", precision, dtype)
+        else:
+            pack_modules(network, precision)
+
+    def encoded(self, ids: Tensor, token_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """ids (B,S) -> encoded (B,S,D) and the mask of real tokens (B,S), both with padding behind the tokens."""
+        ids, token_mask = moved_to_front(ids, token_mask)
+        if self._packed is None:
+            return self._network.encode(ids, source_token_mask=token_mask), token_mask
+        real = torch.ones_like(ids, dtype=torch.bool) if token_mask is None else token_mask
+        tokens = Unpadded(real)
+        return tokens.pad(self._read(tokens.take(ids), tokens.positions, tokens.lengths)), token_mask
+
+    def rows(self, sources: Sequence[Sequence[int]]) -> Tensor:
+        """Some sources, the longest first -> encoded (N,D), one source under the other."""
+        lengths = torch.tensor([len(source) for source in sources], device=self.device)
+        if self._packed is None:
+            ids, real = padded([list(source) for source in sources], self._network.config.pad_id, self.device)
+            encoded: Tensor = self._network.encode(ids, source_token_mask=real)
+            return encoded[real]
+        ids = torch.tensor([[token for source in sources for token in source]], device=self.device)
+        positions = torch.cat([torch.arange(len(source), device=self.device) for source in sources]).unsqueeze(0)
+        return self._read(ids, positions, lengths)
+
+    def _read(self, ids: Tensor, positions: Tensor, lengths: Tensor) -> Tensor:
+        """ids and positions (1,N) of rows of those lengths (B,) -> (N,D)."""
+        assert self._packed is not None
+        x = self._network.source_inputs(self._network.embedding(ids), position_ids=positions)
+        return self._packed(x.squeeze(0), lengths)

@@ -23,8 +23,8 @@ from atento.attention.positions import Rotation
 from atento.attention.relative import Shaw
 from atento.attention.relative_terms import ProjectedScheme, QueryKeyPositions
 from atento.errors import CapabilityError
-from atento.inference.fast_layer import FastLayer
-from atento.inference.fast_state import ROOM, Cache, FastState
+from atento.inference.encoder_reading import SourceReader
+from atento.inference.fast_state import ROOM, Cache, FastLayer, FastState
 from atento.inference.joined_states import joined
 from atento.inference.packed_linear import Precision, pack, with_round_number
 from atento.inference.packed_modules import copy_sharing_weights, pack_decoder, pack_modules
@@ -36,7 +36,6 @@ from atento.inference.plain import (
     at_least_float32,
     last_tokens,
 )
-from atento.inference.sources import SourceReader
 from atento.inference.uneven_rows import FastRows
 from atento.networks.stack.block import BlockState
 from atento.networks.stack.decoder import Decoder

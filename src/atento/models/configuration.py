@@ -1,14 +1,13 @@
-"""The `config.json` of a model folder in our layout: read, and its parts checked (network, decoding, embedding)."""
+"""The `config.json` of a model folder in our layout: read, and its parts checked (network, decoding, answers)."""
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from atento.config.reading.schema import Reader, as_node
-from atento.config.sections.answering import AnsweringConfig
 from atento.config.sections.confidence import ConfidenceConfig
 from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.embedding import EmbeddingConfig
@@ -19,6 +18,25 @@ from atento.config.tables.tasks import TASKS
 from atento.errors import CheckpointError, ModelError, RecipeError
 from atento.limits import read_plain_text
 from atento.storage.manifest import CONFIDENCE
+
+
+@dataclass(frozen=True)
+class AnsweringConfig:
+    """How contexts are cut into windows, and what answers are."""
+
+    stride: int = 128
+    """Tokens that neighbouring windows share."""
+    max_answer: int = 30
+    """Maximum tokens of an answer."""
+    unanswerable: bool = True
+    """Whether a question may have no answer."""
+
+    def __post_init__(self) -> None:
+        if self.stride < 0:
+            raise RecipeError(f"`answering.stride` must not be negative: got {self.stride}")
+        if self.max_answer < 1:
+            raise RecipeError(f"`answering.max_answer` must be at least 1: got {self.max_answer}")
+
 
 T = TypeVar("T")
 CONFIG = "config.json"

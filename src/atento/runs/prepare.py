@@ -21,12 +21,10 @@ from atento.data.batches.special_tokens import begin_of, template_for
 from atento.data.files.source_files import source_files
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation, Teach
-from atento.data.records.folds import by_group, fold_of
 from atento.data.records.held_out import held_out, held_out_lines
 from atento.data.records.memory import MemoryRecords, argument_name
-from atento.data.records.overlap import overlap
 from atento.data.records.reader import Records, read_records
-from atento.data.records.splits import Split, joined, subset
+from atento.data.records.splits import Split, by_group, fold_of, joined, overlap, subset
 from atento.errors import DataError, RecipeError, UsageError, counted
 from atento.models.initial_model import initial_model
 from atento.released import FAMILIES

@@ -14,8 +14,7 @@ from atento.data.records.splits import Split
 from atento.errors import CapabilityError, UsageError
 from atento.networks.interface import Network
 from atento.tasks.call_options import refuse_options
-from atento.tasks.required_head import head_of
-from atento.tasks.task_model import TaskModel, tokenizer_of
+from atento.tasks.task_model import TaskModel, head_of, tokenizer_of
 from atento.tasks.text_outputs import TextOptions, text_outputs, texts_of_model
 from atento.text.tokenizer import Tokenizer
 

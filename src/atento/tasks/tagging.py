@@ -28,9 +28,8 @@ from atento.networks.interface import Network, token_mask_of
 from atento.tasks.call_options import refuse_options
 from atento.tasks.grouping import by_length
 from atento.tasks.length_warnings import most_read
-from atento.tasks.required_head import head_of
 from atento.tasks.tag_sequences import Transitions, best_sequence, scheme_of_labels, transitions
-from atento.tasks.task_model import TaskModel, tokenizer_of
+from atento.tasks.task_model import TaskModel, head_of, tokenizer_of
 from atento.tasks.verb_calls import Texts, check_texts, listed
 from atento.text.tokenizer import Tokenizer
 from atento.text.words import word_spans

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from atento.config.sections.confidence import ConfidenceConfig
 from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.long_texts import LongTextConfig
-from atento.errors import TokenizerError, UsageError
+from atento.config.tables.head_kinds import HeadConfig
+from atento.config.tables.tasks import task_of_head
+from atento.errors import CapabilityError, TokenizerError, UsageError
 from atento.inference.choose import NetworkStepFunction, captured, step_function
 from atento.models.configuration import confidence_config, decoding_config, long_text_config
 from atento.models.word_models import WordModel
@@ -92,3 +94,18 @@ def tokenizer_of(model: TaskModel) -> Tokenizer:
     if model.tokenizer is None:
         raise TokenizerError(f"{model.path}: the model has no tokenizer files, so it cannot read text")
     return model.tokenizer
+
+
+def head_of(model: TaskModel, kind: str) -> HeadConfig:
+    """The model's head of that kind.
+
+    Raises:
+        CapabilityError: it has none; says what the model was trained for, and how to give it one.
+    """
+    head = next((head for head in model.network.config.heads if head.kind == kind), None)
+    if head is None:
+        raise CapabilityError(
+            f"this model was trained for {model.config.get('task')} and has no {kind} head: fine-tune it by a recipe "
+            f"with `task: {task_of_head(kind)}` and `init: {model.requested}`"
+        )
+    return head

@@ -11,8 +11,7 @@ import torch
 
 from atento.config.tables.renamed_keys import VERSION
 from atento.errors import TokenizerError, UsageError, counted
-from atento.storage.checkpoint import load_checkpoint, save_checkpoint
-from atento.storage.retention import retain
+from atento.storage.checkpoint import load_checkpoint, retain, save_checkpoint
 from atento.storage.shards import save_shards
 from atento.storage.writer import snapshot
 from atento.training.optimizer import LossScale

@@ -1,17 +1,64 @@
 """The report of the notes: a self-contained page a note, with every figure, and an index; no scripts, no links out."""
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from html import escape
+from importlib.resources import files
 from pathlib import Path
 
 from atento.storage.whole_file import write_output
 from atento.version import __version__
 from atento_lab.notes.errata import ERRATA, errata_of
 from atento_lab.notes.finding import Finding, Row, flat, grid, one_line, plain
-from atento_lab.notes.five_notes import Note, five_notes
 from atento_lab.notes.table import Result, run
 from atento_lab.notes.wording import CREDIT, Wording
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """A part of a note, titled in our own words."""
+
+    title: str
+    rows: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Note:
+    """A lecture note.
+
+    Args:
+        number: from 1, in the order of the book.
+        name: of its page.
+        title: what it is about.
+        errors: numbers of its errors in `atento_lab.notes.errata`.
+        chapters: its parts; a row stands once in a note, and may stand in several notes.
+    """
+
+    number: int
+    name: str
+    title: str
+    errors: tuple[int, ...]
+    chapters: tuple[Chapter, ...]
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The rows of all chapters, in their order."""
+        return tuple(row for chapter in self.chapters for row in chapter.rows)
+
+
+@cache
+def five_notes() -> tuple[Note, ...]:
+    """Return the notes, in the order of the book."""
+    notes = []
+    text = files("atento_lab.notes").joinpath("five_notes.json").read_text(encoding="utf-8")
+    for number, note in enumerate(json.loads(text), start=1):
+        chapters = tuple(Chapter(title, tuple(rows.split())) for title, rows in note["chapters"].items())
+        notes.append(Note(number, note["name"], note["title"], tuple(note["errors"]), chapters))
+    return tuple(notes)
+
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b2430; --soft: #4c5a6b; --paper: #ffffff; --line: #c3ccd6; --shade: #f1f4f8;

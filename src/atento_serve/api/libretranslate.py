@@ -11,10 +11,10 @@ from starlette.responses import JSONResponse, Response
 
 from atento.config.tables.tasks import verb_of
 from atento.errors import DataError
+from atento.text.documents.document_sentences import Passages, Piece, joined
 from atento.text.glossary import Glossary, glossary_of_rows
 from atento.text.keeping import Asking, Output, Outputs, Translate, keeping
 from atento.text.kept_spans import Link
-from atento.text.passages import Passages, Piece, joined
 from atento_serve.api.detection import Detected, detect
 from atento_serve.api.language_codes import NAMES, code_of, pair_in
 from atento_serve.http.body import FORMS, content_type, read_object

@@ -12,15 +12,60 @@ import resource
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from jinja2 import Template, TemplateError
+from jinja2 import Template, TemplateError, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from atento_serve.chat.environment import RaisedByTemplate, chat_environment
 from atento_serve.chat.stand_ins import StandIns
+
+
+class RaisedByTemplate(TemplateError):
+    """The template called `raise_exception`."""
+
+
+class _Generation(Extension):
+    """`{% generation %}` ... `{% endgeneration %}`: what the assistant wrote; it is rendered as it stands."""
+
+    tags = {"generation"}  # noqa: RUF012 (declared by Jinja as of the instance)
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.CallBlock(self.call_method("_contents"), [], [], body).set_lineno(line)
+
+    def _contents(self, caller: Callable[[], str]) -> str:
+        return caller()
+
+
+def _raise_exception(message: object) -> None:
+    raise RaisedByTemplate(str(message))
+
+
+def _tojson(
+    value: object, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
+) -> str:
+    """JSON without escapes for HTML, which the filter of Jinja adds."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def chat_environment(now: Callable[[], datetime]) -> ImmutableSandboxedEnvironment:
+    """The environment of chat templates; `now` gives the time of `strftime_now`."""
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+    )
+    environment.filters["tojson"] = _tojson
+    environment.globals |= {
+        "raise_exception": _raise_exception,
+        "strftime_now": lambda form: now().strftime(str(form)),
+    }
+    return environment
+
 
 SECONDS = 2.0  # of the processor, for one conversation
 MEMORY = 512 << 20  # bytes of the process

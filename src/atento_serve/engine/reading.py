@@ -8,8 +8,8 @@ from itertools import takewhile
 
 from atento.model import Model
 from atento_serve.engine.outbox import Outbox
+from atento_serve.engine.requests import Waiting
 from atento_serve.engine.verbs import values_of
-from atento_serve.engine.waiting import Waiting
 from atento_serve.jobs import Result, Usage
 
 

@@ -1,7 +1,10 @@
-"""What a job asks of decoding: its options checked, its items as requests of a search, how many outputs they take."""
+"""A job that waits in a worker; its options checked, its items as requests of a search, how many outputs they take."""
 
 import json
+import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 from atento.config.sections.decoding import NGRAMS, UTILITIES
 from atento.config.tables.tasks import task_with
@@ -109,3 +112,23 @@ def _check_draft(options: dict[str, object], model: Model) -> None:
     for name in listed(options.get("draft", ())):
         if name != NGRAMS and name not in model.decoding.draft:
             raise UsageError(f"`draft` must be {NGRAMS}: got {str(name)[:60]!r}, and a request loads no model")
+
+
+@dataclass
+class Waiting:
+    """A job with its items, which are within the limits of length, and the number of their tokens."""
+
+    job: Job
+    items: list[Any]
+    tokens: int
+    arrived: float = field(default_factory=time.monotonic)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Jobs with the same key can share a batch."""
+        return self.job.verb, json.dumps(self.job.options, sort_keys=True)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether its deadline has passed."""
+        return time.monotonic() > self.job.deadline

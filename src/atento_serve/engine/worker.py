@@ -7,10 +7,12 @@ process still works. Standard output has the answers. No line of the log has a u
 import os
 import signal
 import sys
+import threading
 import time
 import warnings
+from collections import deque
 from dataclasses import asdict
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
@@ -23,14 +25,38 @@ from atento.model import Model, load
 from atento.start_up import without_collections
 from atento.training.allocator import keep_kernels, return_freed_memory
 from atento_serve.chat.conversations import Conversations, prompts
-from atento_serve.engine.inbox import Inbox
 from atento_serve.engine.messages import decoded
 from atento_serve.engine.outbox import Outbox
 from atento_serve.engine.reading import batch_of, read_batch
+from atento_serve.engine.requests import Waiting
 from atento_serve.engine.verbs import check_verb, describe, fitted, seed_decoding
-from atento_serve.engine.waiting import Waiting
 from atento_serve.engine.writing import Writers
 from atento_serve.jobs import Failed, Job
+
+
+class Inbox:
+    """The messages that have arrived on a stream; the process ends when the stream does."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream, self._messages, self._arrived = stream, deque[dict[str, Any]](), threading.Event()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def take(self, seconds: float | None) -> list[dict[str, Any]]:
+        """The messages since the last call; if there are none, wait for one so many seconds (None: without end)."""
+        if not self._messages and (seconds is None or seconds > 0):
+            self._arrived.wait(seconds)
+        self._arrived.clear()
+        taken = []
+        while self._messages:
+            taken.append(self._messages.popleft())
+        return taken
+
+    def _read(self) -> None:
+        while line := self._stream.readline():
+            self._messages.append(decoded(line))
+            self._arrived.set()
+        os._exit(0)  # the server has ended, or has closed this worker
+
 
 _KERNELS = 512  # that oneDNN keeps, some 0.5 MiB each; with 1,024 a service is no faster
 

@@ -26,6 +26,7 @@ from atento.text.tokenizer import Tokenizer
 from atento_serve.engine.log_probs import Top, entries, lead_of, most_probable_beside, texts_of_tokens
 from atento_serve.engine.outbox import Outbox
 from atento_serve.engine.requests import (
+    Waiting,
     beam_of,
     fits_lane,
     is_one_output,
@@ -35,7 +36,6 @@ from atento_serve.engine.requests import (
     writings_of,
 )
 from atento_serve.engine.searches import PART, Searches, shared_steps
-from atento_serve.engine.waiting import Waiting
 from atento_serve.jobs import Job, Piece, Result, Usage, WrittenOutput
 
 P = TypeVar("P")

@@ -1,23 +1,69 @@
-"""The routes of Studio, all below `/studio`: the files of the page, and what its screens ask."""
+"""The routes of Studio, all below `/studio`: files of the page, what its screens ask, runs as server-sent events."""
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 from fastapi import FastAPI
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 
 from atento.inspection.figures.svg import DARK_RAMP, LIGHT_RAMP
 from atento.version import __version__
 from atento_serve.http.body import read_object
 from atento_serve.http.errors import ServiceError
-from atento_serve.http.request_jobs import unless_gone
+from atento_serve.http.request_jobs import PING_SECONDS, unless_gone
 from atento_serve.http.service import Service, note
 from atento_serve.studio.run_folders import found_runs
-from atento_serve.studio.run_stream import run_events
 from atento_serve.studio.static_files import static_files
-from atento_serve.studio.studio_process import Studio
+from atento_serve.studio.studio_process import Studio, StudioProcess
+
+PAUSE = 1.0
+"""Seconds between two looks at the runs."""
+
+
+def run_events(request: Request, service: Service, process: StudioProcess) -> StreamingResponse:
+    """The events of the runs that a request names (`?run=a&run=b`), until its client or the service goes.
+
+    The id of an event says how far each of these runs was sent; a client that was cut off sends the last one as
+    `Last-Event-ID`, also to a service that was started anew. What is new of the runs passes here as it comes.
+
+    Raises:
+        ServiceError: 401, 503. What fails later is an event with `error`.
+    """
+    key = service.clients.authenticate(request)
+    service.check_open()
+    runs = request.query_params.getlist("run")
+    # an id has the marks in the order of the runs
+    marks = dict(zip(runs, request.headers.get("last-event-id", "").split(","), strict=False))
+
+    async def lines() -> AsyncIterator[str]:
+        before: dict[str, object] = {}
+        quiet = 0.0
+        with service.clients.share(request, key):
+            while not service.stopping:
+                fields = {"runs": runs, "marks": [marks.get(run, "") for run in runs]}
+                try:
+                    told, changes = await process.call("follow", fields)
+                except ServiceError as error:
+                    told, changes = before | {"error": error.message}, b""  # the page keeps what it has
+                marks.update(told.pop("marks", {}))  # how far each was sent
+                news = {name: value for name, value in told.items() if value != before.get(name)}
+                before, quiet = told, quiet + PAUSE
+                if news or changes:
+                    quiet = 0.0
+                    # without the braces of the object
+                    parts = [json.dumps(news)[1:-1], *([f'"changes": {changes.decode("ascii")}'] if changes else [])]
+                    data = ", ".join(part for part in parts if part)
+                    yield f"id: {','.join(marks.get(run, '') for run in runs)}\ndata: {{{data}}}\n\n"
+                elif quiet >= PING_SECONDS:
+                    quiet = 0.0
+                    yield ": ping\n\n"
+                await asyncio.sleep(PAUSE)
+
+    note(request, verb="runs")
+    return StreamingResponse(lines(), media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+
 
 ABOUT = "X-Atento-About"
 """The field of an answer of bytes that has, as JSON, what stands beside them."""

@@ -19,8 +19,7 @@ def measured(loaded: "LoadedRecipe", *, tokens: bool) -> list[dict[str, object]]
     from atento.config.tables.tasks import TASKS
     from atento.data.corpus import corpus_statistics
     from atento.data.records.held_out import held_out
-    from atento.data.records.overlap import overlap
-    from atento.data.records.splits import joined
+    from atento.data.records.splits import joined, overlap
     from atento.errors import RecipeError
     from atento.runs.prepare import labels_by_record, read_sources
     from atento.runs.token_data import is_stored

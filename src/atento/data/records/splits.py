@@ -1,6 +1,7 @@
-"""The splits of a recipe: the records of all their sources, joined, and parts of them."""
+"""The splits of a recipe: the records of their sources joined, parts of them, folds, and records that are in two."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import islice
@@ -8,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from atento.data.batches.shuffle import permutation
 from atento.data.records.reader import Origins, Records, fingerprint
 from atento.data.records.values import as_text, characters_of
 from atento.data.store.token_store import TokenStore
-from atento.errors import DataError
+from atento.errors import DataError, counted
 
 
 @dataclass(frozen=True)
@@ -115,3 +117,66 @@ def subset(split: Split, rows: Sequence[int]) -> Split:
     counts = np.diff(np.searchsorted(np.asarray(rows, dtype=np.int64), ends)).tolist()
     sources = tuple((name, count) for (name, _), count in zip(split.sources, counts))
     return split.taken(rows, sources)
+
+
+_KEY = 3
+
+
+def fold_of(
+    columns: Mapping[str, list[object]], folds: int, fold: int, seed: int, label: str | None
+) -> tuple[list[int], list[int]]:
+    """Return the numbers of the records that a fold trains on and of those that it is tested on, both rising.
+
+    The records are shuffled by the seed and dealt to the folds in turn. With a label they are dealt label by label
+    (stratified), so that each label has as many records in one fold as in another, or one more.
+
+    Args:
+        columns: values by name, of equal length.
+        folds: number of folds.
+        fold: number of this fold, from 1.
+        seed: of the shuffle.
+        label: name of the column to stratify by; None: there is none.
+
+    Raises:
+        DataError: a label, or the data, has fewer records than there are folds.
+    """
+    count = len(next(iter(columns.values())))
+    labels: Sequence[object] = [""] * count if label is None else columns[label]
+    for name, number in sorted(Counter(labels).items()):
+        if number < folds:
+            subject = "the training data" if label is None else f"label {name!r}"
+            raise DataError(f"{subject} has {counted(number, 'example')}, fewer than the {folds} folds")
+    # the sort is stable: the records of a label stay shuffled
+    shuffled = sorted(permutation(count, seed, _KEY).tolist(), key=lambda row: str(labels[row]))
+    tested = set(shuffled[fold - 1 :: folds])  # from label to label without a break, so that folds are of one size
+    return [row for row in range(count) if row not in tested], sorted(tested)
+
+
+Divided = tuple[list[int], list[int]]
+
+
+def by_group(
+    columns: Mapping[str, list[object]], group: str | None, divide: Callable[[Mapping[str, list[object]]], Divided]
+) -> Divided:
+    """Return two parts of the records as `divide` makes them, so that equal values of a column are in one part.
+
+    Args:
+        columns: values by name, of equal length.
+        group: name of that column, whose different values are divided; None: records are.
+        divide: the numbers of records of each part.
+    """
+    if group is None:
+        return divide(columns)
+    values = list(dict.fromkeys(columns[group]))
+    first, second = ({values[row] for row in rows} for rows in divide({group: values}))
+    rows = list(enumerate(columns[group]))
+    return [row for row, value in rows if value in first], [row for row, value in rows if value in second]
+
+
+def overlap(train: Iterable[Records], valid: Records) -> int:
+    """Count the validation records that are also in the training data, with all fields equal."""
+    validation_records = set(valid)
+    repeated: set[tuple[object, ...]] = set()
+    for records in train:
+        repeated |= validation_records.intersection(records)
+    return sum(record in repeated for record in valid) if repeated else 0

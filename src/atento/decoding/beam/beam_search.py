@@ -11,8 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from atento.decoding.beam.beam_trace import record_step
-from atento.decoding.beam.candidates import Candidates, DiverseGroups, HighestScores, Proposer, first_live
+from atento.decoding.beam.candidates import Candidates, DiverseGroups, HighestScores, Proposer, first_live, record_step
 from atento.decoding.beam.groups import BeamRequest, Finished, Group, Step, certain_beginning, outputs_of
 from atento.decoding.beam.required import RequiredWords
 from atento.decoding.choosing import apply_rules, next_log_probs

@@ -1,13 +1,16 @@
-"""Blocks compiled with `torch.compile`, for training: one compiled function for all blocks and lengths."""
+"""Blocks in training: compiled with `torch.compile`, or computed again in the backward pass (checkpointing)."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from atento.attention.dropout import Randomness
 from atento.attention.lowering import LoweredMask
+from atento.attention.observe import unobserved
 
 _VARIANTS = 64  # of the compiled function: with and without padding, short and long rows, each kind of block
 
@@ -44,3 +47,28 @@ def _compiled() -> Callable[..., Tensor]:
 def _run(block: nn.Module, x: Tensor, **arguments: object) -> Tensor:
     out: Tensor = block(x, **arguments)
     return out
+
+
+def recomputed(run: Callable[..., Tensor], x: Tensor, random: Randomness | None) -> Tensor:
+    """Return run(x, random=random), whose activations are computed again in the backward pass (Chen et al. 2016).
+
+    Dropout is a function of counters, so the second computation drops the same elements: gradients are bit-equal.
+
+    Args:
+        run: a block.
+        x: its input (B,T,D).
+        random: the randomness of dropout; it is advanced once.
+    """
+    start = None if random is None else replace(random)
+    calls = 0
+
+    def forward(x: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            return run(x, random=random)
+        with unobserved():
+            return run(x, random=None if start is None else replace(start))
+
+    output: Tensor = checkpoint(forward, x, use_reentrant=False, preserve_rng_state=False)
+    return output

@@ -5,25 +5,47 @@ See docs/notes.md#c6, #a6.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from atento.attention.algebra import Mask
 from atento.attention.dropout import Randomness
 from atento.attention.sparse import total_cost
 from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import ProjectionConfig
 from atento.networks.frozen import current
 from atento.networks.generator import Generator, sampled
 from atento.networks.heads import Pooler, make_heads
 from atento.networks.initialization import initialise
 from atento.networks.interface import Network, layer_count
-from atento.networks.layers import LayerMix, TokenEmbedding
+from atento.networks.layers import ACTIVATIONS, LayerMix, TokenEmbedding
 from atento.networks.output import Output, Replaced
-from atento.networks.projections import Projections
 from atento.networks.stack.input_vectors import InputLayer
 from atento.networks.stack.layer_masks import within_window
 from atento.networks.stack.stack import MaskArgument, Stack
+
+
+class Projections(nn.ModuleList):
+    """Linear maps one after the other, each with an activation or none."""
+
+    def __init__(self, d_model: int, configs: Sequence[ProjectionConfig]) -> None:
+        widths = [d_model, *(config.width for config in configs)]
+        super().__init__(
+            nn.Linear(config.inputs or width, config.width, bias=config.bias)
+            for width, config in zip(widths, configs, strict=False)
+        )
+        self.activations = [config.activation for config in configs]
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """(N,D) -> (N,E), in the dtype of the vectors."""
+        for part, activation in zip(self, self.activations, strict=True):
+            assert isinstance(part, nn.Linear)
+            bias = None if part.bias is None else part.bias.to(vectors.dtype)
+            vectors = F.linear(vectors, part.weight.to(vectors.dtype), bias)
+            vectors = vectors if activation is None else ACTIVATIONS[activation](vectors)
+        return vectors
 
 
 class Encoder(Network):

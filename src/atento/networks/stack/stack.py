@@ -14,12 +14,10 @@ from atento.attention.multihead import MultiHeadAttention
 from atento.attention.relative_terms import QueryKeyPositions
 from atento.config.sections.network import NetworkConfig
 from atento.errors import CapabilityError
-from atento.networks.layers import make_norm
+from atento.networks.layers import input_convolution, make_norm
 from atento.networks.stack.block import Block, BlockState, make_block
-from atento.networks.stack.compiled import run_compiled
-from atento.networks.stack.convolution import input_convolution
+from atento.networks.stack.compiled import recomputed, run_compiled
 from atento.networks.stack.layer_masks import default_masks
-from atento.networks.stack.recompute import recomputed
 from atento.networks.stack.stack_positions import LayerPositions
 
 _LONG = 512  # keys from which on skipping some saves time

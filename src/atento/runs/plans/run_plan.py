@@ -23,10 +23,9 @@ from atento.precision import side_by_side, training_precision
 from atento.runs.divided import check_divided
 from atento.runs.fine_tuning import tune
 from atento.runs.prepare import Data, fitted_to, read_data, tokenizer_and_network, training_batches
-from atento.training.allocator import KERNEL_BYTES, KERNELS, KERNELS_OF_NEW_SHAPES, resident
+from atento.training.allocator import KERNEL_BYTES, KERNELS, KERNELS_OF_NEW_SHAPES, PeakMemory, resident
 from atento.training.losses import Call, losses
 from atento.training.optimizer import hidden_matrices
-from atento.training.peak import PeakMemory
 from atento.training.replica.divided_weights import gathered_sizes
 from atento.training.step import DTYPES, MAX_WORKERS, recompute
 from atento.training.trained_weights import TrainedWeights, all_weights

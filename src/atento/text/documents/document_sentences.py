@@ -1,10 +1,66 @@
-"""A document as sentences, which are translated one by one, each once."""
+"""Passages and documents as sentences, which are translated one by one, and put together again as they stood."""
 
+import html
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from atento.text.documents.html_text import parts_of
 from atento.text.documents.segments import Document
-from atento.text.passages import Passages, Piece, joined
+from atento.text.sentences import split_sentences
+
+_LINES = re.compile(r"([\r\n\u2028\u2029]+)")
+Piece = str | int  # a text that stays, or the number of a sentence
+
+
+class Passages:
+    """Some texts, cut into sentences.
+
+    Attributes:
+        sentences: of all texts, in their order.
+    """
+
+    def __init__(self) -> None:
+        self.sentences: list[str] = []
+
+    def text(self, text: str) -> list[Piece]:
+        """A plain text: line breaks, and spaces around a line, stay; sentences of a line are joined by one space."""
+        return [piece for line in _LINES.split(text) for piece in self._line(line)]
+
+    def document(self, document: str) -> list[Piece]:
+        """An HTML document: tags stay. A line break counts as a space, but in <pre>."""
+        pieces: list[Piece] = []
+        for part in parts_of(document):
+            if part.kind == "markup":
+                pieces.append(part.text)
+            elif part.kind == "lines":
+                pieces += self.text(part.text)
+            else:
+                pieces += self._line(part.text)
+        return pieces
+
+    def _line(self, line: str) -> list[Piece]:
+        words = line.strip()
+        if not words:
+            return [line]
+        start = line.index(words)
+        pieces: list[Piece] = [line[:start]]
+        for sentence in split_sentences(" ".join(words.split()) if _LINES.search(words) else words):
+            pieces += [len(self.sentences), " "]
+            self.sentences.append(sentence)
+        pieces[-1] = line[start + len(words) :]  # what stands behind the last sentence
+        return pieces
+
+
+def joined(pieces: Sequence[Piece], translated: Sequence[str], *, escape: bool) -> str:
+    """The text of some pieces, with translations in place of the sentences.
+
+    Args:
+        translated: of all sentences of the `Passages`.
+        escape: whether the characters & < > of translations become entities.
+    """
+    shown: Callable[[str], str] = (lambda text: html.escape(text, quote=False)) if escape else str
+    return "".join(piece if isinstance(piece, str) else shown(translated[piece]) for piece in pieces)
+
 
 _NOT_TEXT = re.compile(r"[^\t\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]+")
 
