@@ -13,16 +13,14 @@ from atento.config.sections.recurrent import RecurrentConfig
 from atento.data.batches.batch import Batch
 from atento.data.objectives.sequence_to_sequence import HEAD
 from atento.networks import build_network
+from atento.tasks.prefixes import free_running, losses_by_step, shifted
 from atento_lab.studies import REPORTS
 from atento_lab.studies.exposure import (
     PLANTED_AT,
     TEACHER_FORCING,
     Size,
     exposure,
-    free_running,
-    losses_by_step,
     measure,
-    shifted,
     world,
     wrong_words,
 )

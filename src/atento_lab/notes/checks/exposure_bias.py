@@ -15,6 +15,7 @@ from atento.data.batches.store import Ragged
 from atento.data.objectives.sequence_to_sequence import HEAD, parallel
 from atento.networks import Network
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
+from atento.tasks.prefixes import by_step, free_running, losses_by_step, shifted
 from atento.training.losses import Call, losses
 from atento.training.scheduled_sampling import OwnTokens, own_share
 from atento_lab.notes.checks.attention import EXACT, apart
@@ -22,7 +23,6 @@ from atento_lab.notes.checks.shared_network import trained
 from atento_lab.notes.checks.tiny import Adam, gold_batch, tiny_network
 from atento_lab.notes.drawing import heat, labelled, sheet
 from atento_lab.notes.finding import AtLeast, Finding, compare
-from atento_lab.studies.exposure import by_step, free_running, losses_by_step, shifted
 
 _PREFIXES = ("right prefix", "own prefix")
 
