@@ -8,16 +8,19 @@ from types import FunctionType, ModuleType
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import atento
-from atento.config.sections.network import NetworkConfig, OutputConfig, changed, network_to_dict
+from atento.config.sections.network import HeadConfig, NetworkConfig, OutputConfig, changed, network_to_dict
 from atento.errors import UsageError
 from atento.inference.choose import pack_weights, reader, step_function
 from atento.inference.packed_linear import Precision, has_packed_products
 from atento.inference.packed_modules import PackedModule
 from atento.model import Model
-from atento.networks import Network, build_network, parameter_count
+from atento.networks import Encoder, Network, build_network, parameter_count
+from atento.networks.int8_projection import Int8Table, table_of_8_bits
+from atento.networks.layers import TokenEmbedding
 from atento.text import Tokenizer
 
 pytestmark = pytest.mark.skipif(not has_packed_products(), reason="no packed products here")
@@ -122,6 +125,32 @@ def test_outputs_are_those_of_packed_copies(architecture: str, precision: Precis
     for name, value in weights.items():
         spread = 0.0 if precision != "int8" else 0.01 * float(names[name].abs().max())
         assert float((value.float() - names[name].float()).abs().max()) <= spread, name
+
+
+def test_a_table_of_8_bits_takes_a_quarter_of_the_memory_and_is_rounded_once() -> None:
+    """Rows within half a step; a row of zeros stays; a table that a head multiplies by is left as it is."""
+    config = changed(replace(_CONFIG, architecture="encoder", output=OutputConfig(tied=False)), vocab_size=5000)
+    network = build_network(config).eval().requires_grad_(False)
+    assert isinstance(network, Encoder)
+    exact = network.embedding.weight.normal_(std=0.2).clone()
+    exact[0] = network.embedding.weight[0] = 0
+    before, in_maps, count = held_bytes(network), 4 * in_layers(network), parameter_count(network)
+    pack_weights(network, "int8")
+    table = network.embedding
+    assert isinstance(table, Int8Table)
+    assert before - in_maps * 3 // 4 - held_bytes(network) > 0.7 * exact.numel() * 4
+    assert parameter_count(network) == count
+    step = exact.abs().amax(dim=1, keepdim=True) / 127
+    assert bool(((table.weight - exact).abs() <= 0.5001 * step).all())
+    again = TokenEmbedding(5000, 128)
+    again.weight = nn.Parameter(table.weight)
+    assert torch.equal(Int8Table(again).weight, table.weight)
+    ids = torch.tensor([[5, 6, 4999]])
+    assert torch.equal(table(ids), F.embedding(ids, table.weight) * table.scale)
+    assert table_of_8_bits(network) is table
+    tied = build_network(replace(config, output=OutputConfig(tied=True), heads=(HeadConfig("masked-language-model"),)))
+    assert isinstance(tied, Encoder)
+    assert table_of_8_bits(tied) is tied.embedding
 
 
 def test_gradients_of_inputs_pass_through_packed_maps() -> None:

@@ -22,7 +22,7 @@ from atento.inference.packed_linear import Precision, has_int8_products, has_pac
 from atento.inference.packed_modules import pack_decoder
 from atento.inference.plain import PlainStepFunction
 from atento.inference.prefix_steps import PrefixStepFunction, Prompt
-from atento.networks.int8_projection import has_int8_weights, linear_maps
+from atento.networks.int8_projection import has_int8_weights, linear_maps, table_of_8_bits
 from atento.networks.interface import Network
 from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
@@ -148,7 +148,7 @@ def reader(network: Network, precision: Precision | None = None) -> Network:
             raise CapabilityError(f"int8 reading is for encoders on the CPU, not for {reason}")
     if not isinstance(network, Encoder) or reason is not None or hooked(network):
         return network
-    chosen_precision: Precision = "bfloat16" if network.embedding.weight.dtype == torch.bfloat16 else "float32"
+    chosen_precision: Precision = "bfloat16" if next(network.parameters()).dtype == torch.bfloat16 else "float32"
     return FastReader(network, precision or chosen_precision).eval()
 
 
@@ -166,6 +166,8 @@ def pack_weights(network: Network, precision: Precision | None = None) -> None:
     if isinstance(network, Encoder):
         if why_no_fast_reading(network) is None:
             pack_stack(network.stack, precision, attention_type_of(network, precision))
+            if precision == "int8":
+                setattr(network, "embedding", table_of_8_bits(network))  # noqa: B010 - it has the type of what it replaces
     elif isinstance(network, Decoder | EncoderDecoder) and why_not_fast(network) is None:
         pack_decoder(network.decoder if isinstance(network, EncoderDecoder) else network.stack, precision)
         if isinstance(network, EncoderDecoder) and why_not_packed(network.encoder) is None:

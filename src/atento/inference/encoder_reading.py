@@ -35,7 +35,7 @@ from atento.inference.packed_modules import PackedModule, pack_modules
 from atento.inference.plain import moved_to_front, padded
 from atento.inference.unpadded_rows import CALL, Rows, Unpadded, groups_of
 from atento.networks.frozen import current
-from atento.networks.int8_projection import Int8Projection, has_int8_weights, linear_maps
+from atento.networks.int8_projection import Int8Projection, has_int8_weights, linear_maps, table_of_8_bits
 from atento.networks.interface import Network, layer_count
 from atento.networks.layers import TokenEmbedding
 from atento.networks.output import Output
@@ -94,6 +94,7 @@ class FastReader(Network):
             raise CapabilityError(f"no fast reading for {reason}")
         self.network, self.config, self.heads = network, network.config, network.heads
         attention_type = attention_type_of(network, precision)
+        self.embedding = table_of_8_bits(network) if precision == "int8" else network.embedding
         self.packed = PackedStack(network.stack, network.config.norm == "pre", precision, attention_type)
 
     @property
@@ -150,10 +151,10 @@ class FastReader(Network):
         network = self.network
         real = torch.ones_like(ids, dtype=torch.bool) if token_mask is None else token_mask
         if not bool(real.any()):
-            return network.embedding.weight.new_zeros(*ids.shape, self.config.d_model)
+            return next(network.parameters()).new_zeros(*ids.shape, self.config.d_model)
         tokens = Unpadded(real)
         x = network.inputs(
-            network.embedding(tokens.take(ids)),
+            self.embedding(tokens.take(ids)),
             position_ids=tokens.positions,
             segment_ids=None if segment_ids is None else tokens.take(segment_ids),
         ).squeeze(0)  # (N,D)
@@ -303,7 +304,7 @@ class _Layer:
 def attention_type_of(network: Encoder, precision: Precision) -> torch.dtype:
     """The type of queries, keys and values: with int8 products bfloat16 where the processor multiplies it natively."""
     rounds = precision == "int8" and best_precision("cpu") == "bfloat16" and not network.config.attention.norm
-    return torch.bfloat16 if rounds else network.embedding.weight.dtype
+    return torch.bfloat16 if rounds else next(network.parameters()).dtype
 
 
 def pack_stack(stack: Stack, precision: Precision, attention_type: torch.dtype) -> None:

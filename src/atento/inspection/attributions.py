@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from atento.attention.observe import observe
 from atento.errors import CapabilityError
+from atento.networks.int8_projection import Int8Table
 from atento.networks.interface import Network
 from atento.networks.layers import TokenEmbedding
 from atento.networks.recurrent.character_cnn import CharacterCNN
@@ -102,7 +103,7 @@ class EmbeddedNetwork:
         self._given: dict[int, Tensor] = {}
         self._seen: dict[int, Tensor] = {}
         for module in self.network.modules():
-            if isinstance(module, TokenEmbedding | CharacterCNN):
+            if isinstance(module, TokenEmbedding | Int8Table | CharacterCNN):
                 module.register_forward_hook(self._hook)
             elif isinstance(module, nn.RNNBase):  # without dropout; cuDNN has no gradients in evaluation mode
                 module.train()

@@ -1,4 +1,4 @@
-"""Linear maps of an encoder's layers with weights and inputs of 8 bits: the equation, and how they replace others."""
+"""Weights of 8 bits in an encoder: linear maps whose inputs have 8 bits too, a table of tokens; they replace others."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness
+from atento.networks.layers import OutputMatrix, TokenEmbedding
+from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.stack import Stack
 
+_ROWS = 4096  # of a table, rounded at a time
 LEVELS = 255.0  # the largest code of an input; weights have -127 to 127
 
 
@@ -64,6 +67,49 @@ class Int8Projection(nn.Module):
     def _save_to_state_dict(self, destination: dict[str, Tensor], prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         destination[f"{prefix}codes"] = self.integers
+
+
+class Int8Table(nn.Module):
+    """Replaces a `TokenEmbedding`: rows of 8-bit integers, each with a scale, a quarter of the memory.
+
+    A row is c ⊙ s with s = max |row| / 127. The last 7 of the 24 digits of s are 0, so that the product of 127 and s
+    is exact, and rounding what the rows stand for gives the same integers and scales again.
+    """
+
+    codes: Tensor
+
+    def __init__(self, table: TokenEmbedding) -> None:
+        super().__init__()
+        weight = table.weight.detach().float()
+        largest = torch.maximum(weight.amax(dim=1), -weight.amin(dim=1))
+        scales = (largest / 127).clamp(min=torch.finfo(torch.float32).tiny)
+        scales = (scales.view(torch.int32) & ~0x7F).view(torch.float32)
+        rounded = [  # a slice at a time, so that no second table is held in float32
+            (rows / by).round_().to(torch.int8)
+            for rows, by in zip(weight.split(_ROWS), scales.unsqueeze(1).split(_ROWS))
+        ]
+        self.register_buffer("codes", torch.cat(rounded), persistent=False)
+        self.scales = nn.Parameter(scales, requires_grad=False)
+        self.scale, self.held = table.scale, weight.numel() - len(scales)
+
+    @property
+    def weight(self) -> Tensor:
+        """(V,D), the numbers that the integers stand for, in new memory."""
+        return self.codes * self.scales[:, None]
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """(B,L) -> (B,L,D)."""
+        x = F.embedding(ids, self.codes) * self.scales[ids].unsqueeze(-1)
+        return x * self.scale if self.scale != 1.0 else x
+
+    def _save_to_state_dict(self, destination: dict[str, Tensor], prefix: str, keep_vars: bool) -> None:
+        destination[f"{prefix}weight"] = self.weight
+
+
+def table_of_8_bits(network: Encoder) -> nn.Module:
+    """The embedding of tokens in 8 bits; the one that it has, if that is so already or a head multiplies by it."""
+    tied = any(isinstance(module, OutputMatrix) and module.weight is None for module in network.modules())
+    return Int8Table(network.embedding) if type(network.embedding) is TokenEmbedding and not tied else network.embedding
 
 
 def linear_maps(stack: Stack) -> Iterator[tuple[nn.Module, str]]:

@@ -121,7 +121,7 @@ class Encoder(Network):
         if vectors is None:
             hidden = compute()
         else:
-            hidden = vectors.hidden(compute, ids, token_mask, segment_ids).to(self.embedding.weight.dtype)
+            hidden = vectors.hidden(compute, ids, token_mask, segment_ids).to(next(self.parameters()).dtype)
         if self.mix is not None:
             hidden = self.mix.of_joined(hidden)
         return self.output(hidden, token_mask, random, project=project)
