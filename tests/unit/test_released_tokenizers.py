@@ -410,6 +410,22 @@ def test_d5_the_template_of_tokenizer_json_decides(tmp_path: Path) -> None:
         loaded({**old, "cls": ["[CLS]", 13]})
 
 
+@pytest.mark.parametrize("name, model_type", [("bert", "bert"), ("roberta", "roberta"), ("gpt2", "gpt2")])
+def test_tokens_that_the_settings_leave_to_the_class(name: str, model_type: str, tmp_path: Path) -> None:
+    """bert-base-uncased and gpt2 as published: `tokenizer.json`, and settings that name no token."""
+    older = Tokenizer.load(put(tmp_path / "older", FOLDERS[name]))
+    few = {"tokenizer.json": json.loads(older.definition), "tokenizer_config.json": {"model_max_length": 512}}
+    folder = put(tmp_path / "published", few | {"config.json": {"model_type": model_type}})
+    ours = Tokenizer.load(folder)
+    assert ours.specials.roles == older.specials.roles and ours.specials.roles["unk"]
+    ours.save(tmp_path / "copy")  # without the `config.json`
+    assert Tokenizer.load(tmp_path / "copy").fingerprint == ours.fingerprint
+    put(folder, {"tokenizer_config.json": {"unk_token": None}})  # the settings say that there is none
+    assert "unk" not in Tokenizer.load(folder).specials.roles
+    put(folder, {"tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast"}})  # a class without tokens
+    assert not Tokenizer.load(folder).specials.roles
+
+
 def test_d5_our_own_tokenizers_add_nothing_unless_asked() -> None:
     ours = train_tokenizer(TokenizerConfig(kind="unigram", vocab_size=300), ["o gato pulou"] * 5)
     assert ours.with_specials([7], [8]) == ([7, 8], [0, 1]) and ours.added(True) == 0

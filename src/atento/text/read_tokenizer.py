@@ -1,5 +1,6 @@
 """Read a tokenizer folder, whichever files it has."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -8,10 +9,26 @@ from typing import Literal
 from atento.errors import TokenizerError
 from atento.text.languages import reading
 from atento.text.pipelines import KINDS
-from atento.text.released.tokenizer_files import FAMILIES, family_named, names_language, read_released, template_for
+from atento.text.released.tokenizer_files import (
+    FAMILIES,
+    class_tokens,
+    family_named,
+    names_language,
+    read_released,
+    template_for,
+)
 from atento.text.specials import SpecialTokens
 from atento.text.templates import Template, template_of
-from atento.text.tokenizer_folder import DEFINITION, as_object, as_text, read_file, read_settings, specials_of
+from atento.text.tokenizer_folder import (
+    CONFIG,
+    DEFINITION,
+    as_object,
+    as_settings,
+    as_text,
+    read_file,
+    read_settings,
+    specials_of,
+)
 from atento.text.tokenizer_parts import Parts
 
 _KIND_OF_MODEL = {"WordPiece": "wordpiece", "BPE": "bpe", "Unigram": "unigram", "WordLevel": "word"}
@@ -46,6 +63,9 @@ def read_tokenizer(directory: Path) -> Parts:
     if not isinstance(model, dict) or not model.get("vocab"):
         raise TokenizerError(f"{path} must hold a model with a vocabulary")
     config = read_settings(directory, files)
+    if implied := class_tokens(directory, config, data):  # stated from here on: a copy may lack the `config.json`
+        config |= implied
+        files[CONFIG] = (json.dumps(as_settings(files) | implied, ensure_ascii=False, indent=2) + "\n").encode()
     specials = specials_of(data, config, directory)
     try:
         kind, lowercase = _kind(config.get("atento"), model.get("type"))

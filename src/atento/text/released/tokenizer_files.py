@@ -150,6 +150,17 @@ def family_named(directory: Path, config: Mapping[str, object]) -> str | None:
     return family if label else None
 
 
+def class_tokens(directory: Path, config: Mapping[str, object], definition: Mapping[str, object]) -> dict[str, object]:
+    """The special tokens of `tokenizer.json` that the settings leave to the class, as those of bert-base-uncased do."""
+    if "atento" in config or (isinstance(config.get("tokenizer_class"), str) and _class_of(config) in _GENERIC):
+        return {}  # ours states all of its tokens, and a generic class has none
+    family, added = family_named(directory, config), definition.get("added_tokens")
+    tokens = [token for token in (added if isinstance(added, list) else ()) if isinstance(token, dict)]
+    special = {text for token in tokens if token.get("special") and (text := token_text(token)) is not None}
+    implied = FAMILIES[family].tokens if family is not None else {}
+    return {key: text for key, text in implied.items() if key not in config and text in special}
+
+
 def _label(directory: Path, config: Mapping[str, object]) -> tuple[str, str | None]:
     """The name that the files give the tokenizer ("" if none), and the family of that name."""
     name = _class_of(config)
