@@ -337,3 +337,23 @@ def test_a_checkpoint_that_cannot_be_written_stops_training_at_the_next_step(
     assert len(events(tmp_path / "run", "train")) < 100
     monkeypatch.setattr(saving, "save_checkpoint", real)
     assert load_checkpoint(last(train(tmp_path / "run", steps=12, validate_every=5000))).step == 12
+
+
+def test_a_run_folder_that_is_moved_away_stops_training_and_is_resumed_when_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checkpoints went on into a new folder that was no run, and a signal promised that it can be resumed."""
+    run, away, update = tmp_path / "run", tmp_path / "away", Updater.update
+
+    def moving(self: Updater, parts: Any, step: int, *rest: Any) -> Any:
+        if step == 6:
+            run.rename(away)
+        return update(self, parts, step, *rest)
+
+    monkeypatch.setattr(Updater, "update", moving)
+    with pytest.raises(CheckpointError, match="run was removed or moved during training, so step 6 is not saved"):
+        train(run, async_checkpoints=False)
+    assert not run.exists() and last(away).name == "step-00000004"
+    monkeypatch.setattr(Updater, "update", update)
+    away.rename(run)
+    assert load_checkpoint(last(train(run, async_checkpoints=False))).step == 12

@@ -99,6 +99,11 @@ class Journal:
             with contextlib.suppress(OSError):  # the event is written, if perhaps not on the disk
                 self.flush()
 
+    @property
+    def gone(self) -> bool:
+        """Whether the file that was opened is no longer there."""
+        return self._fd is not None and not self.path.exists()
+
     def flush(self) -> None:
         """Flush the file to disk. Raises OSError."""
         if self._fd is not None:

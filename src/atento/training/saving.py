@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from atento.config.tables.renamed_keys import VERSION
-from atento.errors import TokenizerError, UsageError, counted
+from atento.errors import CheckpointError, TokenizerError, UsageError, counted
 from atento.storage.checkpoint import load_checkpoint, retain, save_checkpoint
 from atento.storage.shards import save_shards
 from atento.storage.writer import snapshot
@@ -28,12 +28,21 @@ def save(run: Run, *, beside: bool = False) -> None:
             checkpoint is written, so that `metrics.jsonl` is the same as without.
 
     Raises:
-        CheckpointError: the checkpoint, or the one before it, could not be written.
+        CheckpointError: the checkpoint, or the one before it, could not be written, or the run folder is gone.
     """
+    run.replica.main_does(partial(_refuse_gone, run))
     if run.replica.writers is None:
         run.replica.main_does(partial(_save, run, beside))
     else:  # each process has a part of the weights
         _save(run, beside)
+
+
+def _refuse_gone(run: Run) -> None:
+    if run.journal.gone:  # a checkpoint would make a folder of its own, which is no run
+        raise CheckpointError(
+            f"{run.folder} was removed or moved during training, so step {run.progress.step} is not saved: put it "
+            "back, and run the same command to resume"
+        )
 
 
 def _save(run: Run, beside: bool) -> None:
