@@ -41,6 +41,10 @@ IN_THE_FILE = [
     ("training: {steps: '5'}", "my.yaml:3:19: training.steps must be an integer: got '5'"),
     ("training: {steps: true}", "my.yaml:3:19: training.steps must be an integer: got true"),
     ("training: {steps: 1.5}", "my.yaml:3:19: training.steps must be an integer: got 1.5"),
+    ("training: {steps: 1.000}", "my.yaml:3:19: training.steps must be an integer: got 1.000; a thousand has no point: 1000"),
+    ("training: {steps: 1.500}", "my.yaml:3:19: training.steps must be an integer: got 1.500; a thousand has no point: 1500"),
+    ("training:\n  clip: 0,5", "my.yaml:4:9: training.clip must be a number: got '0,5'; the sign of decimals is a point"),
+    ("training: {clip: 0,5}", "my.yaml:3:20: a key must be text (in quotes if need be): got 5; a comma ends an entry, and the sign of decimals is a point"),
     ("training: {steps: [1, 2]}", "my.yaml:3:19: training.steps must be an integer: got a list of 2"),
     ("training: {steps: {a: 1}}", "my.yaml:3:19: training.steps must be an integer: got a mapping of 1"),
     ("training: {steps: }", "my.yaml:3:18: training.steps must be an integer: got null or nothing (leave the key out for the default)"),
@@ -234,6 +238,7 @@ OVERRIDES = [
     ("data.train.0.sorce=1", "unknown key 'sorce' in data.train.0; did you mean 'source'?"),
     ("extends=x.yaml", "unknown key 'extends'"),
     ("training={sted: 1}", "unknown key 'sted' in training; did you mean 'seed'?"),
+    ("training.steps=10.000", "training.steps must be an integer: got 10.000; a thousand has no point: 10000"),
     ("training.steps=many", "training.steps must be an integer: got 'many'"),
     ("training.steps.a=1", "training.steps.a: training.steps has no keys to set separately; set the whole value"),
     ("training.betas.0=1", "training.betas.0: training.betas has no keys to set separately; set the whole value"),
@@ -316,6 +321,11 @@ def test_files_that_are_no_recipes() -> None:
     path = Path("my.yaml")
     path.write_bytes(b"task: translation\nname: caf\xe9\n")
     with pytest.raises(RecipeError, match=r"my.yaml:2: not UTF-8 at byte 27"):
+        load_recipe(path)
+    path.write_bytes("task: translation\n".encode("utf-16"))
+    with pytest.raises(
+        RecipeError, match=r"at byte 0; it looks like UTF-16: save it as UTF-8, or `iconv -f UTF-16 -t "
+    ):
         load_recipe(path)
     path.write_bytes(b"#" * (2**20 + 1))
     with pytest.raises(RecipeError, match=r"my.yaml: a recipe may hold at most 1048576 bytes"):

@@ -49,7 +49,7 @@ def test_places_of_keys_and_values() -> None:
     assert root.value["a"].key_position == "my.yaml:2:1"
     assert (inner["bb"].key_position, inner["bb"].position) == ("my.yaml:3:3", "my.yaml:3:7")
     assert inner["c"].value[1].value["d"].position == "my.yaml:4:14"
-    assert [inner["bb"].plain, read("'12'").plain] == [True, False]
+    assert [inner["bb"].plain, read("'12'").plain] == ["12", ""]
 
 
 def test_aliases_stand_for_their_anchor() -> None:

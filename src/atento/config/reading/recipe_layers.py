@@ -64,7 +64,7 @@ def open_recipe(name: str | Path, beside: Path | None = None) -> RecipeFile:
     """
     if str(name) == "-" and beside is None:
         return RecipeFile(
-            "standard input", _decode(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input"), None, Path.cwd(), "run"
+            "standard input", decoded(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input"), None, Path.cwd(), "run"
         )
     path = Path(name) if beside is None else beside / name
     try:
@@ -80,18 +80,22 @@ def open_recipe(name: str | Path, beside: Path | None = None) -> RecipeFile:
             content = stream.read(MAX_BYTES + 1)
     except OSError as error:
         raise RecipeError(f"{path} cannot be read: {error.strerror}") from None
-    return RecipeFile(str(path), _decode(content, str(path)), path, path.absolute().parent, path.stem)
+    return RecipeFile(str(path), decoded(content, str(path)), path, path.absolute().parent, path.stem)
 
 
-def _decode(content: bytes, label: str) -> str:
-    """The text of a recipe's bytes: UTF-8, at most 1 MiB."""
+def decoded(content: bytes, label: str) -> str:
+    """The text of a recipe's bytes. Raises RecipeError: it is not UTF-8, or larger than 1 MiB."""
     if len(content) > MAX_BYTES:
         raise RecipeError(f"{label}: a recipe may hold at most {MAX_BYTES} bytes")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise RecipeError(f"{label}:{line}: not UTF-8 at byte {error.start}") from None
+        looks = "UTF-16" if content.startswith((b"\xff\xfe", b"\xfe\xff")) else "ISO-8859-1"
+        raise RecipeError(
+            f"{label}:{line}: not UTF-8 at byte {error.start}; it looks like {looks}: save it as UTF-8, or "
+            f"`iconv -f {looks} -t UTF-8` converts it"
+        ) from None
 
 
 def read_files(first: RecipeFile) -> tuple[Node, dict[str, Path]]:

@@ -55,6 +55,7 @@ _WORDS: dict[object, str] = {
 }
 _MANY: dict[object, str] = {int: "integers", float: "numbers", str: "texts"}
 _WHOLE = re.compile(r"[-+]?[0-9]+(?:_[0-9]+)+")
+_GROUPED = re.compile(r"[-+]?[1-9][0-9]{0,2}\.[0-9]{3}")  # a thousand, as some languages write it
 _NAMED = re.compile(r"`([\w.]+)`")
 _LARGEST = 2**63
 
@@ -285,7 +286,7 @@ def _adapter(hint: Any) -> TypeAdapter[object]:
     return TypeAdapter(hint, config=ConfigDict(strict=True, allow_inf_nan=False))
 
 
-def _whole_number(value: object, hint: object, plain: bool) -> object:
+def _whole_number(value: object, hint: object, plain: str) -> object:
     """Convert whole numbers written as `30_000` or `4e3`, if the type is a number and not text."""
     kinds = arms(hint)
     if plain and isinstance(value, str) and str not in kinds and (int in kinds or float in kinds):
@@ -313,6 +314,12 @@ def _plain_value(node: Node, hint: object) -> object:
 
 def _leaf(node: Node, hint: object, path: str) -> Any:
     """Return the value of a node that is no section, checked by pydantic; raise its first error as one sentence."""
+    kinds = arms(hint)
+    if int in kinds and float not in kinds and _GROUPED.fullmatch(node.plain):
+        whole = node.plain.replace(".", "")
+        raise RecipeError(
+            f"{node.position}: {path} must be {describe(hint)}: got {node.plain}; a thousand has no point: {whole}"
+        )
     value = _plain_value(node, hint)
     if isinstance(value, int) and abs(value) >= _LARGEST and not isinstance(value, bool):
         raise RecipeError(f"{node.position}: {path} must lie below 2^63: got {as_text(value)}")
@@ -356,7 +363,8 @@ def _complaint(node: Node, hint: object, first: ErrorDetails, path: str) -> str:
         return f"must be {describe(hint)}: got {text} (put it in quotes if it is text)"
     if value is None:
         return refused_null(path, hint, "leave the key out for the default")
-    return f"must be {describe(hint)}: got {text}"
+    comma = isinstance(value, str) and re.fullmatch(r"[-+]?[0-9]+,[0-9]+", value)
+    return f"must be {describe(hint)}: got {text}" + ("; the sign of decimals is a point" if comma else "")
 
 
 def as_node(value: object, position: str) -> Node:

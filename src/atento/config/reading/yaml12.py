@@ -31,14 +31,14 @@ _MAX_DIGITS = 400  # more digits than any float holds; Python itself stops at 43
 class Node:
     """A value of a YAML document with its position: a scalar, a list of `Node`, or a dict of `Node`.
 
-    `key_position` is the position of its key (of the value itself in a list), `plain` is True for an unquoted scalar,
-    `size` and `height` count its values and levels, aliases included.
+    `key_position` is the position of its key (of the value itself in a list), `plain` an unquoted scalar as
+    written, `size` and `height` count its values and levels, aliases included.
     """
 
     value: Any
     position: str
     key_position: str = ""
-    plain: bool = False
+    plain: str = ""
     size: int = 1
     height: int = 0
 
@@ -171,7 +171,7 @@ class _Composer:
         """A scalar: resolved when it is plain, text when it is quoted or tagged `!!str`."""
         if event.tag is None and event.implicit[0]:
             try:
-                return Node(resolve(event.value), spot, plain=True)
+                return Node(resolve(event.value), spot, plain=event.value)
             except RecipeError as error:
                 raise RecipeError(f"{spot}: {path + ': ' if path else ''}{error}") from None
         if event.tag not in (None, "!", "tag:yaml.org,2002:str"):
@@ -193,7 +193,10 @@ class _Composer:
             key = self.compose(event, path, depth + 1).value  # also a key may be an alias
             if not isinstance(key, str):
                 kind = "a list or a mapping" if isinstance(key, list | dict) else "null" if key is None else repr(key)
-                raise RecipeError(f"{key_position}: a key must be text (in quotes if need be): got {kind}")
+                hint = (
+                    "; a comma ends an entry, and the sign of decimals is a point" if type(key) in (int, float) else ""
+                )
+                raise RecipeError(f"{key_position}: a key must be text (in quotes if need be): got {kind}{hint}")
             if key in items:
                 first = items[key].key_position
                 raise RecipeError(f"{key_position}: duplicate key {key!r}; first defined at {first}")

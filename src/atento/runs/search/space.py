@@ -162,12 +162,9 @@ def _text(path: Path) -> str:
     try:
         with open_plain(path) as file:
             content = file.read(MAX_BYTES + 1)
-        return content.decode("utf-8-sig")
     except OSError as error:
         raise RecipeError(f"the space {path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise RecipeError(f"{path}:{line}: not UTF-8 at byte {error.start}") from None
+    return recipe_layers.decoded(content, str(path))
 
 
 def _at(node: Node) -> str:
