@@ -1,8 +1,13 @@
 """The plan of a run: the state of optimizers byte for byte, activations with and without recomputation, the command."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +20,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.sections.training import TrainingConfig
 from atento.errors import UsageError
 from atento.networks import build_network
+from atento.runs import steps
 from atento.runs.divided import check_divided
 from atento.runs.plans.run_plan import memory_of_weights
 from atento.runs.train import train
@@ -142,3 +148,30 @@ def test_a_plan_of_a_gpu_asks_for_the_number_of_processes_and_one_of_shards_for_
     assert "--world must be 8, which `training.parallel` says" in refused(*copies, "--world", "4")
     done = CliRunner().invoke(application(), ["plan", *RECIPE, "training.parallel.shard=2"])
     assert done.exit_code == 0 and "--world 2 plans divided ones" in done.stderr
+
+
+def test_two_runs_in_threads_have_the_first_weights_of_their_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch has one generator for all threads: what one run draws must not come out of the draws of another."""
+    drawn: dict[int, Any] = {}
+    barrier = Barrier(2)
+
+    def build(seed: int) -> torch.nn.Module:
+        first = torch.rand(1)
+        with suppress(BrokenBarrierError):  # the other run is made to draw in between, if it can
+            barrier.wait(0.2)
+        drawn[seed] = [*first, *torch.rand(2)]
+        return torch.nn.Linear(1, 1)
+
+    def make(seed: int) -> None:
+        training = SimpleNamespace(seed=seed)
+        setup: Any = SimpleNamespace(recipe=SimpleNamespace(training=training), config=seed, initial=None)
+        setup.batches, setup.device = SimpleNamespace(updates_per_epoch=1), "cpu"
+        steps.make_network(setup)
+
+    monkeypatch.setattr(steps, "build_network", build)
+    monkeypatch.setattr(steps, "tune", lambda *_: None)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(make, [1, 2]))
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        assert drawn[seed] == [*torch.rand(1), *torch.rand(2)]

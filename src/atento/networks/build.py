@@ -1,7 +1,11 @@
 """Builds a network from a configuration, with one table of architectures."""
 
-from collections.abc import Callable
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
+import torch
 from torch import nn
 
 from atento.config.sections.network import NetworkConfig
@@ -25,10 +29,25 @@ ARCHITECTURES: dict[str, Callable[[NetworkConfig], Network]] = {
     "elmo": ELMo,
     "cbow": CBOW,
 }
+_turn = threading.RLock()
+if hasattr(os, "register_at_fork"):  # a forked process has no thread that could give it back
+    os.register_at_fork(before=_turn.acquire, after_in_parent=_turn.release, after_in_child=_turn.release)
+
+
+@contextmanager
+def own_draws(seed: int | None = None) -> Iterator[None]:
+    """Leave PyTorch's random numbers as they are before, whatever is drawn; with a seed, those drawn are of the seed.
+
+    One thread at a time: its generator is that of all threads.
+    """
+    with _turn, torch.random.fork_rng(devices=[]):
+        if seed is not None:
+            torch.manual_seed(seed)
+        yield
 
 
 def build_network(config: NetworkConfig) -> Network:
-    """A freshly initialised network; weights come from PyTorch's global generator, so seed that first."""
+    """A freshly initialised network; weights come from PyTorch's global generator, so seed that first (`own_draws`)."""
     return ARCHITECTURES[config.architecture](config)
 
 

@@ -19,6 +19,7 @@ from atento.data.batches.batch import Batch, Batches
 from atento.errors import UsageError
 from atento.models.load import read_model
 from atento.networks import build_network
+from atento.networks.build import own_draws
 from atento.runs.prepare import read_data, training_batches
 from atento.storage.catalogue import newest
 from atento.text.tokenizer import Tokenizer
@@ -96,8 +97,7 @@ def position_report(run: str | Path) -> list[PositionTable]:
     data = read_data(recipe, loaded.folder, _silent)
     tokenizer = Tokenizer.load(folder / "tokenizer")
     batches = training_batches(recipe, config, tokenizer, data.train, _silent)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(recipe.training.seed)  # the same initial weights as the run
+    with own_draws(recipe.training.seed):  # the same initial weights as the run
         network = build_network(config)
     first = {name: table.detach().clone() for name, table in learned_tables(network)}
     network.load_state_dict(model_files.weights)

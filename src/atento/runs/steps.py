@@ -23,6 +23,7 @@ from atento.models.initial_model import check_new_positions, first_weights, init
 from atento.models.load import read_model
 from atento.models.write import terms
 from atento.networks import build_network, parameter_count
+from atento.networks.build import own_draws
 from atento.networks.frozen import frozen
 from atento.networks.generator import Generator
 from atento.runs.begin import start_or_resume
@@ -302,8 +303,7 @@ def _without_unreadable(setup: Setup) -> Data:
 
 def make_network(setup: Setup) -> None:
     """Build the network with its first weights: random ones by the seed, or those of the initial model."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(setup.recipe.training.seed)
+    with own_draws(setup.recipe.training.seed):
         network = build_network(setup.config)
         if setup.initial is not None:
             first_weights(network, setup.initial, setup.recipe.network)

@@ -18,6 +18,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.sections.training import TrainingConfig
 from atento.data.batches.batch import Batches, Part
 from atento.networks import build_network, parameter_count
+from atento.networks.build import own_draws
 from atento.networks.interface import Network
 from atento.precision import side_by_side, training_precision
 from atento.runs.divided import check_divided
@@ -128,7 +129,7 @@ def plan_run(
     """
     training = recipe.training
     program = resident()
-    with torch.random.fork_rng(devices=[]):
+    with own_draws():
         with torch.device("meta"):
             network = build_network(config)
             trained = tune(recipe, network, batches.updates_per_epoch)
