@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Literal, NotRequired, TypedDict
 
-FailureKind = Literal["request", "template", "too_long", "deadline", "worker", "internal"]
+FailureKind = Literal["request", "template", "too_long", "deadline", "worker", "stopping", "internal"]
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Failed:
     Attributes:
         kind: "request", the model refuses it; "template", the chat template of the model is wrong or passes a limit;
             "too_long", an item has too many tokens; "deadline", it was not done in time; "worker", the process that
-            computed it ended; "internal", a fault of ours.
+            computed it ended; "stopping", the service does not wait for it any longer; "internal", a fault of ours.
         message: one sentence.
     """
 

@@ -77,12 +77,13 @@ async def answer_until(
     service.log.event("stopping", requests=service.metrics.running)
     while service.metrics.running and time.monotonic() - began < limits.drain_seconds:
         await asyncio.sleep(0.02)
+    cut = service.metrics.running or None  # requests that the drain did not wait for: refused, not broken off
+    engine.drop()
     for server, _ in servers:
         server.should_exit = True
     await asyncio.gather(*running)
     exported = tracing is None or await asyncio.to_thread(tracing.close)
-    # requests that the drain did not wait for
-    seconds, cut = round(time.monotonic() - began, 3), service.metrics.running or None
+    seconds = round(time.monotonic() - began, 3)
     service.log.event("stopped", seconds=seconds, cut=cut, spans_lost=None if exported else True)
     if settings.admin_socket is not None:
         settings.admin_socket.unlink(missing_ok=True)

@@ -297,6 +297,25 @@ def test_v7_after_sigterm_running_requests_are_answered_new_ones_refused_and_the
     assert service.events("stopped") and service.process.stdout is not None and service.process.stdout.read() == ""
 
 
+def test_v7_requests_that_outlast_the_drain_are_refused_as_the_service_stops(folder: Path) -> None:
+    """Not answered by uvicorn's 500, nor logged as closed by their clients; a stream that has begun ends with it."""
+    with served([str(folder / "lm"), "--limit", "drain_seconds=0.2"]) as service:
+        lines = httpx.stream("POST", service.url + C, json=LONG | {"stream": True}, timeout=30)
+        with lines as stream, ThreadPoolExecutor(1) as pool:
+            received = stream.iter_lines()
+            next(received)
+            with held(service):
+                plain = pool.submit(service.post, C, LONG)
+                until(lambda: in_flight(service) == 2)
+                service.process.send_signal(signal.SIGTERM)
+                refused = plain.result()
+            assert refused.status_code == 503 and refused.json()["error"]["code"] == "stopping"
+            assert '"code": "stopping"' in [line for line in received if line][-1].replace('":"', '": "')
+        assert service.process.wait(30) == 0
+        (stopped,) = service.events("stopped")
+        assert stopped["cut"] == 2 and [event["code"] for event in service.events()[-2:]] == ["stopping"] * 2
+
+
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-m", "atento.cli.start", "serve", *arguments]
     return subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)

@@ -78,9 +78,10 @@ class Engine:
         """
         await self._of(model).reload()
 
-    async def drain(self, seconds: float) -> None:
-        """Accept no more jobs, and wait at most so many seconds for those that are under way."""
-        await asyncio.gather(*(served.drain(seconds) for served in self._served.values()))
+    def drop(self) -> None:
+        """Accept no more jobs, and fail those that are under way: the service stops."""
+        for served in self._served.values():
+            served.drop()
 
     async def close(self) -> None:
         """End all workers; jobs that are under way fail."""

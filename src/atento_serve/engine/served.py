@@ -125,12 +125,11 @@ class ServedModel:
         """The numbers of its work."""
         return Stats(self.waiting, len(self._jobs), dict(self._batches), dict(self._tokens), self._restarts, self.rate)
 
-    async def drain(self, seconds: float) -> None:
-        """Accept no more jobs, and wait at most so many seconds for those that are under way."""
+    def drop(self) -> None:
+        """Accept no more jobs, and fail those that are under way: the service stops."""
         self._is_closed = True
-        until = time.monotonic() + seconds
-        while self._jobs and time.monotonic() < until:
-            await asyncio.sleep(0.01)
+        for accepted in list(self._jobs.values()):
+            self._fail(accepted, Failed("stopping", "the service is stopping"))
 
     async def close(self) -> None:
         """End the workers; jobs that are under way fail."""

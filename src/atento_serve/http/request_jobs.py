@@ -184,6 +184,8 @@ class Work:
         try:
             events = self.service.engine.submit(job)
         except QueueFull as error:
+            if job.continues:  # never refused for the queue: the drain is over
+                self.service.check_open()
             limits = self.service.limits
             message = f"the model {job.model!r} has all the {limits.in_flight + limits.queue:,} requests that it takes"
             raise busy(message, error.retry_after) from None
@@ -228,6 +230,8 @@ class Work:
             return ServiceError(504, f"the answer was not ready in {seconds:g} seconds", "deadline")
         if failed.kind == "worker":
             return busy("the process that computed the answer ended; it is being replaced", 2, "worker_ended")
+        if failed.kind == "stopping":
+            self.service.check_open()
         note(self.request, error="the worker raised it; its own line of the log names it")
         return ServiceError(500, "the service failed; its log says where", "bug")
 
