@@ -54,7 +54,7 @@ def test_a_token_that_is_pointed_at_lights_up_in_every_panel(browser: Any, studi
 
 POINTED = {  # screen -> its state, what is pointed at, the word that lights up with its tokens
     "translate": ({"model": "micro-world-en-pt"}, "#source-words .word >> nth=1", "cat"),
-    "why": ({"model": "micro-world-tense", "method": "gradient-input"}, ".why li >> nth=2", "cat"),
+    "why": ({"model": "micro-world-tense", "method": "gradient-input"}, ".why li >> nth=2", "gato"),
     "fill": ({"model": "micro-world-mlm", "text": "O gato vê a casa velha."}, "#fill-words .word >> nth=1", "gato"),
     "labels": ({"model": "micro-world-entities", "text": "Ana mora em Lisboa."}, "mark >> nth=0", "Ana"),
     "answer": (
@@ -116,7 +116,7 @@ def test_the_examples_fit_the_model(
     texts = options.all_text_contents()[1:]
     assert len(texts) == count and all(text.startswith(f"{language}: ") for text in texts)
     seen.page.select_option("#examples", index=count - 1)
-    state = seen.wait().state
+    state = seen.wait().page.evaluate("() => ({...studio.state.defaults, ...studio.state.values})")
     assert state["text"] in texts[count - 2] and (task is None or state[task] in texts[count - 2])
     loaded = atento.load(model)
     if task == "question":
@@ -125,6 +125,26 @@ def test_the_examples_fit_the_model(
     if task == "second":
         best = max(loaded.classify([(state["text"], state["second"])]), key=lambda one: one.probability)
         assert best.name == "contradiction"
+
+
+def test_the_first_text_is_one_that_the_model_reads(browser: Any, shipped: Served) -> None:
+    """An English sentence stood before models that know Portuguese alone."""
+    for model, text in (("micro-world-tense", "O gato vê a casa velha."), ("micro-world-en-pt", "The cat sees")):
+        seen = StudioPage(browser, shipped).go("why", model=model)
+        assert seen.page.locator("textarea").first.input_value().startswith(text)
+    seen.go("tokens", model="micro-world-mlm")  # it does not wait for its model
+    seen.page.wait_for_function("() => document.querySelector('textarea').value.startsWith('O gato')")
+
+
+def test_captions_and_counts_are_in_the_language_of_the_page(browser: Any, shipped: Served) -> None:
+    seen, place = StudioPage(browser, shipped), {"model": "micro-world-en-pt", "language": "pt-BR"}
+    assert "máscara: bidirecional sobre a origem." in seen.go("heads", **place).page.locator("#screen").inner_text()
+    for method, said in (("integrated-gradients", "o vetor do preenchimento no lugar"), ("leave-out", "o texto sem")):
+        told = seen.go("why", **place, method=method).page.locator("#said").inner_text()
+        assert "log-probabilidade das palavras" in told and said in told
+    assert "1\u00a0800" in seen.go("models", **place).page.locator(".facts").inner_text()
+    seen.go("next", **place, temperature=0.7)
+    assert seen.page.locator("aside").evaluate("box => box.scrollWidth <= box.clientWidth"), "numbers are cut off"
 
 
 def test_the_seed_of_the_command_line_is_that_of_the_draws(browser: Any, shipped: Served) -> None:

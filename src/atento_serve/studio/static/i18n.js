@@ -22,7 +22,7 @@ function filled(text, values) {
   return text.replace(/\{(\w+)\}/g, (all, name) => (name in values ? String(values[name]) : all));
 }
 
-// What the service refuses with, in the language of the page where it is known there.
+// What the service says, such as why it refuses, in the language of the page where it is known there.
 export function refused(message) {
   for (const [english, other] of texts === en ? [] : REFUSALS) {
     const names = [...english.matchAll(/\{(\w+)\}/g)].map(([, name]) => name);
@@ -33,5 +33,8 @@ export function refused(message) {
   return message;
 }
 
+// A whole number. Decimals have a point in both languages, as in Python, so that in Portuguese thousands stand apart by a space.
+export function whole(value) { return value.toLocaleString("en").replaceAll(",", texts === en ? "," : "\u00a0"); }
+
 // A count with its noun: `key.one` or `key.many`.
-export function many(key, count) { return t(`${key}.${count === 1 ? "one" : "many"}`, { count: count.toLocaleString(language()) }); }
+export function many(key, count) { return t(`${key}.${count === 1 ? "one" : "many"}`, { count: whole(count) }); }

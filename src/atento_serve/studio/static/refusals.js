@@ -1,4 +1,4 @@
-// What the service says when it refuses, and the same in Portuguese; `{name}` stands for what differs. A test finds the first in the code.
+// What the service says, first where it refuses, and the same in Portuguese; `{name}` stands for what differs. A test finds the first in the code.
 export const REFUSALS = [
   ["there is no model {name}: Studio has {known}", "não há o modelo {name}: o Studio tem {known}"],
   ["the run {name} has no checkpoint yet", "a execução {name} ainda não tem checkpoint"],
@@ -29,4 +29,17 @@ export const REFUSALS = [
   ["a head is switched off where the model classifies or writes: this one does neither", "uma cabeça é desligada onde o modelo classifica ou escreve: este não faz nenhum dos dois"],
   ["attention rollout is of the self-attention of a text that is read alone", "o rollout da atenção é da autoatenção de um texto que é lido sozinho"],
   ["the mask does not fit these lengths: {why}", "a máscara não cabe nestes comprimentos: {why}"],
+  ["bidirectional", "bidirecional"],
+  ["bidirectional over the source", "bidirecional sobre a origem"],
+  ["log-odds of the label", "log-odds do rótulo"],
+  ["log-odds of the tags", "log-odds das etiquetas"],
+  ["log-probability of the words", "log-probabilidade das palavras"],
+  ["number of the regression", "número da regressão"],
+  ["score of the start plus that of the end", "pontuação do início mais a do fim"],
+  ["the mask token's vector in place of each word's, special tokens as they are", "o vetor do token de máscara no lugar do de cada palavra, com os tokens especiais como são"],
+  ["the padding token's vector in place of each word's, special tokens as they are", "o vetor do preenchimento no lugar do de cada palavra, com os tokens especiais como são"],
+  ["the zero vector in place of each word's, special tokens as they are", "o vetor zero no lugar do de cada palavra, com os tokens especiais como são"],
+  ["zero vectors in place of all tokens, by the slope alone", "vetores zero no lugar de todos os tokens, só pela inclinação"],
+  ["the text without the word", "o texto sem a palavra"],
+  ["the mask token in place of the word", "o token de máscara no lugar da palavra"],
 ];

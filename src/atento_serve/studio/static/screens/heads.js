@@ -1,7 +1,7 @@
 // Heads: where each token looks. Lines between two columns of tokens, a heat map, or all heads as small pictures.
 import { bytes, call, matrix, remembering } from "../api.js";
 import { button, folded, make, menu, fillMenu, number, table } from "../dom.js";
-import { many, t } from "../i18n.js";
+import { many, refused, t } from "../i18n.js";
 import { css, drawHeat, drawLines, fillTokens, groupsOf, headColour, heatGeometry, heatHit, largest, largestOf, linkViews, MOST_LINKS, rampColours, shadeTokens,
   sized, strongest, viewOf } from "../maps.js";
 
@@ -128,7 +128,7 @@ class Heads {
     if (document.activeElement !== this.least) this.least.value = state.number("least");
     const which = { mean: t("heads.mean_of", { heads: many("heads.count", kind.heads[layer]) }), max: t("heads.max_of", { heads: many("heads.count", kind.heads[layer]) }),
       all: many("heads.count", this.maps.length), rollout: t("heads.rollout_to", { layer }) }[this.head] ?? t("heads.one", { head: this.head });
-    this.text = t("heads.caption", { kind: plain(this.kind), layer, which, mask: kind.mask });
+    this.text = t("heads.caption", { kind: plain(this.kind), layer, which, mask: refused(kind.mask) });
     this.caption.textContent = name === "overview" ? t("heads.overview_caption", { kind: plain(this.kind) })
       : `${this.text} ${t(this.view.writes ? "heads.writes" : "heads.rows_read")}`;
     this.lines.hidden = name !== "lines";

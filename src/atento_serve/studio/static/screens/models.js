@@ -1,7 +1,7 @@
 // Models: what each one is, and the diagram of its own blocks.
 import { bytes } from "../api.js";
 import { button, folded, make } from "../dom.js";
-import { language, t } from "../i18n.js";
+import { refused, t, whole } from "../i18n.js";
 
 class Models {
   constructor(studio) {
@@ -20,10 +20,10 @@ class Models {
     const { card, known, model, state } = this.studio;
     this.list.replaceChildren(...known.models.map((name) => make("li", {}, button(name, () =>
       state.set({ model: name, layer: null, head: null, kind: null, pin: null }), { "aria-pressed": String(name === model), class: "card" }))));
-    const number = (value) => (value === null ? t("models.none") : value.toLocaleString(language()));
+    const number = (value) => (value === null ? t("models.none") : whole(value));
     const rows = { task: card.task || t("models.none"), architecture: [card.architecture, card.family].filter(Boolean).join(" · "),
       verbs: card.verbs.join(", ") || t("models.none"), parameters: number(card.parameters), layers: card.layers.join(" + "), heads: number(card.heads),
-      width: number(card.width), vocabulary: number(card.vocabulary), tokenizer: card.tokenizer || t("models.none"), mask: card.mask || t("models.none"),
+      width: number(card.width), vocabulary: number(card.vocabulary), tokenizer: card.tokenizer || t("models.none"), mask: refused(card.mask) || t("models.none"),
       positions: card.positions.join(", ") || t("models.none"), longest: number(card.longest) };
     this.facts.replaceChildren(...Object.entries(rows).flatMap(([name, value]) =>
       [make("dt", {}, t(`models.${name}`)), make("dd", {}, value)]));

@@ -2,10 +2,9 @@
 import { call } from "../api.js";
 import { barFigure, units } from "../bars.js";
 import { button, check, fillMenu, folded, make, menu, number, numberField, table } from "../dom.js";
-import { has, language, refused, t } from "../i18n.js";
+import { has, refused, t, whole } from "../i18n.js";
 
 const TONES = 5, MOST = 8, KEPT = "atento-tokenizers";
-const said = (value) => value.toLocaleString(language());
 const kindName = (kind) => (has(`tokens.kind.${kind}`) ? t(`tokens.kind.${kind}`) : kind);
 
 class Tokens {
@@ -59,8 +58,8 @@ class Tokens {
     this.choice.replaceChildren(make("legend", { class: "unseen" }, t("tokens.which")), ...known.models.map((name) => check(name, names.includes(name), (on) =>
       state.set({ tokenizers: known.models.filter((one) => (one === name ? on : names.includes(one))).join("\n") || "-" }))));
     const { characters, bytes, words, nfc, composed } = found.text;
-    this.about.replaceChildren(t("tokens.text", { characters: said(characters), bytes: said(bytes), words: said(words) }), ...(nfc ? []
-      : [" ", make("strong", { class: "flag" }, t("tokens.not_nfc", { composed: said(composed) }))]));
+    this.about.replaceChildren(t("tokens.text", { characters: whole(characters), bytes: whole(bytes), words: whole(words) }), ...(nfc ? []
+      : [" ", make("strong", { class: "flag" }, t("tokens.not_nfc", { composed: whole(composed) }))]));
     const labels = Object.fromEntries(this.trained);
     for (const one of found.columns) one.label = labels[one.key] ?? one.key;
     this.grid.replaceChildren(...found.columns.map((column) => this.column(column, text)));
@@ -75,8 +74,8 @@ class Tokens {
     const about = { class: "panel", "aria-label": one.label, "data-column": one.label };
     if (one.error) return make("section", about, head, make("p", { class: "flag" }, refused(one.error)));
     const unknowns = one.tokens.filter(([, id]) => id === one.unknown).length;
-    const facts = { count: said(one.tokens.length), fertility: one.fertility === null ? "–" : number(one.fertility, 4), unknown: said(unknowns),
-      vocabulary: `${said(one.vocabulary)} · ${kindName(one.kind)}` };
+    const facts = { count: whole(one.tokens.length), fertility: one.fertility === null ? "–" : number(one.fertility, 4), unknown: whole(unknowns),
+      vocabulary: `${whole(one.vocabulary)} · ${kindName(one.kind)}` };
     const chips = one.tokens.map(([piece, id, start, end], at) => {
       const letters = text.slice(units(text, start), units(text, end)), hex = [...new TextEncoder().encode(letters)].map((byte) => byte.toString(16).toUpperCase().padStart(2, "0")).join(" ");
       const where = end > start ? t("tokens.where", { start, end, letters, hex }) : t("tokens.nowhere");
@@ -153,7 +152,7 @@ class Tokens {
 
   drawSteps() {
     this.steps.replaceChildren(...this.frames.slice(0, Number(this.range.value) + 1).map(({ rank, pieces }, at) => make("li", {},
-      make("small", {}, at === 0 ? t("tokens.letters") : rank === null ? t("tokens.whole") : t("tokens.merge", { rank: said(rank + 1) })),
+      make("small", {}, at === 0 ? t("tokens.letters") : rank === null ? t("tokens.whole") : t("tokens.merge", { rank: whole(rank + 1) })),
       pieces.map((piece, place) => make("span", { class: `chip plain tone tone-${place % TONES}` }, piece)))));
   }
 
@@ -185,8 +184,8 @@ class Tokens {
     this.outcome.textContent = t("tokens.training");
     try {
       const { key, kind, vocabulary, notes } = await call("train_tokenizer", fields);
-      const name = t("tokens.trained", { number: this.trained.length + 1, kind: kindName(kind), size: said(fields.vocab_size) });
-      this.outcome.textContent = [t("tokens.done", { name, vocabulary: said(vocabulary) }), ...notes.map(refused)].join(" ");
+      const name = t("tokens.trained", { number: this.trained.length + 1, kind: kindName(kind), size: whole(fields.vocab_size) });
+      this.outcome.textContent = [t("tokens.done", { name, vocabulary: whole(vocabulary) }), ...notes.map(refused)].join(" ");
       this.keep([...this.trained.filter(([one]) => one !== key), [key, name]].slice(-MOST));
     } catch (error) {
       this.outcome.textContent = error.message;
@@ -209,7 +208,7 @@ class Tokens {
 
   figure() {
     const columns = this.found.columns.filter(({ error }) => !error), most = Math.max(1, ...columns.map(({ tokens }) => tokens.length));
-    return barFigure("tokens", t("tokens.count"), columns.map(({ label, tokens }) => [label, tokens.length / most, said(tokens.length)]), this.found, () => [this.table()]);
+    return barFigure("tokens", t("tokens.count"), columns.map(({ label, tokens }) => [label, tokens.length / most, whole(tokens.length)]), this.found, () => [this.table()]);
   }
 
   close() { this.stop(); }

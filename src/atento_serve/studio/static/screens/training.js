@@ -3,12 +3,11 @@ import { listen } from "../api.js";
 import { slider } from "../bars.js";
 import { plot } from "../charts.js";
 import { button, check, folded, make, menu, numberField, svg, table } from "../dom.js";
-import { has, language, refused, t } from "../i18n.js";
+import { has, refused, t, whole } from "../i18n.js";
 import { headColour } from "../maps.js";
 import { svgText } from "../save.js";
 
 const AXES = ["steps", "tokens", "time"], MOST = 16, TOGETHER = { "train.loss": "loss", "valid.nll": "loss" };  // curves of one drawing
-const said = (value) => value.toLocaleString(language(), { maximumFractionDigits: 6 });
 
 class Training {
   constructor(studio) {
@@ -103,8 +102,8 @@ class Training {
     if (!this.choice.contains(document.activeElement)) this.choice.replaceChildren(make("legend", { class: "unseen" }, t("training.runs")), ...boxes);
     const shown = [...this.runs].filter(([name]) => chosen.includes(name));
     this.flags.replaceChildren(...[this.failure, ...chosen.map((name) => this.errors[name]).filter(Boolean).map(refused), ...shown.flatMap(([name, { damaged, every, step, about, ended }]) => [
-      t(ended ? "training.ended" : about.steps ? "training.of" : "training.at", { name, step: said(step), steps: said(about.steps ?? 0) }),
-      every > 1 ? t("training.every", { name, every: said(every) }) : null, damaged ? t("training.damaged", { name, count: said(damaged) }) : null])].filter(Boolean).map((text) => make("li", {}, text)));
+      t(ended ? "training.ended" : about.steps ? "training.of" : "training.at", { name, step: whole(step), steps: whole(about.steps ?? 0) }),
+      every > 1 ? t("training.every", { name, every: whole(every) }) : null, damaged ? t("training.damaged", { name, count: whole(damaged) }) : null])].filter(Boolean).map((text) => make("li", {}, text)));
     const keys = [...new Set(shown.flatMap(([, { curves }]) => Object.keys(curves)))], titles = [...new Set(keys.map((key) => TOGETHER[key] ?? key))];
     this.drawn = titles.map((title) => [this.title(title), keys.filter((key) => (TOGETHER[key] ?? key) === title).flatMap((key) => shown.filter(([, { curves }]) => curves[key])
       .map(([name, run]) => ({ name: `${name}: ${this.title(key)}`, at: colour(name), points: this.placed(run, key), dashed: title === "loss" && key !== "train.loss" })))]);
@@ -159,7 +158,7 @@ class Training {
     const rows = shown.flatMap(([name, { samples }]) => [...new Set(samples.map(({ number }) => number))].map((number) => {
       const own = samples.filter((one) => one.number === number), { input, reference } = own.at(-1), texts = own.slice(-6).reverse();
       const box = make("div", { class: "sample" }, make("p", { class: "muted" }, `${name} · ${input} → ${reference}`),
-        make("ol", {}, texts.map(({ step, output }) => make("li", {}, make("small", {}, t("training.sample_at", { step: said(step) })), " ", output))));
+        make("ol", {}, texts.map(({ step, output }) => make("li", {}, make("small", {}, t("training.sample_at", { step: whole(step) })), " ", output))));
       box.style.setProperty("--run", headColour(colour(name)));
       return box;
     }));

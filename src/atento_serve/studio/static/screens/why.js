@@ -2,7 +2,7 @@
 import { call } from "../api.js";
 import { barFigure, maskedWords, points, tokensOfWords, wordSpans } from "../bars.js";
 import { button, folded, make, menu, number, table } from "../dom.js";
-import { t } from "../i18n.js";
+import { refused, t } from "../i18n.js";
 import { secondText } from "../second_text.js";
 
 const METHODS = ["integrated-gradients", "gradient-input", "rollout", "leave-out"];
@@ -32,8 +32,8 @@ class Why {
     this.part = part;
     this.parts.replaceChildren(...(found.parts.length ? [["", t("why.whole")], ...found.parts.map((one, place) => [String(place), one.target])] : []).map(([place, name]) =>
       button(name, () => state.set({ part: place }), { class: "card", "aria-pressed": String(place === String(at < 0 ? "" : at)) })));
-    this.said.textContent = t("why.said", { target: part.target, quantity: found.quantity, value: number(part.value), total: number(part.total) }) +
-      (found.baseline ? ` ${t("why.baseline", { baseline: found.baseline })}` : "");
+    this.said.textContent = t("why.said", { target: part.target, quantity: refused(found.quantity), value: number(part.value), total: number(part.total) }) +
+      (found.baseline ? ` ${t("why.baseline", { baseline: refused(found.baseline) })}` : "");
     const most = Math.max(...part.scores.map(Math.abs)) || 1;
     const sides = found.sides.map((side) => ({ second: "", question: "", output: "output" }[side] ?? "source")), places = tokensOfWords(trace, found.words, sides);
     this.list.replaceChildren(...found.words.map((word, place) => {
