@@ -154,7 +154,9 @@ def serve(
         quiet,
         _tracing if _is_traced(asked=tracing) else None,
         _shown(served, studio_cache) if studio else None,
-        lambda url: progress(_ready(url, list(served), keyed=api_key is not None or api_keys is not None)),
+        lambda url: progress(
+            _ready(url, list(served), keyed=api_key is not None or api_keys is not None, studio=studio)
+        ),
     )
     run(served, limits, settings, _routes)
 
@@ -332,7 +334,10 @@ def _keys(text: str | None, file: Path | None) -> "list[Key]":
     return keys
 
 
-def _ready(url: str, names: list[str], *, keyed: bool) -> str:
+def _ready(url: str, names: list[str], *, keyed: bool, studio: bool) -> str:
     """The lines that say that the service answers."""
     key = " -H 'Authorization: Bearer KEY'" if keyed else ""
-    return f"ready: {url} serves {', '.join(names)}; the routes are at {url}/docs\ntry: curl {url}/v1/models{key}"
+    shown = f"; Studio is at {url}/studio/" if studio else ""
+    return (
+        f"ready: {url} serves {', '.join(names)}; the routes are at {url}/docs{shown}\ntry: curl {url}/v1/models{key}"
+    )

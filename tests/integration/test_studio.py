@@ -223,6 +223,7 @@ def test_the_service_shows_it_only_when_told_and_with_its_key_until_it_stops(
 ) -> None:
     words = [str(studio.folders["lm"]), "--studio", "--api-key", "secret"]
     with served(words, python=sys.executable) as keyed:  # which no fork server has given PyTorch
+        assert keyed.lines[0].endswith(f"; Studio is at {keyed.url}/studio/")
         assert keyed.post("/studio/api/card", {"model": "lm"}).status_code == 401
         seen = StudioPage(browser, keyed, fresh=True).go("models")
         assert seen.problem == "the API key is missing or wrong: send `Authorization: Bearer KEY`"

@@ -116,7 +116,7 @@ def test_the_examples_fit_the_model(
     texts = options.all_text_contents()[1:]
     assert len(texts) == count and all(text.startswith(f"{language}: ") for text in texts)
     seen.page.select_option("#examples", index=count - 1)
-    state = seen.wait().page.evaluate("() => ({...studio.state.defaults, ...studio.state.values})")
+    state = seen.wait().state
     assert state["text"] in texts[count - 2] and (task is None or state[task] in texts[count - 2])
     loaded = atento.load(model)
     if task == "question":

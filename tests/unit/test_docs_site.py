@@ -74,6 +74,14 @@ def test_a_page_in_portuguese_has_the_headings_of_the_english_one(page: Path) ->
     )
 
 
+@pytest.mark.parametrize("page", PORTUGUESE, ids=lambda page: page.name)
+def test_a_page_in_portuguese_leads_to_others_in_portuguese(page: Path) -> None:
+    """Where a clone is read, no plugin chooses the language; a page leads to its English self alone."""
+    named = re.findall(r"\]\(([\w/-]+)\.md[)#]", page.read_text(encoding="utf-8"))
+    ours = {one.relative_to(DOCS).as_posix().removesuffix(".pt-BR.md") for one in PORTUGUESE if one != page}
+    assert sorted(ours & set(named)) == []
+
+
 def levels(text: str) -> list[str]:
     return re.findall(r"^(#+) ", FENCE.sub("", text), flags=re.M)
 

@@ -120,7 +120,7 @@ def test_a_failing_row_is_shown_and_ends_with_status_1(app, tmp_path, monkeypatc
     assert '<span class="failed">FALHOU</span>' in page and "0 de 1 linhas como esperado" in page
     index = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert f'<a href="{NOTES[0].name}.html#a3">A3</a>' in index and "1 de 2 linhas como esperado" in index
-    assert "  FAILED  " in result.stderr
+    assert "  FALHOU  " in result.stderr
 
 
 def test_a_row_that_breaks_is_shown_too(tmp_path, monkeypatch) -> None:
@@ -185,6 +185,8 @@ def test_a_row_of_several_notes_runs_once(tmp_path) -> None:
     lines: list[str] = []
     note_pages.write_report([Row("A3", "attention", counted)], tmp_path, ENGLISH, 1, lines.append)
     assert len(runs) == 1 and len(list(tmp_path.iterdir())) == 5 and lines[0].startswith("1/1  A3   attention  ok  ")
+    note_pages.write_report([Row("A3", "attention", counted)], tmp_path, PORTUGUESE, 1, lines.append)
+    assert lines[1].startswith("1/1  A3   atenção por produto escalar com escala  ok  0,")
 
 
 # The command ----------------------------------------------------------------------------------------------------------

@@ -101,10 +101,9 @@ def write_report(rows: Sequence[Row], folder: Path, words: Wording, seed: int, t
     for note in notes:
         for result in run([given[name] for name in note.rows if name in given and name not in results], seed):
             results[result.row.id] = result
-            verdict = "ok" if result.finding.passed else "FAILED"
-            tell(
-                f"{len(results)}/{len(given)}  {result.row.id:<5}{result.row.title}  {verdict}  {result.seconds:.1f} s"
-            )
+            verdict = words.text("ok" if result.finding.passed else "FAILED")
+            about, seconds = f"{result.row.id:<5}{result.row.titled(words)}", words.number(f"{result.seconds:.1f}")
+            tell(f"{len(results)}/{len(given)}  {about}  {verdict}  {seconds} s")
         write_output(folder / f"{note.name}.html", note_page(note, results, words))
     write_output(folder / "index.html", index_page(notes, results, words))
     return all(result.finding.passed for result in results.values())

@@ -21,3 +21,8 @@ export function fitting(card) {
   const kind = card?.task === "question-answering" ? "question" : card?.labels.includes("entailment") ? "second" : "";
   return EXAMPLES.filter((one) => (!card || card.languages.includes(one.language.slice(0, 2))) && (kind ? kind in one : !one.second && !one.question));
 }
+
+// The first sentence in a language that a model reads; without a model, the first of all.
+export function firstText(card) {
+  return (EXAMPLES.find(({ language }) => card?.languages.includes(language.slice(0, 2))) ?? EXAMPLES[0]).text;
+}

@@ -2,7 +2,7 @@
 import { Refusal, about, call, remembering, setKey } from "./api.js";
 import { button, fillMenu, make, menu } from "./dom.js";
 import { LANGUAGES, has, setLanguage, t } from "./i18n.js";
-import { fitting } from "./examples.js";
+import { firstText } from "./examples.js";
 import { InputStrip } from "./input_strip.js";
 import { download, saved } from "./save.js";
 import { SCREENS } from "./screens.js";
@@ -165,7 +165,7 @@ class Studio {
     if (round !== this.round) return;
     const [card, reasons] = found ?? [null, Object.fromEntries(SCREENS.filter(({ free }) => !free).map(({ name }) => [name, { text: problem.message }]))];
     Object.assign(this, { card, reasons });
-    const [{ text }] = [...fitting(card), ...fitting(null)];
+    const text = firstText(card);
     if (text !== this.state.defaults.text) {  // a text that the model reads, where none was given
       this.state.defaults.text = text;
       if (SCREENS.find(({ name }) => name === this.shown)?.text === "only") this.update(new Set(["text"]));
