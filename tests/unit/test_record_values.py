@@ -1,9 +1,11 @@
 """Records of every kind of field, from tables, JSON and memory: values, empty records, bad ones, fingerprints."""
 
 import json
+from collections import namedtuple
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -230,8 +232,25 @@ def test_splits_of_values_are_joined_held_out_and_compared() -> None:
     assert tagged is not None and list(tagged.texts(("tokens",))) == ["Ana mora"]
 
 
+def test_a_named_tuple_goes_by_its_names() -> None:
+    """The rows of pandas' `itertuples`: by position, texts became labels without a word."""
+    label, text, score = Field("label", "class"), Field("text"), Field("score", "number", optional=True)
+    row = namedtuple("Row", "Index label text")
+    rows = [row(0, "a", "one text"), row(1, "b", "another")]
+    records = records_in_memory(rows, (text, label, score), "data")
+    assert records.columns == {"text": ["one text", "another"], "label": ["a", "b"]}
+    pair = namedtuple("Pair", "en pt")  # other names: by position
+    assert records_in_memory([pair("one text", "a")], (text, label), "data").columns["label"] == ["a"]
+    part = namedtuple("Part", "label body")
+    with pytest.raises(DataError, match=r"key 'text' is not in the record.*; its keys are 'label', 'body'"):
+        records_in_memory([part("a", "one text")], (text, label), "data")
+
+
 def test_columns_of_unequal_length_and_other_shapes_are_refused() -> None:
     with pytest.raises(DataError, match="data has 2 tokens and 1 tags; the numbers must be equal"):
         records_in_memory(([["a"], ["b"]], [["O"]]), TAGGING, "data")
+    arrow = SimpleNamespace(to_pylist=list)  # a table of pyarrow is not iterable; a lazy frame has `collect`
+    with pytest.raises(UsageError, match=r"got SimpleNamespace; its `to_pylist\(\)` does$"):
+        records_in_memory(arrow, TAGGING, "data")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="data must be an iterable of dicts with the keys 'tokens', 'tags': got int"):
         records_in_memory(3, TAGGING, "data")  # type: ignore[arg-type]

@@ -299,6 +299,16 @@ def test_marian_needs_sentencepiece_and_says_so(tmp_path: Path, monkeypatch: pyt
     assert message(folder) == f"no marian tokenizer in {folder}: it has no target.spm"
 
 
+def test_a_pointer_of_git_lfs_is_called_one(tmp_path: Path) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+    for name in ("tokenizer.json", "spiece.model"):
+        folder = put(tmp_path / name, {name: pointer})
+        assert (
+            message(folder)
+            == f"{folder / name} is a Git LFS pointer, not the file itself: fetch it with `git lfs pull`"
+        )
+
+
 def test_marian_by_hand(tmp_path: Path) -> None:
     pytest.importorskip("sentencepiece", reason="sentencepiece is not installed (extra spm)")
     table = {"</s>": 0, "<unk>": 1, "▁a": 2, "▁": 3, "a": 4, ">>por<<": 5, "<pad>": 6}

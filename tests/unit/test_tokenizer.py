@@ -1,5 +1,6 @@
 """The tokenizer as it is used: round trips, offsets, special ids, files (spec rows D1, D3, D4, D5; errors 11, 12)."""
 
+import errno
 import json
 import subprocess
 import sys
@@ -374,6 +375,23 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(TokenizerError, match=r"^cannot write the tokenizer to "):
         trained("byte").save(tmp_path / "file" / "inside")
+
+
+def test_a_disk_that_fills_leaves_the_tokenizer_that_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = trained("byte")
+    before.save(tmp_path)
+    write = Path.write_bytes
+
+    def full(path: Path, content: bytes) -> int:
+        if "config" in path.name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(TokenizerError, match=r"^cannot write the tokenizer to .*: No space left on device"):
+        trained("word").save(tmp_path)
+    assert Tokenizer.load(tmp_path).fingerprint == before.fingerprint
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tokenizer.json", "tokenizer_config.json"]
 
 
 def test_tokenizers_need_no_torch() -> None:

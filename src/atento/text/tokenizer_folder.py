@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def as_settings(files: Mapping[str, bytes]) -> dict[str, object]:
 
 
 def write_folder(directory: Path, files: Mapping[str, bytes]) -> None:
-    """Write the files to a folder, which is created if it does not exist.
+    """Write the files to a folder, which is created if it does not exist: all of them, or none on a full disk.
 
     Raises:
         TokenizerError: the folder cannot be written; the message has the reason of the system.
@@ -59,8 +60,13 @@ def write_folder(directory: Path, files: Mapping[str, bytes]) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
-            (directory / name).write_bytes(content)
+            (directory / f".{name}").write_bytes(content)
+        for name in files:
+            (directory / f".{name}").replace(directory / name)
     except OSError as error:
+        for name in files:
+            with suppress(OSError):
+                (directory / f".{name}").unlink()
         raise TokenizerError(f"cannot write the tokenizer to {directory}: {error.strerror or error}") from error
 
 
@@ -71,9 +77,12 @@ def read_file(path: Path) -> bytes:
         TokenizerError: the file cannot be read, is no plain file, or is larger than any tokenizer.
     """
     try:
-        return read_plain(path, _MAX_BYTES)
+        content = read_plain(path, _MAX_BYTES)
     except OSError as error:
         raise TokenizerError(f"cannot read {path}: {error.strerror or error}") from error
+    if content.startswith(b"version https://git-lfs"):
+        raise TokenizerError(f"{path} is a Git LFS pointer, not the file itself: fetch it with `git lfs pull`")
+    return content
 
 
 def as_text(content: bytes, path: Path) -> str:

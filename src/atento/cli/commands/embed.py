@@ -157,4 +157,5 @@ def _write(out: Path, lines: list[str], vectors: "NDArray[np.float32]") -> None:
             else:
                 np.savetxt(stream, vectors, fmt="%.9g", delimiter="\t", encoding="ascii")
     except OSError as error:  # NumPy's own, of a disk that is full, has no `strerror`
-        raise AtentoError(f"{out} cannot be written: {error.strerror or error}") from None
+        reason = error.strerror or f"the disk may be full ({error})"
+        raise AtentoError(f"{out} cannot be written: {reason}") from None

@@ -71,7 +71,10 @@ def runs(
     else:
         folder = Path(words[0]) if words else Path("runs")
         if arguments or not folder.is_dir():
-            raise UsageError(f"{' '.join(words or ['runs'])} is not a folder of runs; `atento runs` lists the runs")
+            raise UsageError(
+                f"{' '.join(words or ['runs'])} is not a folder of runs; `atento train` makes the "
+                "folder `runs`, and `atento runs FOLDER` lists another"
+            )
         _list(folder, as_json)
 
 

@@ -131,7 +131,9 @@ def _opened(source: SourceConfig, folder: Path) -> Any:
     if source.split is None and len(data) == 1:
         return next(iter(data.values()))
     if source.split not in data:
-        problem = "has several splits" if source.split is None else f"has no split {source.split!r}"
-        close = "" if source.split is None else nearest(source.split, list(data)).partition(" Known:")[0]
+        problem = (
+            "has several splits: name one as `split`" if source.split is None else f"has no split {source.split!r}"
+        )
+        close = "" if source.split is None else nearest(source.split, list(data)).partition(" Known:")[0].rstrip(".")
         raise DataError(f"{name}: {problem}{close}; its splits are {', '.join(map(repr, data))}")
     return data[source.split]

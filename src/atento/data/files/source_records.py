@@ -187,12 +187,13 @@ def _header(rows: Iterator[Row], name: str, columns: Sequence[str]) -> tuple[lis
     names = row[1]
     for column in columns:
         if names.count(column) != 1:
-            problem = "appears twice" if column in names else "is not"
+            if column in names:
+                raise DataError(f"{name}:{row[0]}: column {column!r} appears twice in the header: rename one of them")
             below = (row[0] for row in islice(rows, 5) if isinstance(row, tuple) and set(columns) <= set(row[1]))
             line = next(below, None)  # of a header under a title
             hint = _other(names[0]) if len(names) == 1 else ""
             hint = f"; line {line} is such a header: remove the lines above it" if line else hint
-            raise DataError(f"{name}:{row[0]}: column {column!r} {problem} in the header{listed(column, names)}{hint}")
+            raise DataError(f"{name}:{row[0]}: column {column!r} is not in the header{listed(column, names)}{hint}")
     return [names.index(column) for column in columns], len(names)
 
 

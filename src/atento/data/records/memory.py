@@ -55,7 +55,7 @@ def with_optional(data: MemoryRecords, fields: Sequence[Field]) -> tuple[MemoryR
         return data, tuple(fields)
     # the first record is looked at, and a generator is read once
     records = data if _columns(data, len(required)) or isinstance(data, list) else list(data)
-    first = next(iter(records), None)
+    first = _by_name(next(iter(records), None), [field.name for field in fields])
     if isinstance(first, Mapping):
         return records, tuple(field for field in fields if not field.optional or field.name in first)
     if not isinstance(first, tuple | list) or isinstance(records, tuple):  # texts, or columns in a tuple
@@ -79,9 +79,10 @@ def records_in(data: MemoryRecords, fields: Sequence[Field], name: str) -> Itera
     skip it.
 
     Args:
-        data: an iterable of tuples, of texts (for one field) or of mappings with the fields as keys; or the columns
-            as a tuple of lists or arrays, in the order of the fields, as a mapping from their names, or as a data frame
-            of pandas or polars with these names; or a `datasets.Dataset`, whose numbers of classes become names.
+        data: an iterable of tuples (a named one goes by its names), of texts (for one field) or of mappings with the
+            fields as keys; or the columns as a tuple of lists or arrays, in the order of the fields, as a mapping from
+            their names, or as a data frame of pandas or polars with these names; or a `datasets.Dataset`, whose numbers
+            of classes become names.
         fields: the fields of a record.
         name: name of the data in messages; a record is `name[index]`.
 
@@ -94,7 +95,8 @@ def records_in(data: MemoryRecords, fields: Sequence[Field], name: str) -> Itera
     if isinstance(data, Mapping) and _columns(tuple(data.get(column) for column in names), len(names)):
         data = tuple(data[column] for column in names) if len(names) > 1 else data[names[0]]
     if isinstance(data, str | bytes | Mapping) or not isinstance(data, Iterable):  # a mapping without these columns
-        raise UsageError(f"{name} must be an iterable of {_shape(names)}: got {type(data).__name__}")
+        way = next((f"; its `{way}()` does" for way in ("collect", "to_pylist") if hasattr(data, way)), "")
+        raise UsageError(f"{name} must be an iterable of {_shape(names)}: got {type(data).__name__}{way}")
     if len(fields) > 1 and _columns(data, len(fields)):
         sides = [list(side) for side in data]
         if len({len(side) for side in sides}) > 1:
@@ -163,8 +165,18 @@ def _shape(fields: tuple[str, ...]) -> str:
     return _SHAPES.get(fields, f"dicts with the keys {', '.join(map(repr, fields))}")
 
 
+def _by_name(record: object, names: Sequence[str]) -> object:
+    """A named tuple as a mapping, if a field has one of its names, as a row of pandas' `itertuples` has."""
+    as_mapping = getattr(record, "_asdict", None)
+    if as_mapping is None or not isinstance(record, tuple):
+        return record
+    mapping = as_mapping()
+    return record if mapping.keys().isdisjoint(names) else mapping
+
+
 def _named(record: object, names: tuple[str, ...]) -> Mapping[str, object]:
     """The values of a record by the names of their fields."""
+    record = _by_name(record, names)
     if isinstance(record, Mapping):
         return record
     if isinstance(record, str) and len(names) == 1:
