@@ -136,6 +136,25 @@ def test_the_first_text_is_one_that_the_model_reads(browser: Any, shipped: Serve
     seen.page.wait_for_function("() => document.querySelector('textarea').value.startsWith('O gato')")
 
 
+def test_the_keyboard_begins_at_the_top_and_stays_where_it_is(browser: Any, shipped: Served) -> None:
+    """What is pressed is drawn again; the focus went back to the top of the page."""
+    seen = StudioPage(browser, shipped, fresh=True).go("models", model="micro-world-mlm")
+    focus = "() => document.activeElement.textContent"
+    seen.page.keyboard.press("Tab")
+    assert seen.page.evaluate(focus) == "Skip to the screen"
+    for screen, model, place in (
+        ("models", "mlm", ".card"),
+        ("fill", "mlm", ".word"),
+        ("why", "en-pt", ".cards .card"),
+    ):
+        seen.go(screen, model=f"micro-world-{model}")
+        pressed = seen.page.locator(f"#screen {place}").nth(2)
+        said = pressed.text_content()
+        pressed.press("Enter")
+        seen.wait()
+        assert seen.page.evaluate(focus) == said, screen
+
+
 def test_captions_and_counts_are_in_the_language_of_the_page(browser: Any, shipped: Served) -> None:
     seen, place = StudioPage(browser, shipped), {"model": "micro-world-en-pt", "language": "pt-BR"}
     assert "máscara: bidirecional sobre a origem." in seen.go("heads", **place).page.locator("#screen").inner_text()

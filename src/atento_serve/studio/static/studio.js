@@ -105,7 +105,8 @@ class Studio {
       if (reason) made.append(make("span", { class: "unseen" }, `: ${reason}`));
       return made;
     }));
-    this.rail.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    const chosen = this.rail.querySelector("[aria-current]");  // after scrollIntoView, the Tab key would begin behind it
+    if (chosen) this.rail.scrollLeft = chosen.offsetLeft - (this.rail.clientWidth - chosen.offsetWidth) / 2;
   }
 
   // Why the service or the model cannot feed a screen, in the language of the page; "" if it can.
@@ -118,7 +119,8 @@ class Studio {
   // --- updates ---
 
   async update(changed) {
-    const round = ++this.round, { state } = this;
+    const round = ++this.round, { state } = this, held = document.activeElement;
+    const like = () => [...this.place.querySelectorAll(held.tagName)], at = like().indexOf(held);
     this.settled = false;  // for tests
     const language = state.get("language");
     if (language && language !== document.documentElement.lang) this.mount();
@@ -141,6 +143,7 @@ class Studio {
       if (this.reason(row.name)) throw new Refusal(this.reason(row.name), "cannot_feed", 0);
       await this.fill(row, changed, round);
       if (round === this.round) this.refuse(null);
+      if (at >= 0 && document.activeElement === document.body) like()[at]?.focus({ preventScroll: true });  // it was drawn again
     } catch (error) {
       if (round === this.round && error.name !== "AbortError") this.refuse(error);
     } finally {
