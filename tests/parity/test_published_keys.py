@@ -1,6 +1,7 @@
 """The JSON files of models as published: no key of theirs is unknown, and none that matters is ignored (K2)."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -95,3 +96,25 @@ def test_k2_a_key_with_the_default_of_its_class_is_not_named() -> None:
         "hidden_activation",
         "newest",
     ]
+
+
+# With windows in the upper layers, which a file of then has no `layer_types` for.
+READ = {name: files[CONFIG] for name, files in PUBLISHED.items() if CONFIG in files}
+READ["Qwen2.5 with windows"] = READ["Qwen2.5-7B-Instruct"] | {"use_sliding_window": True, "max_window_layers": 20}
+SIZES = re.compile(r"\w+_size|(d|n|num|encoder|decoder)_\w+|(\w+_)?(dim|heads|embeddings)")  # none: a damaged file
+
+
+@pytest.mark.parametrize("name", READ)
+def test_k2_a_key_that_says_its_default_may_be_left_out_or_stand_there(name: str) -> None:
+    """Where transformers makes the same configuration without a key, so is ours; and of the file that it saves."""
+    transformers = pytest.importorskip("transformers")
+
+    def theirs(data: dict[str, Any]) -> dict[str, Any]:
+        keys = {key: value for key, value in data.items() if key != "model_type"}
+        return dict(transformers.AutoConfig.for_model(data["model_type"], **keys).to_dict())
+
+    saved, ours = theirs(READ[name]), network(READ[name])[0]
+    assert network(saved)[0] == ours
+    for left in (key for key in READ[name] if key != "model_type" and not SIZES.fullmatch(key)):
+        less = {key: value for key, value in READ[name].items() if key != left}
+        assert theirs(less) != saved or network(less)[0] == ours, left
