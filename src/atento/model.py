@@ -70,9 +70,9 @@ def load(
             of the package (`micro-world-en-pt`), a hub name (`owner/name`), an ELMo folder, or word2vec (.bin, .vec).
         device: "auto", "cpu", "cuda" ...
         precision: "float32", "float64", "bfloat16", "int8" or "auto". int8: on the CPU, the linear maps in the layers
-            of a decoder or an encoder have weights and activations of 8 bits, and no others are kept, and an encoder's
-            table of tokens has 8 bits where no head multiplies by it; all else is float32. "auto" is the widest
-            type in the file.
+            of a decoder or an encoder have weights and activations of 8 bits, and tables of tokens 8 bits a number (of
+            an encoder, where no head multiplies by them), and no others are kept; all else is float32. "auto" is the
+            widest type in the file.
         allow_missing: weights that the file of another layout lacks keep their initial values.
         allow_unused: weights of such a file that the network does not have are ignored.
 

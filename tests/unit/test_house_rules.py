@@ -446,7 +446,6 @@ OTHER_MEANINGS = {
                 "config/presets/encoders.py",
                 "config/reading/checks.py",
                 "config/tables/task_spec.py",
-                "inference/choose.py",
                 "convert/onnx_graphs.py",
             ),
             *(

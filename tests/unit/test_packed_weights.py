@@ -19,7 +19,7 @@ from atento.inference.packed_linear import Precision, has_packed_products
 from atento.inference.packed_modules import PackedModule
 from atento.model import Model
 from atento.networks import Encoder, Network, build_network, parameter_count
-from atento.networks.int8_projection import Int8Table, table_of_8_bits
+from atento.networks.int8_projection import Int8Table, multiplies_by_table
 from atento.networks.layers import TokenEmbedding
 from atento.text import Tokenizer
 
@@ -135,6 +135,7 @@ def test_a_table_of_8_bits_takes_a_quarter_of_the_memory_and_is_rounded_once() -
     exact = network.embedding.weight.normal_(std=0.2).clone()
     exact[0] = network.embedding.weight[0] = 0
     before, in_maps, count = held_bytes(network), 4 * in_layers(network), parameter_count(network)
+    network_scale = network.embedding.scale
     pack_weights(network, "int8")
     table = network.embedding
     assert isinstance(table, Int8Table)
@@ -146,11 +147,23 @@ def test_a_table_of_8_bits_takes_a_quarter_of_the_memory_and_is_rounded_once() -
     again.weight = nn.Parameter(table.weight)
     assert torch.equal(Int8Table(again).weight, table.weight)
     ids = torch.tensor([[5, 6, 4999]])
-    assert torch.equal(table(ids), F.embedding(ids, table.weight) * table.scale)
-    assert table_of_8_bits(network) is table
+    torch.testing.assert_close(table(ids), F.embedding(ids, table.weight) * network_scale)
     tied = build_network(replace(config, output=OutputConfig(tied=True), heads=(HeadConfig("masked-language-model"),)))
-    assert isinstance(tied, Encoder)
-    assert table_of_8_bits(tied) is tied.embedding
+    assert multiplies_by_table(tied) and not multiplies_by_table(network)
+    pack_weights(tied, "int8")
+    assert type(tied.embedding) is TokenEmbedding
+
+
+@pytest.mark.parametrize("architecture", ["decoder", "encoder-decoder"])
+def test_tables_of_decoders_have_8_bits_once(architecture: str) -> None:
+    """Beside the product of the output, and the reading of sources, which share the integers."""
+    network = build_network(changed(replace(_CONFIG, architecture=architecture), vocab_size=9000)).eval()
+    network.requires_grad_(False)
+    numbers, before = 9000 * 128, held_bytes(network)
+    layers = in_layers(network)
+    pack_weights(network, "int8")
+    after = held_bytes(network, step_function(network, precision="int8"))
+    assert after < before - 4 * (numbers + layers) + 2 * numbers + 4 * layers * (architecture != "decoder") + 1_000_000
 
 
 def test_gradients_of_inputs_pass_through_packed_maps() -> None:

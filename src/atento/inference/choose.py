@@ -22,7 +22,7 @@ from atento.inference.packed_linear import Precision, has_int8_products, has_pac
 from atento.inference.packed_modules import pack_decoder
 from atento.inference.plain import PlainStepFunction
 from atento.inference.prefix_steps import PrefixStepFunction, Prompt
-from atento.networks.int8_projection import has_int8_weights, linear_maps, table_of_8_bits
+from atento.networks.int8_projection import has_int8_weights, hold_tables_in_8_bits, linear_maps, multiplies_by_table
 from atento.networks.interface import Network
 from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
@@ -166,15 +166,17 @@ def pack_weights(network: Network, precision: Precision | None = None) -> None:
     if isinstance(network, Encoder):
         if why_no_fast_reading(network) is None:
             pack_stack(network.stack, precision, attention_type_of(network, precision))
-            if precision == "int8":
-                setattr(network, "embedding", table_of_8_bits(network))  # noqa: B010 - it has the type of what it replaces
+            if precision == "int8" and not multiplies_by_table(network):
+                hold_tables_in_8_bits(network)
     elif isinstance(network, Decoder | EncoderDecoder) and why_not_fast(network) is None:
         pack_decoder(network.decoder if isinstance(network, EncoderDecoder) else network.stack, precision)
+        if precision == "int8":
+            hold_tables_in_8_bits(network)
         if isinstance(network, EncoderDecoder) and why_not_packed(network.encoder) is None:
             precision = precision_of_sources(precision)
             for owner, name in linear_maps(network.encoder) if precision == "bfloat16" else ():
                 getattr(owner, name).to(torch.bfloat16)
-            pack_stack(network.encoder, precision, network.embedding.weight.dtype)
+            pack_stack(network.encoder, precision, weight.dtype)
 
 
 def why_no_int8(network: object) -> str | None:

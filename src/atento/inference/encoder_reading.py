@@ -35,7 +35,13 @@ from atento.inference.packed_modules import PackedModule, pack_modules
 from atento.inference.plain import moved_to_front, padded
 from atento.inference.unpadded_rows import CALL, Rows, Unpadded, groups_of
 from atento.networks.frozen import current
-from atento.networks.int8_projection import Int8Projection, has_int8_weights, linear_maps, table_of_8_bits
+from atento.networks.int8_projection import (
+    Int8Projection,
+    has_int8_weights,
+    in_8_bits,
+    linear_maps,
+    multiplies_by_table,
+)
 from atento.networks.interface import Network, layer_count
 from atento.networks.layers import TokenEmbedding
 from atento.networks.output import Output
@@ -94,7 +100,8 @@ class FastReader(Network):
             raise CapabilityError(f"no fast reading for {reason}")
         self.network, self.config, self.heads = network, network.config, network.heads
         attention_type = attention_type_of(network, precision)
-        self.embedding = table_of_8_bits(network) if precision == "int8" else network.embedding
+        rounds = precision == "int8" and not multiplies_by_table(network)
+        self.embedding = in_8_bits(network.embedding) if rounds else network.embedding
         self.packed = PackedStack(network.stack, network.config.norm == "pre", precision, attention_type)
 
     @property
@@ -353,7 +360,8 @@ class SourceReader:
     """
 
     def __init__(self, network: EncoderDecoder, precision: Precision) -> None:
-        self.device, dtype = network.embedding.weight.device, network.embedding.weight.dtype
+        weight = next(network.parameters())
+        self.device, dtype = weight.device, weight.dtype
         self._network, self._packed = network, None
         if self.device.type == "cpu" and why_not_packed(network.encoder) is None:
             pack_stack(network.encoder, precision, dtype)

@@ -10,7 +10,6 @@ products.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 
@@ -37,6 +36,7 @@ from atento.inference.plain import (
     last_tokens,
 )
 from atento.inference.uneven_rows import FastRows
+from atento.networks.int8_projection import hold_tables_in_8_bits
 from atento.networks.stack.block import BlockState
 from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder_decoder import EncoderDecoder
@@ -120,6 +120,8 @@ class FastStepFunction:
         halved = not on_cpu or (cpu_features()["amx"] and (precision != "int8" or isinstance(network, EncoderDecoder)))
         self.cache_dtype = self.beam_cache_dtype if halved or self.dtype == torch.float64 else torch.float32
         copy = copy_sharing_weights(network).to(self.dtype).eval()
+        if precision == "int8":
+            hold_tables_in_8_bits(copy)
         is_held = weight.dtype == self.dtype  # by the network
         self.project = pack(copy.projection, copy.vocabulary_head.bias, precision, is_held=is_held)
         # `encoder` encodes the sources of an encoder-decoder; `reader` reads the prompts of a decoder
@@ -131,9 +133,7 @@ class FastStepFunction:
         self.inputs = copy.target_inputs if isinstance(copy, EncoderDecoder) else copy.inputs
         self.pre_norm = config.norm == "pre"
         self.last_norm, self.positions = stack.norm, stack.positions
-        self.heads = config.n_heads
-        self.kv_heads = config.kv_heads
-        self.d_head = config.head_width
+        self.heads, self.kv_heads, self.d_head = config.n_heads, config.kv_heads, config.head_width
         self.scale = self.d_head**-0.5 if config.attention.scale is None else config.attention.scale
         self.layers = [FastLayer.of(block) for block in stack.layers]
         self.read_output = copy.vocabulary_head.read
@@ -145,7 +145,7 @@ class FastStepFunction:
         copy.decoder = nn.Module()  # type: ignore[assignment]
         precision = precision_of_sources(self.precision)
         if self.precision == "int8":
-            self.embedding, self.inputs = deepcopy((self.embedding, self.inputs))
+            self.embedding, self.inputs = copy_sharing_weights(self.embedding), copy_sharing_weights(self.inputs)
             copy = copy.to(torch.bfloat16 if precision == "bfloat16" else self.dtype)
         self.encoder = SourceReader(copy, precision)
 

@@ -110,10 +110,11 @@ def _pack_cross_attention(attention: MultiHeadAttention, precision: Precision, i
 
 
 def copy_sharing_weights(network: ModuleT) -> ModuleT:
-    """A copy of the modules that shares the memory of the weights, until they are packed or change their dtype."""
+    """A copy of modules that shares the memory of weights and buffers, until they are packed or change their dtype."""
     copied: dict[int, object] = {
         id(weight): nn.Parameter(weight.detach(), requires_grad=False) for weight in network.parameters()
     }
+    copied |= {id(buffer): buffer for buffer in network.buffers()}
     kept = [value for module in network.modules() for value in vars(module).values()]
     # a module has a dozen tables of hooks, whose copies take two thirds of the time where they are not made here
     copied |= {id(one): OrderedDict() for one in kept if type(one) is OrderedDict and not one}

@@ -67,7 +67,7 @@ class Slots:
 
     def __init__(self, steps: FastStepFunction, memory: PromptMemory | None = None, width: int = 1) -> None:
         self.steps, self.memory, self.width = steps, memory, width
-        self.device = steps.embedding.weight.device
+        self.device = next(steps.embedding.parameters()).device
         self.lengths: list[int] = []
         # as `FastState` has it: where there are prompts, their keys and values are in the dtype of one output
         dtype = steps.beam_cache_dtype if width > 1 and steps.encoder is not None else steps.cache_dtype

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness
 from atento.networks.layers import OutputMatrix, TokenEmbedding
-from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.stack import Stack
 
 _ROWS = 4096  # of a table, rounded at a time
@@ -76,7 +75,8 @@ class Int8Table(nn.Module):
     is exact, and rounding what the rows stand for gives the same integers and scales again.
     """
 
-    codes: Tensor
+    codes: Tensor  # (V,D)
+    factors: Tensor  # (V,1), of the vectors
 
     def __init__(self, table: TokenEmbedding) -> None:
         super().__init__()
@@ -89,27 +89,37 @@ class Int8Table(nn.Module):
             for rows, by in zip(weight.split(_ROWS), scales.unsqueeze(1).split(_ROWS))
         ]
         self.register_buffer("codes", torch.cat(rounded), persistent=False)
+        self.register_buffer("factors", scales.unsqueeze(1) * table.scale, persistent=False)
         self.scales = nn.Parameter(scales, requires_grad=False)
-        self.scale, self.held = table.scale, weight.numel() - len(scales)
+        self.held = weight.numel() - len(scales)
 
     @property
     def weight(self) -> Tensor:
         """(V,D), the numbers that the integers stand for, in new memory."""
-        return self.codes * self.scales[:, None]
+        return self.codes * self.scales.unsqueeze(1)
 
     def forward(self, ids: Tensor) -> Tensor:
         """(B,L) -> (B,L,D)."""
-        x = F.embedding(ids, self.codes) * self.scales[ids].unsqueeze(-1)
-        return x * self.scale if self.scale != 1.0 else x
+        return F.embedding(ids, self.codes) * F.embedding(ids, self.factors)
 
     def _save_to_state_dict(self, destination: dict[str, Tensor], prefix: str, keep_vars: bool) -> None:
         destination[f"{prefix}weight"] = self.weight
 
 
-def table_of_8_bits(network: Encoder) -> nn.Module:
-    """The embedding of tokens in 8 bits; the one that it has, if that is so already or a head multiplies by it."""
-    tied = any(isinstance(module, OutputMatrix) and module.weight is None for module in network.modules())
-    return Int8Table(network.embedding) if type(network.embedding) is TokenEmbedding and not tied else network.embedding
+def in_8_bits(table: nn.Module) -> nn.Module:
+    """An `Int8Table` in place of a `TokenEmbedding`; another table as it is."""
+    return Int8Table(table) if type(table) is TokenEmbedding else table
+
+
+def multiplies_by_table(network: nn.Module) -> bool:
+    """Whether a head multiplies by the table of tokens."""
+    return any(isinstance(module, OutputMatrix) and module.weight is None for module in network.modules())
+
+
+def hold_tables_in_8_bits(network: nn.Module) -> None:
+    """Replace the tables of tokens, of source and target."""
+    for name, module in list(network.named_children()):
+        setattr(network, name, in_8_bits(module))
 
 
 def linear_maps(stack: Stack) -> Iterator[tuple[nn.Module, str]]:

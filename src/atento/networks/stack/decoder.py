@@ -95,7 +95,7 @@ class Decoder(Network):
         if vectors is None:
             hidden = compute()
         else:
-            hidden = vectors.hidden(compute, ids, token_mask, None).to(self.embedding.weight.dtype)
+            hidden = vectors.hidden(compute, ids, token_mask, None).to(next(self.parameters()).dtype)
         if self.mix is not None:
             hidden = self.mix.of_joined(hidden)
         return Output(hidden, self.project(hidden) if project else None, state=state)
