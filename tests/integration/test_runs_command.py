@@ -58,6 +58,14 @@ def test_w7_show_names_the_checkpoint_in_use_and_not_the_last_validation(server:
     assert "16 of 16, finished in " in shown and "translation, recipe tiny" in shown
 
 
+def test_one_validation_is_one(server: ForkServer, place: Path, two: Path) -> None:
+    shutil.copytree(two / "first", run := place / "once")
+    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    later = [line for line in lines if '"valid"' in line][1:]
+    (run / "metrics.jsonl").write_text("".join(line for line in lines if line not in later), encoding="utf-8")
+    assert ", of 1 validation\n" in server.run("runs", "show", "once", cwd=place).stdout
+
+
 def test_w7_an_averaged_checkpoint_in_use_is_called_so(server: ForkServer, place: Path, two: Path) -> None:
     run = place / "run"
     shutil.copytree(two / "second", run)

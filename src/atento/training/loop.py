@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-from atento.errors import AtentoError, TrainingStopped
+from atento.errors import AtentoError, TrainingStopped, counted
 from atento.metrics.metric_table import signed
 from atento.training.faults import take_update
 from atento.training.losses import Sums
@@ -159,9 +159,8 @@ def validate(run: Run) -> None:
         return
     progress.stale += 1
     if run.config.early_stop and progress.stale >= run.config.early_stop:
-        run.reporter.line(
-            f"step {progress.step}: no better {run.score_name} in {progress.stale} validations; stopping early"
-        )
+        tried = counted(progress.stale, "validation")
+        run.reporter.line(f"step {progress.step}: no better {run.score_name} in {tried}; stopping early")
         progress.finished = True
 
 

@@ -146,8 +146,8 @@ def _lines(record: "RunRecord") -> Iterator[tuple[str, str]]:
         score = "not validated" if used.score is None else f"{record.metric} {_number(used.score)}"
         yield "in use", f"the {used.word} checkpoint, step {used.step:,}, {score} ({used.path})"
     if best is not None:
-        count = len(record.curve(record.metric, "valid"))
-        yield "best", f"{record.metric} {_number(best.value)} at step {best.step:,}, of {count} validations"
+        count = counted(len(record.curve(record.metric, "valid")), "validation")
+        yield "best", f"{record.metric} {_number(best.value)} at step {best.step:,}, of {count}"
     if record.test:
         yield "test", ", ".join(f"{name} {_number(value)}" for name, value in record.test.items() if name != "loss")
     curves = {"training loss": ("loss", "train"), "validation nll": ("nll", "valid")}
