@@ -145,7 +145,7 @@ def test_a_table_of_8_bits_takes_a_quarter_of_the_memory_and_is_rounded_once() -
     assert bool(((table.weight - exact).abs() <= 0.5001 * step).all())
     again = TokenEmbedding(5000, 128)
     again.weight = nn.Parameter(table.weight)
-    assert torch.equal(Int8Table(again).weight, table.weight)
+    assert torch.equal(Int8Table(again.weight).weight, table.weight)
     ids = torch.tensor([[5, 6, 4999]])
     torch.testing.assert_close(table(ids), F.embedding(ids, table.weight) * network_scale)
     tied = build_network(replace(config, output=OutputConfig(tied=True), heads=(HeadConfig("masked-language-model"),)))
@@ -154,16 +154,23 @@ def test_a_table_of_8_bits_takes_a_quarter_of_the_memory_and_is_rounded_once() -
     assert type(tied.embedding) is TokenEmbedding
 
 
+@pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("architecture", ["decoder", "encoder-decoder"])
-def test_tables_of_decoders_have_8_bits_once(architecture: str) -> None:
-    """Beside the product of the output, and the reading of sources, which share the integers."""
-    network = build_network(changed(replace(_CONFIG, architecture=architecture), vocab_size=9000)).eval()
-    network.requires_grad_(False)
-    numbers, before = 9000 * 128, held_bytes(network)
-    layers = in_layers(network)
+def test_tables_of_decoders_have_8_bits_once(architecture: str, tied: bool) -> None:
+    """Beside the product of the output, and the reading of sources, which share the integers; one of an own output."""
+    config = replace(_CONFIG, architecture=architecture, output=OutputConfig(tied=tied))
+    network = build_network(changed(config, vocab_size=9000)).eval().requires_grad_(False)
+    numbers, before, layers, count = 9000 * 128, held_bytes(network), in_layers(network), parameter_count(network)
+    expected = float(network.projection.norm())
+    steps = step_function(network, precision="int8")
     pack_weights(network, "int8")
-    after = held_bytes(network, step_function(network, precision="int8"))
-    assert after < before - 4 * (numbers + layers) + 2 * numbers + 4 * layers * (architecture != "decoder") + 1_000_000
+    assert float(network.projection.norm()) == pytest.approx(expected, rel=1e-3)
+    assert parameter_count(network) == count
+    packed = step_function(network, precision="int8")
+    tables = 1 if tied else 2  # and the packed output
+    left = before - 4 * (tables * numbers + layers) + 4 * layers * (architecture != "decoder")
+    assert held_bytes(network, packed) < left + (tables + 1) * numbers + 1_000_000
+    assert torch.equal(outputs(network, packed), outputs(network, steps))
 
 
 def test_gradients_of_inputs_pass_through_packed_maps() -> None:

@@ -167,11 +167,11 @@ def pack_weights(network: Network, precision: Precision | None = None) -> None:
         if why_no_fast_reading(network) is None:
             pack_stack(network.stack, precision, attention_type_of(network, precision))
             if precision == "int8" and not multiplies_by_table(network):
-                hold_tables_in_8_bits(network)
+                hold_tables_in_8_bits(network, outputs=False)
     elif isinstance(network, Decoder | EncoderDecoder) and why_not_fast(network) is None:
         pack_decoder(network.decoder if isinstance(network, EncoderDecoder) else network.stack, precision)
         if precision == "int8":
-            hold_tables_in_8_bits(network)
+            hold_tables_in_8_bits(network, outputs=True)
         if isinstance(network, EncoderDecoder) and why_not_packed(network.encoder) is None:
             precision = precision_of_sources(precision)
             for owner, name in linear_maps(network.encoder) if precision == "bfloat16" else ():

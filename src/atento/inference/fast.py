@@ -121,7 +121,7 @@ class FastStepFunction:
         self.cache_dtype = self.beam_cache_dtype if halved or self.dtype == torch.float64 else torch.float32
         copy = copy_sharing_weights(network).to(self.dtype).eval()
         if precision == "int8":
-            hold_tables_in_8_bits(copy)
+            hold_tables_in_8_bits(copy, outputs=True)
         is_held = weight.dtype == self.dtype  # by the network
         self.project = pack(copy.projection, copy.vocabulary_head.bias, precision, is_held=is_held)
         # `encoder` encodes the sources of an encoder-decoder; `reader` reads the prompts of a decoder

@@ -69,7 +69,7 @@ class Int8Projection(nn.Module):
 
 
 class Int8Table(nn.Module):
-    """Replaces a `TokenEmbedding`: rows of 8-bit integers, each with a scale, a quarter of the memory.
+    """Replaces a table of tokens or an output matrix: rows of 8-bit integers with a scale, a quarter of the memory.
 
     A row is c ⊙ s with s = max |row| / 127. The last 7 of the 24 digits of s are 0, so that the product of 127 and s
     is exact, and rounding what the rows stand for gives the same integers and scales again.
@@ -78,9 +78,9 @@ class Int8Table(nn.Module):
     codes: Tensor  # (V,D)
     factors: Tensor  # (V,1), of the vectors
 
-    def __init__(self, table: TokenEmbedding) -> None:
+    def __init__(self, weight: Tensor, scale: float = 1.0) -> None:
         super().__init__()
-        weight = table.weight.detach().float()
+        weight = weight.detach().float()
         largest = torch.maximum(weight.amax(dim=1), -weight.amin(dim=1))
         scales = (largest / 127).clamp(min=torch.finfo(torch.float32).tiny)
         scales = (scales.view(torch.int32) & ~0x7F).view(torch.float32)
@@ -89,7 +89,7 @@ class Int8Table(nn.Module):
             for rows, by in zip(weight.split(_ROWS), scales.unsqueeze(1).split(_ROWS))
         ]
         self.register_buffer("codes", torch.cat(rounded), persistent=False)
-        self.register_buffer("factors", scales.unsqueeze(1) * table.scale, persistent=False)
+        self.register_buffer("factors", scales.unsqueeze(1) * scale, persistent=False)
         self.scales = nn.Parameter(scales, requires_grad=False)
         self.held = weight.numel() - len(scales)
 
@@ -108,18 +108,21 @@ class Int8Table(nn.Module):
 
 def in_8_bits(table: nn.Module) -> nn.Module:
     """An `Int8Table` in place of a `TokenEmbedding`; another table as it is."""
-    return Int8Table(table) if type(table) is TokenEmbedding else table
+    return Int8Table(table.weight, table.scale) if type(table) is TokenEmbedding else table
 
 
 def multiplies_by_table(network: nn.Module) -> bool:
     """Whether a head multiplies by the table of tokens."""
-    return any(isinstance(module, OutputMatrix) and module.weight is None for module in network.modules())
+    return any(isinstance(module, OutputMatrix) and module.is_tied for module in network.modules())
 
 
-def hold_tables_in_8_bits(network: nn.Module) -> None:
-    """Replace the tables of tokens, of source and target."""
+def hold_tables_in_8_bits(network: nn.Module, *, outputs: bool) -> None:
+    """Replace the tables of tokens, of source and target; with `outputs` also the matrix of an output that has one."""
     for name, module in list(network.named_children()):
         setattr(network, name, in_8_bits(module))
+    for module in network.modules() if outputs else ():
+        if isinstance(module, OutputMatrix) and module.weight is not None:
+            module.own, module.weight = Int8Table(module.weight), None
 
 
 def linear_maps(stack: Stack) -> Iterator[tuple[nn.Module, str]]:

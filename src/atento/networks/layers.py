@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -158,12 +159,20 @@ class OutputMatrix(nn.Module):
     def __init__(self, vocab_size: int, d_model: int, *, tied: bool, bias: bool) -> None:
         super().__init__()
         self.weight = None if tied else nn.Parameter(torch.empty(vocab_size, d_model))
+        self.own: nn.Module | None = None  # in place of the weight, where it has 8 bits
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether the matrix is the embedding's."""
+        return self.weight is None and self.own is None
 
     def matrix(self, table: TokenEmbedding | None) -> Tensor:
         """The matrix, (V,D); `table` is the embedding that it may share."""
         if self.weight is not None:
             return self.weight
+        if self.own is not None:
+            return cast(Tensor, self.own.weight)
         if table is None:
             raise ValueError("an output matrix that is tied to the embedding needs `table`: got None")
         return table.weight
