@@ -1,5 +1,6 @@
 """Exceptions and warnings of the package, and parts of messages."""
 
+import re
 from collections.abc import Sequence
 from difflib import get_close_matches
 from os import PathLike
@@ -60,6 +61,7 @@ class TrainingStopped(AtentoError):
     exit_status = 75
 
 
+_PARTS = re.compile(r"(\d+)")  # of a name: A2 stands before A10
 _LISTED = 60  # names in a message, such as those of labels
 _SHORT = 12  # of names that a file has, which may be longer
 _SHOWN = 40  # characters of such a name
@@ -69,7 +71,7 @@ def nearest(name: str, known: list[str]) -> str:
     """Return the end of an error message: the most similar known name, then the known names, at most `_LISTED`."""
     close = get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f"; did you mean {close[0]!r}?" if close else "."
-    names = sorted(known)
+    names = sorted(known, key=lambda other: [int(part) if part.isdecimal() else part for part in _PARTS.split(other)])
     more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
     return f"{hint} Known: {', '.join(names[:_LISTED])}{more}"
 

@@ -66,7 +66,11 @@ async def answer_until(
     if settings.admin_socket is not None:
         servers.append((_Server(_config(admin_application(service), service)), _unix_socket(settings.admin_socket)))
     running = [asyncio.ensure_future(server.serve(sockets=[sock])) for server, sock in servers]  # both run in this loop
-    await _all_started([server for server, _ in servers], running)
+    try:
+        await _all_started([server for server, _ in servers], running)
+    except BaseException:
+        _remove(settings.admin_socket)
+        raise
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     settings.ready(f"http://{host}:{bound.getsockname()[1]}")
     stopped = asyncio.ensure_future(stop.wait())
@@ -85,8 +89,12 @@ async def answer_until(
     exported = tracing is None or await asyncio.to_thread(tracing.close)
     seconds = round(time.monotonic() - began, 3)
     service.log.event("stopped", seconds=seconds, cut=cut, spans_lost=None if exported else True)
-    if settings.admin_socket is not None:
-        settings.admin_socket.unlink(missing_ok=True)
+    _remove(settings.admin_socket)
+
+
+def _remove(admin_socket: Path | None) -> None:
+    if admin_socket is not None:
+        admin_socket.unlink(missing_ok=True)
 
 
 async def _all_started(servers: Sequence[uvicorn.Server], running: Sequence[asyncio.Future[None]]) -> None:

@@ -75,7 +75,7 @@ def test_a_failed_row_ends_with_status_1_after_the_others(app, monkeypatch):
 def test_an_unknown_row_is_wrong_usage(app):
     result = call(app, "A3", "Z9")
     assert isinstance(result.exception, UsageError) and result.exception.exit_status == 2
-    assert "unknown row 'Z9'" in str(result.exception) and "Known: A1, A10, A11" in str(result.exception)
+    assert "unknown row 'Z9'" in str(result.exception) and "Known: A1, A2, A3" in str(result.exception)
     assert result.stdout == ""
 
 

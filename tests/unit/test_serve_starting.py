@@ -1,6 +1,7 @@
 """The start of the service: a server that ends before it answers ends the service, and says why."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,12 @@ from atento_serve.start import ServerSettings, listening_socket
 
 
 @pytest.mark.parametrize("ends", [None, OSError("no more files")])
-def test_a_server_that_ends_before_it_answers(monkeypatch: pytest.MonkeyPatch, ends: OSError | None) -> None:
+def test_a_server_that_ends_before_it_answers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ends: OSError | None
+) -> None:
+    """It leaves no socket of its administration behind."""
+    admin = tmp_path / "admin.sock"
+
     async def serve(self: Any, sockets: object) -> None:
         if ends is not None:
             raise ends
@@ -25,7 +31,9 @@ def test_a_server_that_ends_before_it_answers(monkeypatch: pytest.MonkeyPatch, e
 
     async def start() -> None:
         with listening_socket("127.0.0.1", 0) as bound:
-            settings = ServerSettings(quiet=True, ready=lambda url: pytest.fail("it does not answer"))
+            settings = ServerSettings(
+                quiet=True, admin_socket=admin, ready=lambda url: pytest.fail("it does not answer")
+            )
             answering = server.answer_until(asyncio.Event(), Engine({}, limits), {}, limits, settings, bound, None)
             await asyncio.wait_for(answering, 10)
 
@@ -33,3 +41,4 @@ def test_a_server_that_ends_before_it_answers(monkeypatch: pytest.MonkeyPatch, e
         AtentoError if ends is None else OSError, match="before it could answer" if ends is None else "no more"
     ):
         asyncio.run(start())
+    assert not admin.exists()
