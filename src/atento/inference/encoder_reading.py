@@ -86,8 +86,8 @@ class FastReader(Network):
 
     It computes what the encoder computes in evaluation mode, to rounding, and 0 at padding. Weights that change later
     have no effect on it. The copies take the memory of the linear maps of the layers once more: 4 bytes a weight in
-    float32, 2 in bfloat16, 1 in int8. Where the encoder is observed, where its frozen vectors are stored, and for
-    padding on the left, the encoder's own forward pass runs.
+    float32, 2 in bfloat16, 1 in int8, where the table of tokens is copied too. Where the encoder is observed, where its
+    frozen vectors are stored, and for padding on the left, the encoder's own forward pass runs.
 
     Raises:
         CapabilityError: the network has a part that is not supported; names it.
