@@ -16,9 +16,8 @@ from atento.networks import build_network
 from atento.networks.interface import Network
 from atento.runs.plans.parallel_plan import memory_of_process, sent_by_process
 from atento.runs.plans.run_plan import Plan, memory_of_weights
-from atento.training.optimizer import Optimizer
+from atento.training.optimizer import Optimizer, all_weights
 from atento.training.replica.divided_weights import DividedSum, DividedWeights, gathered_sizes, shards_of
-from atento.training.trained_weights import all_weights
 
 NETWORK = NetworkConfig(architecture="decoder", vocab_size=1024, d_model=256, d_ff=512, n_heads=4, n_layers=3)
 WORLD = 64

@@ -33,12 +33,12 @@ MOST: dict[str, float] = {
     "`type: ignore`": 20,  # one more overload of `classify`: a text is a sequence of texts too
     "files of attention": 3,
     "files of a step of a beam search": 4,
-    "files of an update": 38,  # two of them where the next plan is made meanwhile; losses of teachers
+    "files of an update": 30,  # two of them where the next plan is made meanwhile; losses of teachers
     # validation enters the files of `evaluate`; linear maps; windows; judged documents; attention without cuDNN
     # what teachers say
-    "files of a training run": 108,
-    "files of an evaluation": 75,  # attention without cuDNN; what makes the step function, splits, labelled files
-    "files that load a folder of BERT": 54,  # how threads wait; what training shares of it, and 8 bits
+    "files of a training run": 102,
+    "files of an evaluation": 73,  # attention without cuDNN; what makes the step function, splits, labelled files
+    "files that load a folder of BERT": 52,  # how threads wait; what training shares of it, and 8 bits
     "files that save one": 28,
 }
 # The comments that `tokenize` finds, in a twentieth of its time: what stands in quotes is passed over.

@@ -27,8 +27,8 @@ from atento.networks.layers import FeedForward, LayerMix, Residual
 from atento.networks.recurrent import cells as recurrent
 from atento.networks.recurrent import seq2seq as recurrent_seq2seq
 from atento.networks.recurrent.elmo import ProjectedLSTM
-from atento.networks.stack import layer_masks as stack_masks
-from atento.networks.stack.input_vectors import InputLayer
+from atento.networks.stack import stack
+from atento.networks.stack.stack_positions import InputLayer
 from atento.networks.words import cbow
 from atento.notes import listing_attention
 from atento.runs import position_report
@@ -128,7 +128,7 @@ def listing_multiplies_twice(patch: Patch) -> None:
 
 def eight_tokens_of_the_past(patch: Patch) -> None:
     right = masks.causal
-    patch.setattr(stack_masks, "causal", lambda: right() & masks.window(8, 0))
+    patch.setattr(stack, "causal", lambda: right() & masks.window(8, 0))
 
 
 def boxes_in_reverse(patch: Patch) -> None:
@@ -164,7 +164,7 @@ def listing_without_its_mask(patch: Patch) -> None:
 
 
 def language_model_sees_ahead(patch: Patch) -> None:
-    patch.setattr(stack_masks, "causal", bidirectional)
+    patch.setattr(stack, "causal", bidirectional)
 
 
 def entropy_in_bits(patch: Patch) -> None:

@@ -17,8 +17,8 @@ from atento.data.objectives.prefix import Prefix
 from atento.data.objectives.span_boundary import SpanBoundary
 from atento.decoding.beam import groups as beam
 from atento.networks.recurrent.cells import RecurrentStack
-from atento.networks.stack.input_vectors import InputLayer
 from atento.networks.stack.stack import Stack
+from atento.networks.stack.stack_positions import InputLayer
 from atento.suites.scores import SuiteResult
 from atento_lab.notes.checks import pretraining_drawn
 from atento_lab.notes.checks.text_to_text import NEW, PREFIXES, UNSEEN

@@ -25,7 +25,6 @@ from atento.model import Model
 from atento.models import weight_files
 from atento.networks import EncoderDecoder, layers
 from atento.networks.layers import Residual
-from atento.networks.stack import layer_masks as stack_masks
 from atento.networks.stack import stack
 from atento.notes import PositionalEncoding, listing_bleu, listing_search
 from atento.precision import threads
@@ -143,7 +142,7 @@ def no_padding_mask(patch):
 
 
 def encoder_masked(patch):
-    patch.setattr(stack_masks, "bidirectional", causal)
+    patch.setattr(stack, "bidirectional", causal)
 
 
 def no_positions(patch):

@@ -13,8 +13,7 @@ from atento.config.sections.training import TrainingConfig
 from atento.errors import RecipeError
 from atento.networks import build_network
 from atento.networks.interface import Network
-from atento.training.optimizer import OPTIMIZERS, Optimizer, hidden_matrices
-from atento.training.trained_weights import all_weights
+from atento.training.optimizer import OPTIMIZERS, Optimizer, all_weights, hidden_matrices
 
 NETWORK = NetworkConfig(architecture="decoder", vocab_size=19, d_model=8, d_ff=16, n_heads=2, n_layers=2, norm="pre")
 CONFIG = TrainingConfig(learning_rate=1e-2, warmup=0, weight_decay=0.1)

@@ -21,8 +21,8 @@ from atento.data.objectives.preparation import windows
 from atento.errors import RecipeError
 from atento.inference.choose import step_function
 from atento.networks import build_network
+from atento.networks.interface import mask_of
 from atento.training.losses import Call, losses
-from atento.training.scheduled_sampling import mask_of
 
 PAD, BOS, EOS, V = 0, 2, 3, 40
 Rows = list[list[int]]
@@ -120,7 +120,7 @@ def test_c10_a_window_holds_under_the_mask_of_an_objective(
     texts = [[2, first, 6, 7, 8, 9, 10, 11, 12, 3] for first in (5, 13)]
     batches = [made.batch(MemoryStore({"ids": Ragged([text])}), np.arange(1), Draw(1, 4)) for text in texts]
     with torch.no_grad():
-        outputs = [network(**batch.inputs, **mask_of(network, batch)) for batch in batches]
+        outputs = [network(**batch.inputs, **mask_of(network, batch.mask)) for batch in batches]
     equal = [torch.equal(*(output.hidden[0, at] for output in outputs)) for at in range(9)]
     assert equal[4:] == [layers is None] * 5 and not equal[1], equal
 

@@ -24,9 +24,8 @@ from atento.runs import steps
 from atento.runs.divided import check_divided
 from atento.runs.plans.run_plan import memory_of_weights
 from atento.runs.train import train
-from atento.training.optimizer import OPTIMIZERS
+from atento.training.optimizer import OPTIMIZERS, all_weights
 from atento.training.step import Updater
-from atento.training.trained_weights import all_weights
 
 NETWORK = NetworkConfig(architecture="decoder", vocab_size=19, d_model=8, d_ff=16, n_heads=2, n_layers=2)
 RECIPE = ["micro-world-lm", "data.train.0.count=200", "data.valid.0.count=20", "network.n_layers=2"]

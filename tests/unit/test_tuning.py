@@ -19,9 +19,9 @@ from atento.networks import Network, build_network
 from atento.networks.adapters import adapt, is_adapter, join_adapters, without_effect
 from atento.networks.weight_levels import levels_of
 from atento.training.losses import Call, losses
+from atento.training.optimizer import TrainedWeights
 from atento.training.selected_weights import check_stages, trained_weights
 from atento.training.step import Updater
-from atento.training.trained_weights import TrainedWeights
 from test_step import CONFIG, NETWORK, data, first_batch, make, plain_gradients, same, weights
 
 SMALL = {"vocab_size": 31, "d_model": 16, "d_ff": 32, "n_heads": 2, "n_layers": 3, "max_len": 16}

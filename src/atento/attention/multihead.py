@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from atento.attention.algebra import Context, TypedFunction
 from atento.attention.dropout import Randomness
 from atento.attention.kernels import AnyMask, BlockRouting, attend, by_head, has_tiles
-from atento.attention.observe import record
+from atento.attention.observe import current_observation, record
 from atento.attention.relative_terms import RelativeTerms
 
 _MANY_ROWS = 256  # from here on a copy of a matrix pays in training
@@ -171,7 +171,7 @@ class MultiHeadAttention(nn.Module):
             keys_values = memory if isinstance(memory, KeyValues) else self.key_values(memory, random)
         k, v, router = keys_values.keys, keys_values.values, terms.block_router
         relative = None if terms.relative is None else terms.relative.projected(self.project_positions, random)
-        if not torch.compiler.is_compiling():
+        if not torch.compiler.is_compiling() and current_observation.get() is not None:
             record(self, self.kind, self.layer if layer is None else layer, q, k, mask, relative, self.scale, router)
         if router is not None:
             out = router.attend(q, by_head(k, self.n_heads), by_head(v, self.n_heads), mask=mask, scale=self.scale)

@@ -82,7 +82,7 @@ class Observation:
         )
 
 
-_observation: ContextVar[Observation | None] = ContextVar("atento_observation", default=None)
+current_observation: ContextVar[Observation | None] = ContextVar("atento_observation", default=None)
 
 
 @contextmanager
@@ -138,11 +138,11 @@ def observe(
         depth,
         frozenset(modules),
     )
-    token = _observation.set(observation)
+    token = current_observation.set(observation)
     try:
         yield observation
     finally:
-        _observation.reset(token)
+        current_observation.reset(token)
 
 
 def _check_numbers(name: str, values: object, size: int | None) -> None:
@@ -159,18 +159,18 @@ def _check_numbers(name: str, values: object, size: int | None) -> None:
 
 def observing(network: HasModules) -> bool:
     """True while this thread observes the network."""
-    observation = _observation.get()
+    observation = current_observation.get()
     return observation is not None and not observation.modules.isdisjoint(network.modules())
 
 
 @contextmanager
 def unobserved() -> Iterator[None]:
     """Record nothing inside this context: a search runs many hypotheses, and only the best one is recorded."""
-    token = _observation.set(None)
+    token = current_observation.set(None)
     try:
         yield
     finally:
-        _observation.reset(token)
+        current_observation.reset(token)
 
 
 def record(
@@ -184,7 +184,7 @@ def record(
     scale: float | None,
     block_router: BlockRouting | None = None,
 ) -> None:
-    """Record the weights of an attention layer; every layer calls this, and it returns at once if not observed."""
+    """Record the weights of an attention layer; nothing if this one is not observed."""
     observation = _active_observation(module, kind, layer)
     if observation is None:
         return
@@ -209,7 +209,7 @@ def record_weights(module: nn.Module, kind: str, layer: int, weights: Tensor) ->
 
 def _active_observation(module: nn.Module, kind: str, layer: int) -> Observation | None:
     """The current observation if it records this layer of this kind, of this module."""
-    observation = _observation.get()
+    observation = current_observation.get()
     if observation is None or module not in observation.modules:
         return None
     if observation.layers is None:

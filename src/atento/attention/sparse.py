@@ -138,13 +138,3 @@ def kept_links(
         by_bucket[:, :used] / divisor.unsqueeze(-1),
         {} if learned is None else learned,
     )
-
-
-def total_cost(network: nn.Module) -> Tensor | None:
-    """The sum of the costs of a network's sparse layers, in nats per target; None if there are none.
-
-    See docs/notes.md#a17.
-    """
-    costs = [module.cost() for module in network.modules() if isinstance(module, SparseAttention)]
-    known = [cost for cost in costs if cost is not None]
-    return torch.stack(known).sum() if known else None

@@ -19,8 +19,8 @@ from atento.config.sections.network import NetworkConfig
 from atento.convert.position_tables import position_table
 from atento.networks.layers import TokenEmbedding
 from atento.networks.stack.block import Block
-from atento.networks.stack.input_vectors import InputLayer
 from atento.networks.stack.stack import Stack
+from atento.networks.stack.stack_positions import InputLayer
 
 Cache = tuple[Tensor, Tensor]
 """Keys and values, (B,Hkv,S,K) each."""

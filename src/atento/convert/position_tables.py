@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from atento.config.sections.network import NetworkConfig
-from atento.networks.stack.input_vectors import InputLayer
+from atento.networks.stack.stack_positions import InputLayer
 
 _SINUSOIDS = 2048  # rows of a table of sinusoids, which have no limit of their own
 

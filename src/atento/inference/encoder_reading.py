@@ -20,7 +20,7 @@ from atento.attention.lowering import lower
 from atento.attention.masks import padding
 from atento.attention.multihead import Projection
 from atento.attention.observe import observing
-from atento.attention.relative_terms import ProjectedScheme, QueryKeyPositions
+from atento.attention.relative_terms import ProjectedScheme
 from atento.errors import CapabilityError
 from atento.inference.packed_linear import (
     Activation,
@@ -224,7 +224,9 @@ class PackedStack:
                 id(mask): lower(mask if real is None else mask & real, longest, longest, device) for mask in stack.masks
             }
             rows.masks = [lowered[id(mask)] for mask in stack.masks]
-            rows.terms = stack.positions.terms(QueryKeyPositions.arange(longest, longest, device), self.attention_type)
+            rows.terms = stack.positions.terms(
+                stack.positions.consecutive(longest, longest, device), self.attention_type
+            )
             groups.append(rows)
             start = end
         return groups

@@ -9,9 +9,8 @@ from atento.errors import UsageError
 from atento.inspection.ablation import attentions
 from atento.inspection.decompose import decompose
 from atento.networks.stack.block import Block
-from atento.networks.stack.input_vectors import InputLayer
 from atento.networks.stack.stack import Stack
-from atento.networks.stack.stack_positions import AddedPositions
+from atento.networks.stack.stack_positions import AddedPositions, InputLayer
 
 
 def score_parts(network: nn.Module, kind: str, layer: int, run: Callable[[], object]) -> dict[str, Tensor]:

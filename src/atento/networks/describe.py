@@ -15,8 +15,8 @@ from atento.networks.stack.block import Block
 from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.encoder_decoder import EncoderDecoder
-from atento.networks.stack.input_vectors import InputLayer
 from atento.networks.stack.stack import Stack
+from atento.networks.stack.stack_positions import InputLayer
 from atento.networks.vocabulary import VocabularyHead
 from atento.networks.words.cbow import CBOW
 

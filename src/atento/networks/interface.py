@@ -143,6 +143,11 @@ def token_mask_of(inputs: Mapping[str, Tensor]) -> Tensor | None:
     return inputs.get("token_mask", inputs.get("source_token_mask"))
 
 
+def mask_of(network: Network, mask: Mask | None) -> dict[str, object]:
+    """The mask of a batch as an argument of the network, whose window stays; nothing where it has none."""
+    return {} if mask is None else {"mask": network.in_place_of_its_mask(mask)}
+
+
 def layer_count(layer: int, n_layers: int) -> int:
     """How many layers to run for the vectors of `layer`, which counts from 0 or, below 0, from the end.
 

@@ -11,8 +11,8 @@ from atento.config.tables.tasks import TASKS
 from atento.networks import parameter_count
 from atento.networks.adapters import adapt
 from atento.networks.interface import Network
+from atento.training.optimizer import TrainedWeights
 from atento.training.selected_weights import trained_weights
-from atento.training.trained_weights import TrainedWeights
 
 
 def with_rates(loaded: LoadedRecipe, network: NetworkConfig) -> LoadedRecipe:

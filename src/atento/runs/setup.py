@@ -18,9 +18,9 @@ from atento.networks.interface import Network
 from atento.runs.branch import BranchPoint
 from atento.runs.prepare import Data
 from atento.text.tokenizer import Tokenizer
+from atento.training.optimizer import TrainedWeights
 from atento.training.progress import Reporter
 from atento.training.replica.local import Local, Replica
-from atento.training.trained_weights import TrainedWeights
 
 
 @dataclass

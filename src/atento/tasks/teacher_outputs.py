@@ -15,12 +15,11 @@ from atento.data.batches.planning import Rows
 from atento.data.objectives.preparation import Preparation
 from atento.data.objectives.sequence_to_sequence import HEAD
 from atento.errors import CapabilityError
-from atento.networks.interface import Network
+from atento.networks.interface import Network, mask_of
 from atento.tasks.classification import label_scores
 from atento.tasks.regression import numbers_of
 from atento.tasks.tagging import word_tags
 from atento.tasks.task_model import TaskModel, tokenizer_of
-from atento.training.scheduled_sampling import mask_of
 
 Outputs = list[NDArray[np.float32]]  # of each record (T,C): one row, or one a word
 
@@ -81,6 +80,6 @@ def token_vectors(networks: Sequence[Network], batch: Batch) -> list[Projected]:
     """What gives the scores of each network for the tokens of a batch that have a label."""
     projected = []
     for network in networks:
-        hidden = network(**batch.inputs, **mask_of(network, batch), project=False).hidden[batch.labels[HEAD] >= 0]
+        hidden = network(**batch.inputs, **mask_of(network, batch.mask), project=False).hidden[batch.labels[HEAD] >= 0]
         projected.append((network.vocabulary_head.read(hidden), network.projection, network.vocabulary_head.bias))
     return projected

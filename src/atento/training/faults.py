@@ -30,7 +30,7 @@ def take_update(run: Run, step: int, rate: float) -> dict[str, Sums]:
     """
     while True:
         pieces = run.config.micro_batches * run.progress.splits
-        parts = list(run.batches.parts(step - 1, pieces, run.replica.ours()))
+        parts = list(run.batches.parts(step - 1, pieces, run.updater.replica.ours()))
         run.updater.one_by_one = run.progress.splits > 1
         spare = partial(next, run.batches.parts(step - 1, pieces))
         try:
@@ -67,7 +67,7 @@ def _split(run: Run, step: int, parts: list[Part], reason: str) -> None:
     """Double the pieces of an update, free what can be freed, and warn once."""
     reason = f" ({reason:.120})" if reason else ""  # Python's MemoryError often has no text
     rows = max((len(lengths) for part in parts for lengths in part.batch.lengths.values()), default=2)
-    rows = run.replica.highest(rows)  # on all processes
+    rows = run.updater.replica.highest(rows)  # on all processes
     pieces = run.config.micro_batches * run.progress.splits
     if rows <= 1 or pieces > 1 << 16:
         raise TrainingError(
@@ -101,7 +101,7 @@ def _skip(run: Run, step: int, error: NotFinite) -> None:
     event: dict[str, object] = {"event": "skip", "step": step, "parameter": error.parameter}
     action = "the update is skipped"
     if policy == "rewind":
-        name = run.replica.main_does(lambda: _newest(run))  # one process looks, for all must load the same
+        name = run.updater.replica.main_does(lambda: _newest(run))  # one process looks, for all must load the same
         if name is None:
             raise TrainingError(f"{error}; there is no checkpoint yet to rewind to") from error
         event["rewound_to"] = restore_weights(run, run.checkpoints / name)

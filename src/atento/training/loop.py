@@ -57,7 +57,7 @@ def fit(run: Run) -> Progress:
                     run.reporter.line(line)
                 more = {} if before is None else {"update_ratios": update_ratios(before, run.updater.parameters)}
                 log(run, rate, tokens / (time.monotonic() - started), more)
-                if slow := run.replica.slow_process():
+                if slow := run.updater.replica.slow_process():
                     run.reporter.line(f"warning: {slow}")
                 started, tokens = time.monotonic(), 0
             if _validation_due(run) and _stop_signal(run, stop) is None:
@@ -102,7 +102,7 @@ def _validation_due(run: Run) -> bool:
 
 def _stop_signal(run: Run, stop: StopRequest) -> signal.Signals | None:
     """Return the signal that stops the run: one that any process has received."""
-    number = run.replica.highest(0 if stop.by is None else int(stop.by))
+    number = run.updater.replica.highest(0 if stop.by is None else int(stop.by))
     return signal.Signals(number) if number else None
 
 
@@ -142,8 +142,8 @@ def validate(run: Run) -> None:
         return
     progress = run.progress
     with run.updater.evaluated_weights():  # the moving mean, where there is one
-        scores = run.replica.all_do(run.validate)  # all processes score a part each
-        samples = _samples(run) if run.replica.main else []
+        scores = run.updater.replica.all_do(run.validate)  # all processes score a part each
+        samples = _samples(run) if run.updater.replica.main else []
     event: dict[str, object] = {"event": "valid", "step": progress.step}
     numbered = enumerate(samples, start=1)
     for written in (event | scores, *(event | {"event": "sample", "number": n} | sample for n, sample in numbered)):

@@ -16,12 +16,12 @@ from atento.data.batches.batch import Batch, Contrast
 from atento.errors import CapabilityError, RecipeError
 from atento.networks.cross_entropy import at_least_float32, cross_entropy, divergences
 from atento.networks.heads import SpanBoundaryHead, TextWindows
-from atento.networks.interface import Network, token_mask_of
+from atento.networks.interface import Network, mask_of, token_mask_of
 from atento.networks.output import Output, Replaced
 from atento.networks.recurrent.elmo import ELMo
 from atento.networks.words.cbow import CBOW
 from atento.training.ranking_losses import RANKING_LOSSES
-from atento.training.scheduled_sampling import OwnTokens, mask_of, sampled_forward
+from atento.training.scheduled_sampling import OwnTokens, sampled_forward
 from atento.training.teacher_losses import soft_classes, soft_numbers, soft_sets, with_teachers, with_token_teachers
 from atento.training.vector_losses import VECTOR_LOSSES, nested_loss, side_vectors
 
@@ -96,7 +96,9 @@ def vocabulary_loss(network: Network, head: str, forward: Forward, batch: Batch,
     hidden = _of_passes(forward, call, lambda output: vocabulary.read(output.hidden[labelled]))
     matrix, bias = network.projection, vocabulary.bias
     loss, nll = cross_entropy(hidden, matrix, labels[labelled], call.smoothing, bias, call.r_drop)
-    return with_token_teachers(loss, (hidden, matrix, bias), batch, head), nll
+    if f"{head} teacher" in batch.settings:
+        loss = with_token_teachers(loss, (hidden, matrix, bias), batch, head)
+    return loss, nll
 
 
 def boundary_loss(network: Network, head: str, forward: Forward, batch: Batch, call: Call) -> LossAndNll:
@@ -309,7 +311,7 @@ def losses(network: Network, batch: Batch, call: Call) -> dict[str, LossAndNll]:
             return network.replaced(generator, batch.inputs, batch.labels[generator], call.random)
         if call.own is not None:
             return sampled_forward(network, batch, call.own, call.random)
-        output: Output = network(**batch.inputs, **mask_of(network, batch), random=call.random, project=False)
+        output: Output = network(**batch.inputs, **mask_of(network, batch.mask), random=call.random, project=False)
         return output
 
     head_losses: dict[str, LossAndNll] = {}

@@ -1,4 +1,4 @@
-"""The optimizers of a recipe (AdamW, Adafactor, Muon), their groups, their state as tensors; the scale of the loss."""
+"""The weights that a run trains; the optimizers of a recipe (AdamW, Adafactor, Muon), their state; loss scaling."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,12 +11,34 @@ from atento.config.sections.training import TrainingConfig
 from atento.errors import RecipeError, TrainingError
 from atento.networks.interface import Network
 from atento.networks.weight_levels import levels_of
-from atento.training.trained_weights import TrainedWeights
 
 Parameters = Mapping[str, Tensor]  # by the names of the weights
 Group = dict[str, Any]  # a parameter group: `params`, `scale` (the factor of its learning rate) and options
 FIRST_SCALE = 2.0**16
 DOUBLED_AFTER = 2000  # updates without an overflow, after which the factor doubles
+
+
+@dataclass(frozen=True)
+class TrainedWeights:
+    """The weights that a run trains.
+
+    Attributes:
+        begins: name of each trained weight -> the first update (from 1) that trains it.
+        scales: name of each trained weight -> the factor of its learning rate.
+    """
+
+    begins: Mapping[str, int]
+    scales: Mapping[str, float]
+
+    def names(self, step: int) -> frozenset[str]:
+        """The weights that the update of that number trains."""
+        return frozenset(name for name, begin in self.begins.items() if begin <= step)
+
+
+def all_weights(network: Network) -> TrainedWeights:
+    """Every weight that needs a gradient, from the first update, at the whole learning rate."""
+    names = [name for name, parameter in network.named_parameters() if parameter.requires_grad]
+    return TrainedWeights(dict.fromkeys(names, 1), dict.fromkeys(names, 1.0))
 
 
 @dataclass

@@ -12,7 +12,6 @@ from atento.storage.writer import CheckpointWriter
 from atento.training.journal import Journal
 from atento.training.losses import Sums
 from atento.training.progress import Reporter
-from atento.training.replica.local import Replica
 from atento.training.step import Updater
 
 Validate = Callable[[], dict[str, float]]
@@ -113,11 +112,6 @@ class Run:
     pause_at: int | None = None
     progress: Progress = field(default_factory=Progress)
     seconds_counted_at: float = field(default_factory=time.monotonic)
-
-    @property
-    def replica(self) -> Replica:
-        """The processes that share each update; the first one writes."""
-        return self.updater.replica
 
     @property
     def checkpoints(self) -> Path:

@@ -30,9 +30,9 @@ def save(run: Run, *, beside: bool = False) -> None:
     Raises:
         CheckpointError: the checkpoint, or the one before it, could not be written, or the run folder is gone.
     """
-    run.replica.main_does(partial(_refuse_gone, run))
-    if run.replica.writers is None:
-        run.replica.main_does(partial(_save, run, beside))
+    run.updater.replica.main_does(partial(_refuse_gone, run))
+    if run.updater.replica.writers is None:
+        run.updater.replica.main_does(partial(_save, run, beside))
     else:  # each process has a part of the weights
         _save(run, beside)
 
@@ -62,11 +62,11 @@ def _save(run: Run, beside: bool) -> None:
         "checkpoint_every": config.checkpoint_every,
         "steps": run.steps,
         "torch": torch.__version__,
-        "journal": run.journal.mark() if run.replica.main else None,
+        "journal": run.journal.mark() if run.updater.replica.main else None,
         **run.identity,
     }
     run_id = str(run.identity["run_id"])
-    if run.replica.main:
+    if run.updater.replica.main:
         run.journal.flush()  # after a power cut, the journal must hold every event up to the checkpoint
     weights, optimizer = run.updater.checkpoint_tensors()
     step = progress.step
@@ -76,7 +76,7 @@ def _save(run: Run, beside: bool) -> None:
         except (RuntimeError, MemoryError):  # too little memory for a copy
             beside = False
 
-    writers = run.replica.writers
+    writers = run.updater.replica.writers
     to_disk: Callable[..., Path] = save_checkpoint
     if writers is not None:
         to_disk = partial(
@@ -94,7 +94,7 @@ def _save(run: Run, beside: bool) -> None:
             extra=run.model_files,
             run_id=run_id,
         )
-        if run.replica.main:
+        if run.updater.replica.main:
             delete_old(run, step)
 
     if beside:
@@ -145,7 +145,7 @@ def finish_save(run: Run) -> None:
     Raises:
         CheckpointError: a checkpoint cannot be read.
     """
-    if run.replica.main:
+    if run.updater.replica.main:
         append_event(run, run.progress.step)
         delete_old(run, run.progress.step)
 

@@ -18,7 +18,7 @@ from atento.attention.dropout import Randomness
 from atento.config.sections.sampling_schedule import Schedule, ScheduledSamplingConfig
 from atento.data.batches.batch import Batch, Part
 from atento.data.batches.shuffle import grid_hashes, uniform
-from atento.networks.interface import Network
+from atento.networks.interface import Network, mask_of
 from atento.networks.output import Output
 
 HEAD = "vocabulary"  # the head whose tokens are fed back
@@ -146,11 +146,6 @@ def own_tokens(config: ScheduledSamplingConfig, seed: int, step: int, progress: 
     return OwnTokens(share, config.tokens == "sample", seed, step, rows)
 
 
-def mask_of(network: Network, batch: Batch) -> dict[str, object]:
-    """The mask of a batch as an argument of the network, whose window stays."""
-    return {} if batch.mask is None else {"mask": network.in_place_of_its_mask(batch.mask)}
-
-
 def sampled_forward(network: Any, batch: Batch, own: OwnTokens, random: Randomness | None) -> Output:
     """Run a network on a batch in which some inputs are its own tokens; the labels stay those of the batch.
 
@@ -165,7 +160,7 @@ def sampled_forward(network: Any, batch: Batch, own: OwnTokens, random: Randomne
     replaceable = (labels[:, :-1] >= 0) & (labels[:, :-1] == ids[:, 1:])
     chosen = torch.from_numpy(own.chosen(replaceable.shape[1])).to(ids.device) & replaceable
     arguments: dict[str, object] = {key: value for key, value in batch.inputs.items() if key != name}
-    arguments |= mask_of(network, batch)
+    arguments |= mask_of(network, batch.mask)
     if name == "target_ids":  # the source is read once
         source_mask = arguments.get("source_token_mask")
         source_ids = arguments.pop("source_ids")

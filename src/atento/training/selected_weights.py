@@ -5,7 +5,7 @@ from atento.errors import RecipeError, UsageError
 from atento.networks.adapters import is_adapter
 from atento.networks.interface import Network
 from atento.networks.weight_levels import Levels, levels_of
-from atento.training.trained_weights import TrainedWeights, all_weights
+from atento.training.optimizer import TrainedWeights, all_weights
 
 _LARGE_HEAD = "heads.vocabulary.output.weight"  # a matrix of the whole vocabulary, which adapters leave as it is
 

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from contextvars import copy_context
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -18,11 +19,10 @@ from atento.networks.interface import Network, stacks_of
 from atento.precision import side_by_side, threads
 from atento.training.ema import MovingAverage, divide
 from atento.training.losses import Call, Sums, losses
-from atento.training.optimizer import LossScale, Optimizer
+from atento.training.optimizer import LossScale, Optimizer, TrainedWeights, all_weights
 from atento.training.replica.gradient_sum import GradientSum
 from atento.training.replica.local import Local, Replica
 from atento.training.scheduled_sampling import own_tokens
-from atento.training.trained_weights import TrainedWeights, all_weights
 from atento.training.watch import GradientNoise
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -87,7 +87,7 @@ class Updater:
         if config.activation_checkpointing:
             recompute(self.compute_network)
         self.trained = all_weights(network) if trained is None else trained
-        self._stage = -1  # of the last update; the next one sets what needs gradients
+        self._unfrozen: frozenset[str] | None = None  # by the last update; the next one sets what needs gradients
         self.optimizer = Optimizer(network, config, self.trained, self.parameters)
         self.noise = GradientNoise() if config.log_gradient_noise else None
         self.loss_scale = LossScale() if precision == "float16" else None
@@ -102,14 +102,13 @@ class Updater:
 
     def _unfreeze(self, step: int) -> None:
         """Ask for gradients of the weights that this update trains; a function of the step, so resuming is exact."""
-        stage = self.trained.stage(step)
-        if stage == self._stage:
-            return
         names = self.trained.names(step)
+        if names == self._unfrozen:
+            return
         for network in (self.network, self.compute_network):
             for name, parameter in network.named_parameters():
                 parameter.requires_grad_(name in names)
-        self._stage = stage
+        self._unfrozen = names
 
     def update(
         self,
@@ -236,11 +235,14 @@ class Updater:
         Parts in threads of their own wait once an update. The result is bit-equal to computing them one by one.
         """
         smoothing, seed = self.config.label_smoothing, self.config.seed
-        own = partial(own_tokens, self.config.scheduled_sampling, seed, step, progress)
         calls = [
-            Call(Randomness(seed, step, number), smoothing, step, progress, own(part), self.config.r_drop)
-            for number, part in zip(numbers, parts)
+            Call(Randomness(seed, step, number), smoothing, step, progress, r_drop=self.config.r_drop)
+            for number in numbers
         ]
+        sampling = self.config.scheduled_sampling
+        if sampling.share:
+            own = partial(own_tokens, sampling, seed, step, progress)
+            calls = [replace(call, own=own(part)) for call, part in zip(calls, parts)]
         # compiled code is traced in one thread at a time, and divided weights are gathered in one order
         several = self.device.type == "cpu" and not self.config.compile and not self.weights.divided
         concurrent = min(len(parts), self._threads, MAX_WORKERS) if several else 1

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from atento.attention.algebra import Mask
 from atento.attention.dropout import Randomness
-from atento.attention.sparse import total_cost
 from atento.config.sections.network import NetworkConfig
 from atento.networks.frozen import current
 from atento.networks.heads import make_heads
@@ -17,9 +16,8 @@ from atento.networks.initialization import initialise
 from atento.networks.interface import Network, layer_count
 from atento.networks.layers import LayerMix, TokenEmbedding
 from atento.networks.output import Output
-from atento.networks.stack.input_vectors import InputLayer
-from atento.networks.stack.layer_masks import within_window
-from atento.networks.stack.stack import MaskArgument, Stack, StackState
+from atento.networks.stack.stack import MaskArgument, Stack, StackState, within_window
+from atento.networks.stack.stack_positions import InputLayer, total_cost
 
 
 class Decoder(Network):

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from atento.attention.algebra import Mask
 from atento.attention.dropout import Randomness
-from atento.attention.sparse import total_cost
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import ProjectionConfig
 from atento.networks.frozen import current
@@ -22,9 +21,8 @@ from atento.networks.initialization import initialise
 from atento.networks.interface import Network, layer_count
 from atento.networks.layers import ACTIVATIONS, LayerMix, TokenEmbedding
 from atento.networks.output import Output, Replaced
-from atento.networks.stack.input_vectors import InputLayer
-from atento.networks.stack.layer_masks import within_window
-from atento.networks.stack.stack import MaskArgument, Stack
+from atento.networks.stack.stack import MaskArgument, Stack, within_window
+from atento.networks.stack.stack_positions import InputLayer, total_cost
 
 
 class Projections(nn.ModuleList):

@@ -5,15 +5,14 @@ from __future__ import annotations
 from torch import Tensor
 
 from atento.attention.dropout import Randomness
-from atento.attention.sparse import total_cost
 from atento.config.sections.network import NetworkConfig
 from atento.networks.heads import make_heads
 from atento.networks.initialization import initialise
 from atento.networks.interface import Network, layer_count
 from atento.networks.layers import TokenEmbedding
 from atento.networks.output import Output
-from atento.networks.stack.input_vectors import InputLayer
 from atento.networks.stack.stack import MaskArgument, Stack, StackState
+from atento.networks.stack.stack_positions import InputLayer, total_cost
 
 
 class EncoderDecoder(Network):
@@ -122,13 +121,13 @@ class EncoderDecoder(Network):
         """As `Network.features`, of the source."""
         return self.encode(ids, source_token_mask=token_mask, depth=layer_count(layer, self.config.n_layers))
 
-    def cost(self) -> Tensor | None:
-        """The cost of learned sparsity, added to the loss, in nats a target; None: no cost (docs/notes.md#a17)."""
-        return total_cost(self)
-
     def begin(self) -> StackState:
         """An empty decode state for `forward(..., state=...)`."""
         return self.decoder.begin()
+
+    def cost(self) -> Tensor | None:
+        """The cost of learned sparsity, added to the loss, in nats a target; None: no cost (docs/notes.md#a17)."""
+        return total_cost(self)
 
     @property
     def table(self) -> TokenEmbedding:

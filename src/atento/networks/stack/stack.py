@@ -9,16 +9,59 @@ from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness
 from atento.attention.lowering import LoweredMask, check_boolean, lower
-from atento.attention.masks import Mask, padding
+from atento.attention.masks import Mask, bidirectional, causal, lookahead, padding, prefix, window
 from atento.attention.multihead import MultiHeadAttention
 from atento.attention.relative_terms import QueryKeyPositions
 from atento.config.sections.network import NetworkConfig
+from atento.config.sections.network_parts import MaskConfig
 from atento.errors import CapabilityError
 from atento.networks.layers import input_convolution, make_norm
 from atento.networks.stack.block import Block, BlockState, make_block
 from atento.networks.stack.compiled import recomputed, run_compiled
-from atento.networks.stack.layer_masks import default_masks
 from atento.networks.stack.stack_positions import LayerPositions
+
+_ALL = 2**30  # neighbours: more than any text has
+
+
+def default_masks(config: NetworkConfig, *, kind: str, n_layers: int) -> list[Mask]:
+    """The self-attention masks of an "encoder" or a "decoder", one a layer; layers with the same mask share one object.
+
+    The decoder of an encoder-decoder is always causal: `config.mask` is for its encoder.
+    """
+    usual = bidirectional() if kind == "encoder" else causal()
+    if config.mask is None or (kind == "decoder" and config.reads_source):
+        return [usual] * n_layers
+    configured = _mask(config.mask, kind)
+    return [configured if config.mask.layers is None or n in config.mask.layers else usual for n in range(n_layers)]
+
+
+def within_window(mask: Mask, config: NetworkConfig) -> Mask | list[Mask]:
+    """Join a mask that replaces the default masks of a network to its window, if it has one (a list: one a layer).
+
+    The window of a decoder has no keys after a query. Under a mask with which queries look ahead, as in a prefix, it
+    has as many after as before.
+    """
+    window_config = config.mask
+    if window_config is None or window_config.kind != "window":
+        return mask
+    left, right = (_ALL if size is None else size for size in (window_config.left, window_config.right))
+    joined = mask & window(left, left if config.architecture == "decoder" else right)
+    if window_config.layers is None:
+        return joined
+    return [joined if n in window_config.layers else mask for n in range(config.n_layers)]
+
+
+def _mask(config: MaskConfig, kind: str) -> Mask:
+    """The mask of that configuration; in a decoder no query looks ahead."""
+    if config.kind == "window":
+        right = _ALL if config.right is None else config.right
+        return window(_ALL if config.left is None else config.left, 0 if kind == "decoder" else right)
+    if config.kind == "prefix":
+        return prefix(config.length)
+    if config.kind == "lookahead":
+        return lookahead(config.ahead)
+    return bidirectional() if config.kind == "bidirectional" else causal()
+
 
 _LONG = 512  # keys from which on skipping some saves time
 MaskArgument = Mask | Tensor | Sequence[Mask] | None
@@ -132,7 +175,8 @@ class Stack(nn.Module):
                 state=None if state is None else state.blocks[index],
                 layer=None if compiled else index,
             )
-            x = self.positions.add(index, x, offset, position_ids)
+            if str(index) in self.positions.added:
+                x = self.positions.added[str(index)](x, offset, position_ids)
             if self.recompute and state is None and torch.is_grad_enabled():
                 x = recomputed(run, x, random)
             else:
@@ -146,13 +190,13 @@ class Stack(nn.Module):
             layers.append(x)
         return x
 
-    def _positions(self, x: Tensor, position_ids: Tensor | None, state: StackState | None) -> QueryKeyPositions:
-        """Positions of queries and keys; `position_ids` are stored in the state."""
+    def _positions(self, x: Tensor, position_ids: Tensor | None, state: StackState | None) -> QueryKeyPositions | None:
+        """Positions of queries and keys, None where no layer reads them; `position_ids` are stored in the state."""
         cached = 0 if state is None else state.length
         if position_ids is None:
             if state is not None and state.position_ids is not None:
                 raise ValueError("a decode state that has `position_ids` needs them at every step")
-            return QueryKeyPositions.arange(x.shape[1], cached + x.shape[1], x.device)
+            return self.positions.consecutive(x.shape[1], cached + x.shape[1], x.device)
         keys = position_ids
         if state is not None:
             if cached and state.position_ids is None:

@@ -1,14 +1,19 @@
-"""The position schemes of a network, added to its input or used in each layer, and its learned sparsity."""
+"""What is added to token vectors before the first layer, and the position schemes and learned sparsity of the layers.
+
+See docs/notes.md#c4.
+"""
 
 from dataclasses import asdict, replace
 from functools import partial
 from typing import cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention.algebra import Mask
 from atento.attention.block_router import BlockRouter
+from atento.attention.dropout import Randomness, dropout, fresh
 from atento.attention.entmax import AdaptiveSpan, Entmax
 from atento.attention.multihead import PositionTerms
 from atento.attention.positions import Learned, Rotary, Sinusoidal, Stretch
@@ -19,6 +24,7 @@ from atento.attention.sparse import SparseAttention
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import SparseConfig
 from atento.config.sections.position_scheme import ADDED, PositionConfig
+from atento.networks.layers import make_norm
 
 
 class AddedPositions(nn.Module):
@@ -129,13 +135,6 @@ class LayerPositions(nn.Module):
             if added:
                 self.added[str(layer)] = AddedPositions(config, added, config.d_model)
 
-    def add(self, layer: int, x: Tensor, offset: int, position_ids: Tensor | None) -> Tensor:
-        """The input of that layer: x (B,L,D) plus the schemes that are added there."""
-        if str(layer) not in self.added:
-            return x
-        out: Tensor = self.added[str(layer)](x, offset, position_ids)
-        return out
-
     def spans(self) -> dict[int, Mask]:
         """The masks of the spans that heads have learned, by layer (docs/notes.md#a17)."""
         spans = {}
@@ -148,16 +147,23 @@ class LayerPositions(nn.Module):
         """The relative schemes of a layer."""
         return tuple(cast(RelativeScheme, self.schemes[index]) for index in self.relative[layer])
 
-    def terms(self, positions: QueryKeyPositions, dtype: torch.dtype) -> list[PositionTerms | None]:
+    def consecutive(self, query_len: int, key_len: int, device: torch.device) -> QueryKeyPositions | None:
+        """Positions that count up by one; None where nothing in the layers reads positions."""
+        reads = len(self.schemes) or len(self.sparse)
+        return QueryKeyPositions.arange(query_len, key_len, device) if reads else None
+
+    def terms(self, positions: QueryKeyPositions | None, dtype: torch.dtype) -> list[PositionTerms | None]:
         """The position terms of each layer's self-attention, computed once for all layers.
 
         Args:
-            positions: positions of the queries and the keys.
+            positions: positions of the queries and the keys; None: nothing reads them.
             dtype: dtype of the queries and the keys.
 
         Returns:
             The terms of each layer; None if a layer has none.
         """
+        if positions is None:
+            return [None] * len(self.rotary)
         rotations, inverses = {}, {}
         for key in {key for layer in self.rotary for key in layer}:
             index, heads = key
@@ -188,6 +194,16 @@ class LayerPositions(nn.Module):
             layer_rotations = tuple(rotations[key] for key in rotary_keys)
             terms.append(PositionTerms(layer_rotations, relative, block_router) if used else None)
         return terms
+
+
+def total_cost(network: nn.Module) -> Tensor | None:
+    """The sum of the costs of a network's sparse layers, in nats per target; None if there are none.
+
+    See docs/notes.md#a17.
+    """
+    costs = [module.cost() for module in network.modules() if isinstance(module, SparseAttention)]
+    known = [cost for cost in costs if cost is not None]
+    return torch.stack(known).sum() if known else None
 
 
 def _unrotated(rotary: Rotary, heads: Tensor | None, q: Tensor, positions: Tensor) -> Tensor:
@@ -233,3 +249,65 @@ def _sparse(config: SparseConfig, n_heads: int, kind: str) -> SparseAttention:
         span = AdaptiveSpan(n_heads, config.span, ramp=config.ramp, ahead=ahead)
     entmax = None if config.alpha is None else Entmax(n_heads, config.alpha, learned=config.learn_alpha)
     return SparseAttention(span=span, top_k=config.top_k, entmax=entmax, span_cost=config.span_cost)
+
+
+class InputLayer(nn.Module):
+    """token + position + segment, then norm and dropout, as `config` says (Devlin et al. 2019, fig. 2).
+
+    Embeddings that are narrower than the layers (width E) are projected to the layers' width D at the end.
+    """
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        width, segments = config.embedding_width, config.embedding.segments
+        self.positions = input_positions(config)
+        self.segments = nn.Parameter(torch.empty(segments, width)) if segments else None
+        self.norm = None
+        if config.embedding.norm:
+            self.norm = make_norm(config.norm_kind, width, config.norm_eps, bias=config.norm_bias)
+        self.projection = None if config.embedding.width is None else nn.Linear(width, config.d_model)
+        self.dropout = config.dropout
+
+    def forward(
+        self,
+        x: Tensor,
+        offset: int = 0,
+        *,
+        position_ids: Tensor | None = None,
+        segment_ids: Tensor | None = None,
+        token_mask: Tensor | None = None,
+        random: Randomness | None = None,
+    ) -> Tensor:
+        """Token vectors x (B,L,E) -> (B,L,D); the first is at position `offset`, unless `position_ids` (B,L) are given.
+
+        `segment_ids` (B,L) default to 0.
+
+        Raises:
+            ValueError: segments given to a network that has none.
+        """
+        x = self.summed(
+            x, offset, position_ids=position_ids, segment_ids=segment_ids, token_mask=token_mask, random=random
+        )
+        return x if self.projection is None else self.projection(x)
+
+    def summed(
+        self,
+        x: Tensor,
+        offset: int = 0,
+        *,
+        position_ids: Tensor | None = None,
+        segment_ids: Tensor | None = None,
+        token_mask: Tensor | None = None,
+        random: Randomness | None = None,
+    ) -> Tensor:
+        """As `forward`, without the projection: (B,L,E)."""
+        x = self.positions(x, offset, position_ids, token_mask)
+        if self.segments is not None:
+            x = x + (self.segments[0] if segment_ids is None else F.embedding(segment_ids, self.segments))
+        elif segment_ids is not None:
+            raise ValueError("`segment_ids` given, and this network has no segments (`n_segments` 0)")
+        if self.norm is not None:
+            x = self.norm(x)
+        if self.training and self.dropout:
+            x = dropout(x, self.dropout, fresh(random))
+        return x

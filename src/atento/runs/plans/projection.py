@@ -10,8 +10,8 @@ from atento.config.sections.training import TrainingConfig
 from atento.networks import build_network
 from atento.runs.plans.parallel_plan import WorldPlan, estimated
 from atento.runs.plans.run_plan import Plan, flops_of_update, memory_of_weights
+from atento.training.optimizer import all_weights
 from atento.training.replica.divided_weights import gathered_sizes
-from atento.training.trained_weights import all_weights
 
 DEVICE = "h100"
 PART = 2048  # targets of a part, as training makes them

@@ -26,10 +26,9 @@ from atento.runs.fine_tuning import tune
 from atento.runs.prepare import Data, fitted_to, read_data, tokenizer_and_network, training_batches
 from atento.training.allocator import KERNEL_BYTES, KERNELS, KERNELS_OF_NEW_SHAPES, PeakMemory, resident
 from atento.training.losses import Call, losses
-from atento.training.optimizer import hidden_matrices
+from atento.training.optimizer import TrainedWeights, all_weights, hidden_matrices
 from atento.training.replica.divided_weights import gathered_sizes
 from atento.training.step import DTYPES, MAX_WORKERS, recompute
-from atento.training.trained_weights import TrainedWeights, all_weights
 
 _MEASURED = 100_000_000  # parameters of a network that is measured as it is
 _COUNTED = 32  # updates whose shapes are counted

@@ -16,7 +16,7 @@ from atento.inspection.ablation import ablate
 from atento.inspection.attributions import leave_out, rolled_out
 from atento.inspection.head_statistics import describe_head
 from atento.networks import Decoder, Encoder, EncoderDecoder
-from atento.networks.stack.input_vectors import InputLayer
+from atento.networks.stack.stack_positions import InputLayer
 from atento.text.tokenizer import Tokenizer
 from atento_serve.http.errors import ServiceError
 from atento_serve.http.fields import Fields
