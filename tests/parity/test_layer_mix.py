@@ -1,4 +1,4 @@
-"""`init.layer_mix` and `Model.features` beside the hidden states of transformers: any layer, and a mix of all (F6)."""
+"""`init.layers`, `init.layer_mix` and `Model.features` beside transformers: any layer, and a mix of all (F6)."""
 
 from pathlib import Path
 from typing import Any
@@ -142,5 +142,34 @@ def test_a_mix_of_layers_is_refused_where_it_cannot_be_learned(base: Path, tmp_p
     with pytest.raises(RecipeError, match=r"`init\.layer_mix` is learned by steps, and `init\.classifier` is fitted"):
         train(base, tmp_path / "a", classifier={})
     t5 = write_released("t5", tmp_path / "t5")
-    with pytest.raises(RecipeError, match=r"`init\.layer_mix` is for an encoder or a decoder: got a model of archi"):
+    with pytest.raises(RecipeError, match=r"`init\.layer_mix` is for models of architecture encoder, decoder: got enc"):
         train(t5, tmp_path / "b")
+
+
+@pytest.mark.parametrize("name", ["t5", "bart"])
+def test_a_translator_may_begin_with_the_lowest_layers_of_a_decoder(name: str, tmp_path: Path) -> None:
+    """The encoder whole; no update changes anything, so the logits are those of the model without its last block."""
+    base = write_released(name, tmp_path / name)
+    start = {
+        "task": "text-to-text",
+        "data": {"train": {"memory": "train"}},
+        "init": {"model": str(base), "layers": 1},
+        "training": TRAINING | {"steps": 1, "learning_rate": 1e-30},
+    }
+    pairs = [(text, text.upper()) for text in TEXTS]
+    run = atento.train(start, data={"train": pairs}, out=tmp_path / "run", threads=1).folder
+    peer = hf.AutoModelForSeq2SeqLM.from_pretrained(base).eval()
+    decoder = peer.get_decoder()
+    stack = "block" if name == "t5" else "layers"
+    assert len(getattr(decoder, stack)) == 2
+    setattr(decoder, stack, getattr(decoder, stack)[:1])
+    source, target = torch.tensor([[5, 9, 7, 1]]), torch.tensor([[0, 8, 6]])
+    network = atento.load(run).network
+    with torch.no_grad():
+        theirs = peer(input_ids=source, decoder_input_ids=target, use_cache=False).logits
+        ours = network(source, target).logits
+    assert network.config.n_layers == 2 and network.config.decoder_layers == 1
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+    start["init"] = {"model": str(base), "layers": 3}
+    with pytest.raises(RecipeError, match=r"`init\.layers` must be at most 2, the layers of the decoder: got 3"):
+        atento.train(start, data={"train": pairs}, out=tmp_path / "more", threads=1)

@@ -93,8 +93,7 @@ def fine_tuned(
     Raises:
         ModelError: its weights have other sizes than its configuration.
         TokenizerError: the tokenizer is not the one that the model was trained with.
-        RecipeError: the model does not have so many layers; upper layers are left out, or layers mixed, of a model that
-            is neither an encoder nor a decoder.
+        RecipeError: the model does not have so many layers; its architecture has no such choice.
     """
     config = initial.network_config
     planned_network(initial, config)  # before one of its sizes takes memory
@@ -108,17 +107,20 @@ def fine_tuned(
     if any(scheme.kind == "learned" for scheme in config.schemes):
         changes["max_len"] = max(config.max_len, recipe.max_len)
     layers, mixed = (None, False) if init is None else (init.layers, init.layer_mix)
+    kinds = {"layers": ("encoder", "decoder", "encoder-decoder"), "layer_mix": ("encoder", "decoder")}
     for key, value in (("layers", layers), ("layer_mix", mixed)):
-        if value and config.architecture not in ("encoder", "decoder"):
+        if value and config.architecture not in kinds[key]:
             raise RecipeError(
-                f"`init.{key}` is for an encoder or a decoder: got a model of architecture {config.architecture}"
+                f"`init.{key}` is for models of architecture {', '.join(kinds[key])}: got {config.architecture}"
             )
     if mixed:
         changes["layer_mix"] = True
     if layers is not None:
-        if layers > config.n_layers:
-            raise RecipeError(f"`init.layers` must be at most {config.n_layers}, the layers of the model: got {layers}")
-        changes["n_layers"] = layers
+        both = config.architecture == "encoder-decoder"
+        if layers > config.decoder_layers:
+            of = "of the decoder" if both else "of the model"
+            raise RecipeError(f"`init.layers` must be at most {config.decoder_layers}, the layers {of}: got {layers}")
+        changes["n_decoder_layers" if both else "n_layers"] = layers
     return changed(config, changes)
 
 
@@ -225,6 +227,7 @@ def first_weights(network: Network, initial: ModelFiles, recipe: NetworkConfig) 
 
 
 def _is_above(name: str, network: NetworkConfig) -> bool:
-    """Whether a weight belongs to a layer above those of a network of one stack."""
+    """Whether a weight belongs to a layer above those of a network of one stack, or of the decoder of two."""
     match = _LAYER.search(name)
-    return network.architecture in ("encoder", "decoder") and match is not None and int(match[1]) >= network.n_layers
+    upper = network.architecture in ("encoder", "decoder") or name.startswith("decoder.")
+    return upper and match is not None and int(match[1]) >= network.decoder_layers

@@ -148,8 +148,9 @@ class InitConfig:
     unfreeze: UnfreezeConfig | None = None
     """Train the head first, and the layers below it later. [null: everything from the first update]"""
     layers: int | None = None
-    """Use the lowest layers of the model only, that many, so that the head reads an inner layer. Encoders and decoders.
-    [at least 1; null: all] Inner layers are faster, and hold grammar better than meaning.
+    """Use the lowest layers of the model only, that many, so that the head reads an inner layer; of an encoder-decoder,
+    the lowest layers of the decoder, and its whole encoder. [at least 1; null: all] Inner layers are faster, and hold
+    grammar better than meaning; a translator of one decoder layer is faster, and learns best from a `teacher`.
     """
     layer_mix: bool = False
     """Heads read a learned mix of the embeddings (j = 0) and all layers (j = 1 for layer 0, the first one, of
