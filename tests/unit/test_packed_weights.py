@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import atento
+from atento.cli.options import ModelOptions
 from atento.config.sections.network import HeadConfig, NetworkConfig, OutputConfig, changed, network_to_dict
 from atento.errors import UsageError
 from atento.inference.choose import pack_weights, reader, step_function
@@ -125,6 +126,31 @@ def test_outputs_are_those_of_packed_copies(architecture: str, precision: Precis
     for name, value in weights.items():
         spread = 0.0 if precision != "int8" else 0.01 * float(names[name].abs().max())
         assert float((value.float() - names[name].float()).abs().max()) <= spread, name
+
+
+@pytest.mark.parametrize("name", ["micro-world-mlm", "micro-world-en-pt"])
+def test_a_command_holds_the_weights_of_a_large_model_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that Python loads keeps its own weights, for whoever trains them; both give the same outputs."""
+
+    def results(model: Model) -> object:
+        if name == "micro-world-en-pt":
+            return model.translate(["the dog sees the cat", "the cat"])
+        return [(one.token, round(one.probability, 5)) for one in model.fill("the <mask> sees the cat")]
+
+    kept = atento.load(name)
+    with ModelOptions(device="cpu", threads=1).loaded(name) as small:
+        assert results(small) == results(kept)
+        assert not any(isinstance(module, PackedModule) for module in small.network.modules())
+    monkeypatch.setattr("atento.inference.choose._LARGE", 0)
+    with ModelOptions(device="cpu", threads=1).loaded(name) as private:
+        assert results(private) == results(kept)
+        users = [private.reader() if name == "micro-world-mlm" else private.step_function()]
+        assert any(isinstance(module, PackedModule) for module in private.network.modules())
+        weights = 4 * in_layers(private.network)
+        assert held_bytes(kept.network, *kept._reader.values(), *kept._step_function.values()) > (
+            held_bytes(private.network, *users) + 0.7 * weights
+        )
+    assert not any(isinstance(module, PackedModule) for module in kept.network.modules())
 
 
 def test_a_table_of_8_bits_takes_a_quarter_of_the_memory_and_is_rounded_once() -> None:

@@ -30,6 +30,7 @@ class BlockServer:
 
     def run(self, work: Work) -> None:
         """Load the model and answer blocks for ever."""
+        from atento.inference.choose import pack_large
         from atento.model import load
         from atento.scale.inputs import BlockReader, Input
         from atento.scale.workers import Answer
@@ -39,6 +40,7 @@ class BlockServer:
         with running(options["seed"], options["threads"]):
             with _noted_warnings() as noted:
                 loaded = load(options["model"], device=options["device"], precision=options["precision"])
+                pack_large(loaded.network)
                 work.ready(loaded)
             self._requests.reply(Answer(warnings=noted))  # "the model is loaded": the first reply has no content
             for block, raw in self._requests.blocks():

@@ -104,9 +104,11 @@ class ModelOptions:
         """The model, in the context of `running`."""
         with running(self.seed, self.threads):
             with without_collections():
+                from atento.inference.choose import pack_large
                 from atento.model import load  # with torch, which the process that hands out blocks does not need
 
                 loaded = load(model, device=self.device, precision=self.precision)
+            pack_large(loaded.network)  # nobody asks for them in a command
             yield loaded
 
 
