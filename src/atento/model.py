@@ -34,7 +34,6 @@ from atento.tasks.classification import classifications, classify
 from atento.tasks.explain_predictions import explain
 from atento.tasks.features import features
 from atento.tasks.filling import fill
-from atento.tasks.generation import prompt_mode
 from atento.tasks.kept_translation import translate_keeping
 from atento.tasks.model_outputs import score, stream_output, write_outputs, writer_of, writing_task
 from atento.tasks.model_vectors import embed, similarity
@@ -44,9 +43,10 @@ from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.text_perplexity import perplexity
 from atento.tasks.text_writing import WrittenText
 from atento.tasks.translation_languages import TranslationOptions
-from atento.tasks.verb_calls import check_texts, continues, strings, translates, writes
+from atento.tasks.verb_calls import continues, strings, translates, writes
 from atento.text import Tokenizer
 from atento.text import split_sentences as sentences_of
+from atento.text.normalization import check_texts
 from atento.training.allocator import keep_freed_memory, return_freed_memory
 
 T = TypeVar("T")
@@ -147,8 +147,9 @@ class Model(TaskModel):
         It is made at the first call, and again when the weights have changed. All threads share it.
         """
         precision: Precision | None = "int8" if self.precision == "int8" else None
-        prompt = prompt_mode(self.network, self.config)
-        return self._kept(self._step_function, lambda: step_function(self.network, precision=precision, prompt=prompt))
+        return self._kept(
+            self._step_function, lambda: step_function(self.network, precision=precision, prompt=self.prompt)
+        )
 
     def reader(self) -> Network:
         """Return the network that reads texts: the fast pass of an encoder with packed weights on a CPU, else

@@ -21,8 +21,9 @@ from atento.errors import AtentoWarning, CapabilityError, DataError
 from atento.inference.encoder_reading import why_no_fast_reading
 from atento.model import Model
 from atento.models.configuration import CALIBRATION
-from atento.networks.int8_projection import LEVELS, Int8Projection, linear_maps
+from atento.networks.int8_projection import LEVELS, Int8Projection
 from atento.networks.stack.encoder import Encoder
+from atento.networks.stack.stack import linear_maps
 from atento.tasks.task_model import tokenizer_of
 from atento.tasks.text_embedding import token_rows
 

@@ -22,13 +22,14 @@ from atento.inference.packed_linear import Precision, has_int8_products, has_pac
 from atento.inference.packed_modules import pack_decoder
 from atento.inference.plain import PlainStepFunction
 from atento.inference.prefix_steps import PrefixStepFunction, Prompt
-from atento.networks.int8_projection import has_int8_weights, hold_tables_in_8_bits, linear_maps, multiplies_by_table
+from atento.networks.int8_projection import has_int8_weights, hold_tables_in_8_bits, multiplies_by_table
 from atento.networks.interface import Network
 from atento.networks.recurrent.language_model import RecurrentLM
 from atento.networks.recurrent.seq2seq import RecurrentSeq2Seq
 from atento.networks.stack.decoder import Decoder
 from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.encoder_decoder import EncoderDecoder
+from atento.networks.stack.stack import linear_maps
 
 Kind = Literal["auto", "plain", "fast", "graphs"]
 NetworkStepFunction = PlainStepFunction | PrefixStepFunction | FastStepFunction | GraphStepFunction

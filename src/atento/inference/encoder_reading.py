@@ -39,7 +39,6 @@ from atento.networks.int8_projection import (
     Int8Projection,
     has_int8_weights,
     in_8_bits,
-    linear_maps,
     multiplies_by_table,
 )
 from atento.networks.interface import Network, layer_count
@@ -48,7 +47,7 @@ from atento.networks.output import Output
 from atento.networks.stack.block import Block
 from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.encoder_decoder import EncoderDecoder
-from atento.networks.stack.stack import MaskArgument, Stack
+from atento.networks.stack.stack import MaskArgument, Stack, linear_maps
 from atento.precision import best_precision, cpu_features
 
 _CHUNK = 256  # tokens computed at a time, so that what is between two products stays in the cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from atento.attention.dropout import Randomness
 from atento.networks.layers import OutputMatrix, TokenEmbedding
-from atento.networks.stack.stack import Stack
+from atento.networks.stack.stack import Stack, linear_maps
 
 _ROWS = 4096  # of a table, rounded at a time
 LEVELS = 255.0  # the largest code of an input; weights have -127 to 127
@@ -123,13 +123,6 @@ def hold_tables_in_8_bits(network: nn.Module, *, outputs: bool) -> None:
     for module in network.modules() if outputs else ():
         if isinstance(module, OutputMatrix) and module.weight is not None:
             module.own, module.weight = Int8Table(module.weight), None
-
-
-def linear_maps(stack: Stack) -> Iterator[tuple[nn.Module, str]]:
-    """The linear maps of the layers, each as the module that has it and its name there; what layers share, once."""
-    for block in {id(block): block for block in stack.layers}.values():
-        yield from ((block.self_attention, name) for name in ("input", "output"))
-        yield from ((block.feed_forward, name) for name in ("inner", "outer"))
 
 
 def has_int8_weights(network: nn.Module) -> bool:

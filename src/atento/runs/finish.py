@@ -49,7 +49,7 @@ def train_and_finish(setup: Setup, run: Run) -> RunResult:
     tracked = TrackedRun(run.folder, recipe.name, run_id, run.progress.step, recipe_values(recipe))
     names = recipe.training.report_to if setup.replica.main else ()
     with Trackers(names, tracked, lambda line: run.reporter.line(line)) as trackers:
-        run.journal.listener = trackers.log
+        run.journal.listener = trackers.log if names else None
         return _train_and_score(setup, run)
 
 

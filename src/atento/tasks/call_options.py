@@ -43,6 +43,8 @@ def decoding_for(usual: DecodingConfig, n_best: int | None, options: DecodingOpt
     limit = changes.get("max_new_tokens")
     if isinstance(limit, int) and "min_new_tokens" not in changes and 0 < limit < usual.min_new_tokens:
         changes["min_new_tokens"] = limit
+    if not changes and not options:
+        return usual
     decoding: DecodingConfig = Reader().fit(as_node(changes, "options"), DecodingConfig, "decoding", usual)
     for name, why in unused_options(decoding, options):
         raise UsageError(f"`{name}` has no effect: {why}")

@@ -11,7 +11,7 @@ from atento.inference.prefix_steps import PrefixStepFunction, Prompt
 from atento.networks import Decoder, Encoder, Network, RecurrentLM
 from atento.tasks.decoding_setup import constraints_of
 from atento.tasks.text_writing import Writer
-from atento.tasks.verb_calls import check_texts
+from atento.text.normalization import check_texts
 from atento.text.tokenizer import Tokenizer
 
 Continuing = Decoder | RecurrentLM | Encoder

@@ -22,7 +22,7 @@ from atento.tasks.scoring import TokenScores, score_texts
 from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.text_writing import Writer, WrittenText
 from atento.tasks.translation import source_writer
-from atento.tasks.translation_languages import in_languages
+from atento.tasks.translation_languages import LANGUAGES, in_languages
 from atento.tasks.verb_calls import Texts, listed
 from atento.text.streaming import stream_text
 from atento.text.tokenizer import Tokenizer
@@ -101,8 +101,10 @@ def writer_of(
         CapabilityError: the model does not do the task. UsageError, RecipeError: a wrong option.
     """
     network, tokenizer = network_for(model, task), tokenizer_of(model)
-    special_tokens, plain_options = in_languages(network.config, tokenizer, options)
-    decoding = decoding_for(usual or model.decoding, n_best, plain_options)
+    special_tokens = None
+    if not options.keys().isdisjoint(LANGUAGES):
+        special_tokens, options = in_languages(network.config, tokenizer, options)
+    decoding = decoding_for(usual or model.decoding, n_best, options)
     shared: Any = {
         "utility": _utility(options.get("mbr", decoding.mbr), embedder),
         "trained": model.trained_length,

@@ -22,8 +22,9 @@ from atento.tasks.call_options import refuse_options
 from atento.tasks.grouping import by_length
 from atento.tasks.length_warnings import most_read
 from atento.tasks.task_model import TaskModel, head_of, tokenizer_of
-from atento.tasks.verb_calls import Texts, check_texts, listed
+from atento.tasks.verb_calls import Texts, listed
 from atento.text.encoded import whole_characters
+from atento.text.normalization import check_texts
 from atento.text.tokenizer import Tokenizer
 
 _TOKENS = 4096  # computed at a time

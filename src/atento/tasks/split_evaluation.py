@@ -76,12 +76,14 @@ class ModelInTraining(TaskModel):
         config: dict[str, object] = {
             "task": recipe.task,
             "template": template_for(recipe.task, tokenizer),
-            "decoding": asdict(replace(recipe.decoding, draft=())),  # a draft changes the time alone
+            "decoding": asdict(recipe.decoding) | {"draft": ()},  # a draft changes the time alone
             "max_len": recipe.data.max_len,
-            "long_texts": asdict(long_texts_of(recipe.data)),
             "prefixes": prefixes_of(recipe),
-            "tag_scheme": scheme_of_labels(labels_of(network.config)),
         }
+        if not TASKS[recipe.task].writes:
+            config["long_texts"] = asdict(long_texts_of(recipe.data))
+        if "tags" in split.columns:
+            config["tag_scheme"] = scheme_of_labels(labels_of(network.config))
         if recipe.objective:
             config["objectives"] = [objective.kind for objective in recipe.objective]
         if TASKS[recipe.task].vectors:

@@ -30,7 +30,8 @@ from atento.tasks.grouping import by_length
 from atento.tasks.length_warnings import most_read
 from atento.tasks.tag_sequences import Transitions, best_sequence, scheme_of_labels, transitions
 from atento.tasks.task_model import TaskModel, head_of, tokenizer_of
-from atento.tasks.verb_calls import Texts, check_texts, listed
+from atento.tasks.verb_calls import Texts, listed
+from atento.text.normalization import check_texts
 from atento.text.tokenizer import Tokenizer
 from atento.text.words import word_spans
 

@@ -14,10 +14,11 @@ from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.tasks import task_of_head
 from atento.errors import CapabilityError, TokenizerError, UsageError
 from atento.inference.choose import NetworkStepFunction, captured, step_function
+from atento.inference.prefix_steps import Prompt
 from atento.models.configuration import confidence_config, decoding_config, long_text_config
 from atento.models.word_models import WordModel
 from atento.networks import Network
-from atento.tasks.generation import prompt_mode
+from atento.tasks.generation import Continuing, prompt_mode
 from atento.tasks.length_warnings import trained_length
 from atento.text.tokenizer import Tokenizer
 
@@ -68,9 +69,14 @@ class TaskModel:
         """What is known of the probabilities of a classifier."""
         return confidence_config(self.config, self.path or Path())
 
+    @property
+    def prompt(self) -> Prompt:
+        """How it reads a prompt; a network that reads a source has none."""
+        return prompt_mode(self.network, self.config) if isinstance(self.network, Continuing) else "causal"
+
     def step_function(self) -> NetworkStepFunction:
         """Return the network's step function with the present weights."""
-        return step_function(self.network, prompt=prompt_mode(self.network, self.config))
+        return step_function(self.network, prompt=self.prompt)
 
     def search_function(self) -> NetworkStepFunction:
         """Return that of a search that continues from its newest state alone: greedy search, sampling, beams."""

@@ -11,7 +11,7 @@ from atento.decoding.source import Source
 from atento.networks import Seq2Seq
 from atento.tasks.decoding_setup import constraints_of
 from atento.tasks.text_writing import Writer, WrittenText, has_words
-from atento.tasks.verb_calls import check_texts
+from atento.text.normalization import check_texts
 from atento.text.templates import Template
 from atento.text.tokenizer import Tokenizer
 

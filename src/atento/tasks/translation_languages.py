@@ -14,7 +14,7 @@ from atento.text.languages import chooses_by_source, languages_of
 from atento.text.templates import Template
 from atento.text.tokenizer import Tokenizer
 
-KEYS = ("source_language", "target_language")
+LANGUAGES = ("source_language", "target_language")
 
 
 class LanguageOptions(DecodingOptions, total=False):
@@ -49,17 +49,17 @@ def in_languages(
         CapabilityError: the model has no languages, or does not choose this one. UsageError: an unknown language;
             suggests one.
     """
-    decoding: Any = {key: value for key, value in options.items() if key not in KEYS}
+    decoding: Any = {key: value for key, value in options.items() if key not in LANGUAGES}
     source, target = options.get("source_language"), options.get("target_language")
     if source is None and target is None:
         return None, decoding
     languages = languages_of(tokenizer.specials.ids)
     if not languages or config.architecture not in WITH_SOURCE:
-        named = KEYS[source is None]
+        named = LANGUAGES[source is None]
         raise CapabilityError(f"`{named}`: this model is not multilingual: its tokenizer has no tokens of languages")
     ids = tokenizer.specials.ids
-    source_token = None if source is None else _token(languages, source, KEYS[0])
-    target_token = None if target is None else _token(languages, target, KEYS[1])
+    source_token = None if source is None else _token(languages, source, LANGUAGES[0])
+    target_token = None if target is None else _token(languages, target, LANGUAGES[1])
     template, of_languages = special_tokens_of(config, tokenizer), {ids[token] for token in languages.values()}
     if any(chooses_by_source(token) for token in languages.values()):
         if source_token is not None or target_token is None:
@@ -100,7 +100,7 @@ def writing_in(config: NetworkConfig, tokenizer: Tokenizer, language: str | None
     elif not languages:
         raise CapabilityError("`target_language`: this model is not multilingual: its tokenizer has no languages")
     else:
-        first = ids[_token(languages, language, KEYS[1])]
+        first = ids[_token(languages, language, LANGUAGES[1])]
     if first is None or any(map(chooses_by_source, languages.values())):
         return config
     if tokenizer.template().single[-1][0] in {ids[token] for token in languages.values()}:  # mBART's first version

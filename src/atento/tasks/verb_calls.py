@@ -11,9 +11,10 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, cast,
 
 from atento.config.sections.decoding import DecodingOptions
 from atento.data.files.frames import frame_texts, is_frame
-from atento.errors import DataError, UsageError
+from atento.errors import UsageError
 from atento.tasks.text_writing import WrittenText
 from atento.tasks.translation_languages import TranslationOptions
+from atento.text.normalization import check_texts
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -156,13 +157,3 @@ def listed(value: object) -> list[str]:
     texts = [value] if isinstance(value, str) else list(value)
     check_texts(texts)
     return texts
-
-
-def check_texts(texts: Sequence[object]) -> None:
-    """Raises UsageError: one of them is not a str. DataError: one has a NUL character, which no line may have."""
-    for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise UsageError(f"a text must be a str: got {type(text).__name__}")
-        if "\0" in text:
-            at = text.index("\0")
-            raise DataError(f"text {number} must not have a NUL character: there is one at character {at}")

@@ -8,11 +8,12 @@ marks, U+FEFF) are kept.
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tokenizers import Regex, normalizers
 
-from atento.errors import TokenizerError
+from atento.errors import DataError, TokenizerError, UsageError
 from atento.nfc import nfc
 
 # One class for both engines: Python's `re` and Oniguruma read it alike.
@@ -56,6 +57,16 @@ def require_unicode(text: str, what: str = "text") -> None:
         raise TokenizerError(
             f"{what} must be Unicode text: got the lone surrogate {code} at character {error.start}"
         ) from None
+
+
+def check_texts(texts: Sequence[object]) -> None:
+    """Raises UsageError: one of them is not a str. DataError: one has a NUL character, which no line may have."""
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise UsageError(f"a text must be a str: got {type(text).__name__}")
+        if "\0" in text:
+            at = text.index("\0")
+            raise DataError(f"text {number} must not have a NUL character: there is one at character {at}")
 
 
 def is_blank(char: str) -> bool:

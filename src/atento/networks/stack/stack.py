@@ -1,6 +1,6 @@
 """A stack of equal blocks, the norm that ends a pre-norm stack, and the lowering of its masks once for all layers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -264,3 +264,10 @@ class Stack(nn.Module):
         real = None if token_mask is None or bool(token_mask.all()) else padding(token_mask)
         state.memory_mask = lower(real, 1, memory.shape[1], memory.device)  # the same for all queries
         return state
+
+
+def linear_maps(stack: Stack) -> Iterator[tuple[nn.Module, str]]:
+    """The linear maps of the layers, each as the module that has it and its name there; what layers share, once."""
+    for block in {id(block): block for block in stack.layers}.values():
+        yield from ((block.self_attention, name) for name in ("input", "output"))
+        yield from ((block.feed_forward, name) for name in ("inner", "outer"))
