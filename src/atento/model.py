@@ -18,7 +18,7 @@ from atento.config.tables.renamed_keys import VERSION
 from atento.config.tables.tasks import task_with
 from atento.decoding.trace import Trace
 from atento.errors import CapabilityError, UsageError, path_of
-from atento.inference.choose import NetworkStepFunction, check_int8, hooked, pack_weights, reader, step_function
+from atento.inference.choose import NetworkStepFunction, check_int8, hooked, pack_weights, reader
 from atento.inference.packed_linear import Precision
 from atento.inspection import AttentionRecord
 from atento.models.configuration import CALIBRATION
@@ -108,7 +108,8 @@ class Model(TaskModel):
         self._step_function: dict[Versions, NetworkStepFunction] = {}
         self._reader: dict[Versions, Network] = {}
         self._drafting: dict[str, Model] = {}
-        check_int8(network, precision)
+        if precision == "int8":
+            check_int8(network)
         if tokenizer is not None:
             tokenizer.pad_to(network.config.vocab_size, network.config.target_vocab_size)
 
@@ -132,7 +133,8 @@ class Model(TaskModel):
         dtype = None if precision is None else precision_type(precision)
         if self.precision == "int8" and precision not in (None, "int8"):
             raise UsageError(f"the model has weights of 8 bits, so its precision is int8: got {precision!r}")
-        check_int8(self.network, precision)
+        if precision == "int8":
+            check_int8(self.network)
         self.network.to(device=target_device, dtype=dtype)
         if precision == "int8":
             pack_weights(self.network, "int8")
@@ -146,10 +148,7 @@ class Model(TaskModel):
 
         It is made at the first call, and again when the weights have changed. All threads share it.
         """
-        precision: Precision | None = "int8" if self.precision == "int8" else None
-        return self._kept(
-            self._step_function, lambda: step_function(self.network, precision=precision, prompt=self.prompt)
-        )
+        return self._kept(self._step_function, super().step_function)
 
     def reader(self) -> Network:
         """Return the network that reads texts: the fast pass of an encoder with packed weights on a CPU, else

@@ -38,8 +38,8 @@ MOST: dict[str, float] = {
     # what teachers say
     "files of a training run": 90,
     "files of an evaluation": 65,  # attention without cuDNN; what makes the step function, splits, labelled files
-    "files that load a folder of BERT": 52,  # how threads wait; what training shares of it, and 8 bits
-    "files that save one": 28,
+    "files that load a folder of BERT": 45,  # how threads wait; what training shares of it, and 8 bits
+    "files that save one": 23,
 }
 # The comments that `tokenize` finds, in a twentieth of its time: what stands in quotes is passed over.
 TEXT_OR_COMMENT = re.compile(

@@ -9,7 +9,7 @@ import pytest
 import atento
 from atento.errors import TokenizerError
 from atento.text import Tokenizer
-from atento.text.markers import spelled
+from atento.text.read_tokenizer import spelled
 from atento.text.specials import SpecialTokens
 from test_released_tokenizers import BERT, lines, put
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from atento.data.batches.special_tokens import special_tokens_of
 from atento.model import Model
-from atento.text.languages import chooses_by_source, languages_of
+from atento.text.specials import chooses_by_source, languages_of
 from atento.text.tokenizer import Tokenizer
 
 _PORTUGUESE = ("por_Latn", "pt_XX", "pt", "por")  # the target language of the example, where a model has it

@@ -196,8 +196,7 @@ def why_no_int8(network: object) -> str | None:
     return why_no_fast_reading(network)
 
 
-def check_int8(network: object, precision: str | None) -> None:
-    """Raises CapabilityError: the precision is int8, and the network has none."""
-    reason = why_no_int8(network) if precision == "int8" else None
-    if reason is not None:
+def check_int8(network: object) -> None:
+    """Raises CapabilityError: the network does not compute in int8."""
+    if (reason := why_no_int8(network)) is not None:
         raise CapabilityError(f"int8 is for Transformers that write and for encoders on the CPU, not for {reason}")

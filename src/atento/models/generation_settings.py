@@ -4,7 +4,7 @@ Older folders have the same keys in `config.json`, where the class of the model 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +41,8 @@ class Generation:
     """
 
     network: NetworkConfig
-    decoding: dict[str, Any]
-    unread: list[str]
+    decoding: dict[str, Any] = field(default_factory=dict)
+    unread: list[str] = field(default_factory=list)
 
 
 def generation_settings(folder: Path, config: Mapping[str, object]) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def generation_settings(folder: Path, config: Mapping[str, object]) -> dict[str,
 
 
 def read_generation(folder: Path, config: Mapping[str, object], network: NetworkConfig) -> Generation:
-    """The network and the default decoding as the folder of a released model has them.
+    """The network and the default decoding as the folder of a released model that writes has them.
 
     Args:
         folder: where the files are.
@@ -73,8 +73,6 @@ def read_generation(folder: Path, config: Mapping[str, object], network: Network
     Raises:
         ModelError: a value has the wrong type or is out of range; names the file.
     """
-    if not network.writes:
-        return Generation(network, {}, [])
     data = generation_settings(folder, config)
     file = folder / (GENERATION if (folder / GENERATION).exists() else "config.json")
     try:

@@ -177,7 +177,7 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
     named, is_adapter = not Path(model).exists(), (path / ADAPTER_CONFIG).exists()  # not a path: a name on the hub
     allowed: dict[str, Any] = {"allow_missing": allow_missing, "allow_unused": allow_unused}
     if is_adapter:
-        base, theirs, network_settings, weights, load_report = read_peft(path, fetch=named, **allowed)
+        base, theirs, network, weights, load_report = read_peft(path, fetch=named, **allowed)
     elif not (path / CONFIG).exists():
         raise UsageError(f"{path} is neither a run (no checkpoints) nor a model folder (no config.json)")
     else:
@@ -187,10 +187,10 @@ def read_model(model: str | Path, *, allow_missing: bool = False, allow_unused: 
             _check_fetched(model, path, () if modules is None else modules.dense)
         if theirs.get("model_type", "atento") == "atento":
             return ModelFiles(path, *migrated(theirs, read_weights(path), str(path)))
-        network_settings, weights, load_report = read_released(path, theirs, **allowed)
+        network, weights, load_report = read_released(path, theirs, **allowed)
     if modules is not None:
-        network_settings, weights = with_projections(network_settings, weights, modules)
-    generation = read_generation(base, theirs, network_settings)
+        network, weights = with_projections(network, weights, modules)
+    generation = read_generation(base, theirs, network) if network.writes else Generation(network)
     load_report.unread += _unread((found, base, path), modules)
     config = _translated(theirs, generation, path, modules, load_report)
     if is_adapter:
@@ -274,8 +274,8 @@ def _unread(folders: Iterable[Path], modules: SentenceModules | None) -> list[st
     """The keys of the files of these folders, and of the modules, that are not done, each behind its file."""
     unread = [] if modules is None else list(modules.unread)
     for name, folder in product(sorted(FILES.keys() - {GENERATION}), folders):
-        data = read_config(folder / name) if (folder / name).is_file() else {}
-        unread += [f"{name}: {key}" for key in FILES[name].unread(data)]
+        if (folder / name).is_file():
+            unread += [f"{name}: {key}" for key in FILES[name].unread(read_config(folder / name))]
     return list(dict.fromkeys(unread))
 
 

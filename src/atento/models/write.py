@@ -145,9 +145,9 @@ def write_model(
     # before the layout changes the network
     card = model_card(config, network, layout=layout, existing=files.get(CARD, b"").decode("utf-8", "replace"))
     if layout == "huggingface":
-        # layers behind the pooling are modules of sentence-transformers
-        network, weights, dense = without_projections(network, weights)
-        files = {**files, **dense}
+        if network.projections:  # layers behind the pooling are modules of sentence-transformers
+            network, weights, dense = without_projections(network, weights)
+            files = {**files, **dense}
         released, weights = release(network, weights)
         ours = {name: config[name] for name in OUR_KEYS if name in config}
         spec = TASKS.get(str(config.get("task")))
@@ -188,9 +188,10 @@ def exported_layout(
     network = network_config(config, folder)
     files = {} if tokenizer is None else _tokenizer_files(network, config, tokenizer)
     decoding = decoding_config(config, folder) if "decoding" in config else None
-    settings, usual = _their_generation(source, network)
-    unchanged = bool(usual) and config.get("decoding") == usual
-    files |= _generation_files(network, None if unchanged else decoding, settings)
+    if network.architecture != "encoder":
+        settings, usual = _their_generation(source, network)
+        unchanged = bool(usual) and config.get("decoding") == usual
+        files |= _generation_files(network, None if unchanged else decoding, settings)
     if "embedding" in config or network.projections:
         files |= sentence_files(network, embedding_config(config, folder), _max_positions(network))
     return files
@@ -232,8 +233,6 @@ def _generation_files(
         decoding: the default decoding of the model; None: it has none, or that of the settings.
         source: the settings of the folder that the model was read from.
     """
-    if network.architecture == "encoder":
-        return {}
     seq2seq = network.architecture in WITH_SOURCE
     data = (
         _rule_keys(network.writing or WritingConfig())
@@ -298,4 +297,5 @@ def _their_generation(folder: Path | None, network: NetworkConfig) -> tuple[dict
     config = read_config(folder / CONFIG)
     if config.get("model_type") == "atento":
         return {}, {}
-    return generation_settings(folder, config), read_generation(folder, config, network).decoding
+    usual = read_generation(folder, config, network).decoding if network.writes else {}
+    return generation_settings(folder, config), usual

@@ -21,8 +21,7 @@ from atento.config.sections.position_scheme import PositionConfig
 from atento.config.tables.head_kinds import OF_TEXT, HeadKind
 from atento.errors import ModelError
 from atento.released.encoder_heads import read_rereading_heads, rereading_rows, write_rereading_heads
-from atento.released.family import Family, activation_of, first_id, refuse, their_activation
-from atento.released.tying import Repeat, Tying
+from atento.released.family import Family, Repeat, Tying, activation_of, first_id, refuse, their_activation
 from atento.released.weight_rows import Row, attention, linear, norm
 
 _log = logging.getLogger(__name__)

@@ -16,8 +16,7 @@ from atento.config.sections.network_parts import (
 from atento.config.sections.position_scheme import PositionConfig
 from atento.errors import ModelError
 from atento.released.encoder_heads import HeadDropout, HeadNames, head_dropout, head_rows, read_heads, write_heads
-from atento.released.family import Family, activation_of, first_id, refuse, their_activation
-from atento.released.tying import Repeat, Tying
+from atento.released.family import Family, Repeat, Tying, activation_of, first_id, refuse, their_activation
 from atento.released.weight_rows import Row, attention, linear, norm
 
 _TABLE = "embeddings.word_embeddings.weight"

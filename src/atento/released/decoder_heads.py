@@ -9,7 +9,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HEAD_KINDS, HeadConfig
 from atento.errors import ModelError
 from atento.released.encoder_heads import HeadNames, labels_of, write_heads
-from atento.released.tying import Tying
+from atento.released.family import Tying
 from atento.released.weight_rows import Row, linear
 
 _log = logging.getLogger(__name__)

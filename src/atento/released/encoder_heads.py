@@ -11,7 +11,7 @@ from typing import Any
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HEAD_KINDS, OF_TEXT, HeadConfig, HeadKind
 from atento.errors import ModelError
-from atento.released.tying import Repeat
+from atento.released.family import Repeat
 from atento.released.weight_rows import Row, linear, norm
 
 _CLASSES = {

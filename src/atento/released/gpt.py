@@ -14,8 +14,7 @@ from atento.config.sections.network_parts import (
 )
 from atento.config.sections.position_scheme import PositionConfig
 from atento.released.decoder_heads import DecoderHeads
-from atento.released.family import Family, activation_of, first_id, refuse, their_activation
-from atento.released.tying import Repeat, Tying
+from atento.released.family import Family, Repeat, Tying, activation_of, first_id, refuse, their_activation
 from atento.released.weight_rows import Row, linear, norm
 
 _HEADS = {

@@ -25,13 +25,14 @@ from atento.released.family import (
     GLOBAL,
     LOCAL,
     Family,
+    Repeat,
+    Tying,
     activation_of,
     first_id,
     layer_kinds,
     refuse,
     their_activation,
 )
-from atento.released.tying import Repeat, Tying
 from atento.released.weight_rows import Row, attention, linear, norm
 
 _TABLE = "embed_tokens.weight"

@@ -23,13 +23,13 @@ from atento.released.family import (
     GLOBAL,
     LOCAL,
     Family,
+    Tying,
     activation_of,
     first_id,
     layer_kinds,
     refuse,
     their_activation,
 )
-from atento.released.tying import Tying
 from atento.released.weight_rows import Row, linear, norm
 
 _TABLE = "embeddings.tok_embeddings.weight"

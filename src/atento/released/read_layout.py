@@ -17,14 +17,13 @@ from atento.released.bert import BERT_AND_RELATIVES
 from atento.released.config_keys import ReadKeys
 from atento.released.deberta import DEBERTA
 from atento.released.distilbert import DISTILBERT
-from atento.released.family import Family, check_depth, check_numbers, known_ids, warn_of_ids
+from atento.released.family import Family, Tying, check_depth, check_numbers, known_ids, warn_of_ids
 from atento.released.gpt import GPT1, GPT2
 from atento.released.llama import LLAMA_AND_RELATIVES
 from atento.released.load_report import LoadReport
 from atento.released.modernbert import MODERNBERT
 from atento.released.mpnet import MPNET
 from atento.released.t5 import MT5, T5
-from atento.released.tying import Tying
 from atento.released.weight_rows import Row
 from atento.storage.tensorfile import TensorFiles, check_finite
 

@@ -23,8 +23,7 @@ from atento.released.encoder_heads import (
     write_heads,
     write_rereading_heads,
 )
-from atento.released.family import Family, activation_of, first_id, their_activation
-from atento.released.tying import Repeat, Tying
+from atento.released.family import Family, Repeat, Tying, activation_of, first_id, their_activation
 from atento.released.weight_rows import Row, attention, linear, norm
 
 _READER, _WRITER = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"

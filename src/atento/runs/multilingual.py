@@ -11,8 +11,8 @@ from atento.errors import AtentoError, RecipeError
 from atento.models.initial_model import fine_tuned, with_new_tokens
 from atento.models.load import ModelFiles
 from atento.tasks.translation_languages import writing_in
-from atento.text.languages import chooses_by_source, languages_of
 from atento.text.new_languages import in_languages
+from atento.text.specials import chooses_by_source, languages_of
 from atento.text.tokenizer import Tokenizer
 
 T = TypeVar("T")

@@ -31,7 +31,7 @@ from atento.released import FAMILIES
 from atento.runs.data_checks import check_columns, check_labels, doubtful_labels, without_difference
 from atento.runs.fine_tuning import with_rates
 from atento.runs.multilingual import network_of_run, tokenizer_of_run
-from atento.text.markers import spelled
+from atento.text.read_tokenizer import spelled
 from atento.text.specials import sentinels
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer

@@ -76,7 +76,7 @@ class TaskModel:
 
     def step_function(self) -> NetworkStepFunction:
         """Return the network's step function with the present weights."""
-        return step_function(self.network, prompt=self.prompt)
+        return step_function(self.network, precision="int8" if self.precision == "int8" else None, prompt=self.prompt)
 
     def search_function(self) -> NetworkStepFunction:
         """Return that of a search that continues from its newest state alone: greedy search, sampling, beams."""

@@ -4,7 +4,6 @@ The library's own generator cannot be seeded, which would break exact resumption
 text and the plain segmentation of each; only a segmentation that differs from the plain one is made here.
 """
 
-import json
 import random
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -316,9 +315,3 @@ def _cut_between(word: str, tokens: list[tokenizers.Token]) -> Iterator[_Word]:
             start, ids = begin, []
         ids.append(token.id)
     yield _Word(spelt[start:].decode("utf-8"), ids)
-
-
-def parsed(definition: str) -> dict[str, Any]:
-    """A `tokenizer.json` as plain data."""
-    data: dict[str, object] = json.loads(definition)
-    return data

@@ -1,13 +1,14 @@
-"""Special tokens: their roles, strings and ids, which come first in every vocabulary that Atento trains."""
+"""Special tokens: their roles, strings and ids, first in every vocabulary that Atento trains; those of languages."""
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from atento.errors import TokenizerError
+from atento.errors import TokenizerError, nearest
 
 STANDARD = {"pad": "<pad>", "unk": "<unk>", "bos": "<s>", "eos": "</s>", "mask": "<mask>"}
 """Role -> string, in the order of the ids: pad 0, unk 1, bos 2, eos 3, mask 4."""
+_LANGUAGE = re.compile(r"__([a-z]{2,3})__|([a-z]{2,3}_[A-Z]{2})|([a-z]{3}_[A-Z][a-z]{3})|>>([^<>\s]+)<<")
 
 
 @dataclass(frozen=True)
@@ -73,3 +74,33 @@ def sentinels(n: int) -> tuple[str, ...]:
 def is_sentinel(text: str) -> bool:
     """Whether a string is that of a sentinel."""
     return re.fullmatch(r"<extra_id_\d+>", text) is not None
+
+
+def languages_of(specials: Iterable[str]) -> dict[str, str]:
+    """The languages among the special tokens: name -> token.
+
+    The name is that of `transformers`: `pt_XX` (mBART), `pt` for `__pt__` (M2M-100), `por_Latn` (NLLB), and `por` for
+    `>>por<<` (Marian).
+    """
+    matches = {token: _LANGUAGE.fullmatch(token) for token in specials}
+    return {next(filter(None, match.groups())): token for token, match in matches.items() if match is not None}
+
+
+def token_of(language: str, specials: Iterable[str]) -> str:
+    """The token of a language. Raises TokenizerError: it is not among the special tokens; suggests one."""
+    languages = languages_of(specials)
+    if language not in languages:
+        raise TokenizerError(f"the model has no language {language!r}{nearest(language, list(languages))}")
+    return languages[language]
+
+
+def token_like(language: str, neighbour: str, token: str) -> str | None:
+    """The token of a new language, formed as that of a neighbour; None if a tokenizer would read it as text."""
+    made = token.replace(neighbour, language)
+    old, new = _LANGUAGE.fullmatch(token), _LANGUAGE.fullmatch(made)
+    return made if old and new and old.lastindex == new.lastindex and new[new.lastindex or 0] == language else None
+
+
+def chooses_by_source(token: str) -> bool:
+    """Whether a token of the target language stands in front of the source, as in Marian's multilingual models."""
+    return token.startswith(">>")

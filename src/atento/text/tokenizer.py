@@ -9,11 +9,10 @@ from typing import Any, cast
 
 from atento.errors import CapabilityError, TokenizerError, path_of
 from atento.text.encoded import Encoded, Span, original_offsets, trimmed_offsets, walk
-from atento.text.markers import with_markers
 from atento.text.normalization import normalize_with_spans, require_unicode
 from atento.text.pipelines import build, check_vocabulary, kind_named, library_backend, mask_backend
-from atento.text.read_tokenizer import read_tokenizer
-from atento.text.sampling import Sampler, parsed
+from atento.text.read_tokenizer import read_tokenizer, with_markers
+from atento.text.sampling import Sampler
 from atento.text.specials import SpecialTokens, is_sentinel, standard_specials
 from atento.text.spelling import UNREADABLE, Spelling
 from atento.text.templates import Template, template_named
@@ -66,7 +65,7 @@ class Tokenizer:
         self._template = Template() if parts is None else parts.template
         self._target = None if parts is None or parts.target is None else Tokenizer._of(parts.target)
         self.definition = definition
-        self._data = parsed(definition)
+        self._data: dict[str, Any] = json.loads(definition)
         other = None if parts is None else parts.backend
         self._library = library_backend(definition, specials) if other is None else None
         self._backend: Any = self._library if other is None else other
@@ -120,7 +119,7 @@ class Tokenizer:
 
         Args:
             directory: the folder.
-            markers: special tokens of it that texts may spell (`atento.text.markers`); `save` keeps them.
+            markers: special tokens of it that texts may spell (`with_markers`); `save` keeps them.
 
         Raises:
             TokenizerError: there is no tokenizer, or a file is malformed; the message names the file.

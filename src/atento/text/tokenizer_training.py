@@ -7,6 +7,7 @@ that order, so scores are rounded to four decimals, such letters share the lowes
 then by spelling.
 """
 
+import json
 import logging
 import re
 from collections import Counter
@@ -17,10 +18,9 @@ import tokenizers
 from tokenizers import models, trainers
 
 from atento.errors import DataError, TokenizerError
-from atento.text.markers import with_markers, without_spelled
 from atento.text.normalization import library_normalizer, require_unicode
 from atento.text.pipelines import SPACE, build, front, kind_named
-from atento.text.sampling import parsed
+from atento.text.read_tokenizer import with_markers, without_spelled
 from atento.text.specials import STANDARD, SpecialTokens, standard_specials
 from atento.text.templates import Template
 from atento.text.tokenizer import Tokenizer
@@ -56,7 +56,7 @@ def train_tokenizer(
             `lowercase`.
         texts: lines of text, read once.
         extra_specials: further special tokens after the standard five: `sentinels(100)`, language tags.
-        markers: special tokens after those, which texts may spell (`atento.text.markers`); pieces are learned without.
+        markers: special tokens after those, which texts may spell (`with_markers`); pieces are learned without.
 
     Returns:
         The tokenizer. If the text has too few pieces for `vocab_size` or needs more, its `notes` and a logged warning
@@ -168,7 +168,7 @@ def _run(model: models.Model, trainer: Any, counts: Counter[str]) -> dict[str, A
     """Run a trainer of the library and return the model section of `tokenizer.json`."""
     backend = tokenizers.Tokenizer(model)
     backend.train_from_iterator(_feed(counts), trainer)
-    trained: dict[str, object] = parsed(backend.to_str())["model"]
+    trained: dict[str, object] = json.loads(backend.to_str())["model"]
     return trained
 
 

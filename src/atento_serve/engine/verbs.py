@@ -20,7 +20,7 @@ from atento.tasks.regression import has_regression_head
 from atento.tasks.task_model import tokenizer_of
 from atento.tasks.verb_table import labels_of
 from atento.tasks.word_links import word_links
-from atento.text.languages import languages_of
+from atento.text.specials import languages_of
 from atento.text.tokenizer import Tokenizer
 from atento_serve.engine.log_probs import scored_entries
 from atento_serve.engine.messages import plain

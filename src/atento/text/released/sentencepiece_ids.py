@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from atento.errors import MissingPartError, TokenizerError, install_hint, nearest
-from atento.text.languages import languages_of
 from atento.text.pipelines import SPACE
 from atento.text.released import families
 from atento.text.released.spm import fields, read_model
-from atento.text.specials import SpecialTokens
+from atento.text.specials import SpecialTokens, languages_of
 from atento.text.templates import Template
 from atento.text.tokenizer_folder import read_file, specials_of
 from atento.text.tokenizer_parts import Parts
