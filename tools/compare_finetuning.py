@@ -29,7 +29,7 @@ from atento.data.records.splits import Split
 from atento.runs.prepare import read_data
 from atento.tasks.split_evaluation import metric_scores
 from atento.tasks.verb_table import VERBS
-from atento.training.schedule import learning_rate
+from atento.training.optimizer import learning_rate
 
 _TRAINING = [  # of both sides, unless KEY=VALUE says otherwise
     "training.betas=[0.9, 0.999]",

@@ -36,7 +36,7 @@ from atento.runs.plans.run_plan import new_shapes
 from atento.runs.prepare import network_for, new_tokenizer, read_data, training_batches
 from atento.tasks.split_evaluation import held_out_batches, mean_losses
 from atento.training.allocator import KERNELS, KERNELS_OF_NEW_SHAPES, keep_freed_memory, keep_kernels
-from atento.training.schedule import learning_rate
+from atento.training.optimizer import learning_rate
 from atento.training.step import Updater
 
 _ROWS = 8  # texts of a forward pass of the plain loop

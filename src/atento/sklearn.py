@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atento.config.tables.tasks import task_with
-from atento.data.files.frames import is_frame
+from atento.data.records.memory import is_frame
 from atento.errors import MissingPartError, UsageError, install_hint
 from atento.model import Model, load
 from atento.runs.train import train

@@ -13,7 +13,7 @@ from atento.config.sections.confidence import ConfidenceConfig
 from atento.data.batches.shuffle import hashes, uniform
 from atento.errors import CapabilityError, DataError, ModelError, UsageError
 from atento.evaluation import calibrate
-from atento.inspection.figures.reliability import reliability_svg, wilson
+from atento.inspection.figures.classifier_figures import reliability_svg, wilson
 from atento.runs.train import TrainedRun
 from atento.tasks.calibrating import _steps, fit_confidence, fitted_temperature
 from conftest import ForkServer

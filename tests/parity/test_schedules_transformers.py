@@ -8,7 +8,7 @@ import torch
 import transformers
 
 from atento.config.sections.training import TrainingConfig
-from atento.training.schedule import SCHEDULES, learning_rate
+from atento.training.optimizer import SCHEDULES, learning_rate
 
 STEPS, WARMUP = 59, 10
 THEIRS: dict[str, Callable[[Any], Any]] = {

@@ -13,7 +13,7 @@ from atento.config.sections.network_parts import MaskConfig
 from atento.config.sections.position_scheme import PositionConfig, StretchConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.convert import ctranslate2_engine
-from atento.convert.ctranslate2_limits import why_not_held
+from atento.convert.ctranslate2_engine import why_not_held
 from atento.convert.token_names import vocabulary_of
 from atento.precision import cpu_features
 from tiny_families import VOCABULARY, tiny_config, tiny_model, tiny_network

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from atento.decoding import MBR, Beam, Sample, generate
+from atento.decoding.choosing import row_seed
 from atento.decoding.mbr import spelled, strategy_seed
 from atento.decoding.risk import minimum_bayes_risk_choice
-from atento.decoding.seeds import row_seed
 from atento.decoding.trace import Trace
 from atento.errors import AtentoError, UsageError
 from atento.metrics.utilities import UTILITIES, embedding_utility

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from atento.config.sections.network import NetworkConfig
 from atento.decoding import Greedy, Hypothesis, Sample, generate
+from atento.decoding.choosing import row_seed, stream_key, uniform
 from atento.decoding.filters import draw, shaped
 from atento.decoding.rules import Banned, NoRepeatNGrams, RepetitionPenalty
-from atento.decoding.seeds import row_seed, stream_key, uniform
 from atento.decoding.trace import Trace
 from atento.errors import AtentoError
 from atento.networks import Decoder, EncoderDecoder

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from atento.decoding.seeds import row_seed, stream_key, uniform
+from atento.decoding.choosing import row_seed, stream_key, uniform
 
 BITS = (1 << 64) - 1
 SIGNIFICANCE = 1e-3  # of each χ², with the seeds written here

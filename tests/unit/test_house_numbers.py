@@ -36,9 +36,9 @@ MOST: dict[str, float] = {
     "files of an update": 30,  # two of them where the next plan is made meanwhile; losses of teachers
     # validation enters the files of `evaluate`; linear maps; windows; judged documents; attention without cuDNN
     # what teachers say
-    "files of a training run": 90,
-    "files of an evaluation": 65,  # attention without cuDNN; what makes the step function, splits, labelled files
-    "files that load a folder of BERT": 45,  # how threads wait; what training shares of it, and 8 bits
+    "files of a training run": 88,
+    "files of an evaluation": 63,  # attention without cuDNN; what makes the step function, splits, labelled files
+    "files that load a folder of BERT": 44,  # how threads wait; what training shares of it, and 8 bits
     "files that save one": 23,
 }
 # The comments that `tokenize` finds, in a twentieth of its time: what stands in quotes is passed over.

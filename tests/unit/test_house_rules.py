@@ -454,7 +454,7 @@ OTHER_MEANINGS = {
                 "models/configuration.py",
                 "models/write.py",
             ),
-            *("models/migration.py", "models/load.py", "networks/describe.py", "networks/initialization.py"),
+            *("models/migration.py", "models/load.py", "networks/describe.py", "networks/layers.py"),
             *("networks/recurrent/cells.py", "released/elmo_hdf5.py", "runs/teachers.py"),
             *("atento_lab/notes/checks/diagrams.py", "atento_lab/notes/checks/pretraining_drawn.py"),
             *("atento_serve/engine/verbs.py", "atento_serve/api/openai.py"),

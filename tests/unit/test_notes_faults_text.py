@@ -13,7 +13,7 @@ from sacrebleu.metrics.bleu import BLEU
 
 from atento.data.objectives.causal import Causal, PackedCausal
 from atento.data.objectives.masked import Masked, Masking
-from atento.decoding import filters, mask_predict, mbr, risk, seeds, token_loop
+from atento.decoding import choosing, filters, mask_predict, mbr, risk, token_loop
 from atento.decoding.beam import groups as beam
 from atento.metrics import answers, correlation, label_counts, text, token_overlap
 from atento.networks import ELMo
@@ -137,12 +137,12 @@ def temperature_turned_round(patch: Patch) -> None:
 
 
 def draws_by_place_in_the_batch(patch: Patch) -> None:
-    right = seeds.uniform
+    right = choosing.uniform
     everywhere(patch, right, lambda keys, position: (right(keys, position) + 0.37 * torch.arange(len(keys))) % 1)
 
 
 def draws_not_even(patch: Patch) -> None:
-    right = seeds.uniform
+    right = choosing.uniform
     everywhere(patch, right, lambda keys, position: right(keys, position) ** 2)
 
 

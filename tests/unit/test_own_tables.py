@@ -14,9 +14,8 @@ from atento.config.recipe import SourceConfig
 from atento.config.tables.formats import FORMATS
 from atento.config.tables.tasks import TASKS
 from atento.data.corpus.corpus_statistics import columns_seen
-from atento.data.files.frames import frame_texts
 from atento.data.files.text_sources import reading_options
-from atento.data.records.memory import by_split
+from atento.data.records.memory import by_split, frame_texts
 from atento.data.records.reader import read_records, records_in_memory
 from atento.errors import DataError, MissingPartError, RecipeError, UsageError
 from atento.tasks.text_outputs import texts_and_pairs

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from atento.config.sections.training import TrainingConfig, beyond_the_run, warmup_of
+from atento.training.optimizer import SCHEDULES, learning_rate
 from atento.training.run import Progress
-from atento.training.schedule import SCHEDULES, learning_rate
 
 CONFIG = TrainingConfig(learning_rate=0.8, warmup=100)
 

@@ -16,7 +16,7 @@ from atento.runs.search.result import RungScore, SearchResult, Trial, importance
 from atento.runs.search.search_folder import differences, open_search
 from atento.runs.search.search_strategies import drawn, grid, rungs_of, trials_of
 from atento.runs.search.space import read_space, size
-from atento.training.schedule import pause_step
+from atento.training.optimizer import pause_step
 
 RATE = {"training.learning_rate": {"low": 1e-5, "high": 1e-2, "log": True}}
 MIXED: dict[str, Any] = {

@@ -51,7 +51,7 @@ class Launch:
 
     def run(self, work: "Work") -> None:
         """Make the parts that are missing."""
-        from atento.cli.shown_warnings import warnings_as_lines
+        from atento.cli.options import warnings_as_lines
         from atento.errors import UsageError, counted
         from atento.scale.inputs import Input
         from atento.scale.model_hash import model_files

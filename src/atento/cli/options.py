@@ -1,4 +1,4 @@
-"""Options that all commands with a network share, and the context in which such a command runs."""
+"""Options that all commands with a network share, the context in which such a command runs, and its warnings."""
 
 import functools
 import inspect
@@ -19,6 +19,52 @@ from atento.terminal import echo
 
 if TYPE_CHECKING:
     from atento.model import Model
+
+import warnings
+from typing import TextIO
+
+
+@contextmanager
+def warnings_as_lines() -> Iterator[None]:
+    """Print each `AtentoWarning` as a line `warning: ...` inside this context; other warnings are unchanged.
+
+    The first warning about long texts is printed at once. If the input is read in windows, later ones are added up and
+    printed as one line at the end.
+    """
+    from atento.errors import AtentoWarning, counted
+    from atento.tasks.length_warnings import LongTextWarning
+
+    long: list[LongTextWarning] = []
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        if not isinstance(message, AtentoWarning):
+            default_show(message, category, filename, lineno, file, line)
+            return
+        if isinstance(message, LongTextWarning):
+            long.append(message)
+        if not isinstance(message, LongTextWarning) or len(long) == 1:
+            echo(f"warning: {message}", err=True)
+
+    with warnings.catch_warnings():
+        default_show = warnings.showwarning
+        warnings.simplefilter("always", AtentoWarning)  # Python shows an equal warning once a place otherwise
+        warnings.showwarning = show
+        yield
+    if len(long) > 1:
+        texts, longest = sum(warning.long for warning in long), max(warning.longest for warning in long)
+        echo(
+            f"warning: in all {counted(texts, 'text')} of the input were longer than the {long[0].trained:,} tokens "
+            f"that the model was trained on (the longest had {longest:,})",
+            err=True,
+        )
+
 
 SEED_LIMIT = 2**63
 
@@ -81,7 +127,6 @@ def running(seed: int, threads: int | None) -> Iterator[None]:
     with without_collections():
         import torch
 
-        from atento.cli.shown_warnings import warnings_as_lines
         from atento.precision import threads as thread_scope
 
     torch.manual_seed(seed)

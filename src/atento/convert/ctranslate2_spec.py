@@ -24,7 +24,7 @@ Array = NDArray[np.float32]
 
 
 def specification(network: Network, vocabulary: Vocabulary) -> Any:
-    """The specification of a network that `ctranslate2_limits` does not refuse, with copies of its weights in float32.
+    """The specification of a network that `why_not_held` does not refuse, with copies of its weights in float32.
 
     Args:
         network: an encoder, a decoder or an encoder-decoder on the stack.

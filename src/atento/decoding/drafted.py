@@ -23,13 +23,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from atento.decoding.choosing import best_token, next_log_probs, no_distribution, rule_stages
+from atento.decoding.choosing import best_token, next_log_probs, no_distribution, rule_stages, stream_key, uniform
 from atento.decoding.contract import AnyStepFunction, Request, Rewinding, State
 from atento.decoding.draft import Draft, Drafter, NGrams, Proposal
 from atento.decoding.draft_network import DraftNetwork
 from atento.decoding.filters import draw, shaped
 from atento.decoding.hypothesis import Hypothesis
-from atento.decoding.seeds import stream_key, uniform
 from atento.decoding.strategies import Greedy, Sample
 from atento.decoding.token_loop import GREEDY, Drawn, Output, hypotheses_of, record
 from atento.errors import CapabilityError

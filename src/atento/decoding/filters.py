@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from atento.decoding.seeds import uniform
+from atento.decoding.choosing import uniform
 from atento.decoding.strategies import Sample
 from atento.errors import AtentoError
 

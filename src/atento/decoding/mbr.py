@@ -13,10 +13,10 @@ from dataclasses import replace
 from torch import Tensor
 
 from atento.decoding.beam.beam_search import beam
+from atento.decoding.choosing import row_seed
 from atento.decoding.contract import Request, StateT, StepFunction
 from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.risk import Ranking, minimum_bayes_risk_choice
-from atento.decoding.seeds import row_seed
 from atento.decoding.strategies import MBR, Beam, Sample
 from atento.decoding.token_loop import token_search
 

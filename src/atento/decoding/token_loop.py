@@ -13,12 +13,11 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from atento.decoding.choosing import best_token, hypothesis, most_probable, no_distribution, rule_stages
+from atento.decoding.choosing import best_token, hypothesis, most_probable, no_distribution, rule_stages, stream_key
 from atento.decoding.contract import Request, StateT, StepFunction
 from atento.decoding.filters import draw, stages
 from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.running import Rows, StateRows
-from atento.decoding.seeds import stream_key
 from atento.decoding.strategies import Greedy, Sample
 from atento.decoding.trace import MODEL, NOT_BEST, NOT_DRAWN, Trace
 

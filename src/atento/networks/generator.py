@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from atento.attention.dropout import Randomness, fresh, uniform
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.tables.head_kinds import HeadConfig
-from atento.networks.initialization import initialise
-from atento.networks.layers import TokenEmbedding
+from atento.networks.layers import TokenEmbedding, initialise
 from atento.networks.stack.stack import Stack
 from atento.networks.vocabulary import Head, Transform, VocabularyHead
 

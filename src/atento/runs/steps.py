@@ -68,8 +68,8 @@ from atento.training.allocator import (
 )
 from atento.training.compiling import compile_blocks
 from atento.training.journal import Journal
+from atento.training.optimizer import pause_step
 from atento.training.run import Run, Samples
-from atento.training.schedule import pause_step
 from atento.training.selected_weights import check_stages
 from atento.training.step import Updater
 

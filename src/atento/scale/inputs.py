@@ -12,9 +12,8 @@ from typing import Any, BinaryIO, cast
 from atento.data.files.source_lines import open_binary, read_bytes, scan_many
 from atento.errors import DataError, MissingPartError, UsageError, install_hint
 from atento.limits import limited, open_plain
-from atento.scale.columns import ending, parser
+from atento.scale.columns import ParquetTexts, ending, parser
 from atento.scale.line_blocks import Block, Check, Plan, Reading, plan_lines, plan_rows, text_of
-from atento.scale.parquet import ParquetTexts
 
 _PART = 1 << 20  # bytes that are hashed at once
 _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "checksum", "LastModified", "last_modified", "mtime", "created")

@@ -14,11 +14,11 @@ from torch.nn.utils.rnn import pad_sequence
 from atento.config.sections.decoding import CONTINUATION_TOKENS, DecodingConfig
 from atento.config.sections.network import NetworkConfig
 from atento.decoding import Beam, Greedy, Hypothesis, Sample, generate
+from atento.decoding.choosing import row_seed
 from atento.decoding.contract import Request
 from atento.decoding.draft import Draft
 from atento.decoding.exact import exact_search
 from atento.decoding.rules import StopStrings
-from atento.decoding.seeds import row_seed
 from atento.decoding.source import Source
 from atento.decoding.strategies import Strategy
 from atento.decoding.stream import Token, stream

@@ -10,9 +10,9 @@ from atento.errors import AtentoError, TrainingStopped, counted
 from atento.metrics.metric_table import signed
 from atento.training.faults import take_update
 from atento.training.losses import Sums
+from atento.training.optimizer import learning_rate
 from atento.training.run import Progress, Run
 from atento.training.saving import finish_writing, save
-from atento.training.schedule import learning_rate
 from atento.training.signals import StopRequest
 from atento.training.watch import TargetCounts, update_ratios
 

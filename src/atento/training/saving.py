@@ -14,9 +14,8 @@ from atento.errors import CheckpointError, TokenizerError, UsageError, counted
 from atento.storage.checkpoint import load_checkpoint, retain, save_checkpoint
 from atento.storage.shards import save_shards
 from atento.storage.writer import snapshot
-from atento.training.optimizer import LossScale
+from atento.training.optimizer import LossScale, learning_rate
 from atento.training.run import Progress, Run
-from atento.training.schedule import learning_rate
 
 
 def save(run: Run, *, beside: bool = False) -> None:

@@ -23,7 +23,7 @@ from atento.data.batches.store import Ragged
 from atento.data.objectives.sequence_to_sequence import HEAD, parallel
 from atento.networks import build_network
 from atento.tasks.prefixes import by_step, free_running, losses_by_step, shifted
-from atento.training.schedule import learning_rate
+from atento.training.optimizer import learning_rate
 from atento.training.scheduled_sampling import SCHEDULES
 from atento.training.step import Updater
 from atento_lab.studies.seeds import interval

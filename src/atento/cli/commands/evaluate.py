@@ -212,7 +212,7 @@ def _confidence(
 ) -> "Confidence | None":
     """What the probabilities of a classifier are worth on DATA, kept with `fit` and drawn with a picture."""
     from atento.evaluation import calibrate
-    from atento.inspection.figures.reliability import reliability_svg
+    from atento.inspection.figures.classifier_figures import reliability_svg
     from atento.storage.whole_file import write_output
     from atento.tasks.calibrating import keep_confidence
 
@@ -232,7 +232,7 @@ def _confidence(
 
 def _draw(scores: "dict[str, Score]", path: Path, title: str) -> None:
     """Write the confusion matrix of the report among the scores as a picture."""
-    from atento.inspection.figures.confusion_map import confusion_png, confusion_svg
+    from atento.inspection.figures.classifier_figures import confusion_png, confusion_svg
     from atento.metrics import confusion_of
     from atento.storage.whole_file import write_output
 

@@ -55,7 +55,7 @@ def glue(
     Each task is a run folder. The same command resumes what was stopped and does not train again what is finished.
     Predictions for test files without labels are written to FOLDER/submission.
     """
-    from atento.cli.shown_warnings import warnings_as_lines
+    from atento.cli.options import warnings_as_lines
     from atento.errors import UsageError, nearest
     from atento.suites.run_suite import glue as run
     from atento.suites.suite_table import rows_named, suite_named

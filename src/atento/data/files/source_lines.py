@@ -1,5 +1,6 @@
 """Bytes to lines of text: one set of rules for every file that is read line by line, and for standard input."""
 
+import codecs
 import gzip
 import io
 import stat
@@ -8,11 +9,66 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
-from atento.data.files.encodings import recoded
 from atento.errors import DataError
 from atento.limits import limited
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+
+_DECODED = 1 << 16  # bytes that are decoded at once
+
+
+class Recoded(io.RawIOBase):
+    """The text of a binary stream in UTF-8; a byte order mark is left out.
+
+    Raises:
+        DataError: while reading, bytes that are no text in the encoding; names the file, the line and the byte.
+    """
+
+    def __init__(self, stream: BinaryIO, name: str, encoding: str) -> None:
+        super().__init__()
+        self._stream, self._name, self._encoding = stream, name, encoding
+        self._decoder = codecs.getincrementaldecoder(encoding)()
+        self._ready, self._lines, self._begun = memoryview(b""), 1, False
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        """Read the next bytes into `buffer` and return their number."""
+        ended = False
+        while not self._ready and not ended:
+            raw = self._stream.read(_DECODED)
+            ended = not raw
+            text = self._decoded(raw)
+            if text:
+                self._lines += text.count("\n")
+                text, self._begun = text if self._begun else text.removeprefix("\ufeff"), True
+                self._ready = memoryview(text.encode("utf-8", "surrogatepass"))
+        view = memoryview(buffer)
+        count = min(len(view), len(self._ready))
+        view[:count], self._ready = self._ready[:count], self._ready[count:]
+        return count
+
+    def _decoded(self, raw: bytes) -> str:
+        try:
+            return self._decoder.decode(raw, final=not raw)
+        except UnicodeError as error:
+            before = raw[: error.start] if isinstance(error, UnicodeDecodeError) else b""
+            line = self._lines + before.decode(self._encoding, "ignore").count("\n")
+            raise DataError(
+                f"{self._name}:{line}: is not {self._encoding}, the `encoding` of this source: {error}"
+            ) from None
+
+
+def recoded(stream: BinaryIO, name: str, encoding: str | None) -> BinaryIO:
+    """Return a stream of the same text in UTF-8; with `encoding` None, the stream itself."""
+    return stream if encoding is None else io.BufferedReader(Recoded(stream, name, encoding), 1 << 18)
+
 
 LINE_LIMIT = 16 * 1024 * 1024  # bytes; one broken file must not fill the memory
 _PART = 1 << 20  # bytes that are decoded at once

@@ -8,13 +8,38 @@ from typing import Any, BinaryIO
 
 from atento.data.files.assin import pairs_in
 from atento.data.files.conll import sentences_in
-from atento.data.files.quoted_cells import AS_QUOTED
 from atento.data.files.source_json import json_objects, jsonl_objects
 from atento.data.files.source_lines import LINE_LIMIT, read_text, scan
 from atento.data.files.spreadsheets import sheet_rows
 from atento.data.files.squad import is_document, questions_in
 from atento.data.records.values import Converter, shortened
 from atento.errors import DataError, counted, listed
+
+AS_QUOTED = '`format: csv, delimiter: "\\t"` in the source'  # reads such a table
+_QUOTED_CELL = re.compile(r'"(?:[^"]|"")*"')
+
+
+def note_of_quotes(columns: Mapping[str, list[Any]], where: Callable[[int], str]) -> str | None:
+    """Return a sentence about the records with quoted cells; None: there are none.
+
+    Cells are quoted if their own quotes are doubled, as pandas writes them, or if all cells of a column have quotes.
+
+    Args:
+        columns: the values of each field.
+        where: the position of a record by its number.
+    """
+    rows: set[int] = set()
+    for column in columns.values():
+        quoted = [row for row, cell in enumerate(column) if isinstance(cell, str) and _QUOTED_CELL.fullmatch(cell)]
+        if len(quoted) == len(column) or any('""' in column[row][1:-1] for row in quoted):
+            rows.update(quoted)
+    if not rows:
+        return None
+    return (
+        f"{counted(len(rows), 'record')} quoted as in CSV, whose quotes are read as letters; {AS_QUOTED} reads them as "
+        f"quotes (the first is {where(min(rows))})"
+    )
+
 
 Column = int | str
 Row = tuple[int, list[Any]] | DataError  # line and values; or the error of a broken record

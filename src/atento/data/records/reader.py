@@ -20,12 +20,10 @@ from atento.config.tables.task_spec import Field
 from atento.data.files.conll import without_marks
 from atento.data.files.documents import documents
 from atento.data.files.hub import dataset_rows
-from atento.data.files.labelled_folders import labelled_files
 from atento.data.files.paragraphs import looks_wrapped, wrapped_sentence
-from atento.data.files.parallel_files import two_files
-from atento.data.files.quoted_cells import note_of_quotes
+from atento.data.files.several_files import labelled_files, two_files
 from atento.data.files.source_lines import open_binary
-from atento.data.files.source_records import Row, header_notes, rows_in
+from atento.data.files.source_records import Row, header_notes, note_of_quotes, rows_in
 from atento.data.records.memory import MemoryRecords, argument_name, memory_records, records_in, with_optional
 from atento.data.records.record_tags import normalized
 from atento.data.records.values import Converter, canonical, counted_with

@@ -12,9 +12,8 @@ from atento.attention.dropout import Randomness
 from atento.config.sections.network import NetworkConfig
 from atento.networks.frozen import current
 from atento.networks.heads import make_heads
-from atento.networks.initialization import initialise
 from atento.networks.interface import Network, layer_count
-from atento.networks.layers import LayerMix, TokenEmbedding
+from atento.networks.layers import LayerMix, TokenEmbedding, initialise
 from atento.networks.output import Output
 from atento.networks.stack.stack import MaskArgument, Stack, StackState, within_window
 from atento.networks.stack.stack_positions import InputLayer, total_cost

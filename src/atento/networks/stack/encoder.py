@@ -17,9 +17,8 @@ from atento.config.sections.network_parts import ProjectionConfig
 from atento.networks.frozen import current
 from atento.networks.generator import Generator, sampled
 from atento.networks.heads import Pooler, make_heads
-from atento.networks.initialization import initialise
 from atento.networks.interface import Network, layer_count
-from atento.networks.layers import ACTIVATIONS, LayerMix, TokenEmbedding
+from atento.networks.layers import ACTIVATIONS, LayerMix, TokenEmbedding, initialise
 from atento.networks.output import Output, Replaced
 from atento.networks.stack.stack import MaskArgument, Stack, within_window
 from atento.networks.stack.stack_positions import InputLayer, total_cost

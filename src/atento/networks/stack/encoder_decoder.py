@@ -7,9 +7,8 @@ from torch import Tensor
 from atento.attention.dropout import Randomness
 from atento.config.sections.network import NetworkConfig
 from atento.networks.heads import make_heads
-from atento.networks.initialization import initialise
 from atento.networks.interface import Network, layer_count
-from atento.networks.layers import TokenEmbedding
+from atento.networks.layers import TokenEmbedding, initialise
 from atento.networks.output import Output
 from atento.networks.stack.stack import MaskArgument, Stack, StackState
 from atento.networks.stack.stack_positions import InputLayer, total_cost
