@@ -67,9 +67,10 @@ _SHORT = 12  # of names that a file has, which may be longer
 _SHOWN = 40  # characters of such a name
 
 
-def nearest(name: str, known: list[str]) -> str:
-    """Return the end of an error message: the most similar known name, then the known names, at most `_LISTED`."""
-    close = get_close_matches(name, known, n=1, cutoff=0.6)
+def nearest(name: str, known: list[str], meant: str | None = None) -> str:
+    """Return the end of an error message: the most similar known name, or `meant` if it is one, then the known names,
+    at most `_LISTED`."""
+    close = [meant] if meant in known else get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f"; did you mean {close[0]!r}?" if close else "."
     names = sorted(known, key=lambda other: [int(part) if part.isdecimal() else part for part in _PARTS.split(other)])
     more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""

@@ -422,6 +422,9 @@ def test_a_narrower_beam_than_the_recipes_n_best(made: Model) -> None:
 
 WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"bean": 4}, UsageError, "unknown decoding option 'bean'; did you mean 'beam'.* Known: banned_tokens, "),
+    ({"num_beams": 4}, UsageError, "unknown decoding option 'num_beams'; did you mean 'beam'"),
+    ({"max_length": 4}, UsageError, "unknown decoding option 'max_length'; did you mean 'max_new_tokens'"),
+    ({"early_stopping": True}, UsageError, "did you mean 'until'"),
     ({"beam": 0}, RecipeError, "`decoding.beam` must be at least 1: got 0"),
     ({"beam": "4"}, RecipeError, "decoding.beam must be an integer: got '4'"),
     ({"beam": 2.5}, RecipeError, "decoding.beam must be an integer: got 2.5"),

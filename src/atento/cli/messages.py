@@ -32,10 +32,8 @@ def sentence(error: Exception) -> str:
     # click's own words, with or without its guess
     named = re.match(r"No such command ['\"](.*?)['\"]\.(?: Did you mean|$)", usage_error.message)
     if named and context is not None:
-        meant, known = COMMANDS.get(named[1]), list(context.command.commands)  # what other tools call it
-        hint = nearest(named[1], known)
-        hint = hint if meant not in known else f"; did you mean {meant!r}?{hint[hint.index(' Known:') :]}"
-        return f"unknown command {named[1]!r}{hint}"
+        meant = COMMANDS.get(named[1])  # what other tools call it
+        return f"unknown command {named[1]!r}{nearest(named[1], list(context.command.commands), meant)}"
     extra = re.match(r"Got unexpected extra argument\S* \((.*)\)", usage_error.message)
     if extra and context is not None:
         return f"`{command}` takes {_takes(context)}: got {extra[1]!r} as well"

@@ -7,6 +7,7 @@ from atento.config.reading.schema import Reader, as_node
 from atento.config.reading.unused_options import unused_options
 from atento.config.sections.decoding import FILTERS, DecodingConfig, DecodingOptions
 from atento.config.sections.embedding import EmbeddingConfig, EmbeddingOptions
+from atento.config.tables.foreign import our_option
 from atento.errors import UsageError, nearest
 
 _DEFAULT = DecodingConfig()  # its filters change nothing
@@ -132,5 +133,5 @@ def _named_strategy(changes: dict[str, object]) -> dict[str, object]:
 def _check_names(options: Mapping[str, object], known: list[str], kind: str, also: str = "") -> None:
     for name in options:
         if name not in known:
-            near = nearest(name, [*known, also] if also and name != also else known)
+            near = nearest(name, [*known, also] if also and name != also else known, our_option(name))
             raise UsageError(f"unknown {kind} option {name!r}{near}")

@@ -55,6 +55,12 @@ FLAGS = {
     "--topk": "--top-k",
     "--topp": "--top-p",
     "--no-repeat-ngram-size": "--no-repeat-ngrams",
+    "--early-stopping": "--until",
+    "--num-beam-groups": "--groups",
+    "--diversity-penalty": "--diversity",
+    "--bad-words-ids": "--banned-words",
+    "--stop-strings": "--stop",
+    "--assistant-model": "--draft",
     "--src-lang": "--source-language",
     "--tgt-lang": "--target-language",
     "--output": "--out",
@@ -92,3 +98,9 @@ COMMANDS = {
 def our_key(name: str) -> str | None:
     """Return the dotted key of a recipe that has the meaning of another tool's option; None: none is known."""
     return KEYS.get(name) or KEYS.get(name.removeprefix("--").replace("-", "_"))
+
+
+def our_option(name: str) -> str | None:
+    """Return the option of a call in Python that has the meaning of another library's; None: none is known."""
+    flag = FLAGS.get("--" + name.replace("_", "-"))
+    return None if flag is None else flag.removeprefix("--").replace("-", "_")
