@@ -10,18 +10,14 @@ from collections.abc import Mapping, Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from atento.attention.algebra import Mask
 from atento.attention.dropout import Randomness
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import ProjectionConfig
-from atento.networks.frozen import current
 from atento.networks.generator import Generator, sampled
 from atento.networks.heads import Pooler, make_heads
-from atento.networks.interface import Network, layer_count
-from atento.networks.layers import ACTIVATIONS, LayerMix, TokenEmbedding, initialise
+from atento.networks.layers import ACTIVATIONS
 from atento.networks.output import Output, Replaced
-from atento.networks.stack.stack import MaskArgument, Stack, within_window
-from atento.networks.stack.stack_positions import InputLayer, total_cost
+from atento.networks.stack.stack import MaskArgument, OneStack
 
 
 class Projections(nn.ModuleList):
@@ -45,18 +41,11 @@ class Projections(nn.ModuleList):
         return vectors
 
 
-class Encoder(Network):
+class Encoder(OneStack):
     """Encodes a text under a bidirectional mask; its heads predict from the hidden vectors."""
 
     def __init__(self, config: NetworkConfig) -> None:
-        super().__init__()
-        if config.vocab_size < 1:
-            raise ValueError(f"`vocab_size` must be at least 1: got {config.vocab_size}")
-        self.config = config
-        self.embedding = TokenEmbedding(config.vocab_size, config.embedding_width, scale=config.embedding.scaled)
-        self.inputs = InputLayer(config)
-        self.stack = Stack(config, kind="encoder", n_layers=config.n_layers)
-        self.mix = LayerMix(config.n_layers + 1, norm=config.norm == "pre") if config.layer_mix else None
+        super().__init__(config, kind="encoder")
         self.pooler = Pooler(config.d_model) if config.pooler else None
         self.heads = make_heads(config)
         for head in config.heads:
@@ -64,10 +53,6 @@ class Encoder(Network):
                 self.heads[head.name] = Generator(config, head)
         self.projections = Projections(config.d_model, config.projections)
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Initialise the weights with `initialise`."""
-        initialise(self, self.config)
 
     def forward(
         self,
@@ -93,34 +78,9 @@ class Encoder(Network):
             Output with hidden (B,L,D), of the last layer or the mix of layers; pooled (B,D) where there is a pooler;
             logits of the first head.
         """
-
-        def compute() -> Tensor:
-            x = self.inputs(
-                self.embedding(ids),
-                position_ids=position_ids,
-                segment_ids=segment_ids,
-                token_mask=token_mask,
-                random=random,
-            )
-            layers: list[Tensor] = []
-            states: Tensor = self.stack(
-                x,
-                mask=mask,
-                token_mask=token_mask,
-                position_ids=position_ids,
-                random=random,
-                layers=None if self.mix is None else layers,
-            )
-            return states if self.mix is None else self.mix.joined(layers)
-
-        # hidden vectors of a frozen network are computed once; a mask or positions would change them
-        vectors = current() if mask is None and position_ids is None else None
-        if vectors is None:
-            hidden = compute()
-        else:
-            hidden = vectors.hidden(compute, ids, token_mask, segment_ids).to(next(self.parameters()).dtype)
-        if self.mix is not None:
-            hidden = self.mix.of_joined(hidden)
+        hidden = self.hidden(
+            ids, token_mask=token_mask, position_ids=position_ids, mask=mask, random=random, segment_ids=segment_ids
+        )
         return self.output(hidden, token_mask, random, project=project)
 
     def output(
@@ -150,27 +110,7 @@ class Encoder(Network):
         output.state = Replaced(predicted, weight, generator.bias, ids)
         return output
 
-    def in_place_of_its_mask(self, mask: Mask) -> Mask | list[Mask]:
-        """As `Network.in_place_of_its_mask`."""
-        return within_window(mask, self.config)
-
-    def features(self, ids: Tensor, *, token_mask: Tensor | None = None, layer: int = -1) -> Tensor:
-        """As `Network.features`."""
-        depth = layer_count(layer, self.config.n_layers)
-        x = self.inputs(self.embedding(ids), token_mask=token_mask)
-        hidden: Tensor = self.stack(x, token_mask=token_mask, depth=depth)
-        return hidden
-
     def text_vectors(self, pooled: Tensor) -> Tensor:
         """As `Network.text_vectors`."""
         vectors: Tensor = self.projections(pooled)
         return vectors
-
-    @property
-    def table(self) -> TokenEmbedding:
-        """The embedding of tokens."""
-        return self.embedding
-
-    def cost(self) -> Tensor | None:
-        """The cost of learned sparsity, added to the loss, in nats a target; None: no cost (docs/notes.md#a17)."""
-        return total_cost(self)

@@ -7,14 +7,14 @@ from torch import Tensor
 from atento.attention.dropout import Randomness
 from atento.config.sections.network import NetworkConfig
 from atento.networks.heads import make_heads
-from atento.networks.interface import Network, layer_count
-from atento.networks.layers import TokenEmbedding, initialise
+from atento.networks.interface import layer_count
+from atento.networks.layers import TokenEmbedding
 from atento.networks.output import Output
-from atento.networks.stack.stack import MaskArgument, Stack, StackState
-from atento.networks.stack.stack_positions import InputLayer, total_cost
+from atento.networks.stack.stack import MaskArgument, Stack, StackNetwork, StackState
+from atento.networks.stack.stack_positions import InputLayer
 
 
-class EncoderDecoder(Network):
+class EncoderDecoder(StackNetwork):
     """Encodes a source under a bidirectional mask, and decodes a target under a causal one.
 
     Tied embeddings: source, target and output share one matrix (Press & Wolf 2017).
@@ -36,10 +36,6 @@ class EncoderDecoder(Network):
         self.decoder = Stack(config, kind="decoder", n_layers=config.decoder_layers, reads_source=True)
         self.heads = make_heads(config)
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Initialise the weights with `initialise`."""
-        initialise(self, self.config)
 
     def encode(
         self,
@@ -123,10 +119,6 @@ class EncoderDecoder(Network):
     def begin(self) -> StackState:
         """An empty decode state for `forward(..., state=...)`."""
         return self.decoder.begin()
-
-    def cost(self) -> Tensor | None:
-        """The cost of learned sparsity, added to the loss, in nats a target; None: no cost (docs/notes.md#a17)."""
-        return total_cost(self)
 
     @property
     def table(self) -> TokenEmbedding:

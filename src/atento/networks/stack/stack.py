@@ -1,4 +1,4 @@
-"""A stack of equal blocks, the norm that ends a pre-norm stack, and the lowering of its masks once for all layers."""
+"""A stack of equal blocks and its masks, lowered once for all layers; the base of the networks that are one stack."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,10 +15,12 @@ from atento.attention.relative_terms import QueryKeyPositions
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import MaskConfig
 from atento.errors import CapabilityError
-from atento.networks.layers import input_convolution, make_norm
+from atento.networks.frozen import current
+from atento.networks.interface import Network, layer_count
+from atento.networks.layers import LayerMix, TokenEmbedding, initialise, input_convolution, make_norm
 from atento.networks.stack.block import Block, BlockState, make_block
 from atento.networks.stack.compiled import recomputed, run_compiled
-from atento.networks.stack.stack_positions import LayerPositions
+from atento.networks.stack.stack_positions import InputLayer, LayerPositions, total_cost
 
 _ALL = 2**30  # neighbours: more than any text has
 
@@ -264,6 +266,90 @@ class Stack(nn.Module):
         real = None if token_mask is None or bool(token_mask.all()) else padding(token_mask)
         state.memory_mask = lower(real, 1, memory.shape[1], memory.device)  # the same for all queries
         return state
+
+
+class StackNetwork(Network):
+    """The base of networks of stacks."""
+
+    def reset_parameters(self) -> None:
+        """Initialise the weights with `initialise`."""
+        initialise(self, self.config)
+
+    def cost(self) -> Tensor | None:
+        """The cost of learned sparsity, added to the loss, in nats a target; None: no cost (docs/notes.md#a17)."""
+        return total_cost(self)
+
+
+class OneStack(StackNetwork):
+    """The base of networks that are one stack: an encoder or a decoder of texts."""
+
+    def __init__(self, config: NetworkConfig, *, kind: str) -> None:
+        super().__init__()
+        if config.vocab_size < 1:
+            raise ValueError(f"`vocab_size` must be at least 1: got {config.vocab_size}")
+        self.config = config
+        self.embedding = TokenEmbedding(config.vocab_size, config.embedding_width, scale=config.embedding.scaled)
+        self.inputs = InputLayer(config)
+        self.stack = Stack(config, kind=kind, n_layers=config.n_layers)
+        self.mix = LayerMix(config.n_layers + 1, norm=config.norm == "pre") if config.layer_mix else None
+
+    def hidden(
+        self,
+        ids: Tensor,
+        *,
+        token_mask: Tensor | None,
+        position_ids: Tensor | None,
+        mask: MaskArgument,
+        random: Randomness | None,
+        segment_ids: Tensor | None = None,
+        state: StackState | None = None,
+    ) -> Tensor:
+        """The hidden vectors (B,L,D) of the last layer or the mix of layers; the arguments are those of `forward`."""
+
+        def compute() -> Tensor:
+            x = self.inputs(
+                self.embedding(ids),
+                0 if state is None else state.length,
+                position_ids=position_ids,
+                segment_ids=segment_ids,
+                token_mask=None if token_mask is None else token_mask[:, -ids.shape[1] :],
+                random=random,
+            )
+            layers: list[Tensor] = []
+            states: Tensor = self.stack(
+                x,
+                mask=mask,
+                token_mask=token_mask,
+                position_ids=position_ids,
+                state=state,
+                random=random,
+                layers=None if self.mix is None else layers,
+            )
+            return states if self.mix is None else self.mix.joined(layers)
+
+        # hidden vectors of a frozen network are computed once; a mask, positions or a state would change them
+        vectors = current() if mask is None and position_ids is None and state is None else None
+        if vectors is None:
+            hidden = compute()
+        else:
+            hidden = vectors.hidden(compute, ids, token_mask, segment_ids).to(next(self.parameters()).dtype)
+        return hidden if self.mix is None else self.mix.of_joined(hidden)
+
+    def features(self, ids: Tensor, *, token_mask: Tensor | None = None, layer: int = -1) -> Tensor:
+        """As `Network.features`, under the network's own mask."""
+        depth = layer_count(layer, self.config.n_layers)
+        x = self.inputs(self.embedding(ids), token_mask=token_mask)
+        hidden: Tensor = self.stack(x, token_mask=token_mask, depth=depth)
+        return hidden
+
+    def in_place_of_its_mask(self, mask: Mask) -> Mask | list[Mask]:
+        """As `Network.in_place_of_its_mask`."""
+        return within_window(mask, self.config)
+
+    @property
+    def table(self) -> TokenEmbedding:
+        """The embedding of tokens."""
+        return self.embedding
 
 
 def linear_maps(stack: Stack) -> Iterator[tuple[nn.Module, str]]:
