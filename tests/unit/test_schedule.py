@@ -1,7 +1,7 @@
 """Learning-rate schedules at hand-computed steps: warm-up, then each shape."""
 
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -81,7 +81,7 @@ def test_runs_of_earlier_versions_keep_their_rates() -> None:
     for schedule, last in (("linear", 0.0), ("cosine", 0.0), ("wsd", 0.0), ("constant", 0.8)):
         config = replace(CONFIG, schedule=schedule)  # type: ignore[arg-type]
         assert learning_rate(config, 500, 500, zero_at=0) == pytest.approx(last)
-    state = Progress(step=3).to_dict()
+    state = asdict(Progress(step=3))
     assert Progress.from_dict(state).zero_at == 1
     assert Progress.from_dict({key: value for key, value in state.items() if key != "zero_at"}).zero_at == 0
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
-import torch
 from torch import Tensor
 
 from atento.decoding.trace import Trace
@@ -109,24 +108,6 @@ class Rewinding(Protocol):
 
     def take_back(self, state: State, counts: Sequence[int]) -> State:
         """The state without the last `counts` (R) tokens of each row."""
-
-
-def ends_of(step_function: AnyStepFunction, eos_id: int | tuple[int, ...] | None) -> tuple[int, ...]:
-    """The ids that end an output: those given, or for None the `eos_ids` of a step function or its only `eos_id`."""
-    if eos_id is None:
-        eos_id = getattr(step_function, "eos_ids", step_function.eos_id)
-    return (eos_id,) if isinstance(eos_id, int) else tuple(eos_id)
-
-
-def first_tokens(
-    step_function: AnyStepFunction, ids: Tensor, token_mask: Tensor | None, prefix_ids: Tensor | None
-) -> Tensor:
-    """What the first step reads, (B,), or (B,1+P) where prefix_ids (B,P) are given."""
-    if isinstance(step_function, PromptReader):
-        first = step_function.first_tokens(ids, token_mask)
-    else:
-        first = torch.full((ids.shape[0],), step_function.start_id, dtype=torch.long, device=ids.device)
-    return first if prefix_ids is None else torch.cat([first.unsqueeze(1), prefix_ids], dim=1)
 
 
 @dataclass(frozen=True)

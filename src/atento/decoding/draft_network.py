@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from atento.decoding.contract import PromptReader, Rewinding, State, first_tokens
+from atento.decoding.contract import PromptReader, Rewinding, State
 from atento.decoding.draft import Proposal
-from atento.decoding.source import Source, step_function_of
+from atento.decoding.source import Source, first_tokens, step_function_of
 from atento.errors import CapabilityError
 
 Choose = Callable[[Tensor, Sequence[int], Sequence[int]], tuple[Tensor, Tensor | None]]

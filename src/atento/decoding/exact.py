@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from atento.decoding.choosing import apply_rules, hypothesis, next_log_probs
-from atento.decoding.contract import AnyStepFunction, Request, Rule, State, ends_of, first_tokens
+from atento.decoding.contract import AnyStepFunction, Request, Rule, State
 from atento.decoding.hypothesis import Hypothesis
-from atento.decoding.source import Source, step_function_of
+from atento.decoding.source import Source, ends_of, first_tokens, step_function_of
 from atento.decoding.trace import BOUND, FINISHED, KEPT, Trace
 
 _BATCH = 16  # hypotheses that the network reads in one step

@@ -7,13 +7,8 @@ import torch
 from torch import Tensor
 
 from atento.decoding.choosing import most_probable, next_log_probs, no_distribution
-from atento.decoding.contract import (
-    AnyStepFunction,
-    ForcedScorer,
-    State,
-    first_tokens,
-)
-from atento.decoding.source import Source, step_function_of
+from atento.decoding.contract import AnyStepFunction, ForcedScorer, State
+from atento.decoding.source import Source, first_tokens, step_function_of
 
 Top = tuple[tuple[int, float], ...]
 """The most probable tokens at one place with their log-probabilities, best first."""

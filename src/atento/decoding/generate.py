@@ -10,20 +10,12 @@ from torch import Tensor
 
 from atento.decoding.beam.beam_search import beam
 from atento.decoding.choosing import row_seed
-from atento.decoding.contract import (
-    AnyStepFunction,
-    ObservableStepFunction,
-    Request,
-    Rule,
-    State,
-    ends_of,
-    first_tokens,
-)
+from atento.decoding.contract import AnyStepFunction, ObservableStepFunction, Request, Rule, State
 from atento.decoding.draft import Draft
 from atento.decoding.drafted import Inputs, drafted
 from atento.decoding.hypothesis import Hypothesis
 from atento.decoding.mbr import mbr
-from atento.decoding.source import Source, step_function_of
+from atento.decoding.source import Source, ends_of, first_tokens, step_function_of
 from atento.decoding.strategies import MBR, Beam, Greedy, Sample, Strategy
 from atento.decoding.token_loop import token_search
 from atento.decoding.trace import Trace

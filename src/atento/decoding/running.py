@@ -12,7 +12,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from atento.decoding.contract import AnyStepFunction, Joining, State, StateT, StepFunction, first_tokens
+from atento.decoding.contract import AnyStepFunction, Joining, State, StateT, StepFunction
+from atento.decoding.source import first_tokens
 
 
 class Reading(Protocol):

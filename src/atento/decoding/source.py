@@ -1,11 +1,14 @@
-"""What a search may be given: a step function, a loaded model, or a network, whose plain step function is made here.
+"""What a search may be given (a step function, a loaded model, a network), and what it begins and ends with.
 
 It is the one file of decoding that knows of networks.
 """
 
 from typing import Protocol, runtime_checkable
 
-from atento.decoding.contract import AnyStepFunction
+import torch
+from torch import Tensor
+
+from atento.decoding.contract import AnyStepFunction, PromptReader
 from atento.inference.plain import PlainStepFunction, WritingNetwork
 
 
@@ -33,3 +36,21 @@ def step_function_of(network: Source) -> AnyStepFunction:
     if not (hasattr(step_function, "begin") and hasattr(step_function, "step")):
         raise TypeError(f"`network` must be a network, or have `begin` and `step`: got {type(network).__name__}")
     return step_function
+
+
+def ends_of(step_function: AnyStepFunction, eos_id: int | tuple[int, ...] | None) -> tuple[int, ...]:
+    """The ids that end an output: those given, or for None the `eos_ids` of a step function or its only `eos_id`."""
+    if eos_id is None:
+        eos_id = getattr(step_function, "eos_ids", step_function.eos_id)
+    return (eos_id,) if isinstance(eos_id, int) else tuple(eos_id)
+
+
+def first_tokens(
+    step_function: AnyStepFunction, ids: Tensor, token_mask: Tensor | None, prefix_ids: Tensor | None
+) -> Tensor:
+    """What the first step reads, (B,), or (B,1+P) where prefix_ids (B,P) are given."""
+    if isinstance(step_function, PromptReader):
+        first = step_function.first_tokens(ids, token_mask)
+    else:
+        first = torch.full((ids.shape[0],), step_function.start_id, dtype=torch.long, device=ids.device)
+    return first if prefix_ids is None else torch.cat([first.unsqueeze(1), prefix_ids], dim=1)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +56,9 @@ class Progress:
     splits: int = 1
     zero_at: int = 1
 
-    def to_dict(self) -> dict[str, object]:
-        """Return the state as plain data; JSON keeps the exact bits of floats."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Progress":
-        """Build the state from the result of `to_dict`; other keys are ignored."""
+        """Build the state from the result of `asdict`; other keys are ignored."""
         known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
         return cls(
             **{"zero_at": 0} | known | {"interval": {head: Sums(**sums) for head, sums in data["interval"].items()}}

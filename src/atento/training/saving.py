@@ -52,7 +52,7 @@ def _save(run: Run, beside: bool) -> None:
     progress.noise = {} if run.updater.noise is None else run.updater.noise.sums
     progress.loss_scale = {} if run.updater.loss_scale is None else asdict(run.updater.loss_scale)
     state = {
-        **progress.to_dict(),
+        **asdict(progress),  # JSON keeps the exact bits of floats
         "score": progress.score if progress.score_step == progress.step else None,
         "last_score": progress.score,
         "epoch": progress.step / run.batches.updates_per_epoch,

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from atento.config.tables.tasks import task_with
-from atento.decoding.contract import ends_of
+from atento.decoding.source import ends_of
 from atento.decoding.trace import Trace
 from atento.errors import CapabilityError
 from atento.model import Model
