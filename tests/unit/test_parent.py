@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from atento.training.replica import parent as module
+from atento.training.replica import environment as module
 
 CHILD = """
 import os, signal, sys, time
 from pathlib import Path
-from atento.training.replica.parent import end_with_parent
+from atento.training.replica.environment import end_with_parent
 got = []
 signal.signal(signal.SIGTERM, lambda number, frame: got.append(number))
 read, write = os.pipe()

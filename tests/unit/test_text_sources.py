@@ -9,7 +9,7 @@ import zstandard
 
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import SourceConfig
-from atento.data.files.source_files import source_files
+from atento.data.files.several_files import source_files
 from atento.data.files.text_sources import texts_of
 from atento.data.records.reader import TEXT, read_records
 from atento.errors import DataError, RecipeError

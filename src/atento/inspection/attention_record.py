@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from atento.errors import UsageError, nearest
-from atento.inspection.alignment import strongest_sources
 from atento.inspection.figures.attention_map import attention_png, attention_svg
 from atento.inspection.head_statistics import HeadReport, describe_head
 from atento.inspection.maps import Head, Side, WordWeights
 from atento.inspection.page import attention_page
 from atento.inspection.standalone import framed, plain
-from atento.inspection.word_groups import Matrix, merge_words
+from atento.inspection.word_groups import Matrix, merge_words, strongest_sources
 from atento.storage.whole_file import write_output
 
 KINDS = ("encoder", "decoder", "cross")

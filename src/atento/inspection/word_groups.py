@@ -1,11 +1,13 @@
-"""Group tokens into words, and merge attention weights by word: columns are summed, rows are averaged."""
+"""Tokens grouped into words, attention weights merged by word, and the word alignment that they give."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from atento.errors import UsageError
 from atento.inspection.token_display import visible, word_label
 
 Matrix = NDArray[np.float32]
@@ -48,3 +50,55 @@ def merge_words(weights: Matrix, rows: Sequence[Group], columns: Sequence[Group]
     lengths = np.array([group.end - group.start for group in rows], dtype=np.float64)
     merged: Matrix = (by_row / lengths[:, None]).astype(np.float32)
     return merged
+
+
+Link = TypeVar("Link")
+
+
+def strongest_sources(weights: Matrix, rows: Sequence[Group], columns: Sequence[Group]) -> list[tuple[int, int, float]]:
+    """The source word with the largest weight for each target word.
+
+    Special tokens are ignored on both sides. Of equal weights the first wins. A target word with no weight on any
+    source word gives no link.
+
+    Args:
+        weights: (T,S), merged by word.
+        rows: the target words.
+        columns: the source words.
+
+    Returns:
+        (source word, target word, weight) in target order.
+    """
+    words = [position for position, column in enumerate(columns) if not column.special and column.word >= 0]
+    links = []
+    for position, row in enumerate(rows):
+        if row.special or row.word < 0 or not words:
+            continue
+        candidates = weights[position, words]
+        best = int(np.argmax(candidates))
+        if candidates[best] > 0:
+            links.append((columns[words[best]].word, row.word, float(candidates[best])))
+    return links
+
+
+def alignment_error_rate(predicted: Set[Link], gold: Set[Link], possible: Set[Link] | None = None) -> float:
+    """Alignment error rate: 1 - (|A∩S| + |A∩P|) / (|A| + |S|) (Och & Ney 2003; docs/notes.md#b14).
+
+    Args:
+        predicted: A, the set of predicted (source, target) links.
+        gold: S, the set of sure links.
+        possible: further links that are neither required nor wrong; P is `gold` and these.
+
+    Returns:
+        The rate from 0 (correct) to 1; without `possible` it is 1 - F1 of the links. Two empty sets give 0.
+
+    Raises:
+        UsageError: an argument is not a set.
+    """
+    for name, links in (("predicted", predicted), ("gold", gold), ("possible", possible)):
+        if links is not None and not isinstance(links, Set):
+            raise UsageError(f"`{name}` must be a set of (source, target) pairs: got {type(links).__name__}")
+    if not predicted and not gold:
+        return 0.0
+    allowed = gold if possible is None else gold | possible
+    return 1.0 - (len(predicted & gold) + len(predicted & allowed)) / (len(predicted) + len(gold))

@@ -5,8 +5,7 @@
 
 from atento.metrics.answers import squad
 from atento.metrics.calibration import calibration_error
-from atento.metrics.class_sets import multilabel_f1, subset_accuracy
-from atento.metrics.classes import accuracy, f1, matthews, report
+from atento.metrics.classes import accuracy, f1, matthews, multilabel_f1, report, subset_accuracy
 from atento.metrics.confusion import ConfusionMatrix, confusion, confusion_of
 from atento.metrics.correlation import pearson, spearman
 from atento.metrics.label_counts import report_table

@@ -9,8 +9,7 @@ from atento.errors import UsageError, nearest
 from atento.metrics import rankings
 from atento.metrics.answers import squad
 from atento.metrics.calibration import calibration_error
-from atento.metrics.class_sets import multilabel_f1, subset_accuracy
-from atento.metrics.classes import accuracy, f1, matthews, report
+from atento.metrics.classes import accuracy, f1, matthews, multilabel_f1, report, subset_accuracy
 from atento.metrics.correlation import pearson, spearman
 from atento.metrics.learned_table import LEARNED, learned_name
 from atento.metrics.output_kinds import Outputs

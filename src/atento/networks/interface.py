@@ -9,7 +9,7 @@ from typing import Protocol, cast
 from torch import Tensor, nn
 
 from atento.attention.algebra import Mask
-from atento.attention.dropout import Randomness
+from atento.attention.dropout import Randomness, dropout, fresh
 from atento.config.sections.network import NetworkConfig
 from atento.errors import CapabilityError, UsageError
 from atento.networks.heads import Heads, TextWindows
@@ -50,6 +50,10 @@ class Network(nn.Module, ABC):
     def text_vectors(self, pooled: Tensor) -> Tensor:
         """The vectors of texts (N,E) from their pooled hidden vectors (N,D): the same if there are no projections."""
         return pooled
+
+    def dropped(self, x: Tensor, random: Randomness | None) -> Tensor:
+        """x with elements dropped while training; same shape."""
+        return dropout(x, self.config.dropout, fresh(random)) if self.training and self.config.dropout else x
 
     def cost(self) -> Tensor | None:
         """The cost of learned sparsity, added to the loss, in nats a target; None: no cost (docs/notes.md#a17)."""

@@ -18,7 +18,7 @@ from atento.config.tables.objective import OBJECTIVES
 from atento.config.tables.tasks import TASKS, objectives_of
 from atento.data.batches.batch import Batches
 from atento.data.batches.special_tokens import begin_of, template_for
-from atento.data.files.source_files import source_files
+from atento.data.files.several_files import source_files
 from atento.data.objectives import batches_for
 from atento.data.objectives.preparation import Preparation, Teach
 from atento.data.records.held_out import held_out, held_out_lines

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from atento.config.reading.loading import LoadedRecipe
-from atento.data.files.source_files import source_files
+from atento.data.files.several_files import source_files
 from atento.data.store.token_store import sha256_of
 from atento.errors import DataError
 

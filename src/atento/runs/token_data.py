@@ -20,7 +20,7 @@ from atento.config.tables.objective import OBJECTIVES
 from atento.config.tables.tasks import TASKS, objectives_of
 from atento.data.batches.shuffle import hashes_of
 from atento.data.files.paragraphs import wrapped_sentence
-from atento.data.files.source_files import source_files
+from atento.data.files.several_files import source_files
 from atento.data.files.text_sources import reading_options, texts_of, wrapped_file
 from atento.data.records.held_out import held_out_lines, held_out_rows
 from atento.data.records.memory import MemoryRecords

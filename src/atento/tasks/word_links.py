@@ -8,8 +8,7 @@ import numpy as np
 
 from atento.errors import CapabilityError
 from atento.inspection import AttentionRecord
-from atento.inspection.alignment import strongest_sources
-from atento.inspection.word_groups import merge_words
+from atento.inspection.word_groups import merge_words, strongest_sources
 from atento.tasks.attending import attention_record
 from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.translation_languages import begin_in, in_languages

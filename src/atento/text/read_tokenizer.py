@@ -23,6 +23,7 @@ from atento.text.tokenizer_folder import (
     CONFIG,
     DEFINITION,
     EXTRA,
+    Parts,
     as_object,
     as_settings,
     as_text,
@@ -31,7 +32,6 @@ from atento.text.tokenizer_folder import (
     special_strings,
     specials_of,
 )
-from atento.text.tokenizer_parts import Parts
 
 READS = "language"
 """Key of `tokenizer_config.json`, ours: the language whose token a source has, by name; it wins over `src_lang`."""

@@ -6,7 +6,7 @@ from functools import cached_property
 from atento.errors import TokenizerError
 from atento.text.pipelines import kind_named, spellings
 from atento.text.specials import SpecialTokens
-from atento.text.tokenizer_parts import Backend
+from atento.text.tokenizer_folder import Backend
 
 _NO_SPACE_BEFORE = frozenset(",.!?;:)]}%»”’…ºª°")
 _NO_SPACE_AFTER = frozenset("([{«“‘¿¡$€£#@")

@@ -16,8 +16,7 @@ from atento.text.sampling import Sampler
 from atento.text.specials import SpecialTokens, is_sentinel, standard_specials
 from atento.text.spelling import UNREADABLE, Spelling
 from atento.text.templates import Template, template_named
-from atento.text.tokenizer_folder import folder_files, write_folder
-from atento.text.tokenizer_parts import Backend, Parts
+from atento.text.tokenizer_folder import Backend, Parts, folder_files, write_folder
 from atento.text.words import Words, align_words, spelled_words
 
 

@@ -24,7 +24,7 @@ from atento.text.read_tokenizer import with_markers, without_spelled
 from atento.text.specials import STANDARD, SpecialTokens, standard_specials
 from atento.text.templates import Template
 from atento.text.tokenizer import Tokenizer
-from atento.text.tokenizer_parts import Parts
+from atento.text.tokenizer_folder import Parts
 
 log = logging.getLogger("atento.text")
 

@@ -17,6 +17,7 @@ from atento_serve.api.completion import (
     StreamOptions,
     finish_reason,
     planned,
+    usage_of,
 )
 from atento_serve.api.openai_log_probs import chat_log_probs
 from atento_serve.http.body import read_object
@@ -133,7 +134,7 @@ def add_routes(app: FastAPI, service: Service) -> None:
             outcome = await unless_gone(request, work.run(model, _VERB, items, plan.options, log_probs=plan.log_probs))
             outputs = [value[0] for value in outcome.values]
             choices = [_choice(number, output, plan) for number, output in enumerate(outputs)]
-            usage = _usage(outcome.prompt_tokens // plan.repeats, outcome.new_tokens)
+            usage = usage_of(outcome.prompt_tokens // plan.repeats, outcome.new_tokens)
             return JSONResponse(_head(work, model, "chat.completion") | {"choices": choices, "usage": usage})
 
     for path in ("/v1/chat/completions", "/models/{id:path}/v1/chat/completions"):
@@ -222,7 +223,9 @@ async def _streamed(work: Work, fields: ChatFields, plan: Plan, items: Sequence[
         async for event in work.events(job):
             if isinstance(event, Usage):
                 if fields.stream_options is not None and fields.stream_options.include_usage:
-                    usage = _usage(event.prompt_tokens // plan.repeats, event.new_tokens)  # each output read the prompt
+                    usage = usage_of(
+                        event.prompt_tokens // plan.repeats, event.new_tokens
+                    )  # each output read the prompt
                     yield head | {"choices": [], "usage": usage}
                 continue
             if event.item not in begun:  # the role comes first, once an output
@@ -248,11 +251,3 @@ def _choice(number: int, output: WrittenOutput, plan: Plan) -> dict[str, object]
 def _head(work: Work, model: str, kind: str) -> dict[str, object]:
     number = work.request.scope["atento"]["id"]
     return {"id": f"chatcmpl-{number}", "object": kind, "created": int(time.time()), "model": model}
-
-
-def _usage(prompt_tokens: int, new_tokens: int) -> dict[str, int]:
-    return {
-        "prompt_tokens": prompt_tokens,
-        "completion_tokens": new_tokens,
-        "total_tokens": prompt_tokens + new_tokens,
-    }

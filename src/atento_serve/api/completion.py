@@ -231,3 +231,12 @@ def joined(prompt: object, lead: str, text: str) -> str:
     """The text of an output as it stands behind its prompt, a text or ids, with the space between them."""
     apart = isinstance(prompt, str) and (not prompt or prompt[-1].isspace())
     return text if apart else lead + text
+
+
+def usage_of(prompt_tokens: int, new_tokens: int) -> dict[str, int]:
+    """The tokens of a request as OpenAI counts them."""
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": new_tokens,
+        "total_tokens": prompt_tokens + new_tokens,
+    }

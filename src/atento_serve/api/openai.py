@@ -21,6 +21,7 @@ from atento_serve.api.completion import (
     finish_reason,
     joined,
     planned,
+    usage_of,
 )
 from atento_serve.api.openai_log_probs import completion_log_probs
 from atento_serve.http.body import read_object
@@ -153,7 +154,7 @@ async def _completed(work: Work, fields: CompletionFields, plan: Plan, verb: str
         before = None if scored is None else scored.values[number]
         for output in plan.best(values[number]):
             choices.append(choice(len(choices), prompt, output, before, fields))
-    usage = _usage(prompt_tokens, new_tokens) | (_draft_usage(values) if fields.draft else {})
+    usage = usage_of(prompt_tokens, new_tokens) | (_draft_usage(values) if fields.draft else {})
     return _head(work, fields.model) | {"choices": choices, "usage": usage}
 
 
@@ -202,7 +203,7 @@ async def _streamed(work: Work, fields: CompletionFields, plan: Plan, verb: str)
                     full = choice(event.item * plan.n + rank, prompts[event.item], output, before, fields)
                     yield head | {"choices": [full]}
             elif with_usage and isinstance(event, Usage):
-                usage = _usage(event.prompt_tokens // plan.repeats, event.new_tokens)
+                usage = usage_of(event.prompt_tokens // plan.repeats, event.new_tokens)
                 yield head | {"choices": [], "usage": usage}
 
     begun = work.request.scope["atento"]["begun"]
@@ -213,14 +214,6 @@ async def _streamed(work: Work, fields: CompletionFields, plan: Plan, verb: str)
 def _head(work: Work, model: str) -> dict[str, object]:
     number = work.request.scope["atento"]["id"]
     return {"id": f"cmpl-{number}", "object": "text_completion", "created": int(time.time()), "model": model}
-
-
-def _usage(prompt_tokens: int, new_tokens: int) -> dict[str, int]:
-    return {
-        "prompt_tokens": prompt_tokens,
-        "completion_tokens": new_tokens,
-        "total_tokens": prompt_tokens + new_tokens,
-    }
 
 
 def _draft_usage(values: list[list[WrittenOutput]]) -> dict[str, object]:

@@ -170,6 +170,14 @@ class Objective(Protocol):
         """Return the examples of these rows as a batch."""
 
 
+class OneText:
+    """The base of objectives whose examples are single rows of the column "ids", special tokens included."""
+
+    def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the length of each row, twice."""
+        return store["ids"].lengths, store["ids"].lengths
+
+
 class Batches(Protocol):
     """Training data by update. An update is a function of its number, so that training can resume at any update."""
 

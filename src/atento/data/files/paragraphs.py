@@ -1,11 +1,14 @@
-"""Hard-wrapped lines joined into paragraphs, as a book or an e-mail has them: where one ends, what a hyphen means."""
+"""A text file as lines, documents or paragraphs: hard-wrapped lines are joined, as a book or an e-mail has them."""
 
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from pathlib import Path
 
 import numpy as np
 
+from atento.config.recipe import SourceConfig
+from atento.data.files.source_lines import open_binary, scan
 from atento.errors import DataError
 
 Line = tuple[int, str] | DataError  # its number, from 1, and its text; or its error
@@ -133,3 +136,45 @@ def _ending(line: str, following: str, words: Counter[str]) -> str:
         return f"{line} "
     is_one_word = following[0].islower() and words["".join(sides)] > words["-".join(sides)]
     return line[:-1] if is_one_word else line
+
+
+def documents(source: SourceConfig, name: str, folder: Path, *, streamed: bool = False) -> Iterator[Line]:
+    """Yield the texts of one text file with the number of their first line: lines, paragraphs or documents.
+
+    Args:
+        source: how to read the file.
+        name: the file.
+        folder: what a relative name is relative to.
+        streamed: the texts are not kept, so that the file may be larger than the memory.
+    """
+
+    def lines() -> Iterator[Line]:
+        path = folder / Path(name).expanduser()
+        with open_binary(path, name, streamed=streamed, encoding=source.encoding) as stream:
+            for number, line in enumerate(scan(stream, name), start=1):
+                yield line if isinstance(line, DataError) else (number, line)
+
+    if source.paragraphs:
+        return paragraphs(lines)
+    return lines() if source.documents == "lines" else joined_lines(lines(), source.documents == "file")
+
+
+def joined_lines(lines: Iterator[Line], whole_file: bool) -> Iterator[Line]:
+    """Join the lines between blank lines, or all lines of a file, with line ends; yield the first line's number.
+
+    Bad lines are yielded as they come, and the lines around them are joined.
+    """
+    first, texts = 0, list[str]()
+    for line in lines:
+        if isinstance(line, DataError):
+            yield line
+            continue
+        number, text = line
+        if text.strip() or (whole_file and texts):
+            first = first if texts else number
+            texts.append(text)
+        elif texts:
+            yield first, "\n".join(texts)
+            texts = []
+    if texts:
+        yield first, "\n".join(texts).rstrip("\n")

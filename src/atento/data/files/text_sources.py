@@ -8,10 +8,9 @@ from pathlib import Path
 
 from atento.config.recipe import SourceConfig
 from atento.config.tables.formats import format_of
-from atento.data.files.documents import documents
 from atento.data.files.hub import dataset_rows
-from atento.data.files.paragraphs import looks_wrapped
-from atento.data.files.source_files import source_files
+from atento.data.files.paragraphs import documents, looks_wrapped
+from atento.data.files.several_files import source_files
 from atento.data.files.source_lines import open_binary, scan_many
 from atento.data.records.reader import TEXT, file_rows, read_records
 from atento.errors import DataError, RecipeError

@@ -15,7 +15,7 @@ from atento.attention.algebra import Mask
 from atento.attention.masks import causal as causal_mask
 from atento.attention.masks import documents
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.batch import Batch, Draw, PlannedBatches
+from atento.data.batches.batch import Batch, Draw, OneText, PlannedBatches
 from atento.data.batches.planning import Rows
 from atento.data.batches.special_tokens import begin_of
 from atento.data.batches.store import MemoryStore, Ragged, Store
@@ -26,7 +26,7 @@ HEAD = "vocabulary"
 
 
 @dataclass(frozen=True)
-class Causal:
+class Causal(OneText):
     """Batches of sequences; one of n tokens has n - 1 targets. Column "ids".
 
     Padding is on the right, so that the causal mask hides it and no token mask is needed.
@@ -43,10 +43,6 @@ class Causal:
         """Return the number of tokens minus one."""
         return (store["ids"].lengths - 1).astype(np.float64)
 
-    def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the length of each sequence, twice."""
-        return store["ids"].lengths, store["ids"].lengths
-
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch; it is the same in every epoch."""
         ids, labels, _ = _shifted(store["ids"].padded(rows, -1), self.pad_id)
@@ -54,7 +50,7 @@ class Causal:
 
 
 @dataclass(frozen=True)
-class PackedCausal:
+class PackedCausal(OneText):
     """Batches of rows that hold several texts. Columns "ids" and "document", the number of the text of each token.
 
     Each token is predicted from the tokens before it, except the first of each text (BOS), which is no label.
@@ -77,10 +73,6 @@ class PackedCausal:
         numbers = store["document"]
         firsts = np.array([int((np.diff(numbers[row]) != 0).sum()) for row in range(len(numbers))])
         return np.asarray(store["ids"].lengths - 1 - firsts, dtype=np.float64)
-
-    def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the length of each row, twice."""
-        return store["ids"].lengths, store["ids"].lengths
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch; it is the same in every epoch."""

@@ -16,7 +16,7 @@ from atento.config.sections.long_texts import CUT, LongTextConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HeadConfig, Windows
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.batch import Batch, Draw, PlannedBatches
+from atento.data.batches.batch import Batch, Draw, OneText, PlannedBatches
 from atento.data.batches.planning import Rows, round_length
 from atento.data.batches.store import MemoryStore, Ragged, Store
 from atento.data.batches.text_windows import WINDOWS, cut_text, opened, windows_of
@@ -32,7 +32,7 @@ KIND: Final = "classification"  # of the head's configuration
 
 
 @dataclass(frozen=True)
-class Labels:
+class Labels(OneText):
     """Batches of labelled texts. Columns "ids" and "segments" of one text or a pair, and "label", one number each.
 
     Where the loss of the head compares other values than a class, these are the column "values", and labels are 0.
@@ -49,10 +49,6 @@ class Labels:
     def sizes(self, store: Store) -> NDArray[np.float64]:
         """Return one target for each example."""
         return np.ones(len(store))
-
-    def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the length of each text with its special tokens, twice."""
-        return store["ids"].lengths, store["ids"].lengths
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch; it is the same in every epoch."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.batch import Batch, Draw, PlannedBatches
+from atento.data.batches.batch import Batch, Draw, OneText, PlannedBatches
 from atento.data.batches.masking import Masking, masking_of
 from atento.data.batches.planning import Rows
 from atento.data.batches.store import MemoryStore, Ragged, Store
@@ -25,7 +25,7 @@ HEAD = "vocabulary"
 
 
 @dataclass(frozen=True)
-class Masked:
+class Masked(OneText):
     """Batches of masked texts. Column "ids": texts with special tokens at their ends, which are never hidden.
 
     Columns where words or spans are hidden: "words", the number of the word of each token between the special ones;
@@ -45,10 +45,6 @@ class Masked:
         """Return the expected number of hidden tokens."""
         words = store["word count"].flat.astype(np.int64) if "word count" in store else None
         return self.masking.expected(store["ids"].lengths - sum(self.ends), words)
-
-    def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the length of each text with its special tokens, twice."""
-        return store["ids"].lengths, store["ids"].lengths
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch; each epoch hides other tokens."""

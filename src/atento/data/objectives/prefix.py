@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from atento.attention.masks import prefix as prefix_mask
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.batch import Batch, Draw, PlannedBatches
+from atento.data.batches.batch import Batch, Draw, OneText, PlannedBatches
 from atento.data.batches.planning import Rows
 from atento.data.batches.shuffle import grid_hashes
 from atento.data.batches.special_tokens import begin_of
@@ -23,7 +23,7 @@ _PREFIX_KEY = 11  # keeps these hashes apart from hashes for other purposes
 
 
 @dataclass(frozen=True)
-class Prefix:
+class Prefix(OneText):
     """Batches with a random prefix length for each sequence in each epoch. Column "ids": at least two tokens each."""
 
     pad_id: int
@@ -31,10 +31,6 @@ class Prefix:
     def sizes(self, store: Store) -> NDArray[np.float64]:
         """Return half the number of tokens, the mean over prefix lengths."""
         return store["ids"].lengths / 2.0
-
-    def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the length of each sequence, twice."""
-        return store["ids"].lengths, store["ids"].lengths
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch; prefixes have 1 to n - 1 tokens with equal probability."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.batch import Batch, Draw, PlannedBatches
+from atento.data.batches.batch import Batch, Draw, OneText, PlannedBatches
 from atento.data.batches.contexts import ContextWindows, context_windows
 from atento.data.batches.planning import Rows, round_length
 from atento.data.batches.store import MemoryStore, Ragged, Store
@@ -29,7 +29,7 @@ NOT_LEARNED = (-1, -1)  # the label of a window that is not learned from
 
 
 @dataclass(frozen=True)
-class Spans:
+class Spans(OneText):
     """Batches of windows. Columns "ids" and "segments" of a question and a window of its context, and "span".
 
     "span" has the positions of the answer's first and last token in the row, (0, 0) where the window does not hold the
@@ -43,10 +43,6 @@ class Spans:
         """Return 1 target for each window that has a label, 0 for the others."""
         spans = store["span"]
         return np.where(spans.flat[spans.starts[:-1]] >= 0, 1.0, 0.0)
-
-    def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the length of each row with its special tokens, twice."""
-        return store["ids"].lengths, store["ids"].lengths
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch; its labels are the first tokens, (B,), and `extras["end"]` has the last ones, (B,)."""

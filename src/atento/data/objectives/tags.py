@@ -14,7 +14,7 @@ from torch import Tensor
 from atento.config.sections.network import NetworkConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.config.tables.objective import ObjectiveConfig
-from atento.data.batches.batch import Batch, Draw, PlannedBatches
+from atento.data.batches.batch import Batch, Draw, OneText, PlannedBatches
 from atento.data.batches.planning import Rows, round_length
 from atento.data.batches.store import MemoryStore, Ragged, Store
 from atento.data.batches.whole_words import (
@@ -62,7 +62,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Tags:
+class Tags(OneText):
     """Batches of tagged sentences.
 
     Columns "ids" and "segments"; "words", the number of the word that begins at each id, else -1; and "tags", the
@@ -80,10 +80,6 @@ class Tags:
         """Return the number of words of each sentence, each of which has a tag."""
         tags = store["tags"]
         return np.array([np.count_nonzero(tags[row] >= 0) for row in range(len(store))], dtype=np.float64)
-
-    def lengths(self, store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the length of each sentence in tokens, special ones included, twice."""
-        return store["ids"].lengths, store["ids"].lengths
 
     def batch(self, store: Store, rows: Rows, draw: Draw) -> Batch:
         """Return a batch, with labels (B,L) at the first token of each word; it is the same in every epoch."""

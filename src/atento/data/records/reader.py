@@ -18,9 +18,8 @@ from atento.config.tables.formats import FORMATS, columns_of_source, format_of, 
 from atento.config.tables.labellings import LABELLINGS, labellings_for
 from atento.config.tables.task_spec import Field
 from atento.data.files.conll import without_marks
-from atento.data.files.documents import documents
 from atento.data.files.hub import dataset_rows
-from atento.data.files.paragraphs import looks_wrapped, wrapped_sentence
+from atento.data.files.paragraphs import documents, looks_wrapped, wrapped_sentence
 from atento.data.files.several_files import labelled_files, two_files
 from atento.data.files.source_lines import open_binary
 from atento.data.files.source_records import Row, header_notes, note_of_quotes, rows_in

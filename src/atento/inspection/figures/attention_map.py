@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from atento.errors import counted
-from atento.inspection.figures import png, svg
+from atento.inspection.figures import svg
 from atento.inspection.maps import AttentionMaps, Head
 from atento.inspection.token_display import display_width, shorten, visible
 from atento.inspection.word_groups import Matrix
@@ -126,7 +126,7 @@ def attention_png(
     """Draw the same map as a PNG with matplotlib. Raises MissingPartError if matplotlib is not installed."""
     drawn = _map_of(record, layer, head, kind, words)
     n_rows, n_columns = drawn.weights.shape
-    figure = png.new_figure("a PNG picture", min(3 + 0.3 * n_columns, 40), min(2.4 + 0.3 * n_rows, 40))
+    figure = svg.new_figure("a PNG picture", min(3 + 0.3 * n_columns, 40), min(2.4 + 0.3 * n_rows, 40))
     from matplotlib.colors import LinearSegmentedColormap
 
     axes = figure.add_subplot()
@@ -144,4 +144,4 @@ def attention_png(
     lines = [line for text in (drawn.title, drawn.caption) for line in textwrap.wrap(text, columns)]
     figure.suptitle("\n".join(lines), fontsize=10, parse_math=False)
     figure.colorbar(picture, ax=axes, shrink=0.6)
-    return png.saved(figure)
+    return svg.saved(figure)

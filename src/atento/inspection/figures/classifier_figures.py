@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from math import ceil, sqrt
 
-from atento.inspection.figures import png, svg
+from atento.inspection.figures import svg
 from atento.inspection.token_display import display_width, shorten, visible
 
 _LABEL_COLUMNS = 22
@@ -54,7 +54,7 @@ def confusion_png(labels: Sequence[str], counts: Sequence[Sequence[int]], title:
     """Draw the same as a PNG with matplotlib. Raises MissingPartError if matplotlib is not installed."""
     names = [visible(shorten(label, _LABEL_COLUMNS)) for label in labels]
     side = min(3 + 0.5 * len(names), 40)
-    figure = png.new_figure("a PNG picture", side + 0.8, side)
+    figure = svg.new_figure("a PNG picture", side + 0.8, side)
     from matplotlib.colors import LinearSegmentedColormap
 
     axes = figure.add_subplot()
@@ -71,7 +71,7 @@ def confusion_png(labels: Sequence[str], counts: Sequence[Sequence[int]], title:
     axes.set_xlabel("predicted")
     axes.set_ylabel("right")
     axes.set_title(visible(title), fontsize=10, parse_math=False)
-    return png.saved(figure, dpi=144)
+    return svg.saved(figure, dpi=144)
 
 
 _BINS = 10

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from atento.inspection.figures import png
+from atento.inspection.figures import svg
 from atento.inspection.standalone import page
 from atento.inspection.token_display import visible
 
@@ -41,7 +41,7 @@ def curves_picture(panels: Sequence[Panel], layout: str, axis: str = "step") -> 
         MissingPartError: matplotlib is not installed.
     """
     labels: dict[str, object] = {}
-    figure = png.new_figure("a picture of curves", 9, 0.9 + 2.4 * len(panels))
+    figure = svg.new_figure("a picture of curves", 9, 0.9 + 2.4 * len(panels))
     from matplotlib import rc_context
 
     with rc_context({"svg.hashsalt": "atento", "svg.fonttype": "none", "font.size": 10}):
@@ -68,7 +68,7 @@ def curves_picture(panels: Sequence[Panel], layout: str, axis: str = "step") -> 
             )
             for text in legend.get_texts():
                 text.set_parse_math(False)  # a folder name may contain dollar signs
-        return png.saved(figure, layout, dpi=144, metadata={"Date": None} if layout == "svg" else None)
+        return svg.saved(figure, layout, dpi=144, metadata={"Date": None} if layout == "svg" else None)
 
 
 def curves_page(panels: Sequence[Panel], title: str, axis: str = "step", table: str = "") -> bytes:

@@ -1,8 +1,12 @@
-"""SVG as text: elements, a standalone drawing, the colours of a scale, round numbers for an axis."""
+"""SVG as text: elements, a drawing, the colours of a scale, numbers for an axis; figures of matplotlib as bytes."""
 
+import io
 import math
 from collections.abc import Iterable
 from html import escape
+from typing import Any
+
+from atento.errors import MissingPartError, install_hint
 
 # One hue from light to dark: lightness alone shows the magnitude, for all kinds of colour vision.
 LIGHT_RAMP = ("#f4f9fe", "#dceafa", "#bdd9f2", "#94c3e6", "#64a6d6", "#3a85c0", "#1f66a5", "#0f4881", "#082c57")
@@ -106,3 +110,22 @@ def axis_ticks(low: float, high: float, count: int = 4) -> list[float]:
     step = next(factor * unit for factor in (1, 2, 5, 10) if factor * unit >= rough)
     first, last = math.floor(low / step), math.ceil(high / step)
     return [float(f"{number * step:.10g}") for number in range(first, last + 1)]
+
+
+def new_figure(what: str, width: float, height: float) -> Any:
+    """A figure of so many inches. Raises MissingPartError, that `what` needs matplotlib, if it is not installed."""
+    try:
+        import matplotlib.figure
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+    except ImportError as error:
+        raise MissingPartError(f"{what} needs matplotlib: {install_hint('plot')}") from error
+    figure = matplotlib.figure.Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def saved(figure: Any, layout: str = "png", **options: object) -> bytes:
+    """The bytes of a figure."""
+    written = io.BytesIO()
+    figure.savefig(written, format=layout, **options)
+    return written.getvalue()

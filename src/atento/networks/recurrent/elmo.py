@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from atento.attention.dropout import Randomness, dropout, fresh
+from atento.attention.dropout import Randomness
 from atento.config.sections.elmo_network import ELMoConfig
 from atento.config.sections.network import NetworkConfig
 from atento.errors import RecipeError
@@ -197,7 +197,7 @@ class ELMo(Network):
         both = [(x, x)]
         ahead, behind = x, x
         for number, layers in enumerate(zip(self.forward_layers, self.backward_layers)):
-            ahead, behind = self._dropped(ahead, random), self._dropped(behind, random)
+            ahead, behind = self.dropped(ahead, random), self.dropped(behind, random)
             outputs = layers[0](ahead, token_mask), layers[1](behind, token_mask)
             carried = self.skip and number > 0  # a residual connection from the second layer on
             ahead, behind = (outputs[0] + ahead, outputs[1] + behind) if carried else outputs
@@ -241,7 +241,7 @@ class ELMo(Network):
 
     def _nats(self, states: Tensor, targets: Tensor, sampled: Tensor | None, random: Randomness | None) -> Tensor:
         """states (N,D), targets (N,) -> the sum of -log p, in float32 at least."""
-        states, head = self._dropped(states, random), self.heads["vocabulary"]
+        states, head = self.dropped(states, random), self.heads["vocabulary"]
         if isinstance(head, AdaptiveSoftmax):
             return head.nats(states, targets)
         if sampled is not None:
@@ -258,9 +258,6 @@ class ELMo(Network):
             raise ValueError(f"word ids must be (B,L): got {tuple(ids.shape)}; this ELMo reads no characters")
         vectors: Tensor = self.embedding(ids)
         return vectors
-
-    def _dropped(self, x: Tensor, random: Randomness | None) -> Tensor:
-        return dropout(x, self.config.dropout, fresh(random)) if self.training and self.config.dropout else x
 
 
 def _direction(config: NetworkConfig, elmo: ELMoConfig, *, backward: bool) -> nn.ModuleList:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from atento.attention.algebra import Mask
-from atento.attention.dropout import Randomness, dropout, fresh
+from atento.attention.dropout import Randomness, fresh
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.recurrent import RecurrentConfig
 from atento.errors import CapabilityError
@@ -95,13 +95,13 @@ class RecurrentLM(Network):
         random = fresh(random) if self.training and self.config.dropout else random
         # the mask may cover the tokens in the state too: the last T columns are those of `ids`
         new_token_mask = None if token_mask is None else token_mask[:, token_mask.shape[1] - ids.shape[1] :]
-        x = self._drop(self.embedding(ids), random)
+        x = self.dropped(self.embedding(ids), random)
         hidden, layers = self.stack(
             x, None if state is None else state.layers, token_mask=new_token_mask, random=random
         )
         if state is not None:
             state.layers, state.length = layers, state.length + ids.shape[1]
-        hidden = self._drop(hidden, random)
+        hidden = self.dropped(hidden, random)
         return Output(hidden, self.project(hidden) if project else None, state=state)
 
     def features(self, ids: Tensor, *, token_mask: Tensor | None = None, layer: int = -1) -> Tensor:
@@ -118,7 +118,3 @@ class RecurrentLM(Network):
     def table(self) -> TokenEmbedding:
         """The embedding of tokens."""
         return self.embedding
-
-    def _drop(self, x: Tensor, random: Randomness | None) -> Tensor:
-        """x with elements dropped while training; same shape."""
-        return dropout(x, self.config.dropout, fresh(random)) if self.training and self.config.dropout else x

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention.additive import AdditiveScore, BilinearScore, DotScore, attend_scored
-from atento.attention.dropout import Randomness, dropout, fresh
+from atento.attention.dropout import Randomness, fresh
 from atento.attention.lowering import LoweredMask, lower
 from atento.attention.lowering import joined as joined_masks
 from atento.attention.masks import Mask, padding
@@ -293,7 +293,7 @@ class RecurrentSeq2Seq(Network):
         self, source_ids: Tensor, *, source_token_mask: Tensor | None = None, random: Randomness | None = None
     ) -> Tensor:
         """source_ids (B,S), token mask (B,S) True = real -> the states h_j (B,S,D), zeros at padded positions."""
-        x = self._drop(self.embedding(source_ids), random)
+        x = self.dropped(self.embedding(source_ids), random)
         states: Tensor = self.encoder(x, token_mask=source_token_mask, random=random)[0]
         return states
 
@@ -355,9 +355,9 @@ class RecurrentSeq2Seq(Network):
         if new_token_mask is not None:
             new_token_mask = new_token_mask[:, new_token_mask.shape[1] - target_ids.shape[1] :]  # of the new tokens
         hidden = self.decoder(
-            self._drop(self.table(target_ids), random), current, token_mask=new_token_mask, random=random
+            self.dropped(self.table(target_ids), random), current, token_mask=new_token_mask, random=random
         )
-        hidden = self._drop(hidden, random)
+        hidden = self.dropped(hidden, random)
         return Output(hidden, self.project(hidden) if project else None, encoded=encoded, state=state)
 
     def features(self, ids: Tensor, *, token_mask: Tensor | None = None, layer: int = -1) -> Tensor:
@@ -373,7 +373,3 @@ class RecurrentSeq2Seq(Network):
     def table(self) -> TokenEmbedding:
         """The embedding of target tokens."""
         return self.embedding if self.target_embedding is None else self.target_embedding
-
-    def _drop(self, x: Tensor, random: Randomness | None) -> Tensor:
-        """x with elements dropped while training; same shape."""
-        return dropout(x, self.config.dropout, fresh(random)) if self.training and self.config.dropout else x

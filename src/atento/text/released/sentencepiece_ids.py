@@ -16,8 +16,7 @@ from atento.text.released import families
 from atento.text.released.spm import fields, read_model
 from atento.text.specials import SpecialTokens, languages_of
 from atento.text.templates import Template
-from atento.text.tokenizer_folder import read_file, specials_of
-from atento.text.tokenizer_parts import Parts
+from atento.text.tokenizer_folder import Parts, read_file, specials_of
 
 TYPES = {"Marian": "marian", "M2M100": "m2m_100"}
 """The `type` of the model in the definition of these tokenizers -> the family."""

@@ -19,8 +19,16 @@ from atento.text.pipelines import SPACE
 from atento.text.released import families, sentencepiece_families, sentencepiece_ids
 from atento.text.specials import SpecialTokens, languages_of
 from atento.text.templates import Template, template_named
-from atento.text.tokenizer_folder import CONFIG, as_object, as_settings, as_text, read_file, specials_of, token_text
-from atento.text.tokenizer_parts import Parts
+from atento.text.tokenizer_folder import (
+    CONFIG,
+    Parts,
+    as_object,
+    as_settings,
+    as_text,
+    read_file,
+    specials_of,
+    token_text,
+)
 
 Build = Callable[[families.Sources], families.Built]
 Read = Callable[[families.Sources, sentencepiece_ids.TemplateOf], Parts]

@@ -1,6 +1,9 @@
-"""What the launcher says to each process by environment variables, as torchrun sets them."""
+"""What the launcher says to each process by environment variables, as torchrun sets them; a process ends with it."""
 
 import os
+import signal
+import threading
+import time
 
 
 def rank() -> int:
@@ -26,3 +29,28 @@ def launched() -> bool:
 def restarted() -> bool:
     """Whether the launcher has started this process again after a failure."""
     return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+
+
+LAUNCHER = "ATENTO_LAUNCHER_PID"  # environment variable: the process that starts those of `--nproc`
+_EVERY = 0.5  # seconds between two looks
+
+
+def end_with_parent() -> None:
+    """Send SIGTERM to this process, once, when its parent has ended, so that it saves a checkpoint and ends.
+
+    A thread looks for the parent. Linux can send the signal by itself (`PR_SET_PDEATHSIG`), but it may come once for
+    each thread of the parent, and a second SIGTERM ends a process that has not saved yet.
+
+    Raises:
+        SystemExit: the launcher has ended already.
+    """
+    parent = int(os.environ.get(LAUNCHER, os.getppid()))
+    if os.getppid() != parent:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_EVERY)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -15,8 +15,8 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from atento.precision import available_cores
+from atento.training.replica.environment import LAUNCHER
 from atento.training.replica.joined import STATUS_FILE
-from atento.training.replica.parent import LAUNCHER
 
 RESTARTS = 3  # how often a run is started again after a process was killed
 SAVING = 600  # seconds that a signal leaves the processes to save a checkpoint
