@@ -112,7 +112,7 @@ def unpickle(folder: Path, out: Path) -> None:
     save_file(tensors, out / safe_name(files[0]), {"format": "pt"})
 
 
-def _inert(file: Path) -> list[Callable[..., Any] | tuple[Callable[..., Any], str]]:
+def _inert(file: Path) -> list[Callable[..., object] | tuple[Callable[..., Any], str]]:
     """What stands for the classes of PyTorch Lightning in a checkpoint."""
     if file.suffix != ".ckpt":
         return []

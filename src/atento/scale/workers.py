@@ -58,7 +58,7 @@ class WorkerProcess(Child):
         threads: CPU threads of its libraries.
     """
 
-    def __init__(self, module: str, request: Mapping[str, Any], threads: int | None = None) -> None:
+    def __init__(self, module: str, request: Mapping[str, object], threads: int | None = None) -> None:
         names = () if threads is None else ("OMP_NUM_THREADS", "RAYON_NUM_THREADS")
         super().__init__("-m", module, **{name: str(threads) for name in names})
         self.send(json.dumps(request).encode("utf-8"), b"")

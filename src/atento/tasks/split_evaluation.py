@@ -55,7 +55,7 @@ class Evaluation:
     """The scores of a split by name, and what was scored: the outputs and the right ones, if there are metrics."""
 
     scores: dict[str, float]
-    outputs: Sequence[Any] = ()
+    outputs: Sequence[object] = ()
     gold: Sequence[object] = ()
 
 

@@ -64,7 +64,7 @@ class Tokenizer:
         self._template = Template() if parts is None else parts.template
         self._target = None if parts is None or parts.target is None else Tokenizer._of(parts.target)
         self.definition = definition
-        self._data: dict[str, Any] = json.loads(definition)
+        self._data = json.loads(definition)
         other = None if parts is None else parts.backend
         self._library = library_backend(definition, specials) if other is None else None
         self._backend: Any = self._library if other is None else other

@@ -223,9 +223,8 @@ async def _streamed(work: Work, fields: ChatFields, plan: Plan, items: Sequence[
         async for event in work.events(job):
             if isinstance(event, Usage):
                 if fields.stream_options is not None and fields.stream_options.include_usage:
-                    usage = usage_of(
-                        event.prompt_tokens // plan.repeats, event.new_tokens
-                    )  # each output read the prompt
+                    # each output read the prompt
+                    usage = usage_of(event.prompt_tokens // plan.repeats, event.new_tokens)
                     yield head | {"choices": [], "usage": usage}
                 continue
             if event.item not in begun:  # the role comes first, once an output

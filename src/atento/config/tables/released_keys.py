@@ -6,7 +6,6 @@ report. The keys of `config.json` that are computed are those that its family re
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,7 @@ class Keys:
 
     computed: tuple[str, ...] = ()
     harmless: tuple[str, ...] = ()
-    refused: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    refused: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
 
     def known(self, key: str) -> bool:
         """Whether a row has that key."""

@@ -290,7 +290,7 @@ def _csv_fields(record: str, delimiter: str) -> list[str] | str | None:
 
 
 def _keyed(
-    objects: Iterator[tuple[int, Any] | DataError], name: str, keys: Sequence[str], converter: Converter
+    objects: Iterator[tuple[int, object] | DataError], name: str, keys: Sequence[str], converter: Converter
 ) -> Iterator[Row]:
     for item in objects:
         if isinstance(item, DataError):

@@ -190,7 +190,7 @@ def m2m_100(sources: families.Sources, template_of: TemplateOf) -> Parts:
 
 def _parts(
     data: dict[str, Any],
-    settings: Mapping[str, Any],
+    settings: Mapping[str, object],
     sources: families.Sources,
     spm: Path,
     template_of: TemplateOf,

@@ -105,7 +105,7 @@ def answered(rank: int, size: int, seconds: float) -> Iterator[None]:
         raise LostProcess(f"process {rank} of {size}: {LOST} within {seconds:g} s{said}; {AGAIN}") from error
 
 
-def description_of(error: Exception) -> list[Any]:
+def description_of(error: Exception) -> list[object]:
     """Return an exception as plain data: kind, text, exit status."""
     if isinstance(error, AtentoError):
         return ["", str(error), error.exit_status]
