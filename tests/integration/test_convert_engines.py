@@ -142,6 +142,14 @@ def test_refusals_come_before_work(run: Command, tmp_path: Path, arguments: str,
     assert {path.name for path in tmp_path.iterdir()} == {"m"}
 
 
+@pytest.mark.parametrize("to", ["ctranslate2", "onnx"])
+def test_a_decoder_that_reads_prompts_in_both_directions_is_refused(run: Command, tmp_path: Path, to: str) -> None:
+    """Both engines would read them causally, and random ids, which are compared, do not show it."""
+    model_of(presets.gpt2(**SIZES, ids=IDS), "prefix-language-modeling").save(tmp_path / "m")
+    done = run("convert", "m", "--to", to, "--out", "out")
+    assert done.status == 2 and "does not hold prompts that are read in both directions, which m has" in done.stderr
+
+
 def test_heads_of_pretraining_are_left_out_with_a_warning(run: Command, tmp_path: Path) -> None:
     config = changed(presets.bert_base(**SIZES, ids=IDS), heads=(HeadConfig("masked-language-model"),))
     model_of(config, "masked-language-modeling").save(tmp_path / "m")

@@ -19,8 +19,9 @@ import atento
 from atento.config.reading.loading import load_recipe
 from atento.config.recipe import TokenizerConfig
 from atento.config.sections.network import network_to_dict
+from atento.config.tables.head_kinds import HeadConfig
 from atento.data.batches.special_tokens import template_for
-from atento.errors import CapabilityError
+from atento.errors import AtentoWarning, CapabilityError
 from atento.model import Model
 from atento.networks import build_network
 from atento.runs.model_config import model_config
@@ -279,6 +280,87 @@ def test_w3_what_sentence_transformers_cannot_say_is_refused(tmp_path: Path) -> 
     model.config["embedding"] = {"layer": 0}
     with pytest.raises(CapabilityError, match="pools the last layer only: got layer 0"):
         model.save(tmp_path / "out", layout="huggingface")
+
+
+NOT_FOLLOWED: list[tuple[str, dict[str, Any], list[str]]] = [
+    ("gpt2", {"repetition_penalty": 1.5}, ["count_prompt"]),  # theirs counts a prompt
+    ("gpt2", {"repetition_penalty": 1.5, "count_prompt": True}, []),
+    ("bart-base", {"no_repeat_ngrams": 2}, []),
+    ("bart-base", {"no_repeat_ngrams": 2, "count_prompt": True}, ["count_prompt"]),
+    ("gpt2", {"presence_penalty": 1.0, "min_new_tokens": 2}, ["presence_penalty"]),
+    ("bart-base", {"banned_words": ["gato"], "prefix": "O"}, ["banned_words", "prefix"]),
+    ("bart-base", {"n_best": 2, "until": "sure", "length_penalty": 0.5}, ["n_best"]),
+    ("bart-base", {"groups": 3, "diversity": 0.5}, ["groups", "diversity"]),
+    ("gpt2", {"beam": 1, "sample": True, "top_k": 3, "top_p": 0.9, "seed": 7}, []),
+    ("gpt2", {"beam": 1, "exact": True}, ["exact"]),
+    ("gpt2", {"mbr": "bleu", "candidates": 4}, ["mbr"]),
+]
+
+
+@pytest.mark.parametrize(("name", "decoding", "lost"), NOT_FOLLOWED)
+def test_options_of_decoding_that_generate_does_not_follow_are_said(
+    name: str, decoding: dict[str, Any], lost: list[str], tmp_path: Path
+) -> None:
+    model = made(name, tmp_path)
+    model.config["decoding"] = {"beam": 3, "max_new_tokens": 12, **decoding}
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        folder = model.save(tmp_path / "out", layout="huggingface")
+    found = [str(one.message) for one in said if "does not follow" in str(one.message)]
+    assert bool(found) == bool(lost) and len(found) < 2
+    assert not found or [name for name in model.decoding.__dict__ if f"decoding.{name}" in found[0]] == lost
+    transformers.GenerationConfig.from_pretrained(folder).validate(strict=True)
+
+
+def test_a_temperature_of_zero_is_greedy_search_in_their_settings(tmp_path: Path) -> None:
+    """Their `generate` refuses it."""
+    model = made("gpt2", tmp_path)
+    model.config["decoding"] = {"beam": 1, "temperature": 0.0, "max_new_tokens": 9}
+    folder = model.save(tmp_path / "out", layout="huggingface")
+    peer, network = stock(folder), transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    inputs = peer(LEARNED[0], return_tensors="pt")
+    written = peer.decode(network.generate(**inputs)[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+    assert written.strip() == model.generate(LEARNED[0]).strip()
+
+
+def test_a_decoder_that_reads_prompts_in_both_directions_is_refused(tmp_path: Path) -> None:
+    """Theirs would read them causally; one that was trained both ways does so too."""
+    model = made("gpt2", tmp_path)
+    model.config |= {"task": "prefix-language-modeling", "objectives": ["prefix"]}
+    with pytest.raises(CapabilityError, match="no decoder that reads a prompt in both directions"):
+        model.save(tmp_path / "out", layout="huggingface")
+    model.config["objectives"] = ["prefix", "causal"]
+    model.save(tmp_path / "out", layout="huggingface")
+
+
+def test_an_encoder_with_a_head_of_span_boundaries_is_exported_without_it(tmp_path: Path) -> None:
+    """Only training reads it; published SpanBERT has none either."""
+    model = made("bert-tiny", tmp_path)
+    config = replace(model.network.config, heads=(*model.network.config.heads, HeadConfig("span-boundary")))
+    weights = model.network.state_dict()
+    model.network = build_network(config).eval()
+    model.network.load_state_dict(weights, strict=False)
+    folder = model.save(tmp_path / "out", layout="huggingface")
+    network = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
+    ids = torch.tensor(rows(model, TEXTS[:1]))
+    with torch.no_grad():
+        torch.testing.assert_close(network(ids).logits, model.network(ids).logits, atol=1e-4, rtol=1e-4)  # type: ignore[operator]
+
+
+def test_long_texts_are_cut_in_transformers_where_they_are_here(tmp_path: Path) -> None:
+    """And what has no place there is said: windows, and the temperature of the probabilities."""
+    data = {key: {"world": "train", "count": 60, "labels": "tense"} for key in ("train", "valid")}
+    classifier = {"task": "classification", "data": {**data, "max_len": 12}}
+    model, folder = fine_tuned("bert-tiny", tmp_path, classifier)
+    peer = transformers.pipeline("text-classification", model=str(folder), truncation=True)
+    text = " ".join(LEARNED[:6])
+    with pytest.warns(UserWarning, match="cut to 12 tokens"):
+        ours = model.classify(text)
+    (theirs,) = peer([text])
+    assert (ours.name, ours.probability) == (theirs["label"], pytest.approx(theirs["score"], abs=1e-5))
+    model.config |= {"long_texts": {"windows": "mean"}, "confidence": {"temperature": 2.0}}
+    with pytest.warns(AtentoWarning, match="does not follow long_texts, confidence.temperature of this model"):
+        model.save(tmp_path / "again", layout="huggingface")
 
 
 def fine_tuned(name: str, folder: Path, recipe: dict[str, Any]) -> tuple[Model, Path]:

@@ -15,6 +15,7 @@ from atento.data.batches.special_tokens import special_tokens_of
 from atento.errors import CapabilityError, MissingPartError, UsageError, install_hint
 from atento.model import Model
 from atento.models.card import CARD, model_card
+from atento.models.configuration import reads_prompts_both_ways
 from atento.models.write import preserved_files
 from atento.storage.whole_file import whole_folder
 from atento.text.exporting import exported_files, post_processor
@@ -128,6 +129,8 @@ def convert_for(
         )
     with model_to_convert(model, "float32", allow_missing=allow_missing, allow_unused=allow_unused) as loaded:
         part = engine.why_not(loaded) if loaded.words is None else "word vectors"
+        if loaded.network.config.architecture == "decoder" and reads_prompts_both_ways(loaded.config, "decoder"):
+            part = part or "prompts that are read in both directions"
         if part is not None:
             raise CapabilityError(f"{engine.name} does not hold {part}, which {model} has; nothing was written")
         files = preserved_files(loaded.path) | tokenizer_files(loaded)

@@ -108,6 +108,21 @@ def _large(value: Any, name: str) -> Iterator[str]:
         yield name
 
 
+def objectives_of(config: Mapping[str, Any]) -> set[str]:
+    """What a model was trained on: the objectives of its recipe, or that of its task."""
+    task = config.get("task")
+    return set(config.get("objectives") or ([TASKS[task].objective] if task in TASKS else ()))
+
+
+def reads_prompts_both_ways(config: Mapping[str, Any], architecture: str) -> bool:
+    """Whether a model reads a prompt in both directions: it was trained with prefixes.
+
+    A decoder that was trained both ways reads it causally, which is faster.
+    """
+    trained = objectives_of(config)
+    return "prefix" in trained and (architecture == "encoder" or "causal" not in trained)
+
+
 def decoding_config(config: Mapping[str, object], path: Path) -> DecodingConfig:
     """The decoding of a `config.json`; keys of other versions are ignored.
 

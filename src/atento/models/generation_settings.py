@@ -4,12 +4,13 @@ Older folders have the same keys in `config.json`, where the class of the model 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from atento.config.reading.schema import Reader, as_node
 from atento.config.sections.decoding import FILTERS, DecodingConfig
+from atento.config.sections.decoding_option import options_of
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import WritingConfig
 from atento.config.tables.released_keys import FILES
@@ -21,6 +22,7 @@ GENERATION = "generation_config.json"
 _BEAM = 4  # of an encoder-decoder whose folder has none
 _TOP_K = 50  # of `generate` of transformers, where a folder that samples has none
 _UNTIL = {True: "filled", False: "likely", "never": "sure"}
+_NO_LOSS = ("sample", "exact_limit", "draft", "draft_tokens", "max_new_tokens", "seed", "batch_tokens")
 _SAME = {  # ours -> theirs
     "groups": "num_beam_groups",
     "diversity": "diversity_penalty",
@@ -87,6 +89,26 @@ def read_generation(folder: Path, config: Mapping[str, object], network: Network
     if data.get("do_sample") and (data.get("num_beams") or 1) > 1:
         unread.append("do_sample")
     return Generation(changed, decoding, sorted(unread))
+
+
+def lost_options(decoding: DecodingConfig, data: Mapping[str, Any], network: NetworkConfig) -> list[str]:
+    """The options of a default decoding that `generate` of transformers does not follow, given its settings."""
+    if decoding.mbr is not None:
+        return ["mbr"]
+    read = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in _decoding(data, network).items()
+    }
+    theirs = replace(DecodingConfig(beam=1), **read)
+    panels = {name: option.panel for name, option in options_of(DecodingConfig).items()}
+    idle = {*_NO_LOSS, *(name for name, panel in panels.items() if panel == "Minimum Bayes risk")}
+    if decoding.samples or decoding.beam == 1:
+        idle |= {name for name, panel in panels.items() if panel == "Search"} - {"n_best", "exact"}
+    if not decoding.temperature:  # greedy search
+        idle |= set(FILTERS)
+    if decoding.repetition_penalty == 1.0 and not decoding.no_repeat_ngrams:
+        idle.add("count_prompt")
+    names = [field.name for field in fields(DecodingConfig) if field.name not in idle]
+    return [name for name in names if getattr(decoding, name) != getattr(theirs, name)]
 
 
 def _given(data: Mapping[str, object]) -> dict[str, object]:

@@ -6,6 +6,7 @@ In the Hugging Face layout also what `AutoTokenizer`, `pipeline` and `generate` 
 
 import json
 import re
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,23 +14,28 @@ from typing import Any
 from torch import Tensor
 
 from atento.config.sections.decoding import CONTINUATION_TOKENS, DecodingConfig
+from atento.config.sections.long_texts import CUT
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import WritingConfig
+from atento.config.tables.head_kinds import HEAD_KINDS, OF_TEXT
 from atento.config.tables.tasks import TASKS
 from atento.data.batches.special_tokens import WITH_SOURCE, special_tokens_of
-from atento.errors import CapabilityError, UsageError
+from atento.errors import AtentoWarning, CapabilityError, UsageError
 from atento.limits import read_plain
 from atento.models.card import CARD, model_card
 from atento.models.configuration import (
     CALIBRATION,
     CONFIG,
     OUR_KEYS,
+    confidence_config,
     decoding_config,
     embedding_config,
+    long_text_config,
     network_config,
     read_config,
+    reads_prompts_both_ways,
 )
-from atento.models.generation_settings import GENERATION, generation_settings, read_generation
+from atento.models.generation_settings import GENERATION, generation_settings, lost_options, read_generation
 from atento.models.weight_files import MAX_SHARD_SIZE, type_name, weight_files, widest
 from atento.released import release
 from atento.released.sentence_transformers import CROSS_ENCODER, sentence_files, without_projections
@@ -186,15 +192,41 @@ def exported_layout(
         CapabilityError: the layout cannot represent the model.
     """
     network = network_config(config, folder)
+    if network.architecture == "decoder" and not network.heads and reads_prompts_both_ways(config, "decoder"):
+        raise CapabilityError(
+            "the Hugging Face layout has no decoder that reads a prompt in both directions, as this one was trained to "
+            "(objective prefix): `generate` of transformers would read it causally"
+        )
     files = {} if tokenizer is None else _tokenizer_files(network, config, tokenizer)
-    decoding = decoding_config(config, folder) if "decoding" in config else None
+    lost: list[str] = []
     if network.architecture != "encoder":
         settings, usual = _their_generation(source, network)
         unchanged = bool(usual) and config.get("decoding") == usual
-        files |= _generation_files(network, None if unchanged else decoding, settings)
+        decoding = decoding_config(config, folder) if "decoding" in config and not unchanged else None
+        data = _generation_settings(network, decoding, settings)
+        files[GENERATION] = (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()
+        if decoding is not None and not network.heads and "embedding" not in config:
+            lost = lost_options(decoding, data, network)
+    _warn_of_differences(config, folder, lost)
     if "embedding" in config or network.projections:
         files |= sentence_files(network, embedding_config(config, folder), _max_positions(network))
     return files
+
+
+def _warn_of_differences(config: Mapping[str, object], folder: Path, decoding: list[str]) -> None:
+    """Say what transformers does otherwise with a model: those options of its decoding, and how it reads a text."""
+    penalties = " (there repetition penalties and n-grams count a prompt, but no source)"
+    differences = [f"decoding.{name}{penalties if name == 'count_prompt' else ''}" for name in decoding]
+    if long_text_config(config, folder) != CUT:
+        differences.append("long_texts")
+    if confidence_config(config, folder).temperature != 1.0:
+        differences.append("confidence.temperature")
+    if differences:
+        warnings.warn(
+            f"transformers does not follow {', '.join(differences)} of this model; `atento.load` does",
+            AtentoWarning,
+            stacklevel=4,
+        )
 
 
 def _tokenizer_files(network: NetworkConfig, config: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, bytes]:
@@ -209,8 +241,11 @@ def _tokenizer_files(network: NetworkConfig, config: Mapping[str, Any], tokenize
     if network.embedding.segments > 1:
         inputs.insert(1, "token_type_ids")
     settings: dict[str, object] = {"model_input_names": inputs}
-    if _max_positions(network) is not None:
-        settings["model_max_length"] = _max_positions(network)
+    of_text = any(HEAD_KINDS[head.kind] in OF_TEXT for head in network.heads)  # longer texts are cut before the head
+    lengths = (_max_positions(network), config.get("max_len") if of_text else None)
+    longest = min((length for length in lengths if length is not None), default=None)
+    if longest is not None:
+        settings["model_max_length"] = longest
     if network.architecture == "decoder" and writes and "embedding" not in config:
         settings["padding_side"] = "left"  # `generate` appends to the last position of a prompt
     template = special_tokens_of(network, tokenizer, config.get("template"))
@@ -223,9 +258,9 @@ def _max_positions(network: NetworkConfig) -> int | None:
     return network.max_len if any(scheme.kind in in_table for scheme in network.schemes) else None
 
 
-def _generation_files(
+def _generation_settings(
     network: NetworkConfig, decoding: DecodingConfig | None, source: Mapping[str, object]
-) -> dict[str, bytes]:
+) -> dict[str, object]:
     """`generation_config.json` of a network that writes, so that `generate()` decodes as `atento.load` does.
 
     Args:
@@ -248,20 +283,18 @@ def _generation_files(
     if decoding is not None:
         data = {name: value for name, value in data.items() if name not in _REPLACED}
         data |= _decoding_keys(network, decoding, seq2seq)
-    return {GENERATION: (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()}
+    return data
 
 
 def _decoding_keys(network: NetworkConfig, decoding: DecodingConfig, seq2seq: bool) -> dict[str, object]:
     """The decoding under their keys, without the options that they have no key for: MBR, a shrinking beam, words,
     groups."""
-    data: dict[str, object] = {"do_sample": decoding.samples, "num_beams": 1}
-    if decoding.samples:
+    data: dict[str, object] = {"do_sample": decoding.samples and decoding.temperature > 0, "num_beams": 1}
+    if decoding.samples and decoding.temperature:  # theirs refuses 0, which is greedy search
         data |= {name: getattr(decoding, name) for name in ("temperature", "top_k", "top_p", "min_p", "typical_p")}
-    elif decoding.mbr is None and decoding.beam > 1:
+    elif decoding.mbr is None and not decoding.samples and decoding.beam > 1:
         data |= {"num_beams": decoding.beam, "length_penalty": decoding.length_penalty}
         data["early_stopping"] = {"filled": True, "likely": False, "sure": "never"}[decoding.until]
-    if decoding.groups > 1:
-        data |= {"num_beam_groups": decoding.groups, "diversity_penalty": decoding.diversity}
     if decoding.stop:
         data["stop_strings"] = list(decoding.stop)
     if decoding.repetition_penalty != 1.0:

@@ -29,13 +29,14 @@ _FREE = {
 }
 
 
+_OF_TRAINING = ("generator", "span-boundary")
 _MATRIX, _ENCODER = "heads.vocabulary.output.weight", "encoder."
 
 
 def release(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tuple[dict[str, object], dict[str, Tensor]]:
     """`config.json` and the tensors, as `transformers` reads them; without what their class has no place for: the
-    generator of replaced-token detection, the output matrix of a decoder with another head, and the decoder of an
-    encoder-decoder with a head whose class is an encoder alone.
+    generator of replaced-token detection, the head of span boundaries, the output matrix of a decoder with another
+    head, and the decoder of an encoder-decoder with a head whose class is an encoder alone.
 
     Raises:
         CapabilityError: the network is of no released family, or its layout cannot hold it; names the fields.
@@ -72,10 +73,10 @@ def release(config: NetworkConfig, weights: Mapping[str, Tensor]) -> tuple[dict[
 def _without_other_heads(
     config: NetworkConfig, weights: Mapping[str, Tensor]
 ) -> tuple[NetworkConfig, Mapping[str, Tensor]]:
-    """A network without its generators, which only training reads, and without the output matrix of a decoder with
-    another head, for which their class has no place."""
-    dropped = tuple(f"heads.{head.name}." for head in config.heads if head.kind == "generator")
-    heads = tuple(head for head in config.heads if head.kind != "generator")
+    """A network without its generators and its head of span boundaries, which only training reads, and without the
+    output matrix of a decoder with another head, for which their class has no place."""
+    dropped = tuple(f"heads.{head.name}." for head in config.heads if head.kind in _OF_TRAINING)
+    heads = tuple(head for head in config.heads if head.kind not in _OF_TRAINING)
     output = config.output
     if heads and config.architecture != "encoder" and not output.tied:
         dropped, output = (*dropped, _MATRIX), replace(output, tied=True)

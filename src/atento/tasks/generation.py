@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from atento.config.sections.decoding import DecodingConfig
-from atento.config.tables.tasks import TASKS
 from atento.decoding.source import Source
 from atento.inference.plain import WritingNetwork
 from atento.inference.prefix_steps import PrefixStepFunction, Prompt
+from atento.models.configuration import objectives_of, reads_prompts_both_ways
 from atento.networks import Decoder, Encoder, Network, RecurrentLM
 from atento.tasks.decoding_setup import constraints_of
 from atento.tasks.text_writing import Writer
@@ -18,15 +18,9 @@ Continuing = Decoder | RecurrentLM | Encoder
 """Networks that continue a prompt; an encoder, if `can_continue` says so."""
 
 
-def _objectives(config: Mapping[str, Any]) -> set[str]:
-    """What a model was trained on: the objectives of its recipe, or that of its task."""
-    task = config.get("task")
-    return set(config.get("objectives") or ([TASKS[task].objective] if task in TASKS else ()))
-
-
 def can_continue(network: Network, config: Mapping[str, object]) -> bool:
     """Whether a model, of this `config.json`, continues prompts: an encoder if it was trained to."""
-    trained = {"causal", "prefix"} & _objectives(config)
+    trained = {"causal", "prefix"} & objectives_of(config)
     return isinstance(network, Decoder | RecurrentLM) or (isinstance(network, Encoder) and bool(trained))
 
 
@@ -39,12 +33,8 @@ def plain_steps(network: Network) -> Source:
 
 
 def prompt_mode(network: Network, config: Mapping[str, object]) -> Prompt:
-    """How a model reads a prompt: in both directions, if it was trained with prefixes; or causally.
-
-    A decoder that was trained both ways reads it causally, which is faster.
-    """
-    trained = _objectives(config)
-    return "prefix" if "prefix" in trained and (isinstance(network, Encoder) or "causal" not in trained) else "causal"
+    """How a model reads a prompt: in both directions, if it was trained with prefixes; or causally."""
+    return "prefix" if reads_prompts_both_ways(config, network.config.architecture) else "causal"
 
 
 def prompt_template(network: Network, config: Mapping[str, Any]) -> str | None:
