@@ -95,9 +95,8 @@ def lost_options(decoding: DecodingConfig, data: Mapping[str, Any], network: Net
     """The options of a default decoding that `generate` of transformers does not follow, given its settings."""
     if decoding.mbr is not None:
         return ["mbr"]
-    read = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in _decoding(data, network).items()
-    }
+    read: dict[str, Any] = _decoding(data, network)
+    read |= {name: tuple(value) for name, value in read.items() if isinstance(value, list)}
     theirs = replace(DecodingConfig(beam=1), **read)
     panels = {name: option.panel for name, option in options_of(DecodingConfig).items()}
     idle = {*_NO_LOSS, *(name for name, panel in panels.items() if panel == "Minimum Bayes risk")}
