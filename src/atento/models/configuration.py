@@ -114,7 +114,7 @@ def objectives_of(config: Mapping[str, Any]) -> set[str]:
     return set(config.get("objectives") or ([TASKS[task].objective] if task in TASKS else ()))
 
 
-def reads_prompts_both_ways(config: Mapping[str, Any], architecture: str) -> bool:
+def reads_prompts_both_ways(config: Mapping[str, object], architecture: str) -> bool:
     """Whether a model reads a prompt in both directions: it was trained with prefixes.
 
     A decoder that was trained both ways reads it causally, which is faster.

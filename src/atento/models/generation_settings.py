@@ -91,13 +91,12 @@ def read_generation(folder: Path, config: Mapping[str, object], network: Network
     return Generation(changed, decoding, sorted(unread))
 
 
-def lost_options(decoding: DecodingConfig, data: Mapping[str, Any], network: NetworkConfig) -> list[str]:
+def lost_options(decoding: DecodingConfig, data: Mapping[str, object], network: NetworkConfig) -> list[str]:
     """The options of a default decoding that `generate` of transformers does not follow, given its settings."""
     if decoding.mbr is not None:
         return ["mbr"]
-    read: dict[str, Any] = _decoding(data, network)
-    read |= {name: tuple(value) for name, value in read.items() if isinstance(value, list)}
-    theirs = replace(DecodingConfig(beam=1), **read)
+    read = as_node(_decoding(data, network), GENERATION)
+    theirs: DecodingConfig = Reader().fit(read, DecodingConfig, "decoding", DecodingConfig(beam=1))
     panels = {name: option.panel for name, option in options_of(DecodingConfig).items()}
     idle = {*_NO_LOSS, *(name for name, panel in panels.items() if panel == "Minimum Bayes risk")}
     if decoding.samples or decoding.beam == 1:

@@ -14,7 +14,6 @@ from typing import Any
 from torch import Tensor
 
 from atento.config.sections.decoding import CONTINUATION_TOKENS, DecodingConfig
-from atento.config.sections.long_texts import CUT
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.network_parts import WritingConfig
 from atento.config.tables.head_kinds import HEAD_KINDS, OF_TEXT
@@ -27,10 +26,8 @@ from atento.models.configuration import (
     CALIBRATION,
     CONFIG,
     OUR_KEYS,
-    confidence_config,
     decoding_config,
     embedding_config,
-    long_text_config,
     network_config,
     read_config,
     reads_prompts_both_ways,
@@ -207,19 +204,20 @@ def exported_layout(
         files[GENERATION] = (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()
         if decoding is not None and not network.heads and "embedding" not in config:
             lost = lost_options(decoding, data, network)
-    _warn_of_differences(config, folder, lost)
+    _warn_of_differences(config, lost)
     if "embedding" in config or network.projections:
         files |= sentence_files(network, embedding_config(config, folder), _max_positions(network))
     return files
 
 
-def _warn_of_differences(config: Mapping[str, object], folder: Path, decoding: list[str]) -> None:
+def _warn_of_differences(config: Mapping[str, object], decoding: list[str]) -> None:
     """Say what transformers does otherwise with a model: those options of its decoding, and how it reads a text."""
     penalties = " (there repetition penalties and n-grams count a prompt, but no source)"
     differences = [f"decoding.{name}{penalties if name == 'count_prompt' else ''}" for name in decoding]
-    if long_text_config(config, folder) != CUT:
+    if config.get("long_texts"):
         differences.append("long_texts")
-    if confidence_config(config, folder).temperature != 1.0:
+    confidence = config.get("confidence")
+    if isinstance(confidence, dict) and confidence.get("temperature", 1.0) != 1.0:
         differences.append("confidence.temperature")
     if differences:
         warnings.warn(
