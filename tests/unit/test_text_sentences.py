@@ -25,6 +25,8 @@ from atento.text import split_sentences
         ["a frase sem ponto"],
         ["Frutas, pão etc.", "Depois saiu."],
         ["Dr. Who?", "(Yes.)", "No."],
+        ["<b>One.</b>", "Two.<0/>", "Three.<1>2</1>", "<2>Four."],
+        ["<b>Dr.</b> Who and <b>e.g.</b> <i>so</i> on.<0/> and on.", "End."],
     ],
 )
 def test_sentences(sentences: list[str]) -> None:

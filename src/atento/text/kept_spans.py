@@ -160,6 +160,11 @@ class Kept:
         before = [link for link in links if link.source_end <= span.at]
         nearest_after = min((link.source_start for link in after), default=None)
         nearest_before = max((link.source_end for link in before), default=None)
+        if span.text.endswith("/>") and span.after and not span.before and nearest_before is not None:
+            gap = self.bare[nearest_before : span.at]
+            if not gap.strip(_CLOSING):  # it stands right behind the word, as the mark of a note does
+                end = max(link.end for link in before if link.source_end == nearest_before)
+                return end + len(output[end:]) - len(output[end:].lstrip(_CLOSING)) if gap else end
         # nothing but spaces is between the span and the word behind it
         touches_word = nearest_after is not None and not self.bare[span.at : nearest_after].strip()
         if touches_word or (nearest_before is None and nearest_after is not None):

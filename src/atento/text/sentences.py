@@ -13,7 +13,9 @@ _ABBREVIATION_LIST = """
 _ABBREVIATIONS = frozenset(_ABBREVIATION_LIST.split())
 
 # Possessive, and only at the start of a run of marks: a million full stops cost one pass.
-_END = re.compile(r"(?<![.!?…])[.!?…]++[\"'”’»)\]]*+(?=\s)")
+# Tags may stand behind them, and the number of a note in a pair of tags: "One.</b> Two.<sup>3</sup> Three."
+_TAG = re.compile(r"</\w++>|<\w++/?>")
+_END = re.compile(r"(?<![.!?…])[.!?…]++(?:[\"'”’»)\]]|</\w++>|<\w++/>|<(\w++)>\[?\d{1,3}\]?</\1>)*+(?=\s)")
 _OPENING = "\"'“‘«([¿¡—–-"
 
 
@@ -37,17 +39,22 @@ def split_sentences(text: str) -> list[str]:
 
 def _ends_sentence(line: str, start: int, punctuation: re.Match[str]) -> bool:
     """Whether the punctuation at `punctuation` ends the sentence that began at `start`."""
-    following = line[punctuation.end() : punctuation.end() + 64].lstrip().lstrip(_OPENING).lstrip()
-    if following[:1].islower():
+    following = _bare(line[punctuation.end() : punctuation.end() + 64]).lstrip()
+    if following.lstrip(_OPENING).lstrip()[:1].islower():
         return False
-    if punctuation.group() != ".":
+    if _bare(punctuation.group()) != ".":
         return True
-    before = line[max(start, punctuation.start() - 32) : punctuation.start()].split()
+    before = _bare(line[max(start, punctuation.start() - 32) : punctuation.start()]).split()
     if not before:
         return True
     word = before[-1].lstrip(_OPENING)
     if len(word) == 1 and word.isupper():  # an initial
         return False
-    if word.isdigit() and not line[start : punctuation.start() - len(word)].strip():  # the number of an item
+    if word.isdigit() and _bare(line[start : punctuation.start()]).strip() == word:  # of an item
         return False
     return word.lower() not in _ABBREVIATIONS
+
+
+def _bare(text: str) -> str:
+    """A text without its tags."""
+    return _TAG.sub("", text) if "<" in text else text

@@ -6,33 +6,17 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from html import escape, unescape
+from dataclasses import dataclass
 from xml.parsers import expat
 
 from atento.errors import DataError
 from atento.limits import refuse_swelling
-from atento.text.documents.segments import MOST, Inline, Segment, checked, joined
+from atento.text.documents.segments import MOST, Segment, checked, joined
+from atento.text.documents.word_paragraphs import Paragraph
 
 _PARTS = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes|comments)\.xml")
 _OLD = b"\xd0\xcf\x11\xe0"  # of the container that encrypted documents and .doc files have
 _DEPTH = 500  # of elements
-_TEXT = re.compile(rb"(<w:t)((?:\s[^<>]*)?)>([^<>]*)</w:t>")
-
-
-@dataclass
-class _Run:
-    """A text of a paragraph: where its element stands, and the formatting of its run."""
-
-    start: int
-    end: int
-    style: bytes
-
-
-@dataclass
-class _Paragraph:
-    runs: list[_Run] = field(default_factory=list)
-    style: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -90,9 +74,9 @@ class _Reader:
 
     def __init__(self, content: bytes, place: str) -> None:
         self.content, self.place = content, place
-        self.paragraphs: list[_Paragraph] = []
-        self._open: list[_Paragraph] = []
-        self._depth, self._style = 0, -1
+        self.segments: list[tuple[int, int, Segment]] = []  # with where each begins and ends
+        self._open: list[Paragraph] = []
+        self._depth = 0
         self._parser = expat.ParserCreate("utf-8")
         self._parser.StartElementHandler, self._parser.EndElementHandler = self._begin, self._end
         self._parser.StartDoctypeDeclHandler = self._doctype
@@ -100,16 +84,13 @@ class _Reader:
     def pieces(self) -> list[str | Segment]:
         """The pieces of the part. Raises DataError: it is no XML, has entities, or is nested too deep."""
         try:
-            self._parser.Parse(self.content, True)  # finds the paragraphs
+            self._parser.Parse(self.content, True)  # finds the segments
             self.content.decode("utf-8")
         except (expat.ExpatError, UnicodeDecodeError) as error:
             raise DataError(f"{self.place} cannot be read: {error}") from None
         pieces, at = list[str | Segment](), 0
-        for paragraph in sorted((one for one in self.paragraphs if one.runs), key=lambda one: one.runs[0].start):
-            start, end = paragraph.runs[0].start, paragraph.runs[-1].end
-            runs = [_Run(one.start - start, one.end - start, one.style) for one in paragraph.runs]
-            segment = _segment(self.content[start:end], runs)
-            if segment is not None and start >= at:  # no two segments over one place
+        for start, end, segment in sorted(self.segments, key=lambda found: found[0]):
+            if start >= at:  # no two segments over one place
                 pieces += [self.content[at:start].decode("utf-8"), segment]
                 at = end
         return [*pieces, self.content[at:].decode("utf-8")]
@@ -121,71 +102,18 @@ class _Reader:
         self._depth += 1
         if self._depth > _DEPTH:
             raise DataError(f"{self.place} has more than {_DEPTH} elements inside one another")
-        at = self._parser.CurrentByteIndex
         if tag == "w:p":
-            self._open.append(_Paragraph())
-        elif tag == "w:r" and self._open:
-            self._open[-1].style = b""
-        elif tag == "w:rPr":
-            self._style = at
-        elif tag in ("w:br", "w:tab", "w:cr") and self._open and self._open[-1].runs:
-            self._split()
-        elif tag == "w:t" and self._open:
-            self._open[-1].runs.append(_Run(at, at, self._open[-1].style))
+            self._open.append(Paragraph())
+        elif self._open:
+            self._open[-1].begin(tag, self._parser.CurrentByteIndex)
 
     def _end(self, tag: str) -> None:
         self._depth -= 1
-        at = self._parser.CurrentByteIndex
-        if tag == "w:rPr" and self._open:
-            self._open[-1].style = self.content[self._style : at]
-        elif tag == "w:t" and self._open and self._open[-1].runs:
-            match = _TEXT.match(self.content, self._open[-1].runs[-1].start)
-            if match is None:  # an empty element, or one that is written in another way
-                self._open[-1].runs.pop()
-            else:
-                self._open[-1].runs[-1].end = match.end()
-        elif tag == "w:p" and self._open:
-            self.paragraphs.append(self._open.pop())
-            if self._open and self._open[-1].runs:
-                self._split()  # a text box stands between the texts of the paragraph that it is in
-
-    def _split(self) -> None:
-        """Let what follows be a text of its own."""
-        self.paragraphs.append(_Paragraph(self._open[-1].runs))
-        self._open[-1].runs = []
-
-
-def _segment(raw: bytes, runs: Sequence[_Run]) -> Segment | None:
-    """The segment of the texts of a paragraph; neighbours of one formatting are one text. None: it has no letter."""
-    inline, owners = Inline(), list[int]()  # the run that has the text of each tag
-    matches = [_TEXT.match(raw, run.start) for run in runs]
-    texts = [unescape(match[3].decode("utf-8")) if match is not None else "" for match in matches]
-    heads = [n for n, run in enumerate(runs) if n == 0 or run.style != runs[n - 1].style]
-    for number, head in enumerate(heads):
-        stop = heads[number + 1] if number + 1 < len(heads) else len(runs)
-        text = "".join(texts[head:stop])
-        owners.append(head)
-        if len(heads) == 1:
-            inline.add(text, text)
-            continue
-        inline.mark("", opens="r")
-        inline.add(text, text)
-        inline.mark("", closes="r")
-    if not inline.has_words:
-        return None
-
-    def shown(translation: str) -> str:
-        filled, current = [""] * len(runs), owners[0]  # text behind an end tag stays in its run
-        for part in re.split(r"(</?\d+/?>)", translation):
-            tag = re.fullmatch(r"<(/?)(\d+)>", part) if len(owners) > 1 else None  # one formatting has no tags
-            if tag is not None and int(tag[2]) < len(owners):
-                current = owners[int(tag[2])]
-            else:
-                filled[current] += part
-        out, at = b"", 0
-        for run, text in zip(runs, filled):
-            out += raw[at : run.start] + b'<w:t xml:space="preserve">' + escape(text, quote=False).encode() + b"</w:t>"
-            at = run.end
-        return (out + raw[at:]).decode("utf-8")
-
-    return Segment(raw.decode("utf-8"), inline.text, shown)
+        if tag != "w:p":
+            if self._open:
+                self._open[-1].end(tag, self._parser.CurrentByteIndex, self.content)
+            return
+        found = list(self._open.pop().segments(self.content))
+        self.segments += found
+        if found and self._open:
+            self._open[-1].split()  # a text box stands between the texts of the paragraph that it is in
