@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from atento.attention.low_rank import joined
 from atento.config.recipe import Recipe
 from atento.config.tables.tasks import TASKS
 from atento.data.records.splits import Split, subset
@@ -14,7 +13,7 @@ from atento.errors import AtentoWarning
 from atento.networks.interface import Network
 from atento.tasks.filling import fill
 from atento.tasks.generation import Continuing, prompt_template, prompt_writer
-from atento.tasks.split_evaluation import ModelInTraining
+from atento.tasks.split_evaluation import ModelInTraining, as_loaded
 from atento.tasks.verb_table import VERBS
 from atento.text.tokenizer import Tokenizer
 
@@ -46,22 +45,17 @@ def samples(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe
     """
     spec = TASKS[recipe.task]
     model = ModelInTraining(network, tokenizer, recipe, split)
-    was_training = network.training
-    network.eval()
-    try:
-        with joined(network), torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", AtentoWarning)  # of lengths: validation warns
-            if spec.outputs == "texts" and spec.verb is not None:
-                part = subset(split, range(min(count, len(split))))
-                verb = VERBS[spec.verb]
-                written = zip(part["source"], verb.call(model, part, {}), verb.gold(part))
-                return [Sample(*texts) for texts in written]
-            if spec.verb == "generate":
-                return _continued(model, tokenizer, _texts(split, tokenizer, count))
-            if spec.verb == "fill":
-                return _filled(model, tokenizer, _texts(split, tokenizer, count))
-    finally:
-        network.train(was_training)
+    with as_loaded(network, recipe), torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", AtentoWarning)  # of lengths: validation warns
+        if spec.outputs == "texts" and spec.verb is not None:
+            part = subset(split, range(min(count, len(split))))
+            verb = VERBS[spec.verb]
+            written = zip(part["source"], verb.call(model, part, {}), verb.gold(part))
+            return [Sample(*texts) for texts in written]
+        if spec.verb == "generate":
+            return _continued(model, tokenizer, _texts(split, tokenizer, count))
+        if spec.verb == "fill":
+            return _filled(model, tokenizer, _texts(split, tokenizer, count))
     return []
 
 

@@ -3,8 +3,8 @@
 import inspect
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -103,6 +103,19 @@ class ModelInTraining(TaskModel):
         return None if TASKS[self.config["task"]].writes else super().trained_length
 
 
+@contextmanager
+def as_loaded(network: Network, recipe: Recipe) -> Iterator[None]:
+    """Compute as the model that the checkpoint will be: without dropout, and with adapters joined to the weights."""
+    was_training = network.training
+    network.eval()
+    has_adapters = recipe.init is not None and recipe.init.adapters is not None
+    try:
+        with joined(network) if has_adapters else nullcontext():
+            yield
+    finally:
+        network.train(was_training)
+
+
 def scored(
     model: TaskModel,
     task: str,
@@ -153,11 +166,7 @@ def evaluation_of(network: Network, tokenizer: Tokenizer, split: Split, recipe: 
     `METRIC[PREFIX]` is the score of the records of one of them. Adapters are joined to the weights meanwhile, as they
     are when the model is loaded.
     """
-    was_training = network.training
-    network.eval()
-    with ExitStack() as after:
-        after.callback(network.train, was_training)
-        after.enter_context(joined(network))
+    with ExitStack() as after, as_loaded(network, recipe):
         means = mean_losses(network, held_out_batches(recipe, network.config, tokenizer, split).in_order(_BATCH_TOKENS))
         nll = sum(means.values())
         scores = {"loss": nll, "nll": nll}
@@ -178,12 +187,7 @@ def evaluation_of(network: Network, tokenizer: Tokenizer, split: Split, recipe: 
 
 def confidence_of(network: Network, tokenizer: Tokenizer, split: Split, recipe: Recipe) -> Confidence:
     """Fit the probabilities of a classifier to a split; its adapters are joined to the weights meanwhile."""
-    was_training = network.training
-    network.eval()
-    with ExitStack() as after:
-        after.callback(network.train, was_training)
-        after.enter_context(joined(network))
-        after.enter_context(warnings.catch_warnings())
+    with as_loaded(network, recipe), warnings.catch_warnings():
         warnings.simplefilter("ignore", AtentoWarning)  # training has reported how many are cut
         return fit_confidence(ModelInTraining(network, tokenizer, recipe, split), split)
 
