@@ -16,6 +16,24 @@ LINES = TEXTS[:5]
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_a_continuation_with_its_space_has_the_tokens_that_it_has_behind_its_prompt(name: str, tmp_path: Path) -> None:
+    """Llama's tokenizer begins every text with a space: by itself the continuation had a second one."""
+    folder = write_released(name, tmp_path / name)
+    peer = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    tokenizer, model = transformers.AutoTokenizer.from_pretrained(folder), atento.load(folder)
+    prompts, texts = ["The cat", "A bird", "The cat ", "The cat"], [" sleeps here", "  sang", " sleeps", "\nA dog"]
+    for prompt, text, found in zip(prompts, texts, model.score(prompts, texts)):
+        ids = torch.tensor([[*tokenizer(prompt + text)["input_ids"], model.network.config.eos_id]])
+        known = len(tokenizer(prompt)["input_ids"])
+        log_probs = peer(ids).logits[0].log_softmax(-1)
+        if ids[0, :known].tolist() == tokenizer(prompt)["input_ids"]:
+            wanted = log_probs[range(known - 1, ids.shape[1] - 1), ids[0, known:]]
+            assert found.ids == ids[0, known:].tolist()
+            assert found.log_probs == pytest.approx(wanted.tolist(), abs=1e-4)
+
+
+@torch.no_grad()
 def test_a_language_model_has_the_loss_of_transformers(tmp_path: Path) -> None:
     """GPT-2 has no token before the text, Llama has BOS; neither scores EOS."""
     for name in ("gpt2", "llama"):
