@@ -260,6 +260,50 @@ def test_bytes_that_are_no_text_and_names_of_no_format() -> None:
         assert read_document(b"", f"a{ending}").texts == []
 
 
+HEADER = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n'
+TIMES = "1\n00:00:01,0 --> 00:00:02,0\n"
+MET = [
+    # a page that names another encoding: letters are references; no-break spaces stay, also at the edges
+    (".html", '<meta charset="iso-8859-1"><p>a cat</p>', ["é & ñ"], '<meta charset="iso-8859-1"><p>&#233; &amp; &#241;</p>'),
+    (".html", "<meta http-equiv=Content-Type content='text/html; charset=windows-1252'>a", ["é"], "<meta http-equiv=Content-Type content='text/html; charset=windows-1252'>&#233;"),
+    (".html", "<meta charset=utf-8><p>a", ["é"], "<meta charset=utf-8><p>é"),
+    (".html", "<p> &nbsp;a\n R$&nbsp;3&nbsp;</p>", ["\xa0b R$\xa03\xa0"], "<p> &#160;b R$&#160;3&#160;</p>"),
+    # lines that end as on other machines
+    (".po", (HEADER + '# note\nmsgid "a\\nb"\nmsgstr ""\n').replace("\n", "\r"), ["x\ny"], (HEADER + '# note\nmsgid "a\\nb"\nmsgstr ""\n"x\\n"\n"y"\n').replace("\n", "\r")),
+    (".po", (HEADER + 'msgid "a\\nb"\nmsgstr ""\n').replace("\n", "\r\n"), ["x\ny"], (HEADER + 'msgid "a\\nb"\nmsgstr ""\n"x\\n"\n"y"\n').replace("\n", "\r\n")),
+    # a speaker's text may go on in the next line; voices are speakers; a line of times ends the header of WebVTT
+    (".srt", TIMES + "- a\nb\n- c\n", ["x y", "z"], TIMES + "- x\ny\n- z\n"),
+    (".vtt", "WEBVTT\n\n00:01.0 --> 00:02.0\n<v A>a</v>\n<v B>b</v>\n", ["<0>x</0>", "<0>y</0>"], "WEBVTT\n\n00:01.0 --> 00:02.0\n<v A>x</v>\n<v B>y</v>\n"),
+    (".vtt", "WEBVTT\nKind: captions\n00:01.0 --> 00:02.0\na\n", ["x"], "WEBVTT\nKind: captions\n00:01.0 --> 00:02.0\nx\n"),
+    # boxes of tasks, the first lines of notes, a head of TOML, hard breaks
+    (".md", "- [ ] a\n- [x] b\n", ["x", "y"], "- [ ] x\n- [x] y\n"),
+    (".md", "> [!NOTE]\n> a\n\n:::tip\nb\n:::\n", ["x", "y"], "> [!NOTE]\n> x\n\n:::tip\ny\n:::\n"),
+    (".md", '+++\ntitle = "a"\n+++\nb\n', ["y"], '+++\ntitle = "a"\n+++\ny\n'),
+    (".md", "a\\\nb  \nc\\\n", ["x", "y", "z"], "x\\\ny  \nz\n"),
+    (".md", "| a \\| b |\n|---|\n| c |\n", ["x <0/> y", "z"], "| x \\| y |\n|---|\n| z |\n"),
+    # a translation begins no list, heading or quotation, in the first line and in others
+    (".md", "a\n\nb\n\n# 1. c\n\nd\n", ["1. x", "# y", "2. z", "-w"], "1\\. x\n\n\\# y\n\n# 2. z\n\n-w\n"),
+    (".md", "a b\nc d\n", ["aaa bbb - ccc ddd"], "aaa bbb -\nccc ddd\n"),
+    (".md", "a b\nc d\n", ["aaa bbb 12. ccc ddd"], "aaa bbb 12.\nccc ddd\n"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ending", "data", "outputs", "written"), MET)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_documents_as_people_have_them(ending: str, data: str, outputs: list[str], written: str, encoding: str) -> None:
+    document = read_document(data.encode(encoding), f"a{ending}")
+    assert document.written(document.texts) == data.encode(encoding)
+    assert document.written(outputs).decode(encoding) == written
+
+
+def test_an_encoding_that_no_mark_says_is_named() -> None:
+    for encoding, likely in (("utf-16-le", "UTF-16LE"), ("utf-16-be", "UTF-16BE"), ("cp1252", "WINDOWS-1252")):
+        with pytest.raises(DataError, match=f"iconv -f {likely} -t UTF-8"):
+            read_document((TIMES + "é").encode(encoding), "a.srt")
+    with pytest.raises(DataError, match=r"a.po:2: the encoding .* got CHARSET; write UTF-8 there"):
+        read_document(HEADER.replace("UTF-8", "CHARSET").encode(), "a.po")
+
+
 @pytest.mark.parametrize("ending", sorted(SAMPLES))
 def test_what_a_model_writes_breaks_no_document(ending: str) -> None:
     """Blank lines would end a subtitle, and a control character the file that Word can open."""

@@ -109,6 +109,8 @@ def links(source: str, output: str, order: list[int]) -> list[Link]:
         ("<a>x <b>y</b></a> z", "Z y x", [2, 1, 0], "Z <a><b>y</b> x</a>"),
         ("end 🙂", "fim", [0], "fim 🙂"),
         ("open <b>it", "abre isto", [0, 1], "abre <b>isto"),
+        ("{% if x %} done", "feito", [0], "{% if x %} feito"),
+        ("all %% done", "tudo feito", [0, 1], "tudo %% feito"),
         ("a cat<0/> ran", "um gato correu", [0, 1, 2], "um gato<0/> correu"),
         ("a cat,<0/> so", "um gato, assim", [0, 1, 2], "um gato,<0/> assim"),
         ("<b>big <b-x>dog</b> ran", "cão grande correu", [1, 0, 2], "<b><b-x>cão grande</b> correu"),

@@ -3,9 +3,10 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from atento.errors import DataError
-from atento.text.documents.segments import Segment, line_at
+from atento.text.documents.segments import LINE_END, Segment, line_at
 
 _LINE = re.compile(
     r"[ \t]*(?:(msgctxt|msgid|msgid_plural|msgstr(?:\[\d+\])?)[ \t]*)?(\"(?:[^\"\\\r\n]|\\[^\r\n])*+\")?"
@@ -50,6 +51,7 @@ def read_catalogue(text: str, name: str) -> list[str | Segment]:
             the encoding is another than UTF-8; says the line.
     """
     messages, pieces, at = _messages(text, name), list[str | Segment](), 0
+    line_end = next(iter(LINE_END.findall(text)), "\n")
     plurals = _plurals(messages, text, name)
     for message in messages:
         _check_plurals(message, plurals, text, name)
@@ -57,7 +59,8 @@ def read_catalogue(text: str, name: str) -> list[str | Segment]:
         for output in message.outputs if singular else ():
             if not output.text:
                 source = plural if plural and output.keyword != "msgstr[0]" else singular
-                pieces += [text[at : output.start], Segment(text[output.start : output.end], source, _quoted)]
+                raw = text[output.start : output.end]
+                pieces += [text[at : output.start], Segment(raw, source, partial(_quoted, line_end=line_end))]
                 at = output.end
     return [*pieces, text[at:]]
 
@@ -97,8 +100,8 @@ def _messages(text: str, name: str) -> list[_Message]:
 
 
 def _next_line(text: str, at: int) -> int:
-    end = text.find("\n", at)
-    return len(text) if end < 0 else end + 1
+    end = LINE_END.search(text, at)
+    return len(text) if end is None else end.end()
 
 
 def _plurals(messages: Sequence[_Message], text: str, name: str) -> int | None:
@@ -108,9 +111,10 @@ def _plurals(messages: Sequence[_Message], text: str, name: str) -> int | None:
         return None
     says = header.outputs[0].text
     charset = re.search(r"charset=([\w-]+)", says)
-    if charset is not None and charset[1].lower() not in ("utf-8", "utf8", "us-ascii", "charset"):
+    if charset is not None and charset[1].lower() not in ("utf-8", "utf8"):
         line = line_at(text, header.outputs[0].start)
-        raise DataError(f"{name}:{line}: the encoding of a catalogue must be UTF-8: got {charset[1]}")
+        hint = "; write UTF-8 there" if charset[1].lower() in ("charset", "us-ascii", "ascii") else ""
+        raise DataError(f"{name}:{line}: the encoding of a catalogue must be UTF-8: got {charset[1]}{hint}")
     forms = re.search(r"nplurals\s*=\s*(\d+)", says)
     return None if forms is None else int(forms[1])
 
@@ -137,11 +141,11 @@ def _plain(quoted: str) -> str:
     return _ESCAPE.sub(character, quoted[1:-1])
 
 
-def _quoted(text: str) -> str:
+def _quoted(text: str, line_end: str) -> str:
     """A translation in quotation marks, each of its lines on one."""
     plain = {value: key for key, value in _ESCAPES.items() if key not in '\\"'}
     lines = re.findall(r"[^\n]*\n|[^\n]+", text.replace("\\", "\\\\").replace('"', '\\"')) or [""]
     rows = [
         '"' + "".join(f"\\{plain[letter]}" if letter in plain else letter for letter in line) + '"' for line in lines
     ]
-    return "\n".join(rows if len(rows) == 1 else ['""', *rows])
+    return line_end.join(rows if len(rows) == 1 else ['""', *rows])

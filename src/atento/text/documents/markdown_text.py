@@ -9,7 +9,11 @@ from markdown_it.token import Token
 
 from atento.text.documents.segments import Inline, Segment, wrapped
 
-_FRONT = re.compile(r"---[ \t]*\r?\n.*?\r?\n(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+_FRONT = re.compile(r"(---|\+\+\+)[ \t]*\r?\n.*?\r?\n(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+_KEPT_LINE = re.compile(r"\[![\w-]+\][+-]?|:{3,}.*|(?:!!!|\?\?\?)\+? .*")  # of notes, in several dialects
+_BOX = re.compile(r"\[[ xX]\]\s+")  # of a task
+_BLOCK = re.compile(r"(?:[-+*#>]|={2,}|-{2,}|#{2,6}|\d{1,9}(?=[.)])[.)])(?=\s|\Z)|>|`{3}|~{3}")
+"""What begins a list, a heading, a quotation or code where a line begins with it."""
 _LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
 _MARKUP = re.compile(
     r"(?P<code>(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`))|(?P<image>!\[[^\[\]]*\]\([^()\s]*(?:\s+\"[^\"]*\")?\))"
@@ -25,7 +29,7 @@ def read_markdown(text: str, name: str) -> list[str | Segment]:
     start = front.end() if front else 0
     lines = list(_LINES.finditer(text, start))
     pieces, at = list[str | Segment](), 0
-    for slices in _slices(lines, text[start:]):
+    for slices in filter(None, _slices(lines, text[start:])):
         first, last = slices[0][0], slices[-1][1]
         if first < at:
             continue
@@ -44,18 +48,18 @@ def _slices(lines: list[re.Match[str]], text: str) -> Iterator[list[tuple[int, i
         if token.type != "inline" or token.map is None or not token.content.strip():
             continue
         slices = _places(token, lines, found)
-        hard = [
-            n for n, (start, end) in enumerate(slices) if lines[0].string[end : end + 2] == "  " or _broken(lines, end)
-        ]
-        begin = 0
-        for stop in [*(n + 1 for n in hard), len(slices)]:
-            if slices[begin:stop]:
-                yield slices[begin:stop]
-            begin = stop
-
-
-def _broken(lines: list[re.Match[str]], end: int) -> bool:
-    return lines[0].string[end - 1 : end] == "\\"
+        text_of_all, group = lines[0].string if lines else "", list[tuple[int, int]]()
+        for number, (start, end) in enumerate(slices):
+            if number == 0 and (box := _BOX.match(text_of_all, start, end)):
+                start = box.end()
+            is_broken = number + 1 < len(slices) and text_of_all[end - 1 : end] == "\\"
+            end -= is_broken
+            is_kept = _KEPT_LINE.fullmatch(text_of_all, start, end) is not None
+            group += [] if is_kept else [(start, end)]
+            if is_kept or is_broken or text_of_all.startswith("  ", end):  # a hard break
+                yield group
+                group = []
+        yield group
 
 
 def _places(token: Token, lines: list[re.Match[str]], found: dict[int, int]) -> list[tuple[int, int]]:
@@ -64,9 +68,12 @@ def _places(token: Token, lines: list[re.Match[str]], found: dict[int, int]) -> 
     slices, number = list[tuple[int, int]](), token.map[0]
     for content in token.content.split("\n"):
         words = content.strip()
+        in_cell = words.replace("|", r"\|")  # where it is written so
         while number < len(lines):
             match = lines[number]
-            at = match.string.find(words, max(match.start(), found.get(number, 0)), match.end())
+            begin = max(match.start(), found.get(number, 0))
+            places = [(match.string.find(one, begin, match.end()), one) for one in (words, in_cell)]
+            at, words = next((place for place in places if place[0] >= 0), (-1, words))
             if at >= 0:
                 break
             number += 1
@@ -106,4 +113,13 @@ def _segment(text: str, slices: list[tuple[int, int]]) -> Segment | None:
         return None
     made = inline.segment()
     raw = text[slices[0][0] : slices[-1][1]]
-    return Segment(raw, made.text, lambda translation: wrapped(made.shown(translation), between))
+
+    def shown(translation: str) -> str:
+        written = made.shown(translation)
+        marker = None if _BLOCK.match(words) else _BLOCK.match(written)  # it would begin a list, or a heading
+        if marker is not None:
+            place = marker.end() - 1 if marker[0][0].isdigit() else 0
+            written = f"{written[:place]}\\{written[place:]}"
+        return wrapped(written, between, _BLOCK)
+
+    return Segment(raw, made.text, shown)

@@ -11,6 +11,8 @@ from atento.errors import DataError, UsageError
 MOST = 64 << 20  # bytes of a document
 _TAG = re.compile(r"</?\d+/?>")
 _SPACE = re.compile(r"\s+|[<>]")
+LINE_END = re.compile(r"\r\n|\r|\n")
+_MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
 
 
 @dataclass(frozen=True)
@@ -41,10 +43,11 @@ class Document(Protocol):
 
 @dataclass(frozen=True)
 class TextDocument:
-    """A document of characters."""
+    """A document of characters, in its encoding behind its byte order mark."""
 
     pieces: Sequence[str | Segment]
-    has_mark: bool = False  # the byte order mark
+    mark: bytes = b""
+    encoding: str = "utf-8"
 
     @property
     def texts(self) -> list[str]:
@@ -53,7 +56,7 @@ class TextDocument:
 
     def written(self, translations: Sequence[str]) -> bytes:
         """See `Document`."""
-        return ("\ufeff" * self.has_mark + joined(self.pieces, checked(self, translations))).encode("utf-8")
+        return self.mark + joined(self.pieces, checked(self, translations)).encode(self.encoding)
 
 
 def joined(pieces: Sequence[str | Segment], translations: Iterator[str]) -> str:
@@ -74,29 +77,36 @@ def put(segment: Segment, translation: str) -> str:
 
 
 def decoded(read: Callable[[str, str], Sequence[str | Segment]]) -> Callable[[bytes, str], TextDocument]:
-    """The reader of bytes, by one of (characters, name). It raises DataError: the bytes are no UTF-8, or too many."""
+    """The reader of bytes, by one of (characters, name): UTF-8, or what a byte order mark says.
+
+    It raises DataError: the bytes are in another encoding, or too many.
+    """
 
     def read_bytes(data: bytes, name: str) -> TextDocument:
         if len(data) > MOST:
             raise DataError(f"{name}: a document may have {MOST:,} bytes: got {len(data):,}")
+        mark, encoding = next(((mark, says) for mark, says in _MARKS if data.startswith(mark)), (b"", "utf-8"))
+        zeros = data[:2].find(0)  # of a letter in two bytes
+        likely = "WINDOWS-1252" if zeros < 0 or mark else ("UTF-16BE", "UTF-16LE")[zeros]
+        rule = f"documents are UTF-8: `iconv -f {likely} -t UTF-8` converts one of that encoding"
         try:
-            text = data.decode("utf-8")
+            text = data[len(mark) :].decode(encoding)
         except UnicodeDecodeError as error:
-            rule = "documents are UTF-8: `iconv -f WINDOWS-1252 -t UTF-8` converts one of that encoding"
-            place = f"{name}:{line_at(data, error.start)}: byte {error.start}"
-            raise DataError(f"{place} is not UTF-8; {rule}") from None
+            at = len(mark) + error.start
+            place = f"{name}:{line_at(data, at)}: byte {at} is not {encoding.upper()}"
+            raise DataError(f"{place}; {rule}" if encoding == "utf-8" else place) from None
         if "\0" in text:
-            raise DataError(f"{name}:{line_at(text, text.index(chr(0)))}: a document must not have a NUL character")
-        mark = text.startswith("\ufeff")
-        return TextDocument(read(text.removeprefix("\ufeff"), name), mark)
+            place = f"{name}:{line_at(text, text.index(chr(0)))}"
+            raise DataError(f"{place}: a document must not have a NUL character; {rule}")
+        return TextDocument(read(text, name), mark, encoding)
 
     return read_bytes
 
 
 def line_at(text: str | bytes, at: int) -> int:
     """The number of the line of a place."""
-    before = text[:at]
-    return 1 + (before.count(b"\n") if isinstance(before, bytes) else before.count("\n"))
+    before = text[:at].decode("latin-1") if isinstance(text, bytes) else text[:at]
+    return 1 + len(LINE_END.findall(before))
 
 
 @dataclass
@@ -163,13 +173,16 @@ class Inline:
         return is_clear and any(letter.isalpha() for letter in _TAG.sub("", self.text))
 
 
-def wrapped(text: str, ends: Sequence[str]) -> str:
-    """A text on as many lines as there are ends and one more, of about the same length, broken at spaces."""
+def wrapped(text: str, ends: Sequence[str], begins_no_line: re.Pattern[str] | None = None) -> str:
+    """A text on as many lines as there are ends and one more, of about the same length, broken at spaces.
+
+    No line begins with what `begins_no_line` matches.
+    """
     breaks, bracket = list[tuple[int, int]](), ""
     for match in reversed(list(_SPACE.finditer(text))):
         if match[0] in "<>":
             bracket = match[0]
-        elif bracket != ">":  # none inside a tag
+        elif bracket != ">" and not (begins_no_line and begins_no_line.match(text, match.end())):  # none inside a tag
             breaks.append(match.span())
     breaks.reverse()
     begins = [begin for begin, _ in breaks]

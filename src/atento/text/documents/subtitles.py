@@ -11,6 +11,7 @@ _TIME = r"(?:\d+:)?\d+:\d\d[.,]\d{1,3}"
 _TIMES = re.compile(rf"\s*{_TIME}\s*-->\s*{_TIME}(?:\s.*)?")
 _MARKUP = re.compile(r"<(/?)([A-Za-z]*)[^<>]*>|\{\\[^{}]*\}")
 _DASH = re.compile(r"\s*[-–—]+\s*")
+_VOICE = re.compile(r"\s*<v[\s.]")  # of WebVTT
 _Line = tuple[str, str]  # its text and its end
 
 
@@ -25,7 +26,11 @@ def read_vtt(text: str, name: str) -> list[str | Segment]:
     if not re.match(r"WEBVTT(?:[ \t\r\n]|\Z)", text):
         raise DataError(f"{name}:1: the first line must be WEBVTT: got {text[:20].splitlines()[:1]}")
     for number, block in _blocks(text):
-        kept = number == 1 or re.match(r"(?:NOTE|STYLE|REGION)(?:\s|$)", block[0][0])
+        if number == 1:  # the header, which a line of times also ends
+            end = next((n for n, (line, _) in enumerate(block) if "-->" in line), len(block))
+            pieces += [_raw(block[:end]), *(_cue(block[end:], name, 1 + end) if block[end:] else ())]
+            continue
+        kept = re.match(r"(?:NOTE|STYLE|REGION)(?:\s|$)", block[0][0])
         pieces += [_raw(block)] if kept else _cue(block, name, number)
     return pieces
 
@@ -60,15 +65,18 @@ def _cue(block: list[_Line], name: str, number: int) -> list[str | Segment]:
             f"--> 00:00:02,000: got {block[min(head, len(block)) - 1][0][:60]!r}"
         )
     lines = block[head:]
-    spoken = [line for line, _ in lines if _DASH.match(_MARKUP.sub("", line))]
-    # several speakers, each behind a dash, are texts of their own
-    parts = [[line] for line in lines] if len(lines) > 1 and spoken else [lines] if lines else []
+    parts = list[list[_Line]]()  # of several speakers, each behind a dash or a voice
+    for line in lines:
+        begins = _DASH.match(_MARKUP.sub("", line[0])) or _VOICE.match(line[0])
+        parts += [[line]] if begins or not parts else []
+        if parts[-1][-1] is not line:
+            parts[-1].append(line)
     pieces: list[str | Segment] = [_raw(block[:head])]
     for part in parts:
-        dash = _DASH.match(part[0][0]) if len(lines) > 1 and len(part) == 1 else None
+        dash = _DASH.match(part[0][0]) if len(lines) > 1 else None
         if dash is not None:
             pieces.append(dash[0])
-            part = [(part[0][0][dash.end() :], part[0][1])]
+            part[0] = (part[0][0][dash.end() :], part[0][1])
         pieces += [_segment(part), part[-1][1]]
     return pieces
 

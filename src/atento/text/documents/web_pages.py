@@ -2,6 +2,7 @@
 
 import html
 import re
+from collections.abc import Callable
 
 from atento.text.documents.html_text import parts_of
 from atento.text.documents.segments import Inline, Segment
@@ -10,11 +11,24 @@ _WORDS = "a abbr acronym b bdi bdo big cite code data del dfn em font i img ins 
 _INLINE = frozenset(f"{_WORDS} strike strong sub sup tt u var wbr".split())
 _TAG = re.compile(r"<(/?)([A-Za-z][^\s/>]*)[^<>]*>")
 _VOID = ("img", "wbr")
+_BLANK = " \t\n\f\r"  # what counts as one space
+_BLANKS = re.compile(f"[{_BLANK}]+")
+_CHARSET = re.compile(r"(?:<meta\b[^<>]*\bcharset|<\?xml\b[^<>]*\bencoding)\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
 
 
 def read_html(text: str, name: str) -> list[str | Segment]:
-    """The pieces of a page: the texts between tags that are not inline. What `parts_of` calls markup stays."""
+    """The pieces of a page: the texts between tags that are not inline. What `parts_of` calls markup stays.
+
+    Where the page names another encoding than UTF-8, the letters of translations are written as references.
+    """
     pieces, inline = list[str | Segment](), Inline()
+    named = _CHARSET.search(text)
+    encoding = "utf-8" if named is None or named[1].lower() in ("utf-8", "utf8", "utf-16") else "ascii"
+
+    def escape(words: str) -> str:
+        shown = html.escape(words, quote=False).replace("\xa0", "&#160;")
+        return shown.encode(encoding, "xmlcharrefreplace").decode(encoding)
+
     for part in parts_of(text):
         breaks = list[str]()
         if part.kind == "markup":
@@ -31,9 +45,9 @@ def read_html(text: str, name: str) -> list[str | Segment]:
             elif part.kind == "lines" and raw.strip("\r\n"):
                 inline.add(html.unescape(raw), raw)
             else:
-                pieces += [*_segment(inline), raw]
+                pieces += [*_segment(inline, escape), raw]
                 inline = Inline()
-    return [*pieces, *_segment(inline)]
+    return [*pieces, *_segment(inline, escape)]
 
 
 def _is_inline(markup: str) -> bool:
@@ -51,11 +65,11 @@ def _mark(inline: Inline, markup: str) -> None:
         inline.mark(markup, None if tag[1] else name, name if tag[1] else None)
 
 
-def _segment(inline: Inline) -> list[str | Segment]:
+def _segment(inline: Inline, escape: Callable[[str], str]) -> list[str | Segment]:
     """The segment of what was added, without the spaces around it; what has no letter stays."""
     if not inline.has_words:
         return [inline.raw]
-    made = inline.segment(lambda text: html.escape(text, quote=False))
-    left, right = len(made.raw) - len(made.raw.lstrip()), len(made.raw.rstrip())
-    text = " ".join(made.text.split())
+    made = inline.segment(escape)
+    left, right = len(made.raw) - len(made.raw.lstrip(_BLANK)), len(made.raw.rstrip(_BLANK))
+    text = _BLANKS.sub(" ", made.text).strip(_BLANK)
     return [made.raw[:left], Segment(made.raw[left:right], text, made.shown), made.raw[right:]]
