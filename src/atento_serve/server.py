@@ -139,9 +139,12 @@ def _unix_socket(path: Path) -> socket.socket:
     """A bound unix socket that only this user may open.
 
     Raises:
-        UsageError: something else is at the path.
+        UsageError: something else is at the path, or another service answers there.
     """
     if path.is_socket():
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+            if other.connect_ex(str(path)) == 0:  # else a service left it that was killed
+                raise UsageError(f"--admin-socket {path}: another service answers there")
         path.unlink()
     elif path.exists():
         raise UsageError(f"--admin-socket {path} must not exist: it is no socket")

@@ -145,6 +145,10 @@ def test_lists_auto_and_alternatives(service: Served, model: Model) -> None:
     assert all(0 <= row["confidence"] <= 100 for row in content["detectedLanguage"])
     marked = translated(service, f"<p>{SOURCES[0]}</p>", source="auto", format="html")
     assert marked["detectedLanguage"]["language"] == "en"
+    portuguese = "O gato dorme na casa de Maria, e o cachorro também.\nEstá bem."  # it stays as it is
+    mixed = translated(service, [portuguese, SOURCES[2]], source="auto", alternatives=1)
+    assert mixed["translatedText"] == [portuguese, ranked[2][0]]
+    assert [row["language"] for row in mixed["detectedLanguage"]] == ["pt", "en"]
 
 
 def test_errors_are_texts_as_the_clients_of_libretranslate_read_them(service: Served) -> None:
@@ -168,6 +172,9 @@ def test_terms_and_spans_are_kept(service: Served) -> None:
     glossary = {"dog": "cão", "house": ["casa", "casas"]}
     text = f"{FIRST} {SECOND} <b>%1$s</b> me@x.pt 🙂 3.5"
     done = translated(service, text, glossary=glossary, protect=True)
+    form = {"q": text, "source": "en", "target": "pt", "protect": "true"}
+    alone = translated(service, text, protect=True)
+    assert httpx.post(service.url + "/translate", data=form).json() == alone
     assert done["terms"] == {"dog": True, "house": True}
     assert all(done["translatedText"].count(span) == 1 for span in ("<b>", "%1$s", "</b>", "me@x.pt", "🙂", "3.5"))
     both = translated(service, [FIRST, "Nothing."], glossary=glossary)
@@ -193,6 +200,8 @@ def test_a_document_comes_back_translated(service: Served, model: Model) -> None
     assert done.content.decode() == f"{times}{model.translate(FIRST)}\r\n"
     assert "film.pt.srt" in done.headers["content-disposition"]
     assert upload("a.md", f"# {FIRST}\n".encode(), source="auto").text == f"# {model.translate(FIRST)}\n"
+    there = "O gato dorme na  casa de Maria, e o cachorro também.\n"  # in the target language
+    assert upload("a.md", there.encode(), source="auto").text == there
     for name, content, status, said in (
         ("a.srt", b"1\nno times\n", 422, "a.srt:2: a subtitle must have a line of times"),
         ("a.docx", b"\xd0\xcf\x11\xe0" + bytes(600), 422, "a.docx: is encrypted"),

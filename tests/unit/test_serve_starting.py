@@ -1,6 +1,7 @@
 """The start of the service: a server that ends before it answers ends the service, and says why."""
 
 import asyncio
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the service needs the extra serve")
 
-from atento.errors import AtentoError
+from atento.errors import AtentoError, UsageError
 from atento_serve import server
 from atento_serve.engine.engine import Engine
 from atento_serve.settings import Limits
@@ -42,3 +43,14 @@ def test_a_server_that_ends_before_it_answers(
     ):
         asyncio.run(start())
     assert not admin.exists()
+
+
+def test_the_admin_socket_of_a_running_service_is_not_taken(tmp_path: Path) -> None:
+    path = tmp_path / "admin.sock"
+    with server._unix_socket(path) as running:
+        running.listen()
+        with pytest.raises(UsageError, match=r"--admin-socket .*admin.sock: another service answers there"):
+            server._unix_socket(path)
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+    server._unix_socket(path).close()  # of a service that was killed

@@ -1,7 +1,7 @@
 """The API of LibreTranslate: `POST /translate`, `POST /detect`, `GET /languages`; JSON and forms."""
 
 import asyncio
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -26,6 +26,7 @@ from atento_serve.http.routes import accepts
 from atento_serve.http.service import Service
 
 _VERB = "translate"
+_SURE = 50.0  # from this confidence on, a text is taken to be in the target language already
 
 
 class TranslateFields(Fields):
@@ -136,11 +137,14 @@ def add_routes(app: FastAPI, service: Service) -> None:
 
 
 async def _fields(service: Service, request: Request, kind: type[F]) -> tuple[F, Key | None]:
-    """The fields of a request whose key may stand in its body, and that key."""
+    """The fields of a request whose key may stand in its body, and that key; those of a form are texts."""
     value = await read_object(request, service.limits, form=True)
-    if content_type(request) in FORMS and isinstance(value.get("alternatives"), str):
-        text = value["alternatives"]
-        value["alternatives"] = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text
+    if content_type(request) in FORMS:
+        text = value.get("alternatives")
+        if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 10:
+            value["alternatives"] = int(text)
+        if value.get("protect") in ("true", "false"):
+            value["protect"] = value["protect"] == "true"
     key = service.clients.authenticate(request, value.get("api_key") if isinstance(value, dict) else None)
     return read(kind, value), key
 
@@ -149,18 +153,22 @@ async def _translate(service: Service, request: Request, fields: TranslateFields
     texts = listed(fields.q)
     check_texts(service, len(texts), "/q")
     bounded("alternatives", fields.alternatives, 0, service.limits.n - 1)
-    served = dict.fromkeys(known.source for known in directions(service))
-    passages, pieces, languages = await asyncio.to_thread(_read, texts, fields, served)
+    known = list(directions(service))
+    passages, pieces, languages = await asyncio.to_thread(_read, texts, fields, known)
     glossary = await asyncio.to_thread(_glossary, fields)
     sources = [language.code if language else code_of(fields.source) for language in languages]
     # errors name fields of this API
     work = Work(service, request, Pointers("/q", names=dict.fromkeys(("prefix", "required_words"), "glossary")))
     written: list[list[str]] = [[] for _ in passages.sentences]
     for source in dict.fromkeys(sources):  # a direction a language: texts of one go together
-        direction = direction_of(service, source, fields.target)
         rows = [row for row, code in zip(pieces, sources) if code == source]
         numbers = [piece for row in rows for piece in row if isinstance(piece, int)]  # others are markup and space
         sentences = [passages.sentences[number] for number in numbers]
+        if fields.source == "auto" and source == code_of(fields.target):  # it stays as it is
+            for number, sentence in zip(numbers, sentences):
+                written[number] = [sentence]
+            continue
+        direction = direction_of(service, source, fields.target)
         steps = keeping(sentences, glossary, protect=fields.protect)
         outputs = await unless_gone(request, written_keeping(work, direction, steps, fields.alternatives))
         for number, texts_of_sentence in zip(numbers, outputs):
@@ -188,7 +196,7 @@ def _glossary(fields: TranslateFields) -> Glossary | None:
 
 
 def _read(
-    texts: Sequence[str], fields: TranslateFields, served: Collection[str]
+    texts: Sequence[str], fields: TranslateFields, known: Sequence[Direction]
 ) -> tuple[Passages, list[list[Piece]], list[Detected | None]]:
     """The sentences of some texts, the pieces of each text, and its language if it is to be detected.
 
@@ -197,9 +205,20 @@ def _read(
     passages = Passages()
     pieces = [passages.document(text) if fields.format == "html" else passages.text(text) for text in texts]
     languages = [
-        detect(_words(row, passages.sentences), served)[0] if fields.source == "auto" else None for row in pieces
+        detected_source(_words(row, passages.sentences), known, fields.target) if fields.source == "auto" else None
+        for row in pieces
     ]
     return passages, pieces, languages
+
+
+def detected_source(text: str, known: Sequence[Direction], target: str) -> Detected:
+    """The language of a text among those that can be translated; that of the target where it is likely to be in it."""
+    target, served = code_of(target), dict.fromkeys(direction.source for direction in known)
+    if target in {direction.target for direction in known}:
+        found = detect(text, {**served, target: None})[0]
+        if found.code == target and found.confidence >= _SURE:
+            return found
+    return detect(text, served)[0]
 
 
 async def written_keeping(

@@ -12,9 +12,8 @@ from atento.errors import AtentoError
 from atento.text.documents import FORMATS, read_document
 from atento.text.documents.document_sentences import DocumentSentences
 from atento.text.keeping import keeping
-from atento_serve.api.detection import detect
 from atento_serve.api.language_codes import code_of
-from atento_serve.api.libretranslate import direction_of, directions, written_keeping
+from atento_serve.api.libretranslate import detected_source, direction_of, directions, written_keeping
 from atento_serve.http.body import read_upload
 from atento_serve.http.errors import LIBRETRANSLATE, wrong_field
 from atento_serve.http.fields import Fields, read
@@ -52,14 +51,16 @@ def add_routes(app: FastAPI, service: Service) -> None:
                 raise wrong_field("/file", str(error)) from None
             source = fields.source
             if source == "auto":
-                served = dict.fromkeys(known.source for known in directions(service))
-                # enough to tell the language
-                source = (await asyncio.to_thread(detect, " ".join(work.sentences[:200]), served))[0].code
-            jobs = Work(service, request, Pointers("/file"))
-            steps = keeping(work.sentences, None, protect=True)
-            direction = direction_of(service, code_of(source), fields.target)
-            outputs = await unless_gone(request, written_keeping(jobs, direction, steps, 0))
-            body = await asyncio.to_thread(work.written, [rows[0] for rows in outputs])
+                text, known = " ".join(work.sentences[:200]), list(directions(service))  # enough to tell the language
+                source = (await asyncio.to_thread(detected_source, text, known, fields.target)).code
+            if fields.source == "auto" and source == code_of(fields.target):
+                body = content
+            else:
+                jobs = Work(service, request, Pointers("/file"))
+                steps = keeping(work.sentences, None, protect=True)
+                direction = direction_of(service, code_of(source), fields.target)
+                outputs = await unless_gone(request, written_keeping(jobs, direction, steps, 0))
+                body = await asyncio.to_thread(work.written, [rows[0] for rows in outputs])
         ending = PurePath(name).suffix.lower()
         headers = {  # RFC 5987: any letters
             "Content-Disposition": f"attachment; filename*=UTF-8''{quote(PurePath(name).name)}",
