@@ -18,7 +18,7 @@ from atento.config.tables.renamed_keys import VERSION
 from atento.config.tables.tasks import task_with
 from atento.decoding.trace import Trace
 from atento.errors import CapabilityError, UsageError, path_of
-from atento.inference.choose import NetworkStepFunction, check_int8, hooked, pack_weights, reader
+from atento.inference.choose import NetworkStepFunction, check_int8, pack_weights, reader, versions_of
 from atento.inference.packed_linear import Precision
 from atento.inspection import AttentionRecord
 from atento.models.configuration import CALIBRATION
@@ -50,8 +50,6 @@ from atento.text.normalization import check_texts
 from atento.training.allocator import keep_freed_memory, return_freed_memory
 
 T = TypeVar("T")
-Versions = tuple[tuple[int, int], ...]
-"""The address and the version of each weight, which change when it changes."""
 _LOCK = Lock()  # threads that share a model wait for its step function, so that weights are packed once
 
 
@@ -105,8 +103,8 @@ class Model(TaskModel):
         self.load_report = load_report
         self.stored = stored or {}  # the type of each weight in the file that it was read from
         # by the addresses and versions of the weights that they were made for
-        self._step_function: dict[Versions, NetworkStepFunction] = {}
-        self._reader: dict[Versions, Network] = {}
+        self._step_function: dict[object, NetworkStepFunction] = {}
+        self._reader: dict[object, Network] = {}
         self._drafting: dict[str, Model] = {}
         if precision == "int8":
             check_int8(network)
@@ -173,13 +171,9 @@ class Model(TaskModel):
         """Return the function of texts -> vectors (N,D) of another model, by which `mbr` compares outputs."""
         return load(name).embed
 
-    def _kept(self, kept: dict[Versions, T], make: Callable[[], T]) -> T:
+    def _kept(self, kept: dict[object, T], make: Callable[[], T]) -> T:
         """What is kept for the present weights and for whether they are hooked, made if there is none."""
-        weights = self.network.parameters()
-        versions = (
-            (0, int(hooked(self.network))),
-            *((value.data_ptr(), 0 if value.is_inference() else value._version) for value in weights),
-        )
+        versions = versions_of(self.network)
         with _LOCK:
             if versions not in kept:
                 keep_freed_memory()  # every step allocates the same large blocks again

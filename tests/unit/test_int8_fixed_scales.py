@@ -21,7 +21,8 @@ from atento.errors import AtentoWarning, CapabilityError, DataError, ModelError,
 from atento.inference import choose
 from atento.inference.choose import reader
 from atento.inference.encoder_reading import FastReader
-from atento.inference.packed_linear import FixedInt8Linear, has_int8_products
+from atento.inference.int8_linear import FixedInt8Linear
+from atento.inference.packed_linear import has_int8_products
 from atento.model import Model
 from atento.models.initial_model import initial_model
 from atento.networks import Encoder, build_network

@@ -15,12 +15,14 @@ from atento.config.sections.network_parts import AttentionConfig, FeedForwardCon
 from atento.config.sections.position_scheme import PositionConfig
 from atento.decoding import MBR, Beam, Greedy, Sample, generate
 from atento.errors import CapabilityError
-from atento.inference import packed_linear
+from atento.inference import int8_linear, packed_linear, packed_modules
 from atento.inference.choose import step_function
 from atento.inference.encoder_reading import SourceReader
 from atento.inference.fast import FastStepFunction, why_not_fast
 from atento.inference.fast_state import ROOM
-from atento.inference.packed_linear import ConvertedLinear, Int8Linear, OneDnnLinear, PlainLinear, pack
+from atento.inference.int8_linear import Int8Linear
+from atento.inference.packed_linear import ConvertedLinear, OneDnnLinear, PlainLinear
+from atento.inference.packed_modules import pack
 from atento.inference.plain import PlainStepFunction
 from atento.networks import build_network
 from atento.precision import best_precision
@@ -244,7 +246,8 @@ def test_products_with_packed_weights(kind: type, rows: int) -> None:
 def features(monkeypatch: pytest.MonkeyPatch, **changes: bool) -> None:
     """Let the processor have these features."""
     found = packed_linear.cpu_features() | changes
-    monkeypatch.setattr(packed_linear, "cpu_features", lambda: found)
+    for module in (packed_linear, packed_modules, int8_linear):
+        monkeypatch.setattr(module, "cpu_features", lambda: found)
 
 
 @pytest.mark.parametrize("activation", ["none", "relu", "gelu"])
@@ -264,6 +267,26 @@ def test_one_row_is_multiplied_by_a_large_weight_as_it_is(
     assert torch.equal(held(x), packed(x)) and torch.equal(held.plus(x, other), packed.plus(x, other))
     features(monkeypatch, amx=False)
     assert OneDnnLinear(weight, bias, is_held=True).of_one_row is None
+
+
+@pytest.mark.parametrize("activation", ["none", "relu", "gelu"])
+def test_a_small_weight_is_held_transposed_for_mkl(
+    activation: packed_linear.Activation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With AMX, up to 512 x 512: the same products as oneDNN's, the weight in memory once and given back as it was."""
+    torch.manual_seed(2)
+    weight, bias, x, other = torch.randn(96, 192), torch.randn(96), torch.randn(3, 192), torch.randn(3, 96)
+    features(monkeypatch, amx=True)
+    held = pack(weight, bias, "float32", activation=activation, steps=True)
+    assert isinstance(held, PlainLinear) and held.weight.t().is_contiguous()
+    assert isinstance(pack(torch.zeros(513, 512), None, "float32", steps=True), OneDnnLinear)
+    assert isinstance(pack(weight, bias, "float32"), OneDnnLinear)  # a reader's
+    assert torch.equal(held.unpacked(), weight) and held.unpacked().is_contiguous()
+    features(monkeypatch, amx=False)
+    packed = pack(weight, bias, "float32", activation=activation, steps=True)
+    assert isinstance(packed, OneDnnLinear)
+    torch.testing.assert_close(held(x), packed(x), atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(held.plus(x, other), held(x) + other, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.skipif(not packed_linear.has_int8_products(), reason="sums of 8-bit products overflow here")
@@ -289,7 +312,7 @@ def test_many_rows_of_8_bits_have_a_product_of_their_own(
 
 def test_bfloat16_without_such_instructions_is_multiplied_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     """AVX2 alone: oneDNN packs no bfloat16 there, and PyTorch's own product is several times slower."""
-    monkeypatch.setattr(packed_linear, "has_bfloat16_products", lambda: False)
+    monkeypatch.setattr(packed_modules, "has_bfloat16_products", lambda: False)
     generator = torch.Generator().manual_seed(2)
     weight, bias = (torch.randn(*shape, generator=generator).bfloat16() for shape in ((48, 32), (48,)))
     x, other = (torch.randn(5, width, generator=generator).bfloat16() for width in (32, 48))
@@ -304,13 +327,14 @@ def test_bfloat16_without_such_instructions_is_multiplied_in_float32(monkeypatch
 
 
 @pytest.mark.parametrize(("shape", "kind"), [((127, 128), PlainLinear), ((128, 128), OneDnnLinear)])
-def test_small_weights_are_not_packed(shape: tuple[int, int], kind: type) -> None:
+def test_small_weights_are_not_packed(shape: tuple[int, int], kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their product costs less than a packed one's call and its kernel; nothing of the network learns by it.
 
     A layer that holds its weight alone, as an encoder's does, stays packed: its rows do not depend on their number.
     """
+    features(monkeypatch, amx=False)
     weight, bias = torch.randn(shape, requires_grad=True), torch.randn(shape[0], requires_grad=True)
-    product = pack(weight, bias, "float32", is_held=True)
+    product = pack(weight, bias, "float32", steps=True, is_held=True)
     assert type(pack(weight, bias, "float32")) is OneDnnLinear
     assert type(product) is kind and isinstance(pack(weight, bias, "int8"), Int8Linear)
     x = torch.randn(3, shape[1])

@@ -17,10 +17,11 @@ from atento.config.sections.network_parts import AttentionConfig, SparseConfig
 from atento.config.sections.position_scheme import PositionConfig
 from atento.config.tables.head_kinds import HeadConfig
 from atento.errors import CapabilityError
-from atento.inference import packed_linear, unpadded_rows
+from atento.inference import int8_linear, unpadded_rows
 from atento.inference.choose import reader
 from atento.inference.encoder_reading import FastReader
-from atento.inference.packed_linear import RowInt8Linear, with_round_number
+from atento.inference.int8_linear import RowInt8Linear
+from atento.inference.packed_linear import with_round_number
 from atento.model import Model
 from atento.networks import Encoder, build_network
 from atento.networks.adapters import adapt
@@ -202,13 +203,13 @@ def test_rows_of_int8_products_by_hand() -> None:
 
 def test_without_vnni_int8_products_leave_room_for_their_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums of two products of 8 bits saturate at 16 there: weights have 7 bits, or activations where PyTorch's do."""
-    monkeypatch.setattr(packed_linear, "cpu_features", lambda: {"vnni": False, "amx": False})
+    monkeypatch.setattr(int8_linear, "cpu_features", lambda: {"vnni": False, "amx": False})
     torch.manual_seed(3)
     weight, x = torch.randn(24, 40), torch.rand(5, 40)
     rows = RowInt8Linear(weight, None)
     codes = rows.unpacked() / rows.scales.unsqueeze(1)
     assert float(codes.abs().max()) == pytest.approx(63) and distance(rows(x), x @ weight.t()) < 0.03
-    assert packed_linear.Int8Linear(weight, None).narrow
+    assert int8_linear.Int8Linear(weight, None).narrow
 
 
 def test_observed_frozen_left_padded_and_positioned_reading_is_plain() -> None:

@@ -1,6 +1,7 @@
 """`step_function` and `reader`: make what decoding and reading run a network by, plain, fast or with CUDA graphs."""
 
 import warnings
+from collections.abc import Iterator
 from copy import deepcopy
 from typing import Literal
 from weakref import WeakKeyDictionary
@@ -31,6 +32,8 @@ from atento.networks.stack.encoder import Encoder
 from atento.networks.stack.encoder_decoder import EncoderDecoder
 from atento.networks.stack.stack import linear_maps
 
+Versions = tuple[tuple[int, int], ...]
+"""The address and the version of each weight, which change when it changes."""
 Kind = Literal["auto", "plain", "fast", "graphs"]
 NetworkStepFunction = PlainStepFunction | PrefixStepFunction | FastStepFunction | GraphStepFunction
 
@@ -120,9 +123,27 @@ def captured(function: NetworkStepFunction) -> NetworkStepFunction:
     return _captured[function]
 
 
+def all_modules(network: nn.Module) -> Iterator[nn.Module]:
+    """All modules, in a tenth of the time of `network.modules()`, which names them; a shared one may come twice."""
+    ahead = [network]
+    while ahead:
+        module = ahead.pop()
+        yield module
+        ahead.extend(part for part in module._modules.values() if part is not None)
+
+
 def hooked(network: nn.Module) -> bool:
     """Whether a module has a hook, such as that of `inspection.ablate`: the fast passes do not call the modules."""
-    return any(module._forward_hooks or module._forward_pre_hooks for module in network.modules())
+    return any(module._forward_hooks or module._forward_pre_hooks for module in all_modules(network))
+
+
+def versions_of(network: nn.Module) -> Versions:
+    """What the fast passes of a network are made for: its present weights, and whether it is hooked."""
+    weights = [value for module in all_modules(network) for value in module._parameters.values() if value is not None]
+    return (
+        (0, int(hooked(network))),
+        *((value.data_ptr(), 0 if value.is_inference() else value._version) for value in weights),
+    )
 
 
 def reader(network: Network, precision: Precision | None = None) -> Network:

@@ -22,16 +22,9 @@ from atento.attention.multihead import Projection
 from atento.attention.observe import observing
 from atento.attention.relative_terms import ProjectedScheme
 from atento.errors import CapabilityError
-from atento.inference.packed_linear import (
-    Activation,
-    FixedInt8Linear,
-    PackedLinear,
-    Precision,
-    RowInt8Linear,
-    pack,
-    with_round_number,
-)
-from atento.inference.packed_modules import PackedModule, pack_modules
+from atento.inference.int8_linear import FixedInt8Linear, RowInt8Linear
+from atento.inference.packed_linear import Activation, PackedLinear, Precision, with_round_number
+from atento.inference.packed_modules import PackedModule, pack, pack_modules
 from atento.inference.plain import moved_to_front, padded
 from atento.inference.unpadded_rows import CALL, Rows, Unpadded, groups_of
 from atento.networks.frozen import current

@@ -23,10 +23,10 @@ from atento.attention.relative import Shaw
 from atento.attention.relative_terms import ProjectedScheme, QueryKeyPositions
 from atento.errors import CapabilityError
 from atento.inference.encoder_reading import SourceReader
-from atento.inference.fast_state import ROOM, Cache, FastLayer, FastState
+from atento.inference.fast_state import ROOM, Cache, FastLayer, FastState, norm_function
 from atento.inference.joined_states import joined
-from atento.inference.packed_linear import Precision, pack, with_round_number
-from atento.inference.packed_modules import copy_sharing_weights, pack_decoder, pack_modules
+from atento.inference.packed_linear import Precision, with_round_number
+from atento.inference.packed_modules import copy_sharing_weights, pack, pack_decoder, pack_modules
 from atento.inference.plain import (
     ROUNDING,
     ROUNDING_INT8,
@@ -123,16 +123,17 @@ class FastStepFunction:
         if precision == "int8":
             hold_tables_in_8_bits(copy, outputs=True)
         is_held = weight.dtype == self.dtype  # by the network
-        self.project = pack(copy.projection, copy.vocabulary_head.bias, precision, is_held=is_held)
+        self.project = pack(copy.projection, copy.vocabulary_head.bias, precision, steps=True, is_held=is_held)
         # `encoder` encodes the sources of an encoder-decoder; `reader` reads the prompts of a decoder
         self.encoder: SourceReader | None = None
-        self.reader = pack_modules(copy, precision) if isinstance(copy, Decoder) else None
         stack = copy.decoder if isinstance(copy, EncoderDecoder) else copy.stack
         pack_decoder(stack, precision, is_held=is_held)
+        self.reader = pack_modules(copy, precision) if isinstance(copy, Decoder) else None
         self.embedding = copy.table
         self.inputs = copy.target_inputs if isinstance(copy, EncoderDecoder) else copy.inputs
         self.pre_norm = config.norm == "pre"
-        self.last_norm, self.positions = stack.norm, stack.positions
+        self.last_norm = None if stack.norm is None else norm_function(stack.norm)
+        self.positions = stack.positions
         self.heads, self.kv_heads, self.d_head = config.n_heads, config.kv_heads, config.head_width
         self.scale = self.d_head**-0.5 if config.attention.scale is None else config.attention.scale
         self.layers = [FastLayer.of(block) for block in stack.layers]
@@ -385,14 +386,13 @@ class FastStepFunction:
             normed = layer.norms[-1](x) if self.pre_norm else x
             x = layer.outer.plus(layer.activations(normed), x)
             x = x if self.pre_norm else layer.norms[-1](x)
-        hidden: Tensor = x if self.last_norm is None else self.last_norm(x)
-        return hidden
+        return x if self.last_norm is None else self.last_norm(x)
 
     def attend(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """q (N,H,T,K), keys and values (N,Hkv,S,K) -> (N·T,H·K)."""
         grouped = self.heads != self.kv_heads
-        out = sdpa(q.to(keys.dtype), keys, values, mask, scale=self.scale, grouped=grouped)
-        return out.to(self.dtype).transpose(1, 2).reshape(len(q) * q.shape[2], -1)
+        out = sdpa(q.type_as(keys), keys, values, mask, scale=self.scale, grouped=grouped).type_as(q)
+        return out.transpose(1, 2).reshape(q.shape[0] * q.shape[2], -1)
 
     def show(self, ids: Tensor, token_mask: Tensor | None, written: list[list[int]]) -> None:
         """As the plain step function: observers of the network see one pass over the best outputs."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -201,11 +202,20 @@ class FastState:
             self.mask = grown
 
 
+def norm_function(norm: nn.Module) -> Callable[[Tensor], Tensor]:
+    """A norm as a plain function: to call a module takes longer than to normalise a token."""
+    if type(norm) is not nn.LayerNorm:
+        function: Callable[[Tensor], Tensor] = norm.forward
+        return function
+    weight, bias = norm.weight.detach(), None if norm.bias is None else norm.bias.detach()
+    return partial(torch.layer_norm, normalized_shape=norm.normalized_shape, weight=weight, bias=bias, eps=norm.eps)
+
+
 @dataclass
 class FastLayer:
     """The parts of one decoder block."""
 
-    norms: list[nn.Module]  # of self-attention, cross-attention (if any), feed-forward
+    norms: list[Callable[[Tensor], Tensor]]  # of self-attention, cross-attention (if any), feed-forward
     self_input: PackedLinear  # queries, keys and values
     self_output: PackedLinear
     cross_queries: PackedLinear | None
@@ -235,7 +245,7 @@ class FastLayer:
             assert isinstance(linear, PackedModule)
             return linear.parts
 
-        norms = [block.self_attention_residual.norm, block.feed_forward_residual.norm]
+        norms = [norm_function(part.norm) for part in (block.self_attention_residual, block.feed_forward_residual)]
         relu = feed_forward.activation is F.relu and not feed_forward.gated
         layer = FastLayer(
             norms,
@@ -250,7 +260,7 @@ class FastLayer:
             feed_forward.gated,
         )
         if cross_attention is not None and block.cross_attention_residual is not None:
-            norms.insert(1, block.cross_attention_residual.norm)
+            norms.insert(1, norm_function(block.cross_attention_residual.norm))
             layer.cross_queries, layer.cross_keys_values = parts(cross_attention.input)
             layer.cross_output = parts(cross_attention.output)[0]
         return layer

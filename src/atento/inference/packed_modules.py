@@ -12,11 +12,55 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from atento.attention.multihead import MultiHeadAttention
-from atento.inference.packed_linear import ConvertedLinear, Precision, WeightLinear, has_packed_products, pack
+from atento.inference.int8_linear import Int8Linear
+from atento.inference.packed_linear import (
+    SMALL,
+    TRANSPOSED,
+    Activation,
+    ConvertedLinear,
+    OneDnnLinear,
+    PlainLinear,
+    Precision,
+    WeightLinear,
+    has_bfloat16_products,
+    has_packed_products,
+)
 from atento.networks.stack.stack import Stack
-from atento.precision import best_precision
+from atento.precision import best_precision, cpu_features
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
+
+
+def pack(
+    weight: Tensor,
+    bias: Tensor | None,
+    precision: Precision,
+    *,
+    activation: Activation = "none",
+    steps: bool = False,
+    is_held: bool = False,
+) -> WeightLinear:
+    """A linear layer with its weight (N,D) packed once for products in that precision, and its activation.
+
+    Args:
+        weight: (N,D).
+        bias: (N,).
+        precision: of the products.
+        activation: of the output.
+        steps: most products have few rows, as those of a decoder. A row may then depend on their number.
+        is_held: something else holds the weight, so that the layer of a decoder may read it too.
+    """
+    is_float32 = precision != "int8" and weight.dtype == torch.float32
+    is_small = steps and is_held and is_float32 and weight.numel() < SMALL
+    if is_small or weight.device.type != "cpu" or weight.dtype == torch.float64 or not has_packed_products():
+        return PlainLinear(weight.detach(), None if bias is None else bias.detach(), activation=activation)
+    if precision == "int8":
+        return Int8Linear(weight, bias, activation=activation)
+    if weight.dtype == torch.bfloat16 and not has_bfloat16_products():
+        return ConvertedLinear(weight, bias, activation=activation, inner=torch.float32)
+    if steps and is_float32 and weight.numel() <= TRANSPOSED and cpu_features()["amx"]:
+        return PlainLinear(weight.detach().t().contiguous().t(), bias, activation=activation)
+    return OneDnnLinear(weight, bias, activation=activation, is_held=steps and is_held)
 
 
 class PackedModule(nn.Module):
@@ -73,13 +117,14 @@ class PackedModule(nn.Module):
             destination[f"{prefix}bias"] = self.bias
 
 
-def pack_modules(module: ModuleT, precision: Precision, *, is_held: bool = False) -> ModuleT:
-    """The module itself, with a `PackedModule` in place of every `nn.Linear` inside it; `is_held` as in `pack`."""
+def pack_modules(module: ModuleT, precision: Precision, *, steps: bool = False, is_held: bool = False) -> ModuleT:
+    """The module itself, with a `PackedModule` in place of every `nn.Linear` inside it; the others as in `pack`."""
     for name, child in list(module.named_children()):
         if isinstance(child, nn.Linear):
-            setattr(module, name, PackedModule(child, pack(child.weight, child.bias, precision, is_held=is_held)))
+            packed = pack(child.weight, child.bias, precision, steps=steps, is_held=is_held)
+            setattr(module, name, PackedModule(child, packed))
         else:
-            pack_modules(child, precision, is_held=is_held)
+            pack_modules(child, precision, steps=steps, is_held=is_held)
     return module
 
 
@@ -88,7 +133,7 @@ def pack_decoder(stack: Stack, precision: Precision, *, is_held: bool = False) -
     for block in stack.layers:
         if block.cross_attention is not None:
             _pack_cross_attention(block.cross_attention, precision, is_held)
-        pack_modules(block, precision, is_held=is_held)
+        pack_modules(block, precision, steps=True, is_held=is_held)
 
 
 def _pack_cross_attention(attention: MultiHeadAttention, precision: Precision, is_held: bool) -> None:
@@ -100,7 +145,7 @@ def _pack_cross_attention(attention: MultiHeadAttention, precision: Precision, i
     biases = (None, None) if bias is None else (bias[:queries], bias[queries:])
     halved = precision == "int8" and weight.dtype == torch.float32 and has_packed_products()
     parts = (
-        pack(weight[:queries], biases[0], precision, is_held=is_held),
+        pack(weight[:queries], biases[0], precision, steps=True, is_held=is_held),
         ConvertedLinear(weight[queries:], biases[1], inner=torch.bfloat16)
         if halved and best_precision("cpu") == "bfloat16"
         else pack(weight[queries:], biases[1], "float32" if precision == "int8" else precision),
