@@ -65,7 +65,7 @@ def generate(
         stop: called after every token with the ids of an output so far; where it returns True, the output is finished
             and keeps that token (`atento.decoding.rules.StopStrings`).
         trace: records the candidates of every step.
-        seed: for sampling: one number s, from which row i gets `seeds.row_seed(s, i)`, or a number a row; None: from
+        seed: for sampling: one number s, from which row i gets `choosing.row_seed(s, i)`, or a number a row; None: from
             PyTorch's generator. A row's samples depend on nothing else of the batch.
         draft: for `Greedy` and `Sample`: what proposes tokens, several of which the network verifies in one step.
             Greedy search writes the same tokens, sampling draws from the same distribution (`atento.decoding.drafted`).
