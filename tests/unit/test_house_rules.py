@@ -254,7 +254,7 @@ READ_DIRECTLY = {
     "inspection/standalone.py": "a shipped script",
     "released/config_keys.py": "a shipped table",
     "cli/completion.py": "our own source",
-    "atento_serve/studio/static_files.py": "shipped files of the page",
+    "atento_serve/studio/studio_routes.py": "shipped files of the page",
     "data/files/source_lines.py": "it checks the kind of the file itself, and reads under the limits",
     "training/allocator.py": "what the system says of this process",
     "training/replica/health.py": "files that the processes of a run have just written",

@@ -14,7 +14,7 @@ from atento.config.sections.network import NetworkConfig
 from atento.errors import CapabilityError, DataError, UsageError
 from atento.models.word_models import WordModel
 from atento.networks import CBOW, ELMo
-from atento.tasks.word_embedding import embed_words
+from atento.tasks.model_vectors import embed_words
 from atento.text.characters import character_batch
 from atento.text.word_vectors import Vectors, write_binary_vectors, write_text_vectors
 
