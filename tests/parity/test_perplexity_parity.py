@@ -31,6 +31,12 @@ def test_a_continuation_with_its_space_has_the_tokens_that_it_has_behind_its_pro
             wanted = log_probs[range(known - 1, ids.shape[1] - 1), ids[0, known:]]
             assert found.ids == ids[0, known:].tolist()
             assert found.log_probs == pytest.approx(wanted.tolist(), abs=1e-4)
+    given, (scored, *_) = model.explain(prompts[0], target=texts[0], method="leave-out"), model.score(prompts, texts)
+    assert given.value == pytest.approx(scored.total, abs=1e-4)
+    for prefix, wanted in ((" sleeps", scored.ids[:5]), ("sleeps", tokenizer("sleeps", add_special_tokens=False))):
+        ids = list(wanted if prefix[0] == " " else wanted["input_ids"])
+        written = model.generations(["The cat"], prefix=prefix, max_new_tokens=9, greedy=True)[0][0].hypothesis.ids
+        assert written[: len(ids)] == ids
 
 
 @torch.no_grad()

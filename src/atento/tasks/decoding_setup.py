@@ -163,13 +163,16 @@ def _one_or_each(values: list[T]) -> T | list[T]:
     return values[0] if len(values) == 1 else values
 
 
-def constraints_of(config: DecodingConfig, tokenizer: Tokenizer, writing: WritingConfig | None = None) -> Constraints:
+def constraints_of(
+    config: DecodingConfig, tokenizer: Tokenizer, writing: WritingConfig | None = None, *, behind: bool = False
+) -> Constraints:
     """The words and tokens that a configuration names, as ids.
 
     Args:
         config: the decoding configuration.
         tokenizer: of the outputs (`Tokenizer.target`).
         writing: the rules of the network, which may have a first token.
+        behind: whether outputs stand behind a prompt: a prefix that begins with a space begins a new word there.
 
     Raises:
         UsageError: a word that the vocabulary cannot write, a token that it does not hold, or a banned word inside of
@@ -184,7 +187,9 @@ def constraints_of(config: DecodingConfig, tokenizer: Tokenizer, writing: Writin
         first = _token(config.forced_bos, tokenizer, "forced_bos")
     prefix: Ids = () if first is None else (first,)
     if config.prefix.strip():
-        prefix += _ids(config.prefix, tokenizer, "prefix")
+        spelled = _ids(config.prefix, tokenizer, "prefix")
+        new_word = ids_inside(config.prefix, tokenizer) if behind and config.prefix[0].isspace() else ()
+        prefix += new_word or spelled
     for name, must in (("prefix", [prefix]), ("required_words", required)):
         for ids in must:
             inside = [banned_ids for banned_ids in banned if _contains(ids, banned_ids)]

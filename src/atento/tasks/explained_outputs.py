@@ -16,7 +16,7 @@ from atento.networks import Encoder, Network
 from atento.tasks.explained_predictions import Explained, summed
 from atento.tasks.explained_texts import TextTokens, TokenGroups, mean_rows, of_ids, text_tokens
 from atento.tasks.filling import mask_log_probs, predicts_masks, target_ids, why_not_filled
-from atento.tasks.generation import prompt_mode, prompt_template
+from atento.tasks.generation import continuation_ids, prompt_mode, prompt_template
 from atento.tasks.model_outputs import network_for, writer_of
 from atento.tasks.task_model import TaskModel, tokenizer_of
 from atento.tasks.translation_languages import begin_in, in_languages
@@ -37,7 +37,8 @@ def explained_output(model: TaskModel, verb: str, texts: Sequence[str], target: 
         ids = [*output.hypothesis.ids, *([config.eos_id] if output.hypothesis.finished else [])]
         name = output.text
     else:
-        ids, name = written.encode(target), target
+        reads_source, name = config.architecture in WITH_SOURCE, target
+        ids = written.encode(target) if reads_source else continuation_ids(tokenizer, texts, [target])[0]
         ids = [*begin_in(config, tokenizer, options), *ids, config.eos_id] if ids else ids
     if not ids or ids == [config.eos_id]:
         raise UsageError("the output is empty, so there is nothing to explain")

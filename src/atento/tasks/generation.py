@@ -56,6 +56,21 @@ def prompt_ids(
     return [ids or [network.config.start_id] for ids in rows]
 
 
+def continuation_ids(tokenizer: Tokenizer, prompts: Sequence[str], texts: Sequence[str]) -> list[list[int]]:
+    """The ids of texts; those of one that begins with white space are the ids that it has behind its prompt.
+
+    By themselves they would begin with a space too many where the tokenizer begins every text with one (Llama).
+    """
+    found = tokenizer.encode_batch(list(texts))
+    spaced = [number for number, text in enumerate(texts) if text[:1].isspace()]
+    before = tokenizer.encode_batch([prompts[number] for number in spaced])
+    whole = tokenizer.encode_batch([prompts[number] + texts[number] for number in spaced])
+    for number, prompt, ids in zip(spaced, before, whole):
+        if prompt and ids[: len(prompt)] == prompt:
+            found[number] = ids[len(prompt) :]
+    return found
+
+
 def prompt_writer(
     network: Continuing,
     tokenizer: Tokenizer,
@@ -87,6 +102,6 @@ def prompt_writer(
         encode,
         n_special=tokenizer.added(template=template),
         is_prompt=True,
-        constraints=constraints_of(decoding, tokenizer, network.config.writing),
+        constraints=constraints_of(decoding, tokenizer, network.config.writing, behind=True),
         **more,
     )

@@ -11,7 +11,7 @@ from atento.data.batches.store import Ragged
 from atento.decoding.contract import AnyStepFunction
 from atento.decoding.forced import forced_tokens
 from atento.networks import EncoderDecoder, RecurrentSeq2Seq
-from atento.tasks.generation import Continuing, plain_steps, prompt_ids
+from atento.tasks.generation import Continuing, continuation_ids, plain_steps, prompt_ids
 from atento.tasks.grouping import by_length
 from atento.tasks.length_warnings import check_lengths
 from atento.text.tokenizer import Tokenizer
@@ -62,7 +62,7 @@ def score_texts(
         special_tokens = special_tokens_of(network.config, tokenizer)
         inputs = [special_tokens.apply(ids)[0] for ids in tokenizer.encode_batch(list(sources))]
     joined = isinstance(network, Continuing)  # prompt and output share the positions
-    outputs = _behind(tokenizer, sources, targets) if joined else writer.encode_batch(list(targets))
+    outputs = continuation_ids(tokenizer, sources, targets) if joined else writer.encode_batch(list(targets))
     begin = begin_of_outputs(network.config)
     ends = [len(target) + 1 for target in outputs]
     read = [n + m - 1 if joined else max(n, m) for n, m in zip(map(len, inputs), ends)]
@@ -88,18 +88,3 @@ def score_texts(
             numbers = [[i for i, _ in place] for place in best]
             results[row] = TokenScores(writer.tokens(target), scores, sum(scores), named, target, numbers)
     return results
-
-
-def _behind(tokenizer: Tokenizer, prompts: Sequence[str], texts: Sequence[str]) -> list[list[int]]:
-    """The ids of texts; those of one that begins with white space are the ids that it has behind its prompt.
-
-    By themselves they would begin with a space too many where the tokenizer begins every text with one (Llama).
-    """
-    found = tokenizer.encode_batch(list(texts))
-    spaced = [number for number, text in enumerate(texts) if text[:1].isspace()]
-    before = tokenizer.encode_batch([prompts[number] for number in spaced])
-    whole = tokenizer.encode_batch([prompts[number] + texts[number] for number in spaced])
-    for number, prompt, ids in zip(spaced, before, whole):
-        if prompt and ids[: len(prompt)] == prompt:
-            found[number] = ids[len(prompt) :]
-    return found
