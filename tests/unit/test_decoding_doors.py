@@ -21,7 +21,7 @@ from atento.config.sections.network_parts import SpecialIds
 from atento.decoding.contract import Written
 from atento.errors import AtentoWarning, RecipeError, UsageError
 from atento.model import Model, load
-from atento.models.write import _generation_files
+from atento.models.write import _generation_settings
 from atento.networks import build_network
 from atento.runs.train import train
 from atento.tasks.decoding_setup import RULES, constraints_of
@@ -381,9 +381,9 @@ def test_words_that_a_recipes_vocabulary_cannot_write_are_refused_before_trainin
 def test_an_exported_folder_says_when_a_beam_ends_and_what_ends_an_output(model: Model) -> None:
     """As `transformers` names it; test_decoding_parity.py compares the outputs."""
     decoding = DecodingConfig(until="sure", forced_eos=True)
-    said = json.loads(_generation_files(model.network.config, decoding, {})["generation_config.json"])
+    said = _generation_settings(model.network.config, decoding, {})
     assert said["early_stopping"] == "never" and said["forced_eos_token_id"] == model.network.config.eos_id
-    plain = json.loads(_generation_files(model.network.config, DecodingConfig(), {})["generation_config.json"])
+    plain = _generation_settings(model.network.config, DecodingConfig(), {})
     assert plain["early_stopping"] is True and "forced_eos_token_id" not in plain
 
 
