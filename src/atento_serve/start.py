@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from atento_serve.http.clients import Key
     from atento_serve.http.tracing import Tracing
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)  # SIGHUP: its terminal is gone
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ Answer = Callable[
 
 
 def serve(models: Models, limits: Limits, settings: ServerSettings, routes: Callable[[], Answer]) -> None:
-    """Serve until SIGTERM or SIGINT; running requests then have `limits.drain_seconds` to end.
+    """Serve until SIGTERM, SIGINT or SIGHUP; running requests then have `limits.drain_seconds` to end.
 
     Args:
         models: the models by their names.
@@ -136,19 +136,20 @@ async def _serve(
 
 @contextmanager
 def _signals(stop: asyncio.Event) -> Iterator[None]:
-    """Set the event at the first SIGTERM or SIGINT; the second ends the process at once."""
+    """Set the event at the first of the signals; the second ends the process at once. Under nohup, SIGHUP is none."""
     loop = asyncio.get_running_loop()
+    heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
     def first() -> None:
         stop.set()
-        for number in _SIGNALS:
+        for number in heard:
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)
 
-    for number in _SIGNALS:
+    for number in heard:
         loop.add_signal_handler(number, first)
     try:
         yield
     finally:
-        for number in _SIGNALS:
+        for number in heard:
             loop.remove_signal_handler(number)

@@ -41,7 +41,7 @@ def test_documents_stay_documents(server: ForkServer, tmp_path: Path) -> None:
         ("a.srt --out none/b.srt", "--out none/b.srt cannot be written: there is no folder none"),
         (
             "a.txt --out b.txt",
-            "--out is for documents (.srt, .vtt, .html, .htm, .md, .po, .docx): lines go to standard",
+            "--out is for documents (.srt, .vtt, .html, .htm, .xhtml, .md, .markdown, .po, .docx): lines go",
         ),
         ("bad.srt", "bad.srt:2: a subtitle must have a line of times"),
         ("none.po", "none.po: no such file"),

@@ -298,7 +298,10 @@ def test_v7_after_sigterm_running_requests_are_answered_new_ones_refused_and_the
 
 
 def test_v7_requests_that_outlast_the_drain_are_refused_as_the_service_stops(folder: Path) -> None:
-    """Not answered by uvicorn's 500, nor logged as closed by their clients; a stream that has begun ends with it."""
+    """Not answered by uvicorn's 500, nor logged as closed by their clients; a stream that has begun ends with it.
+
+    SIGHUP, which comes when the terminal is closed, ends the service as SIGTERM does.
+    """
     with served([str(folder / "lm"), "--limit", "drain_seconds=0.2"]) as service:
         lines = httpx.stream("POST", service.url + C, json=LONG | {"stream": True}, timeout=30)
         with lines as stream, ThreadPoolExecutor(1) as pool:
@@ -307,7 +310,7 @@ def test_v7_requests_that_outlast_the_drain_are_refused_as_the_service_stops(fol
             with held(service):
                 plain = pool.submit(service.post, C, LONG)
                 until(lambda: in_flight(service) == 2)
-                service.process.send_signal(signal.SIGTERM)
+                service.process.send_signal(signal.SIGHUP)
                 refused = plain.result()
             assert refused.status_code == 503 and refused.json()["error"]["code"] == "stopping"
             assert '"code": "stopping"' in [line for line in received if line][-1].replace('":"', '": "')

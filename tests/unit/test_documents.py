@@ -325,7 +325,7 @@ def test_what_a_model_writes_breaks_no_document(ending: str) -> None:
         (".html", "", "<b>a</b> b "),
         (".md", "", "~~a **b "),
         (".srt", "1\n00:00:01,000 --> 00:00:02,000\n", "a b\n"),
-        (".po", 'msgid ""\nmsgstr "nplurals=2; charset=UTF-8"\n', '\nmsgid "a"\nmsgstr ""\n'),
+        (".po", 'msgid ""\nmsgstr "nplurals=2; charset=UTF-8"\n', "\n#: " + "a" * 250 + '\nmsgid "a"\nmsgstr ""\n'),
     ],
 )
 def test_ten_times_the_document_takes_no_hundred_times_as_long(ending: str, before: str, piece: str) -> None:

@@ -174,15 +174,16 @@ def _checked_by_model(
 
 
 _TABLES = (".csv", ".json", ".jsonl", ".conll", ".conllu", ".xml")
+_MARKUP = (".xlf", ".xliff", ".tmx", ".pot", ".ass", ".ssa", ".sbv", ".rst", ".tex", ".yaml", ".yml", ".properties")
 
 
 def table_warning(file: str, first: str) -> None:
-    """Warn of a file of plain text that is named as a table; `first` is its first line."""
+    """Warn of a file of plain text that is named as a table or has markup; `first` is its first line."""
     kind = _table_kind(file, first)
     if kind is not None:
         progress(
-            f"warning: {file} is named {kind} and read as plain text: a whole line is the text, columns included. "
-            "Give a file with the texts alone; `atento evaluate` reads labelled data"
+            f"warning: {file} is named {kind} and read as plain text: a whole line is the text, columns and markup "
+            "included. Give a file with the texts alone; `atento evaluate` reads labelled data"
         )
 
 
@@ -191,7 +192,7 @@ def _table_kind(file: str, first: str) -> str | None:
     name = file.lower().removesuffix(".gz").removesuffix(".zst")
     if name.endswith(".tsv"):
         return ".tsv" if "\t" in first else None
-    return next((ending for ending in _TABLES if name.endswith(ending)), None)
+    return next((ending for ending in (*_TABLES, *_MARKUP) if name.endswith(ending)), None)
 
 
 def windows(lines: Iterator[str], *, from_stdin: bool) -> Iterator[list[str]]:

@@ -23,8 +23,10 @@ from atento_serve.http.service import Service
 _TYPES = {
     ".html": "text/html",
     ".htm": "text/html",
+    ".xhtml": "application/xhtml+xml",
     ".vtt": "text/vtt",
     ".md": "text/markdown",
+    ".markdown": "text/markdown",
     ".docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
 }
 

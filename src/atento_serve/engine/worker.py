@@ -161,7 +161,7 @@ class Worker:
 
 def main() -> None:
     """Load the model that the first line of standard input names, and work until standard input ends."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the server decides when its workers end
     warnings.simplefilter("ignore")  # they may quote a text; what matters of them is in the results
     stream = os.fdopen(os.dup(0), "rb", buffering=1 << 16)

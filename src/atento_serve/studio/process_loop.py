@@ -22,7 +22,7 @@ Answer = Callable[[str, object], Answered]
 
 def answer_all(begin: Callable[[StudioSettings, Limits], Answer]) -> None:
     """Answer until standard input ends, which is when the service ends; `begin` gets what the first message has."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the service decides when its processes end
     warnings.simplefilter("ignore")  # they may quote a text
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")

@@ -16,7 +16,9 @@ FORMATS: dict[str, Callable[[bytes, str], Document]] = {
     ".vtt": decoded(read_vtt),
     ".html": decoded(read_html),
     ".htm": decoded(read_html),
+    ".xhtml": decoded(read_html),
     ".md": decoded(read_markdown),
+    ".markdown": decoded(read_markdown),
     ".po": decoded(read_catalogue),
     ".docx": read_word,
 }

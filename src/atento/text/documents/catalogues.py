@@ -12,6 +12,7 @@ _LINE = re.compile(
     r"[ \t]*(?:(msgctxt|msgid|msgid_plural|msgstr(?:\[\d+\])?)[ \t]*)?(\"(?:[^\"\\\r\n]|\\[^\r\n])*+\")?"
     r"[ \t]*(?:\r\n|\r|\n|\Z)"
 )
+_COMMENT = re.compile(r"[ \t]*+#")
 _ESCAPE = re.compile(r"\\([nrtabfv\\\"]|[0-7]{1,3}|x[0-9A-Fa-f]+)")
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "\\": "\\", '"': '"'}
 
@@ -72,7 +73,7 @@ def _messages(text: str, name: str) -> list[_Message]:
     while at < len(text):
         match = _LINE.match(text, at)
         if match is None:
-            if text[at:].lstrip(" \t").startswith("#"):
+            if _COMMENT.match(text, at):
                 at, current = _next_line(text, at), None
                 continue
             line = text[at : _next_line(text, at)].strip()
