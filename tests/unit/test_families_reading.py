@@ -14,7 +14,6 @@ from torch import Tensor
 import atento
 from atento.config.sections.network import NetworkConfig, changed
 from atento.config.sections.position_scheme import PositionConfig
-from atento.config.tables.head_kinds import HeadConfig
 from atento.errors import AtentoError, CapabilityError, CheckpointError, ModelError
 from atento.model import Model
 from atento.networks import build_network, presets
@@ -310,7 +309,6 @@ def test_weights_of_an_engine_are_not_pointed_to_the_converter(bert: Path, file:
             tiny(presets.llama3_8b(), attention={"n_kv_heads": 1}, feed_forward={"activation": "relu", "gated": False}),
             "cannot hold this network",
         ),
-        (tiny(presets.bert_base(), heads=(HeadConfig("span-boundary"),)), "holds the heads span-boundary"),
         (tiny(presets.t5_small(), positions=PositionConfig("t5", shared=False)), "cannot hold this network"),
     ],
 )
