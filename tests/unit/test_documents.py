@@ -169,6 +169,11 @@ WRITTEN = [
     # crossed tags make no crossed elements
     (f"{LINK}<w:t>a</w:t></w:r></w:hyperlink><w:ins><w:r><w:t>b</w:t></w:r></w:ins><w:r><w:t> c</w:t></w:r>", ["<0>a</0><1>b</1> c"],
      ["<0>x <1>y</0> z</1>"], f"{LINK}<w:t>x </w:t></w:r></w:hyperlink><w:ins><w:r><w:t>y</w:t><w:t> z</w:t></w:r></w:ins>"),
+    # a link with words of two kinds, and with more than words, is written once
+    (f"{LINK}<w:t>a </w:t></w:r><w:bookmarkStart/><w:r>{B}<w:t>b</w:t></w:r></w:hyperlink><w:r><w:t> c</w:t></w:r>", ["<0>a</0> <1/><2>b</2> c"],
+     ["<0>x</0> <1/><2>y</2> z"], f"{LINK}<w:t>x</w:t><w:t> </w:t></w:r><w:bookmarkStart/><w:r>{B}<w:t>y</w:t></w:r></w:hyperlink><w:r><w:t> z</w:t></w:r>"),
+    (f"<w:ins><w:bookmarkStart/><w:r><w:t>a</w:t></w:r><w:r>{B}<w:t> b</w:t></w:r></w:ins><w:r><w:t> c</w:t></w:r>", ["<0>a</0> <1>b</1> c"],
+     ["<0>x</0> z <1>y</1>"], f"<w:ins><w:bookmarkStart/><w:r><w:t>x</w:t></w:r></w:ins><w:r><w:t> z </w:t></w:r><w:ins><w:r>{B}<w:t>y</w:t></w:r></w:ins>"),
     # what was deleted, or moved away, is no text; the number that a field shows stays in it
     (f"<w:moveFrom><w:r><w:t>gone</w:t></w:r></w:moveFrom><w:r><w:t>a</w:t></w:r>{DELETED}<w:r><w:t> cat</w:t></w:r>", ["a<0/> cat"],
      ["um<0/> gato"], f"<w:moveFrom><w:r><w:t>gone</w:t></w:r></w:moveFrom><w:r><w:t>um</w:t></w:r>{DELETED}<w:r><w:t> gato</w:t></w:r>"),

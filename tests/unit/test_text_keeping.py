@@ -111,6 +111,8 @@ def links(source: str, output: str, order: list[int]) -> list[Link]:
         ("open <b>it", "abre isto", [0, 1], "abre <b>isto"),
         ("{% if x %} done", "feito", [0], "{% if x %} feito"),
         ("all %% done", "tudo feito", [0, 1], "tudo %% feito"),
+        ("<b>a cat.</b> so", "um gato. assim", [0, 1, 2], "<b>um gato.</b> assim"),
+        ("<b>a cat</b>.", "um gato.", [0, 1], "<b>um gato</b>."),
         ("a cat<0/> ran", "um gato correu", [0, 1, 2], "um gato<0/> correu"),
         ("a cat,<0/> so", "um gato, assim", [0, 1, 2], "um gato,<0/> assim"),
         ("<b>big <b-x>dog</b> ran", "cão grande correu", [1, 0, 2], "<b><b-x>cão grande</b> correu"),
@@ -129,7 +131,7 @@ def test_what_ends_a_pair_of_tags_stays_in_it() -> None:
         "vejo <b>um gato %s</b> já"
     )
     crossed = Kept.of("<b>a <i>b</b> c</i> d")  # the second tag ends with the first, so its end stays single
-    assert crossed.joined("A C B D", links(crossed.bare, "A C B D", [0, 2, 1, 3])) == "<b>A C <i>B</b> </i> D"
+    assert crossed.joined("A C B D", links(crossed.bare, "A C B D", [0, 2, 1, 3])) == "<b>A C <i>B</b></i> D"
 
 
 def run(texts: list[str], glossary: Glossary | None, translate: Any, *, protect: bool = False) -> list[str]:

@@ -19,6 +19,7 @@ _KINDS = {
 _SPANS = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in _KINDS.items()))
 _AROUND = ("()", "[]", "«»", "“”", "‘’", '""', "''")
 _CLOSING = ".,;:!?)»”…]"
+_MARKS = tuple(".,;:!?…")
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,8 @@ class Kept:
                 continue
             start = min([link.start for link in inside] + within)
             end = max([link.end for link in inside] + within)
+            if self.bare[self.spans[first].at : self.spans[last].at].endswith(_MARKS):  # its last mark is in it
+                end += len(output[end:]) - len(output[end:].lstrip("".join(_MARKS)))
             order[first], order[last] = (start, 1, first), (end, int(start == end), last)
             for number in range(first + 1, last):  # what stands in the pair stays in it, at its end too
                 if order[number][0] == end > start:
@@ -168,7 +171,9 @@ class Kept:
         # nothing but spaces is between the span and the word behind it
         touches_word = nearest_after is not None and not self.bare[span.at : nearest_after].strip()
         if touches_word or (nearest_before is None and nearest_after is not None):
-            return min(link.start for link in after if link.source_start == nearest_after)
+            place = min(link.start for link in after if link.source_start == nearest_after)
+            is_end = span.text.startswith("</") and not span.before  # it stands behind a word
+            return len(output[:place].rstrip()) if is_end else place
         if nearest_before is not None:
             return max(link.end for link in before if link.source_end == nearest_before)
         return round(len(output) * span.at / len(self.bare))  # no word is linked: in proportion

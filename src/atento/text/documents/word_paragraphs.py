@@ -22,6 +22,7 @@ _NUMBERED = re.compile(r"(</?\d+/?>)")
 class _Box:
     """An element around runs, such as a link or an insertion; `head` and `tail`: up to its first run, from its last."""
 
+    tag: str
     start: int
     first: int  # of the items
     head: int = -1
@@ -81,8 +82,6 @@ class Paragraph:
         """An element begins."""
         inside = self._stack[-1][0] if self._stack else "box"
         if inside == "box":
-            kind = {"w:r": "run", "w:sdtContent": "box of a box"}.get(tag, "kept" if tag in _GONE else "box")
-        elif inside == "box of a box":
             kind = "run" if tag == "w:r" else "kept" if tag in _GONE else "box"
         elif inside == "run":
             kind = {"w:rPr": "properties", "w:t": "text"}.get(tag, "break" if tag in _BREAKS else "kept")
@@ -91,7 +90,7 @@ class Paragraph:
         if kind == "run":
             self._run, self._properties, self._has_text = at, b"", False
         elif kind == "box":
-            self._boxes.append(_Box(at, len(self._items)))
+            self._boxes.append(_Box(tag, at, len(self._items)))
         elif kind == "break":
             self.split()
         self._stack.append((kind, at))
@@ -161,6 +160,7 @@ class _Writer:
     style: _Style
     in_run: bool
     out: list[bytes] = field(default_factory=list)
+    ends: set[tuple[int, bool]] = field(default_factory=set)  # of boxes: written already, or outside of the text
 
     def go(self, style: _Style, *, in_run: bool) -> None:
         """End and begin what is needed for something of a style, in a run or beside runs."""
@@ -169,13 +169,22 @@ class _Writer:
             self.out.append(b"</w:r>")
             self.in_run = False
         if not stays:
-            old, new = self.style.box, style.box
-            self.out.append(self.content[old.tail : old.end] if old else b"")
-            self.out.append(self.content[new.start : new.head] if new else b"")
+            self.out += [self._edge(self.style.box, begins=False), self._edge(style.box, begins=True)]
         if in_run and not self.in_run:
             self.out.append(b"<w:r>" + style.properties)
             self.in_run = True
         self.style = style
+
+    def _edge(self, box: _Box | None, *, begins: bool) -> bytes:
+        """The beginning or end of a box; without what else stands there, where that is written elsewhere."""
+        if box is None:
+            return b""
+        again = (box.start, begins) in self.ends
+        self.ends.add((box.start, begins))
+        if not begins:
+            return f"</{box.tag}>".encode() if again else self.content[box.tail : box.end]
+        found = _TAG.match(self.content, box.start)
+        return self.content[box.start : found.end() if again and found else box.head]
 
     def put(self, style: _Style, raw: bytes, *, in_run: bool = True) -> None:
         """Write something of a style."""
@@ -194,7 +203,7 @@ def _segment(content: bytes, items: Sequence[_Item]) -> tuple[int, int, Segment]
     for seen, group in groupby(items, key=lambda item: item.style.seen if item.is_text else None):
         members = list(group)
         text = "".join(_plain(content, item) for item in members if item.is_text)
-        words = text.strip()
+        words = text.strip() or (text if seen is not None and seen[1] is not None else "")  # a link is not lost
         if seen is None:
             parts += [f"<{len(tags) + number}/>" for number in range(len(members))]
             tags += members
@@ -211,16 +220,19 @@ def _segment(content: bytes, items: Sequence[_Item]) -> tuple[int, int, Segment]
     (start, before), (end, after) = _first(content, items[0]), _last(content, items[-1])
 
     def shown(translation: str) -> str:
-        writer = _Writer(content, *before)
-        for style, what in _placed(translation, base, tags):
+        edges = {(box.start, begins) for (style, _), begins in ((before, True), (after, False)) if (box := style.box)}
+        writer = _Writer(content, *before, ends=edges)
+        placed = list(_placed(translation, base, tags))
+        for (style, what), (following, behind) in zip(placed, [*placed[1:], (base, "")]):
             if isinstance(what, str):
+                next_box = following.box if isinstance(behind, str) else behind.style.box
+                if not what.strip() and writer.style.box is next_box:
+                    style = _Style(style.properties, next_box)  # a space in a link
                 shown_text = escape(what, quote=False).encode()
                 writer.put(style, b'<w:t xml:space="preserve">' + shown_text + b"</w:t>")
-            elif what.run < 0:
-                writer.put(style, content[what.start : what.end], in_run=False)
-            else:  # with the formatting that it had
-                raw = content[what.start : what.end]
-                writer.put(_Style(what.properties, style.box), raw)
+                continue
+            box = writer.style.box if what.style.box is writer.style.box else style.box  # where it was, if it is open
+            writer.put(_Style(what.properties, box), content[what.start : what.end], in_run=what.run >= 0)
         writer.go(after[0], in_run=after[1])
         return b"".join(writer.out).decode("utf-8")
 
