@@ -172,7 +172,7 @@ class Kept:
         touches_word = nearest_after is not None and not self.bare[span.at : nearest_after].strip()
         if touches_word or (nearest_before is None and nearest_after is not None):
             place = min(link.start for link in after if link.source_start == nearest_after)
-            is_end = span.text.startswith("</") and not span.before  # it stands behind a word
+            is_end = span.text.startswith("</") and not self.bare[span.at - 1].isspace()  # it stands behind a word
             return len(output[:place].rstrip()) if is_end else place
         if nearest_before is not None:
             return max(link.end for link in before if link.source_end == nearest_before)
