@@ -24,7 +24,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -376,14 +376,14 @@ def data_from_the_start() -> None:
 
 def moments_forgotten() -> None:
     """An optimiser that starts anew."""
-    from atento.training.step import Updater
+    from atento.training.optimizer import Optimizer
 
-    real = Updater.load_optimizer_tensors
+    real = Optimizer.load
 
-    def load(self: Updater, tensors: dict[str, Any]) -> None:
+    def load(self: Optimizer, tensors: Mapping[str, Any]) -> None:
         real(self, {name: value * 0 if name.endswith("exp_avg") else value for name, value in tensors.items()})
 
-    Updater.load_optimizer_tensors = load  # type: ignore[method-assign]
+    Optimizer.load = load  # type: ignore[method-assign]
 
 
 def weights_not_restored() -> None:

@@ -176,32 +176,32 @@ def test_two_runs_of_one_seed_are_equal_bit_for_bit(precision: str) -> None:
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
 def test_f5_going_on_from_saved_weights_and_optimiser_is_bit_exact(precision: str) -> None:
-    """What `optimizer_tensors` names is all there is to it; what was saved is a copy, not a view."""
+    """What `Optimizer.tensors` names is all there is to it; what was saved is a copy, not a view."""
     changes = {"dropout": 0.2, "attention": {"dropout": 0.1}}
     straight = Updater(make(**changes), CONFIG, precision)
     first = train(straight, 4)
     kept = weights(straight.network)
-    tensors = {name: value.clone() for name, value in straight.optimizer_tensors().items()}
+    tensors = {name: value.clone() for name, value in straight.optimizer.tensors().items()}
     assert len(tensors) == 3 * len(straight.parameters)
     rest = train(straight, 4, first=5)
 
     torch.manual_seed(123)
     resumed = Updater(build_network(changed(NETWORK, changes)), CONFIG, precision)
     resumed.network.load_state_dict(kept)
-    resumed.load_optimizer_tensors(tensors)
+    resumed.optimizer.load(tensors)
     resumed.copy_weights()
     before = {name: value.clone() for name, value in tensors.items()}
     assert train(resumed, 4, first=5) == rest and first != rest
     assert same(weights(resumed.network), weights(straight.network))
-    assert same(resumed.optimizer_tensors(), straight.optimizer_tensors())
+    assert same(resumed.optimizer.tensors(), straight.optimizer.tensors())
     assert same(tensors, before)
 
 
 def test_optimiser_tensors_are_named_after_their_weights() -> None:
     updater = Updater(make(), CONFIG, "float32")
-    assert updater.optimizer_tensors() == {}
+    assert updater.optimizer.tensors() == {}
     train(updater, 2)
-    found = updater.optimizer_tensors()
+    found = updater.optimizer.tensors()
     for name, parameter in updater.network.named_parameters():
         assert found[f"{name}.exp_avg"].shape == found[f"{name}.exp_avg_sq"].shape == parameter.shape
         assert float(found[f"{name}.step"]) == 2
@@ -241,7 +241,7 @@ def test_the_bfloat16_copy_follows_weights_that_stay_float32() -> None:
             assert master.grad is None and copies[name].grad is None
     moved = [not torch.equal(start[name], value) for name, value in weights(network).items()]
     assert all(moved)
-    assert {value.dtype for value in updater.optimizer_tensors().values()} == {torch.float32}
+    assert {value.dtype for value in updater.optimizer.tensors().values()} == {torch.float32}
 
 
 def test_bfloat16_gradients_of_several_parts_add_up_in_float32() -> None:
@@ -264,7 +264,7 @@ def test_numbers_that_are_not_finite_change_nothing(precision: str, fault: str) 
             one.loss_scale.factor = 1.0  # then no overflow is the reason
     train(updater, 2)
     train(healthy, 2)
-    before, moments = weights(network), {n: v.clone() for n, v in updater.optimizer_tensors().items()}
+    before, moments = weights(network), {n: v.clone() for n, v in updater.optimizer.tensors().items()}
     part = updater.compute_network.decoder.blocks[0].feed_forward.inner
     if fault == "loss":
         handle = part.register_forward_hook(lambda module, given, out: out * float("nan"))
@@ -275,7 +275,7 @@ def test_numbers_that_are_not_finite_change_nothing(precision: str, fault: str) 
     with pytest.raises(TrainingError, match=message + advice):
         train(updater, 1, first=3)
     handle.remove()
-    assert same(weights(network), before) and same(updater.optimizer_tensors(), moments)
+    assert same(weights(network), before) and same(updater.optimizer.tensors(), moments)
     assert train(updater, 2, first=3) == train(healthy, 2, first=3)
     assert same(weights(network), weights(healthy.network))
 
@@ -416,7 +416,7 @@ def test_float16_skips_an_update_that_overflows_and_halves_the_scale_of_the_loss
     start, batches, skipped = weights(updater.network), data(), 0
     while not (sums := updater.update(batches.parts(0), 1, 1e-2)[0]):
         skipped += 1
-        assert same(weights(updater.network), start) and updater.optimizer_tensors() == {}
+        assert same(weights(updater.network), start) and updater.optimizer.tensors() == {}
         assert updater.loss_scale == LossScale(2.0 ** (24 - skipped), 0, skipped)
     assert 1 < skipped < 20 and sums["vocabulary"].targets and not same(weights(updater.network), start)
     updater.loss_scale.taken = 1999

@@ -63,7 +63,7 @@ def test_frozen_weights_keep_their_bits_and_have_no_optimizer_state(train: str, 
         "lora": is_adapter,
     }[train]
     assert moved(updater, before) == {name for name in before if expected(name)}
-    assert {name.rpartition(".")[0] for name in updater.optimizer_tensors()} == moved(updater, before)
+    assert {name.rpartition(".")[0] for name in updater.optimizer.tensors()} == moved(updater, before)
     computed = updater.compute_network.state_dict()
     assert all(torch.equal(value.to(computed[name].dtype), computed[name]) for name, value in weights(network).items())
 
@@ -149,7 +149,7 @@ def test_stages_are_a_function_of_the_update_so_resuming_is_exact(kind: Any) -> 
             parts.update(data().parts(step - 1), step, 1e-2)
         resumed = Updater(untied(), CONFIG, "float32", trained)
         resumed.network.load_state_dict(parts.network.state_dict())
-        resumed.load_optimizer_tensors(parts.optimizer_tensors())
+        resumed.optimizer.load(parts.optimizer.tensors())
         for step in range(stop + 1, 10):
             resumed.update(data().parts(step - 1), step, 1e-2)
         assert same(weights(resumed.network), weights(straight))

@@ -141,7 +141,7 @@ def validate(run: Run) -> None:
     if run.validate is None:
         return
     progress = run.progress
-    with run.updater.evaluated_weights():  # the moving mean, where there is one
+    with run.updater.weights.evaluated(run.updater.average):  # the moving mean, where there is one
         scores = run.updater.replica.all_do(run.validate)  # all processes score a part each
         samples = _samples(run) if run.updater.replica.main else []
     event: dict[str, object] = {"event": "valid", "step": progress.step}

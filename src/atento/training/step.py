@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
@@ -329,10 +328,6 @@ class Updater:
         """Return copies of the weights by name."""
         return {name: value.detach().clone() for name, value in self.parameters.items()}
 
-    def evaluated_weights(self) -> AbstractContextManager[None]:
-        """Let the network have the weights that validation scores meanwhile: their moving average, if there is one."""
-        return self.weights.evaluated(self.average)
-
     def checkpoint_tensors(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Return the weights by name, and what else an update depends on.
 
@@ -344,7 +339,7 @@ class Updater:
         ours = {**self.parameters, **averages}
         state = self.network.state_dict(keep_vars=True)
         weights = {name: ours[names[id(value)]] if id(value) in names else value for name, value in state.items()}
-        optimizer = {**self.optimizer_tensors(), **({} if self.average is None else self.average.raw())}
+        optimizer = {**self.optimizer.tensors(), **({} if self.average is None else self.average.raw())}
         if self.replica.main:
             return weights, optimizer
         # of divided weights, the first process saves what each process has whole: buffers and counters
@@ -360,13 +355,5 @@ class Updater:
         with torch.no_grad():
             for name, value in self.weights.own(raw).items():
                 self.parameters[name].copy_(value)
-        self.load_optimizer_tensors(self.weights.own(state))
+        self.optimizer.load(self.weights.own(state))
         self.copy_weights()
-
-    def optimizer_tensors(self) -> dict[str, Tensor]:
-        """Return the state of the optimizer as tensors named `parameter.key`."""
-        return self.optimizer.tensors()
-
-    def load_optimizer_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """Load what `optimizer_tensors` returned; parameters that never had a gradient have no state."""
-        self.optimizer.load(tensors)
