@@ -275,6 +275,13 @@ def test_w3_every_kind_of_tokenizer_or_a_refusal(kind: str, tmp_path: Path) -> N
     assert peer.batch_decode(ids, skip_special_tokens=True) == [writer.tokenizer.decode(row) for row in ids]  # type: ignore[union-attr]
 
 
+def test_word_vectors_are_refused_for_their_network_not_for_their_tokenizer(tmp_path: Path) -> None:
+    made = {"task": "cbow", "data": {"train": {"world": "train", "count": 20}}, "training": {"steps": 2}}
+    model = atento.load(atento.train(made, out=tmp_path / "run", threads=1).folder)
+    with pytest.raises(CapabilityError, match="only networks of a released family"):
+        model.save(tmp_path / "out", layout="huggingface")
+
+
 def test_w3_what_sentence_transformers_cannot_say_is_refused(tmp_path: Path) -> None:
     model = made("bert-tiny", tmp_path)
     model.config["embedding"] = {"layer": 0}

@@ -230,7 +230,8 @@ def _warn_of_differences(config: Mapping[str, object], decoding: list[str]) -> N
 def _tokenizer_files(network: NetworkConfig, config: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, bytes]:
     """The tokenizer's files, its special tokens and lengths as this model uses them."""
     writes = network.architecture != "encoder" and not network.heads
-    if writes and tokenizer.native and tokenizer.kind in _NO_SPACES:
+    # a network of no family is refused for that, later
+    if writes and network.family and tokenizer.native and tokenizer.kind in _NO_SPACES:
         raise CapabilityError(
             f"the Hugging Face layout cannot express where a {tokenizer.kind} tokenizer puts spaces when it decodes; "
             "a model that writes needs one of kind unigram, bpe, character or byte there"
