@@ -14,7 +14,7 @@ from atento.splitmix import INCREMENT, mix, mix_, signed
 from atento.splitmix import uniform as as_uniform
 
 BLOCK = 128  # tokens in a block whose maximum is computed first; a size that processors read efficiently
-WIDE = 4096  # the smallest vocabulary for which blocks are faster
+FEW = 1 << 16  # so many scores, or fewer: blocks are not faster
 
 
 def next_log_probs(logits: Tensor, rows: Sequence[int], length: int) -> Tensor:
@@ -87,12 +87,13 @@ def forbid(scores: Tensor, ids: tuple[int, ...]) -> Tensor:
 def best_token(scores: Tensor) -> Tensor:
     """The token with the highest of scores (R,V), the first of equals: (R,).
 
-    As `argmax`, but faster on a CPU, where `amax` over blocks reads memory at full speed and `argmax` does not.
+    As `argmax`, but faster on a CPU, where `amax` over blocks reads memory at full speed and `argmax` does not; `max`
+    takes a third to a half of its time.
     """
     vocab_size = scores.shape[1]
     blocks = vocab_size // BLOCK
-    if vocab_size < WIDE or scores.is_cuda:
-        return scores.argmax(dim=1)
+    if scores.numel() <= FEW or not blocks or scores.is_cuda:
+        return scores.max(dim=1).indices
     full_blocks = scores[:, : blocks * BLOCK].unflatten(1, (blocks, BLOCK))
     block = full_blocks.amax(dim=2).argmax(dim=1, keepdim=True)  # (R,1)
     inside = full_blocks.gather(1, block.unsqueeze(2).expand(-1, -1, BLOCK)).squeeze(1)

@@ -7,8 +7,10 @@ from typing import Protocol
 import torch
 from torch import Tensor, inf
 
-from atento.decoding.choosing import BLOCK, WIDE, isin
+from atento.decoding.choosing import BLOCK, isin
 from atento.decoding.trace import FINISHED, OUTSIDE, PLACE, STAGE, Trace
+
+_WIDE = 4096  # the smallest vocabulary for which blocks are faster
 
 
 @dataclass
@@ -72,7 +74,7 @@ def highest(log_probs: Tensor, scores: Tensor, count: int) -> Candidates:
     """
     width, vocab_size = log_probs.shape[1:]
     count, flat = min(count, width * vocab_size), log_probs.flatten(1)  # (U,w*V)
-    if vocab_size < WIDE or width * (vocab_size // BLOCK) < 2 * count:
+    if vocab_size < _WIDE or width * (vocab_size // BLOCK) < 2 * count:
         best, index = (scores.unsqueeze(-1) + log_probs).flatten(1).topk(count, dim=1)
     else:
         promising = _promising(log_probs, scores, count)  # (U,m)
