@@ -2,6 +2,7 @@
 
 import html
 import json
+import re
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,8 +15,10 @@ import pytest
 
 import atento
 from atento.model import Model
-from atento.text.documents.document_sentences import Passages, joined
+from atento.text.documents.document_sentences import _NOT_TEXT, DocumentSentences
 from atento.text.documents.html_text import parts_of
+from atento.text.documents.segments import TextDocument
+from atento.text.documents.web_pages import read_html
 from http_service import SOURCES, Served, served, until
 
 FIRST, SECOND = "I love the big dog.", "The cat sees a small house."
@@ -69,15 +72,19 @@ DOCUMENT = (
 
 
 def test_tags_of_html_stay_and_texts_are_translated(service: Served, model: Model) -> None:
-    def of(text: str) -> str:
-        return html.escape(model.translate(text), quote=False)
+    def of(text: str, **options: bool) -> str:  # no control characters in a page
+        return html.escape(_NOT_TEXT.sub(" ", model.translate(text, **options)).strip(), quote=False)
 
+    mixed = "<b>The cat</b> sees the dog."  # one sentence, with the tags around what they stood around
+    words = of(mixed, protect=True).replace("&lt;b&gt;", "<b>").replace("&lt;/b&gt;", "</b>")
+    assert translated(service, mixed, format="html")["translatedText"] == words
+    assert re.sub("</?b>| ", "", words) == of("The cat sees the dog.").replace(" ", "")
     content = str(translated(service, DOCUMENT, format="html")["translatedText"])
+    inner = of("<B>The cat</B> & you", protect=True).replace("&lt;B&gt;", "<B>").replace("&lt;/B&gt;", "</B>")
     assert content == (
-        f'<!DOCTYPE html>\n<p CLASS="a">{of("I love the big dog.")} <B>{of("The cat")}</B> {of("& you")}<br/>'
-        f"{of('x < y')}</P><!-- The cat -->"
+        f'<!DOCTYPE html>\n<p CLASS="a">{of("I love the big dog.")} {inner}<br/>{of("x < y")}</P><!-- The cat -->'
         f'<script>if (a < b) {{ the("cat") }}</script><pre>{of("The cat.")}\n{of("The dog.")}</pre><code>cat</code>'
-        '<span translate="no">The dog <i>sees</i></span> \xa0<img alt="the cat" src=x>'
+        '<span translate="no">The dog <i>sees</i></span> &nbsp;<img alt="the cat" src=x>'
     )
 
 
@@ -85,9 +92,10 @@ def test_tags_of_html_stay_and_texts_are_translated(service: Served, model: Mode
     "document", ["a < b & c", "<b", "<p>a", "</p>a</i>", "&amp", "<![CDATA[x]]>a", "<?x?>a", "\n<"]
 )
 def test_broken_html_loses_nothing(document: str) -> None:
-    passages = Passages()
-    pieces = passages.document(document)
-    assert html.unescape(joined(pieces, passages.sentences, escape=True)) == html.unescape(document)
+    page = DocumentSentences(TextDocument(read_html(document, "q")))
+    assert page.written(page.sentences) == document.encode()
+    changed = page.written([f"{sentence} " for sentence in page.sentences]).decode()
+    assert "".join(html.unescape(changed).split()) == "".join(html.unescape(document).split())
     assert "".join(part.text for part in parts_of(document)) == html.unescape(document)
 
 

@@ -26,8 +26,10 @@ from atento.metrics.label_names import class_name
 from atento.metrics.rouge import TOKENIZERS
 from atento.nfc import nfc
 from atento.text import Tokenizer, train_tokenizer
-from atento.text.documents.document_sentences import Passages, joined
+from atento.text.documents.document_sentences import DocumentSentences, Passages, joined
 from atento.text.documents.html_text import parts_of
+from atento.text.documents.segments import TextDocument
+from atento.text.documents.web_pages import read_html
 from atento.text.sentences import split_sentences
 from atento.text.words import word_spans
 from atento_serve.api.decoding import stop_strings
@@ -112,15 +114,14 @@ def every_class(text: str) -> None:
 
 
 def document(text: str) -> str:
-    passages = Passages()
-    pieces = passages.document(text)
-    return joined(pieces, passages.sentences, escape=True)
+    page = DocumentSentences(TextDocument(read_html(text, "a.html")))
+    return page.written([f"{sentence} " for sentence in page.sentences]).decode()
 
 
 def plain(text: str) -> str:
     passages = Passages()
     pieces = passages.text(text)
-    return joined(pieces, passages.sentences, escape=False)
+    return joined(pieces, passages.sentences)
 
 
 def form(text: str) -> Any:

@@ -49,7 +49,7 @@ Asking = Generator[Translate | Align, Any, Result]
 """Asks for translations and alignments; what comes back is `Outputs`, or a list of links for each pair."""
 
 
-def keeping(texts: Sequence[str], glossary: Glossary | None, *, protect: bool) -> Asking[Outputs]:
+def keeping(texts: Sequence[str], glossary: Glossary | None, *, protect: bool, tags: bool = False) -> Asking[Outputs]:
     """The translations of texts, which keep terms and spans.
 
     Args:
@@ -57,9 +57,10 @@ def keeping(texts: Sequence[str], glossary: Glossary | None, *, protect: bool) -
         glossary: its terms; an output that lacks one is searched again.
         protect: whether tags, placeholders, addresses, numbers and emoji stay as they are: tags are taken out of the
             source and set by alignment, and so are the others where the output lacks one.
+        tags: whether tags at least stay so.
     """
     # tags are always taken out, the other spans only where an output has lost one
-    kept = [Kept.of(text, tags_only=True) if protect else Kept(text, (), text) for text in texts]
+    kept = [Kept.of(text, tags_only=True) if protect or tags else Kept(text, (), text) for text in texts]
     outputs: Outputs = yield Translate([one.bare for one in kept])
     lost = [
         number

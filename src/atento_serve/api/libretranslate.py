@@ -1,7 +1,7 @@
 """The API of LibreTranslate: `POST /translate`, `POST /detect`, `GET /languages`; JSON and forms."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -11,7 +11,9 @@ from starlette.responses import JSONResponse, Response
 
 from atento.config.tables.tasks import verb_of
 from atento.errors import DataError
-from atento.text.documents.document_sentences import Passages, Piece, joined
+from atento.text.documents.document_sentences import DocumentSentences, Passages, joined
+from atento.text.documents.segments import NUMBERED, TextDocument
+from atento.text.documents.web_pages import read_html
 from atento.text.glossary import Glossary, glossary_of_rows
 from atento.text.keeping import Asking, Output, Outputs, Translate, keeping
 from atento.text.kept_spans import Link
@@ -154,26 +156,24 @@ async def _translate(service: Service, request: Request, fields: TranslateFields
     check_texts(service, len(texts), "/q")
     bounded("alternatives", fields.alternatives, 0, service.limits.n - 1)
     known = list(directions(service))
-    passages, pieces, languages = await asyncio.to_thread(_read, texts, fields, known)
+    rows, languages = await asyncio.to_thread(_read, texts, fields, known)
     glossary = await asyncio.to_thread(_glossary, fields)
     sources = [language.code if language else code_of(fields.source) for language in languages]
     # errors name fields of this API
     work = Work(service, request, Pointers("/q", names=dict.fromkeys(("prefix", "required_words"), "glossary")))
-    written: list[list[str]] = [[] for _ in passages.sentences]
+    written = [[[sentence] for sentence in row.sentences] for row in rows]
     for source in dict.fromkeys(sources):  # a direction a language: texts of one go together
-        rows = [row for row, code in zip(pieces, sources) if code == source]
-        numbers = [piece for row in rows for piece in row if isinstance(piece, int)]  # others are markup and space
-        sentences = [passages.sentences[number] for number in numbers]
-        if fields.source == "auto" and source == code_of(fields.target):  # it stays as it is
-            for number, sentence in zip(numbers, sentences):
-                written[number] = [sentence]
-            continue
+        if fields.source == "auto" and source == code_of(fields.target):
+            continue  # it stays as it is
         direction = direction_of(service, source, fields.target)
-        steps = keeping(sentences, glossary, protect=fields.protect)
-        outputs = await unless_gone(request, written_keeping(work, direction, steps, fields.alternatives))
-        for number, texts_of_sentence in zip(numbers, outputs):
-            written[number] = texts_of_sentence
-    choices = [_choices(row, written, fields) for row in pieces]
+        chosen = [number for number, code in enumerate(sources) if code == source]
+        sentences = [sentence for number in chosen for sentence in rows[number].sentences]
+        steps = keeping(sentences, glossary, protect=fields.protect, tags=fields.format == "html")
+        outputs = iter(await unless_gone(request, written_keeping(work, direction, steps, fields.alternatives)))
+        for number in chosen:
+            written[number] = [next(outputs) for _ in rows[number].sentences]
+    each = zip(rows, written)
+    choices = await asyncio.to_thread(lambda: [_choices(row, outputs, fields.alternatives) for row, outputs in each])
     body = _body(fields, choices, languages)
     if glossary is not None:
         whole = zip(texts, (texts_of_one[0] for texts_of_one in choices))
@@ -195,24 +195,39 @@ def _glossary(fields: TranslateFields) -> Glossary | None:
         raise wrong_field("/glossary", str(error)) from None
 
 
+@dataclass(frozen=True)
+class _Row:
+    """The sentences of a text, and what makes a text of their translations."""
+
+    sentences: list[str]
+    written: Callable[[list[str]], str]
+
+
+def _row(text: str, *, is_html: bool) -> _Row:
+    if is_html:
+        page = DocumentSentences(TextDocument(read_html(text, "q")))
+        return _Row(page.sentences, lambda outputs: page.written(outputs).decode("utf-8"))
+    passages = Passages()
+    pieces = passages.text(text)
+    return _Row(passages.sentences, lambda outputs: joined(pieces, outputs))
+
+
 def _read(
     texts: Sequence[str], fields: TranslateFields, known: Sequence[Direction]
-) -> tuple[Passages, list[list[Piece]], list[Detected | None]]:
-    """The sentences of some texts, the pieces of each text, and its language if it is to be detected.
+) -> tuple[list[_Row], list[Detected | None]]:
+    """The sentences of each text, and its language if it is to be detected.
 
     It takes up to a second for a long document, in a thread, so that other requests and signals are heard meanwhile.
     """
-    passages = Passages()
-    pieces = [passages.document(text) if fields.format == "html" else passages.text(text) for text in texts]
-    languages = [
-        detected_source(_words(row, passages.sentences), known, fields.target) if fields.source == "auto" else None
-        for row in pieces
-    ]
-    return passages, pieces, languages
+    rows = [_row(text, is_html=fields.format == "html") for text in texts]
+    if fields.source != "auto":
+        return rows, [None] * len(rows)
+    return rows, [detected_source(" ".join(row.sentences), known, fields.target) for row in rows]
 
 
 def detected_source(text: str, known: Sequence[Direction], target: str) -> Detected:
     """The language of a text among those that can be translated; that of the target where it is likely to be in it."""
+    text = NUMBERED.sub(" ", text)
     target, served = code_of(target), dict.fromkeys(direction.source for direction in known)
     if target in {direction.target for direction in known}:
         found = detect(text, {**served, target: None})[0]
@@ -250,21 +265,14 @@ async def written_keeping(
             answer = [[Link(**link) for link in links] for links in outcome.values]
 
 
-def _words(pieces: Sequence[Piece], sentences: Sequence[str]) -> str:
-    """The sentences of a text, without markup."""
-    return " ".join(sentences[piece] for piece in pieces if isinstance(piece, int))
-
-
-def _choices(pieces: Sequence[Piece], written: Sequence[Sequence[str]], fields: TranslateFields) -> list[str]:
+def _choices(row: _Row, outputs: Sequence[Sequence[str]], alternatives: int) -> list[str]:
     """The translation of a text and its alternatives, each different: the first of all sentences, the second of all ...
 
     A sentence with fewer outputs has its last one in the others.
     """
-    choices = []
-    for rank in range(fields.alternatives + 1):
-        ranked = [outputs[min(rank, len(outputs) - 1)] if outputs else "" for outputs in written]
-        choices.append(joined(pieces, ranked, escape=fields.format == "html"))
-    return list(dict.fromkeys(choices))
+    ranks = range(alternatives + 1)
+    ranked = [[texts[min(rank, len(texts) - 1)] if texts else "" for texts in outputs] for rank in ranks]
+    return list(dict.fromkeys(row.written(texts) for texts in ranked))
 
 
 def _body(fields: TranslateFields, outputs: list[list[str]], languages: list[Detected | None]) -> dict[str, object]:

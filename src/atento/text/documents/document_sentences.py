@@ -1,10 +1,8 @@
 """Passages and documents as sentences, which are translated one by one, and put together again as they stood."""
 
-import html
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from atento.text.documents.html_text import parts_of
 from atento.text.documents.segments import Document
 from atento.text.sentences import split_sentences
 
@@ -26,18 +24,6 @@ class Passages:
         """A plain text: line breaks, and spaces around a line, stay; sentences of a line are joined by one space."""
         return [piece for line in _LINES.split(text) for piece in self._line(line)]
 
-    def document(self, document: str) -> list[Piece]:
-        """An HTML document: tags stay. A line break counts as a space, but in <pre>."""
-        pieces: list[Piece] = []
-        for part in parts_of(document):
-            if part.kind == "markup":
-                pieces.append(part.text)
-            elif part.kind == "lines":
-                pieces += self.text(part.text)
-            else:
-                pieces += self._line(part.text)
-        return pieces
-
     def _line(self, line: str) -> list[Piece]:
         words = line.strip()
         if not words:
@@ -51,15 +37,9 @@ class Passages:
         return pieces
 
 
-def joined(pieces: Sequence[Piece], translated: Sequence[str], *, escape: bool) -> str:
-    """The text of some pieces, with translations in place of the sentences.
-
-    Args:
-        translated: of all sentences of the `Passages`.
-        escape: whether the characters & < > of translations become entities.
-    """
-    shown: Callable[[str], str] = (lambda text: html.escape(text, quote=False)) if escape else str
-    return "".join(piece if isinstance(piece, str) else shown(translated[piece]) for piece in pieces)
+def joined(pieces: Sequence[Piece], translated: Sequence[str]) -> str:
+    """The text of some pieces, with translations of all sentences of the `Passages` in place of them."""
+    return "".join(piece if isinstance(piece, str) else translated[piece] for piece in pieces)
 
 
 _NOT_TEXT = re.compile(r"[^\t\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]+")
@@ -94,4 +74,4 @@ class DocumentSentences:
     def _text(self, text: str, pieces: Sequence[Piece], outputs: Sequence[str]) -> str:
         """A text in translation; as it was, spaces between sentences too, where each is its own translation."""
         is_same = all(outputs[piece] == self._all[piece] for piece in pieces if isinstance(piece, int))
-        return text if is_same else joined(pieces, outputs, escape=False)
+        return text if is_same else joined(pieces, outputs)

@@ -9,7 +9,7 @@ from typing import Protocol
 from atento.errors import DataError, UsageError
 
 MOST = 64 << 20  # bytes of a document
-_TAG = re.compile(r"</?\d+/?>")
+NUMBERED = re.compile(r"</?\d+/?>")
 _SPACE = re.compile(r"\s+|[<>]")
 LINE_END = re.compile(r"\r\n|\r|\n")
 _MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
@@ -158,7 +158,7 @@ class Inline:
 
         def shown(translation: str) -> str:
             parts, at = "", 0
-            for match in _TAG.finditer(translation):
+            for match in NUMBERED.finditer(translation):
                 if match[0] in tags:
                     parts += escape(translation[at : match.start()]) + tags[match[0]]
                     at = match.end()
@@ -169,8 +169,8 @@ class Inline:
     @property
     def has_words(self) -> bool:
         """Whether there is a letter outside of the markup, and no text that looks like a numbered tag."""
-        is_clear = len(_TAG.findall(self.text)) == len(self._tags)
-        return is_clear and any(letter.isalpha() for letter in _TAG.sub("", self.text))
+        is_clear = len(NUMBERED.findall(self.text)) == len(self._tags)
+        return is_clear and any(letter.isalpha() for letter in NUMBERED.sub("", self.text))
 
 
 def wrapped(text: str, ends: Sequence[str], begins_no_line: re.Pattern[str] | None = None) -> str:
