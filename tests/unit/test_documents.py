@@ -150,7 +150,8 @@ def test_words_of_a_document_keep_their_formatting_and_their_order() -> None:
 
 B, NOTE = "<w:rPr><w:b/></w:rPr>", '<w:r><w:footnoteReference w:id="1"/></w:r>'
 LINK, DELETED = '<w:hyperlink r:id="r"><w:r>', "<w:del><w:r><w:delText>old</w:delText></w:r></w:del>"
-FIELD = '<w:r><w:fldChar w:fldCharType="begin"/></w:r><w:r><w:instrText>PAGE</w:instrText></w:r><w:r><w:t>3</w:t></w:r>'
+BEGIN, END = '<w:fldChar w:fldCharType="begin"/>', '<w:fldChar w:fldCharType="end"/>'
+FIELD = f"<w:r>{BEGIN}</w:r><w:r><w:instrText>PAGE</w:instrText></w:r><w:r><w:t>3</w:t></w:r><w:r>{END}</w:r>"
 WRITTEN = [
     # a word goes to another place with its formatting, and the others keep their order
     (f"<w:r><w:t>the </w:t></w:r><w:r>{B}<w:t>red</w:t></w:r><w:r><w:t> cat</w:t></w:r>", ["the <0>red</0> cat"],
@@ -177,7 +178,12 @@ WRITTEN = [
     # what was deleted, or moved away, is no text; the number that a field shows stays in it
     (f"<w:moveFrom><w:r><w:t>gone</w:t></w:r></w:moveFrom><w:r><w:t>a</w:t></w:r>{DELETED}<w:r><w:t> cat</w:t></w:r>", ["a<0/> cat"],
      ["um<0/> gato"], f"<w:moveFrom><w:r><w:t>gone</w:t></w:r></w:moveFrom><w:r><w:t>um</w:t></w:r>{DELETED}<w:r><w:t> gato</w:t></w:r>"),
-    (f"<w:r><w:t>page </w:t></w:r>{FIELD}", ["page "], ["folha "], f"<w:r><w:t>folha </w:t></w:r>{FIELD}"),
+    (f"<w:r><w:t>see page </w:t></w:r>{FIELD}<w:r><w:t> now</w:t></w:r>", ["see page <0>3</0> now"],
+     ["agora <0>3</0> é a folha"], f"<w:r><w:t>agora </w:t></w:r>{FIELD}<w:r><w:t> é a folha</w:t></w:r>"),
+    (f"<w:r><w:t>a</w:t>{BEGIN}</w:r><w:r><w:t>b</w:t></w:r><w:r>{END}<w:t>c</w:t></w:r>", ["a", "b", "c"],
+     ["x", "y", "z"], f"<w:r><w:t>x</w:t>{BEGIN}</w:r><w:r><w:t>y</w:t></w:r><w:r>{END}<w:t>z</w:t></w:r>"),
+    (f"<w:ins><w:r><w:t>a</w:t></w:r><w:r>{BEGIN}</w:r><w:r><w:t>b</w:t></w:r></w:ins><w:r><w:t>c</w:t></w:r>", ["a", "b", "c"],
+     ["x", "y", "z"], f"<w:ins><w:r><w:t>x</w:t></w:r><w:r>{BEGIN}</w:r><w:r><w:t>y</w:t></w:r></w:ins><w:r><w:t>z</w:t></w:r>"),
     # elements in others, or with breaks, end texts
     ("<w:r><w:t>a </w:t></w:r><w:ins><w:hyperlink><w:r><w:t>b</w:t></w:r></w:hyperlink><w:r><w:t> c</w:t></w:r></w:ins>", ["a ", "b", " c"],
      ["x ", "y", " z"], "<w:r><w:t>x </w:t></w:r><w:ins><w:hyperlink><w:r><w:t>y</w:t></w:r></w:hyperlink><w:r><w:t> z</w:t></w:r></w:ins>"),
@@ -302,7 +308,12 @@ def test_documents_as_people_have_them(ending: str, data: str, outputs: list[str
 
 
 def test_an_encoding_that_no_mark_says_is_named() -> None:
-    for encoding, likely in (("utf-16-le", "UTF-16LE"), ("utf-16-be", "UTF-16BE"), ("cp1252", "WINDOWS-1252")):
+    for encoding, likely in (
+        ("utf-32", "UTF-32"),
+        ("utf-16-le", "UTF-16LE"),
+        ("utf-16-be", "UTF-16BE"),
+        ("cp1252", "WINDOWS-1252"),
+    ):
         with pytest.raises(DataError, match=f"iconv -f {likely} -t UTF-8"):
             read_document((TIMES + "é").encode(encoding), "a.srt")
     with pytest.raises(DataError, match=r"a.po:2: the encoding .* got CHARSET; write UTF-8 there"):

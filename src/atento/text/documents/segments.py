@@ -87,7 +87,9 @@ def decoded(read: Callable[[str, str], Sequence[str | Segment]]) -> Callable[[by
             raise DataError(f"{name}: a document may have {MOST:,} bytes: got {len(data):,}")
         mark, encoding = next(((mark, says) for mark, says in _MARKS if data.startswith(mark)), (b"", "utf-8"))
         zeros = data[:2].find(0)  # of a letter in two bytes
-        likely = "WINDOWS-1252" if zeros < 0 or mark else ("UTF-16BE", "UTF-16LE")[zeros]
+        likely = "WINDOWS-1252" if zeros < 0 else ("UTF-16BE", "UTF-16LE")[zeros]
+        if data.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")):
+            likely = "UTF-32"
         rule = f"documents are UTF-8: `iconv -f {likely} -t UTF-8` converts one of that encoding"
         try:
             text = data[len(mark) :].decode(encoding)

@@ -9,7 +9,7 @@ from atento.text.documents.segments import Inline, Segment
 
 _WORDS = "a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd label mark q s samp small span"
 _INLINE = frozenset(f"{_WORDS} strike strong sub sup tt u var wbr".split())
-_TAG = re.compile(r"<(/?)([A-Za-z][^\s/>]*)[^<>]*>")
+_TAG = re.compile(r"<(/?)([A-Za-z][^\s/<>]*+)[^<>]*+>")
 _VOID = ("img", "wbr")
 _BLANK = " \t\n\f\r"  # what counts as one space
 _BLANKS = re.compile(f"[{_BLANK}]+")

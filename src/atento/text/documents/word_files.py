@@ -98,14 +98,14 @@ class _Reader:
     def _doctype(self, *_: object) -> None:
         raise DataError(f"{self.place} declares entities, which no Word document does")
 
-    def _begin(self, tag: str, _: object) -> None:
+    def _begin(self, tag: str, attributes: dict[str, str]) -> None:
         self._depth += 1
         if self._depth > _DEPTH:
             raise DataError(f"{self.place} has more than {_DEPTH} elements inside one another")
         if tag == "w:p":
             self._open.append(Paragraph())
         elif self._open:
-            self._open[-1].begin(tag, self._parser.CurrentByteIndex)
+            self._open[-1].begin(tag, attributes, self._parser.CurrentByteIndex)
 
     def _end(self, tag: str) -> None:
         self._depth -= 1

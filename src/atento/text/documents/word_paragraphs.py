@@ -12,7 +12,8 @@ from atento.text.documents.segments import Segment
 _TEXT = re.compile(rb"<w:t(?:\s[^<>]*)?>([^<>]*)</w:t>")
 _TAG = re.compile(rb"<(?:[^\"'<>]|\"[^\"]*\"|'[^']*')*+>")
 _UNSEEN = re.compile(rb"<w:(?:lang|noProof)\b[^<>]*/>|<w:rPr>\s*</w:rPr>|<w:rPr/>")  # of a formatting
-_BREAKS = ("w:br", "w:tab", "w:cr", "w:fldChar")  # what follows is a text of its own
+_BREAKS = ("w:br", "w:tab", "w:cr")  # what follows is a text of its own
+_MOST_BOXES = 50  # inside one another
 _GONE = ("w:del", "w:moveFrom")  # what was deleted, or stands elsewhere
 _IGNORED = ("w:proofErr", "w:lastRenderedPageBreak")
 _NUMBERED = re.compile(r"(</?\d+/?>)")
@@ -20,9 +21,12 @@ _NUMBERED = re.compile(r"(</?\d+/?>)")
 
 @dataclass(eq=False)
 class _Box:
-    """An element around runs, such as a link or an insertion; `head` and `tail`: up to its first run, from its last."""
+    """What stands around runs: an element, such as a link or an insertion, or a field between two runs of its own.
 
-    tag: str
+    `head` and `tail`: where it is written up to its first run, and from its last.
+    """
+
+    tag: str  # "": a field
     start: int
     first: int  # of the items
     head: int = -1
@@ -77,22 +81,27 @@ class Paragraph:
     _properties: bytes = b""
     _run: int = -1
     _has_text: bool = False  # the run
+    _has_field: bool = False  # the run: a part of one
+    _ends_field: bool = False  # the run
 
-    def begin(self, tag: str, at: int) -> None:
+    def begin(self, tag: str, attributes: dict[str, str], at: int) -> None:
         """An element begins."""
         inside = self._stack[-1][0] if self._stack else "box"
         if inside == "box":
             kind = "run" if tag == "w:r" else "kept" if tag in _GONE else "box"
         elif inside == "run":
-            kind = {"w:rPr": "properties", "w:t": "text"}.get(tag, "break" if tag in _BREAKS else "kept")
+            kinds = {"w:rPr": "properties", "w:t": "text", "w:fldChar": "field"}
+            kind = kinds.get(tag, "break" if tag in _BREAKS else "kept")
         else:
             kind = "part"
         if kind == "run":
-            self._run, self._properties, self._has_text = at, b"", False
+            self._run, self._properties, self._has_text, self._has_field = at, b"", False, False
         elif kind == "box":
             self._boxes.append(_Box(tag, at, len(self._items)))
-        elif kind == "break":
+        elif kind == "break" or (kind == "text" and self._has_field) or (kind == "field" and self._has_text):
             self.split()
+        if kind == "field":
+            self._begin_field(attributes.get("w:fldCharType", ""))
         self._stack.append((kind, at))
 
     def end(self, tag: str, at: int, content: bytes) -> None:
@@ -111,21 +120,38 @@ class Paragraph:
         elif kind == "run":
             for box in self._boxes if self._has_text else ():
                 box.tail = stop
-            self._run = -1
+            self._run, ends_field, self._ends_field = -1, self._ends_field, False
+            if ends_field and not self._boxes[-1].tag:
+                self._end_box(stop)
         elif kind == "kept" and tag not in _IGNORED:
             self._add(start, stop)
         elif kind == "box":
-            self._end_box(tag, stop)
+            while self._boxes[-1].start != start:  # a field that goes on behind the element
+                self._boxes.pop()
+                self.split()
+            self._end_box(stop)
 
     def _add(self, start: int, end: int, *, is_text: bool = False) -> None:
         self._items.append(_Item(start, end, self._properties, tuple(self._boxes), self._run, is_text))
 
-    def _end_box(self, tag: str, stop: int) -> None:
+    def _begin_field(self, kind: str) -> None:
+        """A part of a field: it begins, ends, or its result begins."""
+        self._has_field = True
+        if kind == "begin" and len(self._boxes) < _MOST_BOXES:
+            if self._items and self._items[-1].run == self._run:  # it has more than the field
+                self.split()
+            self._boxes.append(_Box("", self._run, len(self._items)))
+        elif kind == "end" and self._boxes and not self._boxes[-1].tag:
+            self._ends_field = True  # with its run
+        elif kind == "begin" or not self._boxes or self._boxes[-1].tag or self._boxes[-1].head >= 0:  # not expected
+            self.split()
+
+    def _end_box(self, stop: int) -> None:
         box = self._boxes.pop()
         box.end = stop
         if box.head < 0:  # no text: it is one thing
             del self._items[box.first :]
-            if tag not in _IGNORED:
+            if box.tag not in _IGNORED:
                 self._add(box.start, stop)
             return
         for one in (*self._boxes, box) if self._boxes else ():
@@ -143,7 +169,7 @@ class Paragraph:
 
     def segments(self, content: bytes) -> Iterator[tuple[int, int, Segment]]:
         """The texts of the paragraph, which has ended, with where they begin and end; what has no letter is none."""
-        self.split()
+        self.split()  # a field may go on in the next paragraph
         for row in self._rows:
             for _, group in groupby(row, key=lambda item: id(item.split_box)):
                 items = list(group)
@@ -182,9 +208,11 @@ class _Writer:
         again = (box.start, begins) in self.ends
         self.ends.add((box.start, begins))
         if not begins:
-            return f"</{box.tag}>".encode() if again else self.content[box.tail : box.end]
+            bare = f"</{box.tag}>".encode() if box.tag else b""
+            return bare if again else self.content[box.tail : box.end]
         found = _TAG.match(self.content, box.start)
-        return self.content[box.start : found.end() if again and found else box.head]
+        bare = found[0] if found and box.tag else b""
+        return bare if again else self.content[box.start : box.head]
 
     def put(self, style: _Style, raw: bytes, *, in_run: bool = True) -> None:
         """Write something of a style."""
@@ -226,7 +254,7 @@ def _segment(content: bytes, items: Sequence[_Item]) -> tuple[int, int, Segment]
         for (style, what), (following, behind) in zip(placed, [*placed[1:], (base, "")]):
             if isinstance(what, str):
                 next_box = following.box if isinstance(behind, str) else behind.style.box
-                if not what.strip() and writer.style.box is next_box:
+                if not what.strip() and style.box is None and writer.style.box is next_box:
                     style = _Style(style.properties, next_box)  # a space in a link
                 shown_text = escape(what, quote=False).encode()
                 writer.put(style, b'<w:t xml:space="preserve">' + shown_text + b"</w:t>")
