@@ -16,8 +16,11 @@ from safetensors.torch import load_file, save_file
 
 import atento
 from atento.config.recipe import TokenizerConfig
+from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.network import NetworkConfig, changed, network_to_dict
 from atento.config.sections.network_parts import MaskConfig
+from atento.decoding.choosing import hypothesis as hypothesis_of
+from atento.decoding.strategies import Beam, Strategy
 from atento.errors import (
     CapabilityError,
     CheckpointError,
@@ -29,6 +32,7 @@ from atento.errors import (
 )
 from atento.model import Model, load
 from atento.networks import build_network
+from atento.tasks.text_writing import WrittenText, _fill_up
 from atento.text.tokenizer import Tokenizer
 from atento.text.tokenizer_training import train_tokenizer
 from atento_world import write
@@ -314,6 +318,22 @@ def test_n_best_comes_best_first(made: Model) -> None:
     for found in made.translations(SENTENCES[:10], n_best=4, beam=4):
         scores = [one.hypothesis.score for one in found]
         assert scores == sorted(scores, reverse=True) and len({tuple(one.hypothesis.ids) for one in found}) == 4
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [({"a": -1.0, "b": -3.0}, "acbd"), ({"a": -3.0, "b": -1.0}, "abcd")],  # the second was ranked by penalties
+)
+def test_what_a_wider_beam_adds_stands_by_its_score_behind_the_best(first: dict[str, float], expected: str) -> None:
+    def written(scores: dict[str, float]) -> list[WrittenText]:
+        return [WrittenText(text, hypothesis_of([5], [score], True, 0.0)) for text, score in scores.items()]
+
+    def searched(rows: list[int], strategy: Strategy) -> list[list[WrittenText]]:
+        return [written(first | {"c": -2.0, "d": -5.0}) for _ in rows]
+
+    results = [written(first)]
+    _fill_up(results, [3], DecodingConfig(n_best=4), Beam(4), searched)
+    assert "".join(one.text for one in results[0]) == expected
 
 
 def test_a_hypothesis_tells_how_probable_it_is(made: Model) -> None:

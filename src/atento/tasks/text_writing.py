@@ -303,14 +303,23 @@ def _fill_up(
 ) -> None:
     """Search again, twice and four times as wide, where a beam found fewer than `n_best` different texts.
 
-    The outputs of the first search stay first, so that the best output does not depend on `n_best`.
+    The best output of the first search stays first, so that it does not depend on `n_best`; the others follow by their
+    scores, unless penalties of rules or of groups rank the outputs of the first search otherwise.
     """
+    by_score = [row for row, outputs in enumerate(results) if outputs == _by_score(outputs)]
     for _ in range(DOUBLINGS):
         strategy = replace(strategy, width=2 * strategy.width, n_best=2 * strategy.width)
         short = [length if len(outputs) < decoding.n_best else 0 for length, outputs in zip(lengths, results)]
         for rows in by_length(short, decoding.batch_tokens // strategy.width):
             for row, more in zip(rows, searched(rows, strategy)):
                 results[row] = _distinct([*results[row], *more], decoding.n_best)
+    for row in by_score:
+        results[row] = [*results[row][:1], *_by_score(results[row][1:])]
+
+
+def _by_score(outputs: list[WrittenText]) -> list[WrittenText]:
+    """Outputs by their scores, best first; those that were cut off stand behind those that ended."""
+    return sorted(outputs, key=lambda one: (one.hypothesis.finished, one.hypothesis.score), reverse=True)
 
 
 def token_limit(
