@@ -5,6 +5,7 @@
 import io
 import re
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from time import process_time
 
@@ -340,6 +341,7 @@ def test_what_a_model_writes_breaks_no_document(ending: str) -> None:
     [
         (".html", "", "<b>a</b> b "),
         (".md", "", "~~a **b "),
+        (".po", "", 'msgid "a"\n'),
         (".srt", "1\n00:00:01,000 --> 00:00:02,000\n", "a b\n"),
         (".po", 'msgid ""\nmsgstr "nplurals=2; charset=UTF-8"\n', "\n#: " + "a" * 250 + '\nmsgid "a"\nmsgstr ""\n'),
     ],
@@ -347,8 +349,9 @@ def test_what_a_model_writes_breaks_no_document(ending: str) -> None:
 def test_ten_times_the_document_takes_no_hundred_times_as_long(ending: str, before: str, piece: str) -> None:
     def seconds(count: int) -> float:
         data, begun = (before + piece * count).encode(), process_time()
-        document = read_document(data, f"a{ending}")
-        document.written([f"{text} c" for text in document.texts])
+        with suppress(DataError):  # refused as fast
+            document = read_document(data, f"a{ending}")
+            document.written([f"{text} c" for text in document.texts])
         return process_time() - begun
 
     seconds(100)  # what is imported late

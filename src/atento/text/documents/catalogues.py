@@ -39,6 +39,10 @@ class _Message:
     def first(self, keyword: str) -> str:
         return next((one.text for one in self.texts if one.keyword == keyword), "")
 
+    def has(self, *beginnings: str) -> bool:
+        """Whether a keyword begins so."""
+        return any(one.keyword.startswith(beginnings) for one in self.texts)
+
     @property
     def outputs(self) -> list[_Text]:
         return [one for one in self.texts if one.keyword.startswith("msgstr")]
@@ -85,8 +89,8 @@ def _messages(text: str, name: str) -> list[_Message]:
         if (keyword is not None and quoted is None) or (keyword is None and quoted is not None and current is None):
             raise DataError(f"{name}:{line_at(text, at)}: a keyword and a text in quotation marks must stand together")
         if keyword is not None:
-            if keyword in ("msgctxt", "msgid") and (not messages or messages[-1].outputs):  # the last is complete
-                messages.append(_Message())
+            if keyword in ("msgctxt", "msgid") and (not messages or messages[-1].has(keyword, "msgstr")):
+                messages.append(_Message())  # the last is complete, or has no msgstr
             if not messages:
                 raise DataError(f"{name}:{line_at(text, at)}: {keyword} must follow a msgid")
             current = _Text(keyword, match.start(2), match.end(2), [_plain(quoted)])
