@@ -283,6 +283,8 @@ MET = [
     # lines that end as on other machines
     (".po", (HEADER + '# note\nmsgid "a\\nb"\nmsgstr ""\n').replace("\n", "\r"), ["x\ny"], (HEADER + '# note\nmsgid "a\\nb"\nmsgstr ""\n"x\\n"\n"y"\n').replace("\n", "\r")),
     (".po", (HEADER + 'msgid "a\\nb"\nmsgstr ""\n').replace("\n", "\r\n"), ["x\ny"], (HEADER + 'msgid "a\\nb"\nmsgstr ""\n"x\\n"\n"y"\n').replace("\n", "\r\n")),
+    # a message whose translation is the same has it too: a plural form is not left empty beside another
+    (".po", HEADER + 'msgid "%s"\nmsgstr ""\n\nmsgid "a"\nmsgstr ""\n', ["%s", "b"], HEADER + 'msgid "%s"\nmsgstr "%s"\n\nmsgid "a"\nmsgstr "b"\n'),
     # a speaker's text may go on in the next line; voices are speakers; a line of times ends the header of WebVTT
     (".srt", TIMES + "- a\nb\n- c\n", ["x y", "z"], TIMES + "- x\ny\n- z\n"),
     (".vtt", "WEBVTT\n\n00:01.0 --> 00:02.0\n<v A>a</v>\n<v B>b</v>\n", ["<0>x</0>", "<0>y</0>"], "WEBVTT\n\n00:01.0 --> 00:02.0\n<v A>x</v>\n<v B>y</v>\n"),

@@ -65,7 +65,10 @@ def read_catalogue(text: str, name: str) -> list[str | Segment]:
             if not output.text:
                 source = plural if plural and output.keyword != "msgstr[0]" else singular
                 raw = text[output.start : output.end]
-                pieces += [text[at : output.start], Segment(raw, source, partial(_quoted, line_end=line_end))]
+                pieces += [
+                    text[at : output.start],
+                    Segment(raw, source, partial(_quoted, line_end=line_end), is_gap=True),
+                ]
                 at = output.end
     return [*pieces, text[at:]]
 

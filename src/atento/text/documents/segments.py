@@ -20,14 +20,16 @@ class Segment:
     """A text that is translated.
 
     Attributes:
-        raw: what stands in the document; it stays if the translation is the text itself.
+        raw: what stands in the document; it stays if the translation is the text itself, unless `is_gap`.
         text: the text.
         shown: a translation -> what stands in the document for it.
+        is_gap: whether nothing stands there yet, so that a translation that is the text itself is written too.
     """
 
     raw: str
     text: str
     shown: Callable[[str], str] = str
+    is_gap: bool = False
 
 
 class Document(Protocol):
@@ -56,7 +58,12 @@ class TextDocument:
 
     def written(self, translations: Sequence[str]) -> bytes:
         """See `Document`."""
-        return self.mark + joined(self.pieces, checked(self, translations)).encode(self.encoding)
+        rest = checked(self, translations)
+        if list(translations) == self.texts:
+            text = "".join(piece if isinstance(piece, str) else piece.raw for piece in self.pieces)
+        else:
+            text = joined(self.pieces, rest)
+        return self.mark + text.encode(self.encoding)
 
 
 def joined(pieces: Sequence[str | Segment], translations: Iterator[str]) -> str:
@@ -73,7 +80,7 @@ def checked(document: Document, translations: Sequence[str]) -> Iterator[str]:
 
 def put(segment: Segment, translation: str) -> str:
     """What stands in a document for a translation of a segment."""
-    return segment.raw if translation == segment.text else segment.shown(translation)
+    return segment.raw if translation == segment.text and not segment.is_gap else segment.shown(translation)
 
 
 def decoded(read: Callable[[str, str], Sequence[str | Segment]]) -> Callable[[bytes, str], TextDocument]:
