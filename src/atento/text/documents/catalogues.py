@@ -9,8 +9,8 @@ from atento.errors import DataError
 from atento.text.documents.segments import LINE_END, Segment, line_at
 
 _LINE = re.compile(
-    r"[ \t]*(?:(msgctxt|msgid|msgid_plural|msgstr(?:\[\d+\])?)[ \t]*)?(\"(?:[^\"\\\r\n]|\\[^\r\n])*+\")?"
-    r"[ \t]*(?:\r\n|\r|\n|\Z)"
+    r"[ \t]*+(?:(msgctxt|msgid|msgid_plural|msgstr(?:\[\d+\])?)[ \t]*+)?(\"(?:[^\"\\\r\n]|\\[^\r\n])*+\")?"
+    r"[ \t]*+(?:\r\n|\r|\n|\Z)"
 )
 _COMMENT = re.compile(r"[ \t]*+#")
 _ESCAPE = re.compile(r"\\([nrtabfv\\\"]|[0-7]{1,3}|x[0-9A-Fa-f]+)")

@@ -13,7 +13,7 @@ _TAG = re.compile(r"<(/?)([A-Za-z][^\s/<>]*+)[^<>]*+>")
 _VOID = ("img", "wbr")
 _BLANK = " \t\n\f\r"  # what counts as one space
 _BLANKS = re.compile(f"[{_BLANK}]+")
-_CHARSET = re.compile(r"(?:<meta\b[^<>]*\bcharset|<\?xml\b[^<>]*\bencoding)\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
+_CHARSET = re.compile(r"(?i)(?:<meta\b[^<>]*\bcharset|<\?xml\b[^<>]*\bencoding)\s*+=\s*+[\"']?\s*+([\w.:-]+)")
 
 
 def read_html(text: str, name: str) -> list[str | Segment]:
