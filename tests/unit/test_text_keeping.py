@@ -82,7 +82,7 @@ def test_spans_are_found_and_the_rest_has_none(text: str, spans: list[str]) -> N
 
 
 def test_spans_are_found_in_linear_time() -> None:
-    for piece in ("a.", "<a ", "{{", "%1$", "1.", "http://", "&a", "👍", "<a b=", "a@b."):
+    for piece in ("a.", "<a ", "{{", "%1$", "1.", "http://", "&a", "👍", "<a b=", "a@b.", "{a,", "{a,{b}"):
         assert Kept.of(piece * 20_000).bare is not None
 
 
@@ -110,6 +110,12 @@ def links(source: str, output: str, order: list[int]) -> list[Link]:
         ("end 🙂", "fim", [0], "fim 🙂"),
         ("open <b>it", "abre isto", [0, 1], "abre <b>isto"),
         ("{% if x %} done", "feito", [0], "{% if x %} feito"),
+        (
+            "you have {n, plural, one {# file} other {# files}} now",
+            "você tem agora",
+            [0, 1, 2],
+            "você tem {n, plural, one {# file} other {# files}} agora",
+        ),
         ("all %% done", "tudo feito", [0, 1], "tudo %% feito"),
         ("<b>a cat.</b> so", "um gato. assim", [0, 1, 2], "<b>um gato.</b> assim"),
         ("<b>a cat</b>.", "um gato.", [0, 1], "<b>um gato</b>."),
