@@ -332,6 +332,17 @@ def test_an_option_without_effect_warns(line: str, warning: str, write: Write) -
     assert warning in only and only.startswith("my.yaml:3:")
 
 
+def test_the_right_of_a_window_warns_in_a_decoder_alone() -> None:
+    given: dict[str, object] = {"task": "language-modeling", "data": {"train": "a.txt"}}
+    warned = {}
+    for architecture in ("decoder", "encoder"):
+        network = {"architecture": architecture, "mask": {"left": 4, "right": 2}}
+        task = {"decoder": "language-modeling", "encoder": "masked-language-modeling"}[architecture]
+        said = load_recipe(given | {"task": task, "network": network}, environment={}).warnings
+        warned[architecture] = [one for one in said if "network.mask.right has no effect: a decoder attends to" in one]
+    assert len(warned["decoder"]) == 1 and not warned["encoder"]
+
+
 def test_a_seed_of_files_warns(write: Write) -> None:
     [only] = load(MINIMAL, write, "data.train.seed=3").warnings
     assert only == "command line: data.train.0.seed has no effect: it is for the micro-world only"

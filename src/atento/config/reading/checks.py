@@ -197,6 +197,8 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
         yield from no_effect("training.samples", "there is no data.valid")
         if not recipe.data.test:
             yield from no_effect("metrics", "there is neither data.valid nor data.test")
+    if recipe.network.architecture == "decoder" and recipe.network.mask is not None and recipe.network.mask.right:
+        yield from no_effect("network.mask.right", "a decoder attends to no later tokens")
     spec = TASKS[recipe.task]
     if "context" not in spec.columns:
         yield from no_effect("data.max_answer", "this task has no contexts of questions")
