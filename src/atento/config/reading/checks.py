@@ -14,6 +14,7 @@ from atento.config.recipe import DataConfig, Recipe, SourceConfig, TokenizerConf
 from atento.config.sections.decoding import UTILITIES
 from atento.config.sections.embedding import untrainable
 from atento.config.sections.initial import InitConfig
+from atento.config.sections.network import NetworkConfig
 from atento.config.sections.training import without_dropout, without_effect
 from atento.config.tables.head_kinds import HEAD_KINDS, OF_TEXT
 from atento.config.tables.objective import OBJECTIVES
@@ -162,7 +163,14 @@ def _sources(data: DataConfig) -> Iterator[tuple[str, SourceConfig]]:
 
 def doubtful(recipe: Recipe, reader: Reader) -> list[str]:
     """Return a warning for each option that has no effect or an unlikely value."""
-    return list(_warnings(recipe, reader.origins))
+    return [*_warnings(recipe, reader.origins), *_of_mask(recipe.network, reader.origins)]
+
+
+def _of_mask(network: NetworkConfig, written: dict[str, str]) -> Iterator[str]:
+    """Yield a warning for the side of a window that a decoder does not see."""
+    key = "network.mask.right"
+    if key in written and network.architecture == "decoder" and network.mask is not None and network.mask.right:
+        yield f"{written[key]}: {key} has no effect: a decoder attends to no later tokens"
 
 
 def _defaults(task: str) -> dict[str, object]:
@@ -197,8 +205,6 @@ def _warnings(recipe: Recipe, written: dict[str, str]) -> Iterator[str]:
         yield from no_effect("training.samples", "there is no data.valid")
         if not recipe.data.test:
             yield from no_effect("metrics", "there is neither data.valid nor data.test")
-    if recipe.network.architecture == "decoder" and recipe.network.mask is not None and recipe.network.mask.right:
-        yield from no_effect("network.mask.right", "a decoder attends to no later tokens")
     spec = TASKS[recipe.task]
     if "context" not in spec.columns:
         yield from no_effect("data.max_answer", "this task has no contexts of questions")
