@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from atento.config.reading.loading import load_recipe
+from atento.config.sections.initial import InitConfig
 from atento.config.sections.network import NetworkConfig, network_to_dict
 from atento.config.sections.position_scheme import PositionConfig
 from atento.errors import ModelError, RecipeError
 from atento.models.configuration import network_config
-from atento.models.initial_model import check_new_positions, fine_tuned, lengthened
+from atento.models.initial_model import check_new_positions, fine_tuned, first_weights, lengthened
 from atento.models.load import ModelFiles, check_weights
 from atento.networks import EncoderDecoder, build_network
 from atento.runs.fine_tuning import with_rates
@@ -118,3 +119,24 @@ def test_f7_new_rows_are_trained_or_refused(tmp_path: Path, train: str) -> None:
     else:
         with pytest.raises(RecipeError, match=rf"at most 3, .* with `init.train` {train}, .*: got 5; leave it out"):
             tuned(start, tokenizer, "classification", train, max_len=5)
+
+
+@pytest.mark.parametrize(("architecture", "stack"), [("encoder", "stack"), ("encoder-decoder", "decoder")])
+def test_fewer_layers_keep_their_relative_positions(tmp_path: Path, architecture: Any, stack: str) -> None:
+    """Tables of each layer (Shaw) are numbered through the layers, so that what follows them has another number."""
+    tokenizer = Tokenizer.from_vocabulary("word", ["a", "b"])
+    schemes = PositionConfig("shaw", heads=(0,)), PositionConfig("shaw", heads=(1,)), PositionConfig("t5")
+    config = NetworkConfig(
+        architecture, vocab_size=7, d_model=8, d_ff=8, n_heads=2, n_layers=3, positions=schemes,
+        tokenizer_fingerprint=tokenizer.fingerprint,
+    )  # fmt: skip
+    old = build_network(config)
+    start = ModelFiles(tmp_path, {"model_type": "atento", "network": network_to_dict(config)}, old.state_dict())
+    network = build_network(fine_tuned(start, config, tokenizer, InitConfig(model="x", layers=1)))
+    first_weights(network, start, config)
+    before, after = (one.get_submodule(f"{stack}.positions") for one in (old, network))
+    assert len(before.relative) == 3 and len(after.relative) == 1
+    pairs = [one.relative_schemes(0) for one in (before, after)]
+    assert len(pairs[0]) == 3
+    for ours, theirs in zip(*pairs):
+        assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))

@@ -28,6 +28,7 @@ from atento.models.load import (
 )
 from atento.models.transplant import SOURCE_TABLE, is_by_token
 from atento.networks.interface import Network
+from atento.networks.stack.stack_positions import LayerPositions
 from atento.text.tokenizer import Tokenizer
 
 _HEADS, _POOLER, _MIX, _PROJECTIONS = "heads.", "pooler.", "mix.", "projections."
@@ -211,7 +212,7 @@ def first_weights(network: Network, initial: ModelFiles, recipe: NetworkConfig) 
     )
     weights = {
         name: value
-        for name, value in files.weights.items()
+        for name, value in _renumbered(files.weights, network, initial.network_config).items()
         if name in fresh or not (name.startswith((_HEADS, _POOLER, _PROJECTIONS)) or _is_above(name, network.config))
     }
     for name, value in fresh.items():
@@ -224,6 +225,23 @@ def first_weights(network: Network, initial: ModelFiles, recipe: NetworkConfig) 
     files = replace(files, weights=weights)
     check_weights(network, files)
     network.load_state_dict(files.weights)
+
+
+def _renumbered(weights: Mapping[str, Tensor], network: Network, initial: NetworkConfig) -> dict[str, Tensor]:
+    """The weights, those of position schemes by their numbers in a network of fewer layers, where it has them."""
+    renumbered = dict(weights)
+    for path, positions in network.named_modules():
+        depth = initial.decoder_layers if path.startswith("decoder") else initial.n_layers
+        if not isinstance(positions, LayerPositions) or len(positions.relative) >= depth:
+            continue
+        old, prefix = LayerPositions(initial, kind="decoder", n_layers=depth), f"{path}.schemes."
+        new = {a: b for olds, news in zip(old.relative, positions.relative) for a, b in zip(olds, news)}
+        for name in [name for name in weights if name.startswith(prefix)]:
+            number, _, part = name.removeprefix(prefix).partition(".")
+            del renumbered[name]
+            if int(number) in new:
+                renumbered[f"{prefix}{new[int(number)]}.{part}"] = weights[name]
+    return renumbered
 
 
 def _is_above(name: str, network: NetworkConfig) -> bool:
