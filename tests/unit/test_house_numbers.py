@@ -36,7 +36,7 @@ MOST: dict[str, float] = {
     "files of an update": 30,  # two of them where the next plan is made meanwhile; losses of teachers
     # validation enters the files of `evaluate`; linear maps; windows; judged documents; attention without cuDNN
     # what teachers say
-    "files of a training run": 85,
+    "files of a training run": 89,  # four write the last checkpoint, which no thread of its own does
     "files of an evaluation": 62,  # attention without cuDNN; what makes the step function, splits, labelled files
     "files that load a folder of BERT": 44,  # how threads wait; what training shares of it, and 8 bits
     "files that save one": 23,
