@@ -1,5 +1,6 @@
 """Training in float16: the scale of the loss, skipped updates, and a run that goes on with the same bits."""
 
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,8 @@ import torch
 
 import atento
 from atento.errors import UsageError
-from atento.training import step
+from atento.training import saving, step
 from atento.training.optimizer import LossScale
-from atento.training.run import Progress
 from runs import differences, events, state
 
 pytestmark = pytest.mark.integration
@@ -76,10 +76,9 @@ def test_a_run_in_float16_begins_at_a_checkpoint_that_has_no_scale(
 ) -> None:
     """That of another type, as an earlier version wrote it."""
     monkeypatch.setattr(torch.cpu, "_is_amx_fp16_supported", lambda: True)
-    whole = Progress.to_dict
     with monkeypatch.context() as earlier:
         earlier.setattr(
-            Progress, "to_dict", lambda self: {key: value for key, value in whole(self).items() if key != "loss_scale"}
+            saving, "asdict", lambda one: {key: value for key, value in asdict(one).items() if key != "loss_scale"}
         )
         atento.train(RECIPE, data={"train": PAIRS, "valid": PAIRS[:2]}, out=tmp_path / "a", device="cpu")
     train(tmp_path / "b", from_=f"{tmp_path / 'a'}@12", overrides={"training.steps": 14})
