@@ -29,7 +29,8 @@ class TrainingConfig:
     of updates is fixed and kept with the run. With `steps` or `epochs`, whichever is reached first.
     """
     batch_tokens: int = 4096
-    """Target tokens of one update, padding not counted. [at least 1] Larger batches give less noisy gradients and take
+    """Target tokens of one update, padding not counted: of masked language modelling and span corruption, those that
+    are predicted, not those that are read. [at least 1] Larger batches give less noisy gradients and take
     proportionally longer; lower it when memory runs out.
     """
     micro_batches: int = 1
