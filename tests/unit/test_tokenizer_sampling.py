@@ -1,6 +1,7 @@
 """Subword regularisation: the published draws, and the same draw from the same seed (row D2; contract: resume)."""
 
 import itertools
+import json
 import math
 import random
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 from atento.config.recipe import TokenizerConfig
 from atento.errors import CapabilityError, TokenizerError
 from atento.text import Tokenizer, train_tokenizer
-from atento.text.sampling import Sampler, parsed
+from atento.text.sampling import Sampler
 
 DRAWS = 20_000
 
@@ -38,7 +39,7 @@ def test_unigram_draws_by_the_probability_of_the_segmentation(alpha: float) -> N
     """Kudo 2018: P(segmentation) ** alpha, normalised over all of them, here counted by hand."""
     scores = {"▁": -1.5, "a": -2.0, "b": -2.5, "▁a": -2.2, "ab": -3.0, "▁ab": -4.5, "ba": -3.3, "bab": -5.0}
     tokenizer = Tokenizer.from_vocabulary("unigram", list(scores), scores=list(scores.values()))
-    sampler = Sampler(tokenizer._backend, parsed(tokenizer.definition), "unigram", alpha=alpha)
+    sampler = Sampler(tokenizer._backend, json.loads(tokenizer.definition), "unigram", alpha=alpha)
 
     def all_of(word: str) -> Iterator[tuple[str, ...]]:
         if not word:
@@ -117,7 +118,7 @@ def test_wordpiece_passes_over_each_longest_match_with_the_rate() -> None:
 def test_no_dropout_is_the_plain_segmentation(kind: str) -> None:
     """The twin of ours against the library, on words seen and unseen."""
     tokenizer = trained(kind)
-    sampler = Sampler(tokenizer._backend, parsed(tokenizer.definition), kind)
+    sampler = Sampler(tokenizer._backend, json.loads(tokenizer.definition), kind)
     chance = random.Random(1)
     letters = [*sorted(set("".join(lines()))), "é", "日", "<", "1"]
     texts = lines()[:30] + ["".join(chance.choice(letters) for _ in range(20)) for _ in range(100)]
