@@ -229,7 +229,14 @@ def test_a_stream_that_the_client_closes_is_logged_and_counted_as_499(service: S
 
 
 def test_the_log_has_the_time_in_the_queue_and_of_computing(service: Served) -> None:
-    number = service.post("/v1/completions", {"model": "lm", "prompt": "a", "max_tokens": 4}).headers["x-request-id"]
+    asked = {
+        "model": "lm",
+        "prompt": "a",
+        "max_tokens": 30,
+        "n": 8,
+        "temperature": 1,
+    }  # longer than the server takes to look
+    number = service.post("/v1/completions", asked).headers["x-request-id"]
     until(lambda: any(event["id"] == number for event in service.events()))
     event = next(event for event in service.events() if event["id"] == number)
     assert event["prompt_tokens"] >= 2 and event["new_tokens"] >= 1
