@@ -13,9 +13,7 @@ Precision = Literal["float32", "bfloat16", "int8"]
 Activation = Literal["none", "relu", "gelu"]  # what a product can apply to its output
 SMALL = 1 << 14  # numbers of a weight: of fewer, a packed product and its kernel cost more than they save
 LinearT = TypeVar("LinearT")
-TRANSPOSED = (
-    1 << 18
-)  # of so many numbers at most, MKL multiplies by Wᵀ in memory faster than oneDNN, on Intel's CPUs with AMX
+TRANSPOSED = 1 << 18  # weights of a product at most, which MKL, with AMX, computes faster of Wᵀ in memory than oneDNN
 READ_WHOLE = 1 << 18  # so many weights are read at the speed of memory, where one row is multiplied
 
 
