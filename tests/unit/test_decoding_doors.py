@@ -279,6 +279,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         {"required_words": ["abc"], "banned_tokens": ["c"]},
         "`required_words` must not contain banned words or tokens: got 'c'",
     ),
+    (
+        {"banned_words": [*"abcdef"], "banned_tokens": ["g", "."]},
+        "`banned_words` and `banned_tokens` leave no token of the vocabulary that a text could have",
+    ),
     ({"prefix": "abcd", "max_new_tokens": 3}, "`prefix` and `required_words` take 4 tokens: an output may have 3"),
     ({"required_words": ["abc", "bcd"], "max_new_tokens": 3}, "`prefix` and `required_words` take 4 tokens"),
 ]

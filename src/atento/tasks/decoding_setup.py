@@ -175,16 +175,15 @@ def constraints_of(
         behind: whether outputs stand behind a prompt: a prefix that begins with a space begins a new word there.
 
     Raises:
-        UsageError: a word that the vocabulary cannot write, a token that it does not hold, or a banned word inside of
-            what must be written; names the option.
+        UsageError: a word that the vocabulary cannot write, a token that it does not hold, a banned word inside of
+            what must be written, or nothing that may be written; names the option.
     """
+    own = writing or WritingConfig()
     banned = [ids for word in config.banned_words for ids in _spellings(word, tokenizer, "banned_words")]
     banned += [(_token(name, tokenizer, "banned_tokens"),) for name in config.banned_tokens]
     # spelled as inside a text
     required = tuple(_spellings(word, tokenizer, "required_words")[-1] for word in config.required_words)
-    first = None if writing is None else writing.first
-    if config.forced_bos is not None:
-        first = _token(config.forced_bos, tokenizer, "forced_bos")
+    first = own.first if config.forced_bos is None else _token(config.forced_bos, tokenizer, "forced_bos")
     prefix: Ids = () if first is None else (first,)
     if config.prefix.strip():
         spelled = _ids(config.prefix, tokenizer, "prefix")
@@ -198,6 +197,9 @@ def constraints_of(
                 raise UsageError(
                     f"`{name}` must not contain banned words or tokens: got {text!r} in {tokenizer.decode(ids)!r}"
                 )
+    never = {*tokenizer.specials.ids.values(), *own.suppressed, *(ids[0] for ids in banned if len(ids) == 1)}
+    if banned and all(id in never or not (tokenizer.spelling(id) or "").strip() for id in range(tokenizer.vocab_size)):
+        raise UsageError("`banned_words` and `banned_tokens` leave no token of the vocabulary that a text could have")
     stop_ids = tuple(_token(name, tokenizer, "stop_tokens") for name in config.stop_tokens)
     continuing = _continuing(tokenizer) if config.prefix.strip() and config.prefix[-1].isspace() else ()
     over = tuple(ids for word, ids in zip(config.required_words, required) if word[-1:].isspace())
