@@ -157,6 +157,8 @@ def test_lists_auto_and_alternatives(service: Served, model: Model) -> None:
     mixed = translated(service, [portuguese, SOURCES[2]], source="auto", alternatives=1)
     assert mixed["translatedText"] == [portuguese, ranked[2][0]]
     assert [row["language"] for row in mixed["detectedLanguage"]] == ["pt", "en"]
+    unserved = service.post("/translate", {"q": SOURCES[0], "source": "auto", "target": "en"})  # nothing is into it
+    assert unserved.status_code == 400 and "translates from 'en' (detected) to 'en': it" in unserved.text
 
 
 def test_errors_are_texts_as_the_clients_of_libretranslate_read_them(service: Served) -> None:
@@ -210,6 +212,7 @@ def test_a_document_comes_back_translated(service: Served, model: Model) -> None
     assert upload("a.md", f"# {FIRST}\n".encode(), source="auto").text == f"# {model.translate(FIRST)}\n"
     there = "O gato dorme na  casa de Maria, e o cachorro também.\n"  # in the target language
     assert upload("a.md", there.encode(), source="auto").text == there
+    assert upload("a.md", FIRST.encode(), source="auto", target="en").status_code == 400
     for name, content, status, said in (
         ("a.srt", b"1\nno times\n", 422, "a.srt:2: a subtitle must have a line of times"),
         ("a.docx", b"\xd0\xcf\x11\xe0" + bytes(600), 422, "a.docx: is encrypted"),

@@ -163,9 +163,8 @@ async def _translate(service: Service, request: Request, fields: TranslateFields
     work = Work(service, request, Pointers("/q", names=dict.fromkeys(("prefix", "required_words"), "glossary")))
     written = [[[sentence] for sentence in row.sentences] for row in rows]
     for source in dict.fromkeys(sources):  # a direction a language: texts of one go together
-        if fields.source == "auto" and source == code_of(fields.target):
-            continue  # it stays as it is
-        direction = direction_of(service, source, fields.target)
+        if (direction := direction_of(service, source, fields.target, detected=fields.source == "auto")) is None:
+            continue
         chosen = [number for number, code in enumerate(sources) if code == source]
         sentences = [sentence for number in chosen for sentence in rows[number].sentences]
         steps = keeping(sentences, glossary, protect=fields.protect, tags=fields.format == "html")
@@ -287,18 +286,23 @@ def _body(fields: TranslateFields, outputs: list[list[str]], languages: list[Det
     return body
 
 
-def direction_of(service: Service, source: str, target: str) -> Direction:
-    """The translation by the first model that does it. Raises ServiceError: 400, there is none."""
+def direction_of(service: Service, source: str, target: str, *, detected: bool) -> Direction | None:
+    """The translation by the first model that does it; None: a text detected to be in the target language stays so.
+
+    Raises ServiceError: 400, there is none.
+    """
     known = list(directions(service))
     for direction in known:
         if direction.source == source and direction.target == code_of(target):
             return direction
+    if detected and source == code_of(target) and any(direction.target == source for direction in known):
+        return None
     pairs = ", ".join(dict.fromkeys(f"{pair.source}-{pair.target}" for pair in known[:20]))
     hint = "" if pairs else " (--languages NAME=SOURCE-TARGET says what a model translates)"
     raise ServiceError(
         400,
-        f"no model of this service translates from {source[:20]!r} to {target[:20]!r}: "
-        f"it translates {pairs or 'none'}{hint}",
+        f"no model of this service translates from {source[:20]!r}{' (detected)' if detected else ''} to "
+        f"{target[:20]!r}: it translates {pairs or 'none'}{hint}",
         "unknown_language",
         param="/target",
     )

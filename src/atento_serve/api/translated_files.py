@@ -55,12 +55,11 @@ def add_routes(app: FastAPI, service: Service) -> None:
             if source == "auto":
                 text, known = " ".join(work.sentences[:200]), list(directions(service))  # enough to tell the language
                 source = (await asyncio.to_thread(detected_source, text, known, fields.target)).code
-            if fields.source == "auto" and source == code_of(fields.target):
-                body = content
-            else:
+            direction = direction_of(service, code_of(source), fields.target, detected=fields.source == "auto")
+            body = content
+            if direction is not None:
                 jobs = Work(service, request, Pointers("/file"))
                 steps = keeping(work.sentences, None, protect=True)
-                direction = direction_of(service, code_of(source), fields.target)
                 outputs = await unless_gone(request, written_keeping(jobs, direction, steps, 0))
                 body = await asyncio.to_thread(work.written, [rows[0] for rows in outputs])
         ending = PurePath(name).suffix.lower()
