@@ -169,6 +169,9 @@ WRITTEN = [
     # a link is written whole, also where it comes first
     (f"<w:r><w:t>see </w:t></w:r>{LINK}<w:t>the page</w:t></w:r></w:hyperlink><w:r><w:t>.</w:t></w:r>", ["see <0>the page</0>."],
      ["<0>a página</0>, veja"], f"{LINK}<w:t>a página</w:t></w:r></w:hyperlink><w:r><w:t>, veja</w:t></w:r>"),
+    # of a link that the translation lost, its texts stand elsewhere; what else it holds stands at the end
+    (f"<w:r><w:t>see </w:t></w:r>{LINK}<w:drawing/></w:r><w:r><w:t>the page</w:t></w:r>{NOTE}</w:hyperlink>", ["see <0>the page</0>"],
+     ["veja a página"], f"<w:r><w:t>veja a página</w:t></w:r>{LINK}<w:drawing/></w:r>{NOTE}</w:hyperlink>"),
     # crossed tags make no crossed elements
     (f"{LINK}<w:t>a</w:t></w:r></w:hyperlink><w:ins><w:r><w:t>b</w:t></w:r></w:ins><w:r><w:t> c</w:t></w:r>", ["<0>a</0><1>b</1> c"],
      ["<0>x <1>y</0> z</1>"], f"{LINK}<w:t>x </w:t></w:r></w:hyperlink><w:ins><w:r><w:t>y</w:t><w:t> z</w:t></w:r></w:ins>"),

@@ -207,12 +207,10 @@ class _Writer:
             return b""
         again = (box.start, begins) in self.ends
         self.ends.add((box.start, begins))
-        if not begins:
-            bare = f"</{box.tag}>".encode() if box.tag else b""
-            return bare if again else self.content[box.tail : box.end]
+        if not again:
+            return self.content[box.start : box.head] if begins else self.content[box.tail : box.end]
         found = _TAG.match(self.content, box.start)
-        bare = found[0] if found and box.tag else b""
-        return bare if again else self.content[box.start : box.head]
+        return b"" if not box.tag or found is None else found[0] if begins else f"</{box.tag}>".encode()
 
     def put(self, style: _Style, raw: bytes, *, in_run: bool = True) -> None:
         """Write something of a style."""
@@ -261,6 +259,9 @@ def _segment(content: bytes, items: Sequence[_Item]) -> tuple[int, int, Segment]
                 continue
             box = writer.style.box if what.style.box is writer.style.box else style.box  # where it was, if it is open
             writer.put(_Style(what.properties, box), content[what.start : what.end], in_run=what.run >= 0)
+        for box in (one.box for one in tags if isinstance(one, _Style)):  # tags that are lost: a box may hold an image
+            if box and box.tag and (box.start, True) not in writer.ends:
+                writer.go(_Style(b"", box), in_run=False)
         writer.go(after[0], in_run=after[1])
         return b"".join(writer.out).decode("utf-8")
 
