@@ -268,6 +268,8 @@ def test_what_breaks_the_rules_of_its_format_names_the_line(name: str, text: str
 def test_bytes_that_are_no_text_and_names_of_no_format() -> None:
     with pytest.raises(DataError, match=r"a.md:2: byte 3 is not UTF-8"):
         read_document(b"ok\n\xff", "a.md")
+    with pytest.raises(DataError, match=r"a.md:2: byte 10 is not UTF-16-LE"):
+        read_document(b"\xff\xfeo\0k\0\r\0\n\0\0\xd8a\0", "a.md")
     with pytest.raises(DataError, match=r"a.md:1: a document must not have a NUL"):
         read_document(b"a\0", "a.md")
     with pytest.raises(UsageError, match=r"a.pdf: a document must end in \.srt"):

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atento.data.files import source_lines
-from atento.data.files.source_lines import LINE_LIMIT, iter_lines, read_lines, scan, scan_many
+from atento.data.files.source_lines import LINE_LIMIT, iter_lines, read_lines, recoded, scan, scan_many
 from atento.errors import DataError
 
 
@@ -116,6 +116,15 @@ def test_wrong_encodings_are_named(raw: bytes, said: str) -> None:
     with pytest.raises(DataError) as error:
         lines(raw)
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_the_line_of_an_error_in_utf_16_is_counted_behind_its_mark_too(encoding: str) -> None:
+    """The mark stands in the first part that is decoded, the error in the second."""
+    lines_before = ("\ufeff" + "a cat\r\n" * 9_000).encode(encoding)
+    broken = lines_before + "\ud800a".encode(encoding, "surrogatepass")
+    with pytest.raises(DataError, match=r"^in\.txt:9001: is not utf-16"):
+        recoded(io.BytesIO(broken), "in.txt", "utf-16").read()
 
 
 def test_a_bad_line_becomes_an_empty_one_where_asked() -> None:

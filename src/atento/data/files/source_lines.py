@@ -58,8 +58,9 @@ class Recoded(io.RawIOBase):
         try:
             return self._decoder.decode(raw, final=not raw)
         except UnicodeError as error:
-            before = raw[: error.start] if isinstance(error, UnicodeDecodeError) else b""
-            line = self._lines + before.decode(self._encoding, "ignore").count("\n")
+            start = error.start - len(error.object) + len(raw) if isinstance(error, UnicodeDecodeError) else 0
+            self._decoder.errors = "ignore"  # it knows the order of bytes, which a mark said at the beginning
+            line = self._lines + self._decoder.decode(raw[: max(0, start)]).count("\n")
             raise DataError(
                 f"{self._name}:{line}: is not {self._encoding}, the `encoding` of this source: {error}"
             ) from None

@@ -102,7 +102,8 @@ def decoded(read: Callable[[str, str], Sequence[str | Segment]]) -> Callable[[by
             text = data[len(mark) :].decode(encoding)
         except UnicodeDecodeError as error:
             at = len(mark) + error.start
-            place = f"{name}:{line_at(data, at)}: byte {at} is not {encoding.upper()}"
+            line = line_at(data[len(mark) : at].decode(encoding), at)
+            place = f"{name}:{line}: byte {at} is not {encoding.upper()}"
             raise DataError(f"{place}; {rule}" if encoding == "utf-8" else place) from None
         if "\0" in text:
             place = f"{name}:{line_at(text, text.index(chr(0)))}"
@@ -112,10 +113,9 @@ def decoded(read: Callable[[str, str], Sequence[str | Segment]]) -> Callable[[by
     return read_bytes
 
 
-def line_at(text: str | bytes, at: int) -> int:
+def line_at(text: str, at: int) -> int:
     """The number of the line of a place."""
-    before = text[:at].decode("latin-1") if isinstance(text, bytes) else text[:at]
-    return 1 + len(LINE_END.findall(before))
+    return 1 + len(LINE_END.findall(text[:at]))
 
 
 @dataclass
