@@ -88,9 +88,7 @@ class _Trained(_Texts):
 
     def _fit(self, records: list[dict[str, object]]) -> None:
         """Train on records, and load the run."""
-        recipe: dict[str, object] = {"task": self._task, "data": {}}
-        if self.init is not None:
-            recipe["init"] = str(self.init)
+        recipe: dict[str, object] = {"task": self._task, "data": {}, "init": self.init and str(self.init)}
         named = {"training.steps": self.steps, "training.learning_rate": self.learning_rate}
         changes = {key: value for key, value in named.items() if value is not None} | dict(self.settings or {})
         if self.folder is not None:
@@ -102,8 +100,7 @@ class _Trained(_Texts):
             )
         self.model_ = load(run.folder, self.device)
         self._is_kept = self.folder is not None
-        if not self._is_kept:
-            # without `folder`, the run lives as long as the model
+        if not self._is_kept:  # the run lives as long as the model
             weakref.finalize(self.model_, rmtree, made, ignore_errors=True)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -122,8 +119,11 @@ class Classifier(ClassifierMixin, _Trained):
     _task = task_with("classify")
 
     def fit(self, X: Inputs, y: Sequence[object]) -> Self:
-        """Train on texts (N), or pairs (N,2), and their classes (N). Raises ValueError: they are not as many."""
+        """Train on texts (N), or pairs (N,2), and their classes (N). Raises ValueError: some have none."""
         rows, labels = _rows(X), _same(X, np.asarray(y))
+        for number, label in enumerate(y):  # in an array of texts a missing one is "nan"
+            if not label.strip() if isinstance(label, str) else str(label) in ("None", "nan", "NaT", "<NA>"):
+                raise ValueError(f"each text must have a class: that of text {number} is missing")
         self.classes_ = np.unique(labels)
         if len(self.classes_) < 2:
             raise ValueError(f"a classifier needs two classes or more: got {len(self.classes_)} class")
@@ -175,8 +175,8 @@ class Tagger(_Trained):
         for number, (words, tags) in enumerate(rows):
             if len(words) != len(tags):
                 raise ValueError(f"sentence {number} has {len(words)} words and {len(tags)} tags")
-        self.classes_ = np.unique([tag for _, tags in rows for tag in tags])
         self._fit([{"tokens": list(words), "tags": list(tags)} for words, tags in rows])
+        self.classes_ = np.unique([tag for _, tags in rows for tag in tags])
         return self
 
     def predict(self, X: Sequence[Sequence[str]]) -> list[list[str]]:

@@ -142,6 +142,14 @@ def test_vectors_feed_other_estimators() -> None:
         ([["a", "b", "c"]], [0], ValueError, r"two of pairs: got the shape \(1, 3\)"),
         (["a", "b"], [0], ValueError, "got 2 inputs and 1 targets"),
         ([], [], ValueError, "got 0 inputs and 0 targets"),
+        (
+            ["a", "b", "c"],
+            ["x", "y", float("nan")],
+            ValueError,
+            "each text must have a class: that of text 2 is missing",
+        ),
+        (["a", "b"], ["x", None], ValueError, "that of text 1 is missing"),
+        (["a", "b", "c"], ["x", " ", "y"], ValueError, "that of text 1 is missing"),
         (["a", "b"], [1, 1], ValueError, "a classifier needs two classes or more: got 1 class"),
     ],
 )
