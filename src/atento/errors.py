@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from difflib import get_close_matches
+from itertools import islice
 from os import PathLike
 from pathlib import Path
 
@@ -68,9 +69,9 @@ _SHOWN = 40  # characters of such a name
 
 
 def nearest(name: str, known: list[str], meant: str | None = None) -> str:
-    """Return the end of an error message: the most similar known name, or `meant` if it is one, then the known names,
-    at most `_LISTED`."""
-    close = [meant] if meant in known else get_close_matches(name, known, n=1, cutoff=0.6)
+    """Return the end of an error message: the most similar known name, or `meant` if it begins with one, then the known
+    names, at most `_LISTED`."""
+    close = [meant] if meant and meant.split()[0] in known else get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f"; did you mean {close[0]!r}?" if close else "."
     names = sorted(known, key=lambda other: [int(part) if part.isdecimal() else part for part in _PARTS.split(other)])
     more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
@@ -85,13 +86,22 @@ def listed(name: str, known: Sequence[str], *, what: str = "the columns") -> str
         known: what the file has.
         what: these, in the message.
     """
-    close = get_close_matches(name, known, n=1, cutoff=0.6)
     lower = [other for other in known if other.strip().casefold() == name.strip().casefold() and other != name]
-    best = (lower or close)[:1]
+    best = lower or get_close_matches(name, known, n=1, cutoff=0.6)
     hint = f"; did you mean {_short(best[0])}?" if best else ""
     shown = ", ".join(_short(other) for other in known[:_SHORT])
     more = f" and {len(known) - _SHORT:,} more" if len(known) > _SHORT else ""
     return f"{hint}; {what} are {shown or 'none'}{more}"
+
+
+def similar_file(path: Path) -> str:
+    """Return the end of a message about a missing file: the file of its folder with the most similar name, if any."""
+    try:
+        names = [other.name for other in islice(path.parent.iterdir(), 1000) if other.is_file()]
+    except (OSError, ValueError):
+        return ""
+    close = get_close_matches(path.name, names, n=1, cutoff=0.7)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _short(name: str) -> str:

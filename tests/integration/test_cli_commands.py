@@ -85,6 +85,7 @@ def test_version(server: ForkServer, data: Path) -> None:
 def test_wrong_words_are_refused(server: ForkServer, data: Path) -> None:
     for words, said in (
         ("trian", "unknown command 'trian'; did you mean 'train'? Known: answer, attend, augment, average, "),
+        ("explain x", "unknown command 'explain'; did you mean 'classify --explain'? Known: "),
         ("tokenizer x", "unknown command 'x'. Known: decode, encode, info, train"),
         (
             "translate",

@@ -302,7 +302,10 @@ def test_circles_of_several_files() -> None:
 
 def test_recipes_that_are_not_there() -> None:
     Path("folder").mkdir()
+    Path("receita.yaml").touch()
     for name, start in {
+        "receita.yml": "there is no recipe file receita.yml; did you mean 'receita.yaml'?",
+        "receita": "there is no recipe file receita; did you mean 'receita.yaml'?",
         "micro-wrld-en-pt": "no recipe named 'micro-wrld-en-pt'; did you mean 'micro-world-en-pt'? Known: ",
         "xyz": "no recipe named 'xyz'. Known: ",
         "xyz.yaml": "there is no recipe file xyz.yaml; shipped recipes: ",

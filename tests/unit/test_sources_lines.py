@@ -183,6 +183,7 @@ def test_a_growing_file_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     ("make", "said"),
     [
         (lambda path: None, "in.txt: no such file"),
+        (lambda path: path.with_name("in.txt.gz").touch(), "did you mean 'in.txt.gz'?"),
         (lambda path: path.mkdir(), "in.txt: is a directory, and a file is needed"),
         (lambda path: os.mkfifo(path), "in.txt: is a pipe or a device, and a regular file is needed"),
     ],

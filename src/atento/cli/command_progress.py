@@ -24,7 +24,7 @@ class Progress:
     def __init__(self, name: str, *, bar: bool = True) -> None:
         self.name = name
         self.started = self._last_line = time.monotonic()
-        self._bar = _bar(name) if bar and _is_terminal() else None
+        self._bar = _bar(name) if bar and sys.stderr.isatty() and os.environ.get("TERM") != "dumb" else None
 
     def __enter__(self) -> Self:
         return self
@@ -72,10 +72,6 @@ def announce_stdin(*files: str | None) -> None:
     """Print a hint if a command reads standard input from a terminal."""
     if "-" in files and sys.stdin.isatty():
         echo("reading lines from the terminal; end with Ctrl-D, or give FILE to read a file", err=True)
-
-
-def _is_terminal() -> bool:
-    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def _bar(name: str) -> Any:

@@ -12,7 +12,7 @@ from atento.config.reading import schema
 from atento.config.reading.yaml12 import MAX_BYTES, Node, read_yaml
 from atento.config.recipe import Recipe
 from atento.config.tables.renamed_keys import elsewhere, migrated, renamed
-from atento.errors import RecipeError, nearest
+from atento.errors import RecipeError, nearest, similar_file
 from atento.limits import open_plain
 
 ENVIRONMENT = "ATENTO_"
@@ -73,8 +73,10 @@ def open_recipe(name: str | Path, beside: Path | None = None) -> RecipeFile:
         if path.is_dir() and str(name) not in shipped():
             raise RecipeError(f"{path} is a folder; a recipe is a YAML file or one of {', '.join(shipped())}")
         if not path.exists() or path.is_dir():
-            if isinstance(name, Path) or path.suffix in (".yaml", ".yml") or len(Path(name).parts) > 1:
-                raise RecipeError(f"there is no recipe file {path}; shipped recipes: {', '.join(shipped())}")
+            near = "" if str(name) in shipped() else similar_file(path)
+            if near or isinstance(name, Path) or path.suffix in (".yaml", ".yml") or len(Path(name).parts) > 1:
+                near = near or f"; shipped recipes: {', '.join(shipped())}"
+                raise RecipeError(f"there is no recipe file {path}{near}")
             return RecipeFile(f"{name}.yaml", shipped_text(str(name)), None, Path.cwd(), str(name))
         with open_plain(path) as stream:
             content = stream.read(MAX_BYTES + 1)
@@ -112,7 +114,7 @@ def read_files(first: RecipeFile) -> tuple[Node, dict[str, Path]]:
         label = file.label
         identities.append(str(file.path.resolve()) if file.path else label)
         homes[label] = file.home
-        root = read_yaml(file.text, partial(_at, label))
+        root = read_yaml(file.text, partial("{}:{}:{}".format, label))  # positions as editors and compilers write them
         if root.value is None:
             root = replace(root, value={})
         if not isinstance(root.value, dict):
@@ -156,11 +158,6 @@ def _refuse_records(recipe: Node) -> None:
                 f"{sources.position}: data.{split} holds records, and a recipe only names files; pass the records as "
                 f"`data`: atento.train(recipe, data={{{split!r}: records}})"
             )
-
-
-def _at(label: str, line: int, column: int) -> str:
-    """A position in a file, as editors and compilers write it."""
-    return f"{label}:{line}:{column}"
 
 
 def _extended(base: Node, beside: Path, identities: list[str]) -> RecipeFile:

@@ -87,6 +87,7 @@ COMMANDS = {
     "encode": "embed",
     "ppl": "perplexity",
     "visualize": "attend",
+    "explain": "classify --explain",
     "export": "convert",
     "benchmark": "bench",
     "preprocess": "data",

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from atento.errors import DataError
+from atento.errors import DataError, similar_file
 from atento.limits import limited
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ def open_binary(path: Path, name: str, *, streamed: bool = False, encoding: str 
     try:
         mode = path.stat().st_mode  # checked before opening: opening a pipe would block forever
     except FileNotFoundError:
-        raise DataError(f"{name}: no such file (looked for {path.absolute()})") from None
+        raise DataError(f"{name}: no such file (looked for {path.absolute()}){similar_file(path)}") from None
     except (OSError, ValueError) as error:
         raise DataError(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if stat.S_ISDIR(mode):
@@ -362,7 +362,7 @@ def _not_utf8(raw: bytes, name: str, number: int, start: int, at: int) -> DataEr
     if start == 0 and raw.startswith(_ZIP):
         return _nul(raw, name, number, start)
     encoding = _wide(raw)
-    if encoding is None and _has_utf8_letters(raw):
+    if encoding is None and any(letter >= "\x80" for letter in raw.decode("utf-8", errors="ignore")):
         guess = "; the rest of the line is UTF-8, so the text is damaged here"
     else:
         # where WINDOWS-1252 has quotes and dashes, ISO-8859-1 has control characters
@@ -382,7 +382,3 @@ def _wide(raw: bytes) -> str | None:
     if raw.count(0) * 4 < len(raw):
         return None
     return "UTF-16LE" if raw[1::2].count(0) >= raw[0::2].count(0) else "UTF-16BE"
-
-
-def _has_utf8_letters(raw: bytes) -> bool:
-    return any(letter >= "\x80" for letter in raw.decode("utf-8", errors="ignore"))
