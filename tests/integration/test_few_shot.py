@@ -8,7 +8,7 @@ import pytest
 
 import atento
 from atento.data.records.splits import Split
-from atento.errors import AtentoError
+from atento.errors import AtentoError, DataError
 from atento.runs.few_shot import pairs_of_labels
 from conftest import ForkServer
 
@@ -115,3 +115,7 @@ def test_a_class_with_too_few_records_names_file_and_line(encoder: Path, tmp_pat
     )
     done = server.run("train", "my.yaml", cwd=tmp_path)
     assert done.status == 2 and "train.tsv:14: label 'fruit' has 1 text" in done.stderr, done.stderr
+    assert "header" not in done.stderr
+    by_number = {"train": {"file": str(tmp_path / "train.tsv"), "text": 0, "label": 1}}  # the header is a record
+    with pytest.raises(DataError, match=r"train.tsv:1: label 'label' has 1 text.*; if line 1 is a header, give the"):
+        atento.train(recipe(encoder) | {"data": by_number}, out=tmp_path / "run")

@@ -7,6 +7,7 @@ import numpy as np
 
 from atento.config.reading.loading import LoadedRecipe
 from atento.config.tables.tasks import EMBEDDING, TASKS
+from atento.data.files.source_records import header_hint
 from atento.data.records.memory import MemoryRecords
 from atento.data.records.splits import Split
 from atento.errors import DataError, RecipeError, counted
@@ -40,14 +41,13 @@ def vectors_recipe(
     if "pair" in train.columns:
         raise RecipeError("`init.few_shot` learns from single texts with a label: leave `pair` out")
     folder = loaded.home / init.model
-    training = _TRAINING | {"seed": recipe.training.seed, "precision": recipe.training.precision}
     vectors: dict[str, object] = {
         "task": EMBEDDING,
         "init": str(folder) if folder.exists() else init.model,
         "network": _NO_DROPOUT,
         "objective": "cosine",
         "data": {"train": {"memory": "train"}, "max_len": recipe.data.max_len},
-        "training": training,
+        "training": _TRAINING | {"seed": recipe.training.seed, "precision": recipe.training.precision},
     }
     return vectors, pairs_of_labels(train, recipe.training.seed)
 
@@ -63,7 +63,7 @@ def pairs_of_labels(train: Split, seed: int) -> list[tuple[str, str, float]]:
             at = train.where(train["text"].index(own[0]))
             raise DataError(
                 f"{at}: label {label!r} has {counted(len(own), 'text')}, and a pair of texts of one label needs 2: "
-                "`init.few_shot` needs two or more of each label"
+                f"`init.few_shot` needs two or more of each label{header_hint(at)}"
             )
     if len(by_label) < 2:
         raise DataError(f"{train.where(0)}: every text has the label {train['label'][0]!r}: there is nothing to learn")
