@@ -156,6 +156,7 @@ def test_e2_e3_a_masked_language_model_learns_and_embeds(server: ForkServer, tmp
     ]
     done = server.run("train", "r.yaml", *settings, "--out", "run", "--threads", "1", cwd=tmp_path)
     assert done.status == 0, done.stderr
+    assert "an epoch of about 200 masked tokens, " in done.stderr
     losses = [event["nll"] for event in events(tmp_path / "run", "train")]
     assert losses[-1] < 0.85 * losses[0]
     model = atento.load(tmp_path / "run")

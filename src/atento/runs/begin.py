@@ -64,15 +64,14 @@ def _start(setup: Setup, run: Run) -> None:
     """Report the sizes of the run, and load the checkpoint of another run that it begins at (`--from`)."""
     recipe, identity, spec = setup.recipe, setup.identity, TASKS[setup.recipe.task]
     examples = counted(len(run.batches), spec.records.removesuffix("s"))
-    target = spec.targets.removesuffix("s")
     long = run.steps >= _ESTIMATED and classifier_of(recipe) is None and recipe.training.minutes is None
     estimate = _estimate(setup, run) if long and setup.replica.main else ""
     setup.report(
         f"{recipe.name}: {sizes(recipe, setup.network, setup.trained)}, {examples}, "
         f"{counted(run.batches.updates_per_epoch, 'update')} an epoch of about "
-        f"{counted(recipe.training.batch_tokens, target)}, {counted(run.steps, 'step')}; {identity['device']}, "
-        f"{identity['precision']}, {counted(int(identity['threads']), 'thread')}{_processes(setup, run)}; run folder "
-        f"{run.folder}"
+        f"{counted(recipe.training.batch_tokens, spec.targets.removesuffix('s'))}, {counted(run.steps, 'step')}; "
+        f"{identity['device']}, {identity['precision']}, {counted(int(identity['threads']), 'thread')}"
+        f"{_processes(setup, run)}; run folder {run.folder}"
     )
     if estimate:
         setup.report(estimate)

@@ -379,5 +379,5 @@ def fitted_to(recipe: Recipe, keys: Sequence[str], train: Split) -> tuple[Recipe
     """Return the recipe with these keys chosen for its training records, and a sentence about the choice."""
     lengths = train.characters()
     targets = lengths.get("target", lengths.get("text", lengths.get("tokens", 0)))
-    examples = None if TASKS[recipe.task].targets in ("tokens", "words") else len(train)
+    examples = None if TASKS[recipe.task].targets.endswith(("tokens", "words")) else len(train)
     return fitted(recipe, list(keys), sum(lengths.values()), targets, examples)

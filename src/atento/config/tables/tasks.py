@@ -90,6 +90,7 @@ TASKS: dict[str, TaskSpec] = {
         verb="fill",
         template="bos-eos",
         special_tokens=2,
+        targets="masked tokens",
         unused=_NO_TRUNCATION | _SAME_SUBWORDS | _WRITES_NOTHING,
         defaults=_PLAIN | {"network": {"architecture": "encoder", "heads": [{"kind": "masked-language-model"}]}},
     ),
