@@ -213,6 +213,13 @@ def test_a_document_comes_back_translated(service: Served, model: Model) -> None
     there = "O gato dorme na  casa de Maria, e o cachorro também.\n"  # in the target language
     assert upload("a.md", there.encode(), source="auto").text == there
     assert upload("a.md", FIRST.encode(), source="auto", target="en").status_code == 400
+    terms = json.dumps({"dog": "cão", "cat": "gato"})  # FIRST has a dog
+    assert "cão" in upload("a.md", FIRST.encode(), glossary=terms).text
+    plain = {"q": FIRST, "source": "en", "target": "pt", "glossary": terms}
+    assert "cão" in httpx.post(service.url + "/translate", data=plain).json()["translatedText"]
+    for wrong, said in (("{", "`glossary` must be an object, as JSON in a form: got"), ('{"dog": " "}', "is empty")):
+        refused = upload("a.md", FIRST.encode(), glossary=wrong)
+        assert refused.status_code == 422 and said in refused.text and "/glossary" in refused.text
     for name, content, status, said in (
         ("a.srt", b"1\nno times\n", 422, "a.srt:2: a subtitle must have a line of times"),
         ("a.docx", b"\xd0\xcf\x11\xe0" + bytes(600), 422, "a.docx: is encrypted"),

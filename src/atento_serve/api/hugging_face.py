@@ -153,9 +153,7 @@ def _payload(verb: str, task: str | None, inputs: object, parameters: Mapping[st
         return zero_shot
     if verb in ("embed", "similarity") and task in (None, tag_of("embed"), tag_of("similarity")):
         pairs = isinstance(inputs, dict) and "source_sentence" in inputs
-        return sentence_similarity if pairs or task == tag_of("similarity") else _embedding(verb)
+        if pairs or task == tag_of("similarity"):
+            return sentence_similarity
+        return feature_extraction if verb == "embed" else plain_payload
     return PAYLOADS.get(verb, plain_payload)
-
-
-def _embedding(verb: str) -> Payload:
-    return feature_extraction if verb == "embed" else plain_payload

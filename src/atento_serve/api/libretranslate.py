@@ -22,12 +22,13 @@ from atento_serve.api.language_codes import NAMES, code_of, pair_in
 from atento_serve.http.body import FORMS, content_type, read_object
 from atento_serve.http.clients import Key
 from atento_serve.http.errors import LIBRETRANSLATE, ServiceError, wrong_field
-from atento_serve.http.fields import F, Fields, Texts, bounded, listed, read
+from atento_serve.http.fields import F, Fields, Terms, Texts, bounded, listed, read
 from atento_serve.http.request_jobs import Outcome, Pointers, Work, check_texts, unless_gone
 from atento_serve.http.routes import accepts
 from atento_serve.http.service import Service
 
 _VERB = "translate"
+FROM_GLOSSARY = dict.fromkeys(("prefix", "required_words"), "glossary")  # errors name fields of this API
 _SURE = 50.0  # from this confidence on, a text is taken to be in the target language already
 
 
@@ -44,7 +45,7 @@ class TranslateFields(Fields):
     alternatives: int = 0
     api_key: str | None = None
     secret: str | None = None
-    glossary: dict[str, str | list[str]] | None = None
+    glossary: Terms | None = None
     protect: bool = False
 
 
@@ -157,10 +158,9 @@ async def _translate(service: Service, request: Request, fields: TranslateFields
     bounded("alternatives", fields.alternatives, 0, service.limits.n - 1)
     known = list(directions(service))
     rows, languages = await asyncio.to_thread(_read, texts, fields, known)
-    glossary = await asyncio.to_thread(_glossary, fields)
+    glossary = await asyncio.to_thread(glossary_of, fields.glossary, fields.alternatives)
     sources = [language.code if language else code_of(fields.source) for language in languages]
-    # errors name fields of this API
-    work = Work(service, request, Pointers("/q", names=dict.fromkeys(("prefix", "required_words"), "glossary")))
+    work = Work(service, request, Pointers("/q", names=FROM_GLOSSARY))
     written = [[[sentence] for sentence in row.sentences] for row in rows]
     for source in dict.fromkeys(sources):  # a direction a language: texts of one go together
         if (direction := direction_of(service, source, fields.target, detected=fields.source == "auto")) is None:
@@ -181,13 +181,13 @@ async def _translate(service: Service, request: Request, fields: TranslateFields
     return body
 
 
-def _glossary(fields: TranslateFields) -> Glossary | None:
+def glossary_of(terms: Terms | None, alternatives: int = 0) -> Glossary | None:
     """The glossary of a request. Raises ServiceError: 422, it is wrong; says where."""
-    if not fields.glossary:
+    if not terms:
         return None
-    if fields.alternatives:
+    if alternatives:
         raise wrong_field("/glossary", "`glossary` and `alternatives` exclude each other: terms are kept in one output")
-    rows = [[source, *([forms] if isinstance(forms, str) else forms)] for source, forms in fields.glossary.items()]
+    rows = [[source, *([forms] if isinstance(forms, str) else forms)] for source, forms in terms.items()]
     try:
         return glossary_of_rows((f"/glossary/{row[0]}", row) for row in rows)
     except DataError as error:

@@ -73,7 +73,8 @@ async def text_classification(call: Call) -> object:
     items = [_text_or_pair(item, number) for number, item in enumerate(inputs)]
     options = {} if fields.abstain is None else {"abstain": fields.abstain}
     outcome = await call.work.run(call.model, "classify", items, options)
-    return [_labels(value)[: fields.top_k] for value in outcome.values]
+    ranked = [value[: fields.top_k] for value in outcome.values]
+    return [[{"label": one["name"], "score": one["probability"]} for one in labels] for labels in ranked]
 
 
 def _text_or_pair(item: object, number: int) -> object:
@@ -84,10 +85,6 @@ def _text_or_pair(item: object, number: int) -> object:
     ):
         return item
     raise wrong_field(f"/inputs/{number}", f"an input must be a text or a pair of texts: got {described(item)}")
-
-
-def _labels(value: list[Any]) -> list[dict[str, object]]:
-    return [{"label": label["name"], "score": label["probability"]} for label in value]
 
 
 class _ZeroShot(Fields):

@@ -156,13 +156,9 @@ async def _scores(
         # `way` is the label that says relevant
         scores = [next(row["probability"] for row in value if row["name"] == way) for value in outcome.values]
     else:
-        scores = outcome.values if fields.raw_scores else [_logistic(value) for value in outcome.values]
+        # the logistic function, without overflow
+        scores = outcome.values if fields.raw_scores else [0.5 * (1 + math.tanh(one / 2)) for one in outcome.values]
     return scores, outcome.prompt_tokens
-
-
-def _logistic(value: float) -> float:
-    """1 / (1 + exp(-value)), without overflow."""
-    return 0.5 * (1 + math.tanh(value / 2))
 
 
 def _body(

@@ -12,11 +12,11 @@ from atento.errors import AtentoError
 from atento.text.documents import FORMATS, read_document
 from atento.text.documents.document_sentences import DocumentSentences
 from atento.text.keeping import keeping
+from atento_serve.api import libretranslate as api
 from atento_serve.api.language_codes import code_of
-from atento_serve.api.libretranslate import detected_source, direction_of, directions, written_keeping
 from atento_serve.http.body import read_upload
 from atento_serve.http.errors import LIBRETRANSLATE, wrong_field
-from atento_serve.http.fields import Fields, read
+from atento_serve.http.fields import Fields, Terms, read
 from atento_serve.http.request_jobs import Pointers, Work, unless_gone
 from atento_serve.http.service import Service
 
@@ -37,6 +37,7 @@ class FileFields(Fields):
     source: str = "auto"
     target: str
     api_key: str | None = None
+    glossary: Terms | None = None
 
 
 def add_routes(app: FastAPI, service: Service) -> None:
@@ -47,20 +48,22 @@ def add_routes(app: FastAPI, service: Service) -> None:
         key = service.clients.authenticate(request, values.get("api_key"))
         with service.clients.share(request, key):
             fields = read(FileFields, values)
+            glossary = await asyncio.to_thread(api.glossary_of, fields.glossary)
             try:
                 work = await asyncio.to_thread(lambda: DocumentSentences(read_document(content, name)))
             except AtentoError as error:  # of the document, which the client sent
                 raise wrong_field("/file", str(error)) from None
             source = fields.source
             if source == "auto":
-                text, known = " ".join(work.sentences[:200]), list(directions(service))  # enough to tell the language
-                source = (await asyncio.to_thread(detected_source, text, known, fields.target)).code
-            direction = direction_of(service, code_of(source), fields.target, detected=fields.source == "auto")
+                text = " ".join(work.sentences[:200])  # enough to tell the language
+                known = list(api.directions(service))
+                source = (await asyncio.to_thread(api.detected_source, text, known, fields.target)).code
+            direction = api.direction_of(service, code_of(source), fields.target, detected=fields.source == "auto")
             body = content
             if direction is not None:
-                jobs = Work(service, request, Pointers("/file"))
-                steps = keeping(work.sentences, None, protect=True)
-                outputs = await unless_gone(request, written_keeping(jobs, direction, steps, 0))
+                jobs = Work(service, request, Pointers("/file", names=api.FROM_GLOSSARY))
+                steps = keeping(work.sentences, glossary, protect=True)
+                outputs = await unless_gone(request, api.written_keeping(jobs, direction, steps, 0))
                 body = await asyncio.to_thread(work.written, [rows[0] for rows in outputs])
         ending = PurePath(name).suffix.lower()
         headers = {  # RFC 5987: any letters

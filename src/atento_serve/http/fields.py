@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, WithJsonSchema, model_validator
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core import ErrorDetails, PydanticCustomError, from_json
 
 from atento_serve.http.errors import ServiceError, wrong_field
 
@@ -141,6 +141,15 @@ def _texts_or_ids(value: object) -> object:
         raise _must_be("a text, a list of texts, a list of token ids, or a list of such lists") from None
 
 
+def _terms(value: object) -> object:
+    try:
+        return from_json(value) if isinstance(value, str) else value
+    except ValueError:
+        raise _must_be("an object, as JSON in a form") from None
+
+
+Terms = Annotated[dict[str, str | list[str]], BeforeValidator(_terms)]
+"""Terms of a glossary: source term -> target term, or a list of allowed forms; in a form it is JSON."""
 _TEXT_SCHEMA = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
 _IDS: dict[str, object] = {"type": "array", "items": {"type": "integer"}, "minItems": 1}
 Texts = Annotated[Any, BeforeValidator(_texts), WithJsonSchema(_TEXT_SCHEMA)]
