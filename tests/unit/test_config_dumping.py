@@ -3,6 +3,7 @@
 import json
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args, get_type_hints
 
 import pytest
@@ -24,6 +25,7 @@ from atento.config.sections.decoding import DecodingConfig
 from atento.config.sections.initial import InitConfig, LoraConfig
 from atento.config.sections.network import NetworkConfig
 from atento.config.sections.position_scheme import PositionConfig
+from atento.runs.run_identity import MAY_CHANGE, _difference
 
 TRICKY = [
     "no",
@@ -169,6 +171,25 @@ def sections(cls: Any) -> list[Any]:
         for part in (hint, *get_args(hint)):
             found += sections(part) if isinstance(part, type) and is_dataclass(part) else []
     return found
+
+
+def test_a_resumed_run_names_another_test_file_and_pages_the_keys_that_may_change(tmp_path: Path) -> None:
+    path, lines = tmp_path / "r.yaml", list[str]()
+    path.write_text("task: language-modeling\ndata: {train: a.txt, test: b.txt}\n", encoding="utf-8")
+    recipe = load_recipe(path).recipe
+    (tmp_path / "recipe.yaml").write_text(dump_recipe(recipe), encoding="utf-8")
+    other = replace(recipe.data, test=(replace(recipe.data.test[0], file="c.txt"),))
+    training = replace(recipe.training, checkpoint_every=7)
+    for data, found in (
+        (recipe.data, []),
+        (other, ["warning: data.test.0.file: b.txt -> c.txt: test records are not"]),
+    ):
+        resumed = replace(recipe, data=data, training=training)
+        assert _difference({"data": "x"}, resumed, SimpleNamespace(fingerprint="x"), tmp_path, lines.append) is None  # type: ignore[arg-type]
+        assert [line[: len(start)] for line, start in zip(lines, found, strict=True)] == found
+    for page in ("train-a-translator.md", "train-a-translator.pt-BR.md"):
+        text = (Path(__file__).parents[2] / "docs" / page).read_text(encoding="utf-8")
+        assert [key for key in MAY_CHANGE if f"`{key.removeprefix('training.')}`" not in text] == []
 
 
 def test_schema_knows_every_key_and_no_other() -> None:

@@ -15,7 +15,7 @@ from atento.config.recipe import Recipe, SourceConfig
 from atento.errors import UsageError, counted
 from atento.limits import read_plain_text
 from atento.precision import training_precision
-from atento.runs.prepare import Data
+from atento.runs.prepare import Data, Report
 from atento.storage.whole_file import write_whole
 
 # Keys of a recipe that may change between the start of a run and its resumption.
@@ -31,6 +31,7 @@ MAY_CHANGE = (
     "training.epochs",
     "training.minutes",
     "training.log_every",
+    "training.checkpoint_every",
     "training.keep",
     "training.average",
     "training.baseline",
@@ -100,7 +101,7 @@ def identity_of(
     path, recipe = folder / "run.json", located(loaded)
     if path.exists():
         saved = _read(path)
-        refusal = _difference(saved, recipe, data, folder)
+        refusal = _difference(saved, recipe, data, folder, report)
         if refusal is None and branch is not None and saved.get("from") != branch:
             refusal = (
                 f"{folder} is a run that did not start from that checkpoint (--from). Use another --out or --force"
@@ -154,7 +155,7 @@ def _read(path: Path) -> dict[str, Any]:
     return saved
 
 
-def _difference(saved: dict[str, object], recipe: Recipe, data: Data, folder: Path) -> str | None:
+def _difference(saved: dict[str, object], recipe: Recipe, data: Data, folder: Path, report: Report) -> str | None:
     before = load_recipe(folder / "recipe.yaml", environment={}).recipe
     if _moved(before.tokenizer.path, recipe.tokenizer.path):
         recipe = replace(recipe, tokenizer=replace(recipe.tokenizer, path=before.tokenizer.path))
@@ -162,6 +163,7 @@ def _difference(saved: dict[str, object], recipe: Recipe, data: Data, folder: Pa
         recipe = replace(recipe, init=replace(recipe.init, model=before.init.model))
     if recipe.embedding is None:  # that of the initial model, which a run of vectors stores
         recipe = replace(recipe, embedding=before.embedding)
+    tests = [line for line in recipe_difference(before, recipe) if line.startswith("data.test")]
     recipe = _with_files_of(before, recipe, equal=saved["data"] == data.fingerprint)
     different = [line for line in recipe_difference(before, recipe) if not line.startswith(MAY_CHANGE)]
     if different:
@@ -173,6 +175,8 @@ def _difference(saved: dict[str, object], recipe: Recipe, data: Data, folder: Pa
         )
     if saved["data"] != data.fingerprint:
         return f"{folder} was trained on other data: the records have changed. Use --out or --force"
+    if tests:
+        report(f"warning: {'; '.join(tests)}: test records are not compared, so the last scores may be of others")
     return None
 
 

@@ -117,17 +117,12 @@ def recipe_difference(a: Recipe, b: Recipe) -> list[str]:
     return [
         f"{key}: {_or_absent(old, key)} -> {_or_absent(new, key)}"
         for key in keys
-        if key not in old or key not in new or not _same(old[key], new[key])
+        if key not in old or key not in new or type(old[key]) is not type(new[key]) or old[key] != new[key]
     ]
 
 
 def _or_absent(values: Mapping[str, object], key: str) -> str:
     return scalar_text(values[key]) if key in values else "(absent)"
-
-
-def _same(a: object, b: object) -> bool:
-    """Equal and of one type, so that 1 and true differ."""
-    return type(a) is type(b) and bool(a == b)
 
 
 def _lines(value: Any, indent: str, first: str, path: str) -> Iterator[tuple[str, str]]:
